@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
-from paraembed.encoders.configs import BosEosTokens
+from paraembed.encoders.configs import BosEosTokens, Oov
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
@@ -25,6 +25,7 @@ from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, u
 
 FORMAT = "paraembed-encoder-2"
 _DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")
+_MAY_DECIDE = ("oov",)  # missing if it has its default, as in older folders
 _FILES = ("model.safetensors", "words.txt")
 
 
@@ -58,6 +59,7 @@ class _Config(TypedDict):
     max_tokens: Annotated[int, Range(1, 2**31 - 1)] | None
     files: dict[str, str]
     fingerprint: str
+    oov: NotRequired[Oov]
     recipe: NotRequired[dict[str, Any] | None]
     provenance: NotRequired[_Provenance | None]
 
@@ -101,6 +103,7 @@ def save(
             "tokeniser": encoder.tokenizer,
             "boundary_tokens": encoder.bos_eos_tokens,
             "max_tokens": encoder.max_tokens,
+            **({} if encoder.oov == "shared" else {"oov": encoder.oov}),
         }
         return write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
 
@@ -121,7 +124,7 @@ def load(folder: str | Path) -> Encoder:
     folder = Path(folder)
     config = read_config(folder)
     check_files(folder, config)
-    check_tokenizer(config["tokeniser"])
+    check_tokenizer(config["tokeniser"], of_encoder=True)
     tensors = load_tensors(folder / "model.safetensors")
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
@@ -149,6 +152,7 @@ def load(folder: str | Path) -> Encoder:
             config["tokeniser"],
             bos_eos_tokens=config["boundary_tokens"],
             max_tokens=config["max_tokens"],
+            oov=config.get("oov", "shared"),
         )
     encoder.load_state_dict(tensors, assign=True)
     encoder.requires_grad_(False).eval()
@@ -179,4 +183,4 @@ def read_config(folder: Path) -> dict[str, Any]:
         FileNotFoundError, NotADirectoryError, ValueError: the same errors as ``load``.
     """
     what = "an encoder folder, written by jobs/train.py"
-    return folder_config.read_config(folder, FORMAT, _Config, _DECIDES, _FILES, what)
+    return folder_config.read_config(folder, FORMAT, _Config, (*_DECIDES, *_MAY_DECIDE), _FILES, what)

@@ -169,6 +169,11 @@ def use_faiss_threads(threads: int) -> None:
     faiss.omp_set_num_threads(threads)
 
 
+def records_graphs() -> bool:
+    """Return whether training on a GPU records CUDA graphs; ``PARAEMBED_CUDA_GRAPHS=0`` turns them off."""
+    return os.environ.get("PARAEMBED_CUDA_GRAPHS", "1") != "0"
+
+
 def use_exact_cudnn() -> None:
     """Let cuDNN compute in float32. By default it rounds to TF32 (10 bits), unlike torch's own matrix products.
 

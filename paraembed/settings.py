@@ -46,13 +46,13 @@ class Inference:
     device: Device = "auto"
     """Device: cpu, cuda, or auto (a GPU if PyTorch finds one and the encoder is not an average of word vectors)."""
     precision: Precision = "float32"
-    """Number type of the computation; --dtype sets the type of the written embeddings."""
+    """Number type of the computation."""
     prompt: str | None = None
     """Text to put before each text, such as 'query: ', for st: and onnx: models; default: the prompt in the model."""
     backend: Backend = "torch"
     """Backend that computes an st: model."""
     batch_tokens: int | None = None
-    """Maximum number of tokens in a batch of st: and onnx: models, including padding; default: 4096 on a CPU, 65536 on
+    """Maximum number of tokens in a batch of st: and onnx: models, including padding; default: 2048 on a CPU, 65536 on
     a GPU.
     """
     trust_remote_code: bool = False

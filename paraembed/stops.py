@@ -15,7 +15,7 @@ from types import TracebackType
 
 FAILED, WRONG_INPUT, STOPPED = 1, 2, 130
 STOPPED_LINE = "stopped; run the same command again to resume"
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _LAST_SECONDS = 4.0
 _last_acts: list[Callable[[int], None]] = []
 

@@ -15,12 +15,12 @@ import torch
 from paraembed import checkpoint
 from paraembed.embedding.manifest import read_run
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.evaluation.candidates import trained
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
+from paraembed.io.store import Folder
 from paraembed.options import json_value
 from paraembed.pairs.parts import SourceReport, join_reports, load_report, save_report
 from paraembed.pairs.public.download import _resumable

@@ -27,7 +27,7 @@ ORDER = (
         "encoders",
     ),
     *("checkpoint", "loading", "recipe", "papers", "plots", "evaluation", "training", "supervised", "export"),
-    "embedding",
+    *("embedding", "distillation"),
     *("tuning", "tracking", "cluster", "api", "commands"),
 )
 CORE = ORDER[: ORDER.index("tracking")]
@@ -91,3 +91,15 @@ def test_the_tree_in_the_readme_is_the_tree():
 @pytest.mark.parametrize("path", sorted(ROOT.glob("jobs/*.py")), ids=lambda path: path.name)
 def test_jobs_are_short(path):
     assert len(path.read_text().splitlines()) <= 100
+
+
+def test_the_gpu_tests_are_collected_without_ray_and_mlflow():
+    """A machine with a GPU needs torch and the core alone."""
+    program = (
+        "import sys, pytest\n"
+        "sys.modules.update(ray=None, mlflow=None)\n"  # an import of them raises ImportError
+        "raise SystemExit(pytest.main(['--collect-only', '-q', '-m', 'gpu', 'tests/training', 'tests/encoders']))"
+    )
+    collected = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert collected.returncode == 0, collected.stdout
+    assert "test_equal_runs_on_a_gpu_give_equal_bits" in collected.stdout

@@ -126,7 +126,7 @@ def test_a_plan_cannot_name_a_part_outside(tmp_path, name):
     value = make_plan(list_inputs([tmp_path / "a.txt"]), Settings()).to_json()
     assert plan_from_json(value).rows == 2
     value["parts"][0]["name"] = name
-    with pytest.raises(ValueError, match=rf"wrong name {re.escape(repr(name))}|name is 3"):
+    with pytest.raises(ValueError, match=rf"the name {re.escape(repr(name))}; expected part-0000|name is 3"):
         plan_from_json(value)
 
 

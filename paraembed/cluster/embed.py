@@ -25,13 +25,13 @@ from paraembed.embedding.part import REJECTED, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings, check_dim
-from paraembed.embedding.store import Folder, Store, is_there, open_store, read_json
 from paraembed.embedding.worker import Done
 from paraembed.encoders.devices import require_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import locked
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
+from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.loading import open_encoder
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 from paraembed.stops import RunFailedError
@@ -152,7 +152,7 @@ def _workers(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float
             raise ValueError(f"`gpus` is {gpus.gpus}, but the encoder computes on a CPU; leave `gpus` out")
         return workers, 0
     if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
-        require_device("cuda")
+        require_device("cuda", gpus.gpus or 1)
     return gpus.workers, gpus.gpu_share
 
 
@@ -175,6 +175,7 @@ def dry_run(
     price_per_hour: float | None = None,
     reading: TableLimits = DEFAULT_TABLE_LIMITS,
     inference: Inference = DEFAULT_INFERENCE,
+    gpus: Gpus = DEFAULT_GPUS,
 ) -> None:
     """Print an estimate of ``embed`` from two seconds of embedding; nothing is written.
 
@@ -183,7 +184,9 @@ def dry_run(
     """
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
-    loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading, inference)
+    store = open_store(out)
+    loaded, files, settings = _prepared(encoder, inputs, store, settings, workers, reading, gpus.on(inference))
+    workers, gpu_share = _workers(loaded, workers, gpus)
     doing("planning the parts and embedding a sample")
     expected = estimate(loaded, make_plan(files, settings), workers)
     lines = [
@@ -196,7 +199,8 @@ def dry_run(
     if price_per_hour is not None:
         lines.append(("cost", f"{price_per_hour * expected.seconds / 3600:,.4f}"))
     print_table(("estimate", f"{workers} workers"), lines)
-    say(f"measured on {expected.probed:,} rows, on one thread of this machine; each worker needs its own core")
+    needs = f"{gpu_share:g} of a GPU and its own core" if gpu_share else "its own core"
+    say(f"measured on {expected.probed:,} rows, by one worker on this machine; each worker needs {needs}")
 
 
 def _prepared(

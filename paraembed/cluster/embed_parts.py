@@ -49,11 +49,13 @@ class Workers:
         actors: actors that embed parts.
         encoder: encoder in Ray's object store, which sends it to every machine once.
         starting: calls that return when their actor is ready.
+        gpu_share: fraction of a GPU that each of them needs.
     """
 
     actors: list[Any]
     encoder: Any
     starting: dict[Any, Any]
+    gpu_share: float = 0
 
 
 @contextmanager
@@ -66,11 +68,12 @@ def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> I
     # Ray retries ``ready``, which returns when a failed worker is back; a part that failed with it is retried here.
     actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)
     on_gpu = {"num_gpus": gpu_share, "max_concurrency": _IN_FLIGHT} if gpu_share else {}
-    shared = ray.put(encoder.packed())
+    num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
+    shared = ray.put(encoder.packed(is_local="RAY_ADDRESS" not in os.environ and num_machines == 1))
     actors: list[Any] = [actor.options(**on_gpu).remote() for _ in range(count)]
     try:
         starting = {worker.ready.remote(shared): worker for worker in actors for _ in range(_IN_FLIGHT)}
-        yield Workers(actors, shared, starting)
+        yield Workers(actors, shared, starting, gpu_share)
     finally:
         for worker in actors:
             ray.kill(worker)
@@ -99,7 +102,7 @@ def embed_parts(
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
     tasks, retries = _tasks(run.plan, todo), deque[_Task]()
     idle: list[Any] = []  # a worker for each slot without a call: no part was left
-    left, absence = len(todo), _Absence()
+    left, absence = len(todo), _Absence(workers.gpu_share)
     try:
         while left:
             ready, _ = ray.wait(list(slots), num_returns=1, timeout=1.0)
@@ -139,8 +142,9 @@ def embed_parts(
 class _Absence:
     """Duration for which no worker was available: none has started, or all have failed."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu_share: float) -> None:
         self._since = self._warned = time.monotonic()
+        self._needs = ("GPU", f"{gpu_share:g} of a GPU and a CPU") if gpu_share else ("CPU", "a CPU")
 
     def check(self, has_worker: bool) -> None:
         """Warn about missing workers every ``_WARN_SECONDS``.
@@ -157,10 +161,11 @@ class _Absence:
         if not hopeless and now - self._warned < _WARN_SECONDS:
             return
         self._warned = now
-        free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
-        why = f"no worker for {duration(without)}: each needs a CPU, but the cluster has {free:g} free"
+        kind, needs = self._needs
+        free = ray.available_resources().get(kind, 0)  # type: ignore[no-untyped-call]
+        why = f"no worker for {duration(without)}: each needs {needs}; free {kind}s in the cluster: {free:g}"
         if hopeless:
-            raise ChildProcessError(f"{why}; finished parts are kept: run the same command again when a CPU is free")
+            raise ChildProcessError(f"{why}; finished parts are kept: run the same command again when a {kind} is free")
         log.warning("%s", why)
 
 

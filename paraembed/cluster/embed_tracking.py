@@ -1,7 +1,5 @@
 """MLflow run of an embedding: parameters, metrics, artifacts."""
 
-import logging
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +12,12 @@ import numpy as np
 from paraembed.embedding import manifest
 from paraembed.embedding.manifest import MEMO, RECORDED, Run
 from paraembed.embedding.part import REPORTS, PartReport
-from paraembed.embedding.store import Folder, Store, is_there, read_bytes, write_json
 from paraembed.io.fingerprint import json_bytes
-from paraembed.io.places import in_submitted_job
+from paraembed.io.store import Folder, Store, is_there, read_bytes, write_json
 from paraembed.tracking.runs import Run as Tracked
 from paraembed.tracking.runs import tracked_run
 
 _HISTOGRAM = f"{REPORTS}/part-seconds.json"
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,10 +61,6 @@ def _tracked(store: Store, shown: Store) -> Iterator[Record]:
             yield Record(tracked, store, None)
         return
     out = Path.cwd() / shown.name  # MLflow's default store and the spool go next to it
-    if in_submitted_job() and not os.environ.get("MLFLOW_TRACKING_URI"):
-        log.warning(
-            "MLFLOW_TRACKING_URI is not set, so the MLflow records of this job are lost with its temporary folder"
-        )
     with tempfile.TemporaryDirectory() as folder:
         memo = _on_disk(store, MEMO, Path(folder))
         with tracked_run(f"embed {out.name}", out, memo) as tracked:
@@ -103,7 +94,7 @@ def describe(tracked: Tracked, encoder: str, run: Run, workers: int) -> None:
         }
     )
     tracked.tags({"workers": str(workers), "encoder_folder": encoder})
-    tracked.dataset("inputs", listing, [file.shown for file in run.plan.inputs])
+    tracked.dataset("inputs", listing, [file.shown for file in run.plan.inputs], "embedding", run.plan.rows)
     tracked.link("encoder_run", "fingerprint", run.encoder)
 
 

@@ -162,6 +162,8 @@ def _run(comparison: Comparison, work: Work, workers: int) -> dict[str, Any]:
 def _describe(run: Run, comparison: Comparison, workers: int) -> None:
     run.params(asdict(comparison.settings))
     run.params({"embeddings": comparison.output.digest, "rows": comparison.output.rows})
+    for output in filter(None, (comparison.output, comparison.other)):
+        run.dataset(output.store.name, output.digest, [str(output.store)], "mining", output.rows)
     if comparison.other is not None:
         run.params({"other": comparison.other.digest, "other_rows": comparison.other.rows})
     run.tags({"workers": str(workers)})

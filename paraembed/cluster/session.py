@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -17,9 +17,13 @@ from typing import Any, TypeVar
 import psutil
 import ray
 import torch
+from ray._private.state import state
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from paraembed.cluster.local_ray import adapted_ray, keep_logs, private_folder, temp_dir
 from paraembed.cluster.watch import Watch, head_watch, server_watch
+from paraembed.console import say
 from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet, set_environment
 from paraembed.settings import Workers, check_workers
 from paraembed.stops import STOP_SIGNALS, stop_now
@@ -30,6 +34,7 @@ _LOOPBACK = "127.0.0.1"
 _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
 _START_AFTER_STOP_SECONDS = 8.0
+_WAITING_SECONDS = 60  # whole ones, as placement groups count; between lines while the cluster has too few machines
 
 
 def prepare_worker() -> None:
@@ -58,25 +63,33 @@ def ray_session(workers: int) -> Iterator[None]:
         if ray.is_initialized():
             yield
             return
-        with _joined(os.environ["RAY_ADDRESS"]) if "RAY_ADDRESS" in os.environ else _started(workers):
+        with _joined(os.environ["RAY_ADDRESS"]) if on_cluster() else _started(workers):
             quiet_ray()  # starting Ray set the levels of its loggers
             yield
 
 
 def run_tasks(
-    function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], workers: int
+    function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], workers: int, *, here: bool = False
 ) -> Iterator[_Result]:
     """Yield the results of ``function``, in the order in which Ray tasks return them; ``workers`` tasks run at a time.
 
-    Ray Data could do the same, but its executor takes 0.8 s to start.
+    Ray Data could do the same, but its executor takes 0.8 s to start. ``here``: run the tasks on this machine, even if
+    it is a head without CPUs, because they read and write files that other machines do not see.
     """
     task = ray.remote(num_cpus=1)(function)
+    if here:
+        task = task.options(num_cpus=0, scheduling_strategy=on_this_machine())
     waiting = iter(arguments)
     running = [task.remote(argument) for argument in islice(waiting, workers)]
     while running:
         (done,), running = ray.wait(running)
         running += [task.remote(argument) for argument in islice(waiting, 1)]
         yield ray.get(done)
+
+
+def on_this_machine() -> NodeAffinitySchedulingStrategy:
+    """Return the scheduling strategy for tasks and actors that must run on the driver's machine."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 @contextmanager
@@ -198,32 +211,88 @@ def _provide_token() -> None:
             token.chmod(0o600)
 
 
+def on_cluster() -> bool:
+    """Return whether a job joins a cluster instead of starting Ray on this machine."""
+    return "RAY_ADDRESS" in os.environ
+
+
 def runs_in_process(placement: Workers) -> bool:
-    """Return whether this process is the only worker, which starts in 0.1 s instead of 9.5 s. A cluster's GPU may be on
-    another machine.
+    """Return whether this process is the only worker, which starts in 0.1 s instead of 9.5 s. On a cluster, the machine
+    of the driver may have no CPU for tasks, little memory and no GPU.
     """
-    return placement.workers == 1 and not (placement.gpus and "RAY_ADDRESS" in os.environ)
+    return placement.workers == 1 and not on_cluster()
 
 
 def workers_here(workers: int) -> int:
     """Return the number of processes that need memory on this machine; on a cluster 1, since workers may be on other
     machines.
     """
-    return 1 if "RAY_ADDRESS" in os.environ else workers
+    return 1 if on_cluster() else workers
 
 
 def check_gpus(placement: Workers) -> None:
     """Raise ValueError if GPUs are requested, the job runs on this machine only, and it has none."""
-    if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
+    if placement.gpus and not torch.cuda.is_available() and not on_cluster():
         raise ValueError("`gpus` is set, but PyTorch finds no GPU on this machine; leave it out to train on CPUs")
 
 
-def check_resources(placement: Workers) -> None:
-    """Raise ValueError if the Ray cluster can never place the workers; Ray Train would wait forever."""
-    kind = "GPU" if placement.gpus else "CPU"
-    available = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
-    if placement.workers > available:
-        raise ValueError(
-            f"`workers` is {placement.workers}, each with a {kind}, but the Ray cluster has only {available:g}; use "
-            "fewer workers"
-        )
+def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
+    """Wait until the Ray cluster can place workers, and say so every minute; Ray Train would wait without a message.
+
+    The wait is that of a placement group, for which an autoscaler starts machines. It is removed before the workers
+    take its place.
+
+    Args:
+        count: number of workers.
+        each: resources of a worker: ``CPU``, ``GPU``, ``memory`` in bytes.
+
+    Raises:
+        ValueError: neither the machines of the cluster nor those that its autoscaler may start are enough.
+    """
+    for kind, amount in each.items():
+        largest, total = _most(kind)
+        if total is not None and (amount > largest or count * amount > total):
+            fewer = "use fewer workers" if amount <= largest else "use a larger machine"
+            raise ValueError(
+                f"`workers` is {count}, each with {_shown(kind, amount)}, but the Ray cluster has only "
+                f"{_shown(kind, total, bare=True)}; {fewer}"
+            )
+    group = placement_group([dict(each)] * count, strategy="PACK")
+    try:
+        while not group.wait(_WAITING_SECONDS):
+            free = ray.available_resources()  # type: ignore[no-untyped-call]
+            needs = ", ".join(_shown(kind, amount) for kind, amount in each.items())
+            has = ", ".join(f"{_shown(kind, free.get(kind, 0), bare=True)} {kind}" for kind in each)
+            say(f"waiting for machines: {count} workers, each with {needs}; the cluster has free: {has}")
+    finally:
+        remove_placement_group(group)
+
+
+def capacity(kind: str) -> float:
+    """Return the amount of a resource on all machines of the Ray cluster, with those that its autoscaler may start."""
+    _, total = _most(kind)
+    return total or float(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
+
+
+def _most(kind: str) -> tuple[float, float | None]:
+    """Return the amount of a resource on the largest machine, and on all machines together; (0, None) if the cluster
+    may grow without Ray knowing how far.
+    """
+    alive = [node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    if not on_cluster():
+        return max(alive, default=0), sum(alive)
+    config = state.get_cluster_config()  # of the autoscaler; Ray Train reads it, too
+    groups = config.node_group_configs if config else []
+    is_given = kind != "memory" or all(kind in group.resources for group in groups)  # of memory, not always
+    types = [(group.resources.get(kind, 0), group.max_count) for group in groups]
+    if not (types and is_given) or any(number < 0 for _, number in types):
+        return 0, None
+    possible = sum(amount * number for amount, number in types)
+    return max([*alive, *(amount for amount, _ in types)]), max(sum(alive), possible)
+
+
+def _shown(kind: str, amount: float, *, bare: bool = False) -> str:
+    """Return an amount of a resource for messages: a GPU, 9.1 GB of memory; ``bare``: only the amount."""
+    if kind == "memory":
+        return f"{amount / 1e9:,.1f} GB" + ("" if bare else " of memory")
+    return f"{amount:g}" if bare else f"a {kind}" if amount == 1 else f"{amount:g} {kind}"

@@ -1,7 +1,7 @@
 """Shard pair files on Ray: parse parts with Ray Data, remove duplicates, select rows, write shards, commit."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from paraembed.console import doing, say
 from paraembed.io.atomic import replace_folder, work_folder
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.places import Place
+from paraembed.io.places import Place, shown
 from paraembed.io.resume import Work
+from paraembed.io.stage import Mirror
 from paraembed.pairs import outputs
 from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions
 from paraembed.pairs.filters import read_vocabulary
@@ -63,6 +64,9 @@ class _Task:
     workers: int
     sampled: int
     limits: ReadLimits
+    here: bool
+    inputs: tuple[str, ...]
+    records: Path
 
 
 def shard_pairs(
@@ -77,6 +81,8 @@ def shard_pairs(
     rejected_sample: bool = True,
     limits: ReadLimits = DEFAULT_LIMITS,
     span_bytes: int = SPAN_BYTES,
+    uri: str | None = None,
+    upload: Callable[[], object] = lambda: None,
 ) -> tuple[dict[str, Any], bool]:
     """Write pair shards (schema ``PAIRS`` in pairs/shards.py), then a manifest, then ``_SUCCESS``.
 
@@ -95,6 +101,9 @@ def shard_pairs(
         rejected_sample: write examples of the rejected rows, next to the shards and to MLflow.
         limits: limits on reading an input; ``max_line_bytes`` affects rows, so the manifest records it.
         span_bytes: bytes of a plain file that one task parses.
+        uri: URI of the output on an object store; ``out`` is then the copy on this machine. All tasks run on this
+            machine, because the other machines of a cluster do not see the copy.
+        upload: called when ``out`` is complete, within the MLflow run.
 
     Returns:
         The manifest, and whether the output was already finished.
@@ -119,19 +128,22 @@ def shard_pairs(
         "max_line_bytes": limits.max_line_bytes,
     }
 
+    records = Mirror(out, uri).records
+
     def finished() -> dict[str, Any] | None:
         output = outputs.finished_output(out, identity, overwrite=overwrite)
         if not output.is_finished(partial(outputs.read_identity, fields=tuple(identity))):
             return None
         manifest: dict[str, Any] = read_json(out / "manifest.json", FinishedManifest)
-        send_left(out)
-        say(f"{out} is already finished, {manifest['counts']['kept']:,} pairs; nothing to do")
+        send_left(records)
+        say(f"{shown(uri or out)} is already finished, {manifest['counts']['kept']:,} pairs; nothing to do")
         return manifest
 
     before = finished()
     if before is not None:
         return before, True
-    task = _Task(settings, vocabulary, workers, SAMPLED if rejected_sample else 0, limits)
+    sampled, names = SAMPLED if rejected_sample else 0, tuple(map(str, inputs))
+    task = _Task(settings, vocabulary, workers, sampled, limits, uri is not None, names, records)
     work = outputs.unfinished_output(out, identity, rejected_sample=rejected_sample)
     with work_folder(work.folder):
         before = finished()  # by another run, since
@@ -140,14 +152,16 @@ def shard_pairs(
         outputs.check_folders(out)
         for line in describe(sources, with_pairs=rejected_sample):
             say(line)
-        return _run(task, cut_parts(sources, work.folder, span_bytes), work, identity), False
+        return _run(task, cut_parts(sources, work.folder, span_bytes), work, identity, upload), False
 
 
-def _run(task: _Task, parts: Sequence[Part], work: Work, identity: dict[str, Any]) -> dict[str, Any]:
-    """Write the output; return its manifest."""
+def _run(
+    task: _Task, parts: Sequence[Part], work: Work, identity: dict[str, Any], upload: Callable[[], object]
+) -> dict[str, Any]:
+    """Write and upload the output; return its manifest."""
     out, replaced = work.out, outputs.replaced_folder_of(work.out)
     doing("starting Ray and MLflow")
-    with tracked_run(f"shard {out.name}", out) as run, ray_session(task.workers):
+    with tracked_run(f"shard {out.name}", task.records) as run, ray_session(task.workers):
         if work.is_begun():
             say(f"resuming the work in {work.folder}")
         else:
@@ -156,12 +170,14 @@ def _run(task: _Task, parts: Sequence[Part], work: Work, identity: dict[str, Any
         inputs = identity["inputs"]
         run.params({"inputs": len(inputs), "input_digest": digest_of(inputs), **asdict(task.limits)})
         run.params(identity["settings"])
+        run.dataset("pair files", digest_of(inputs), list(task.inputs), "sharding")
         manifest = _shard(task, parts, work.folder, identity)
         run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
         run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
         shutil.rmtree(replaced, ignore_errors=True)
         replace_folder(work.folder / "result", out, replaced)
         work.remove()
+        upload()
         for path in sorted(out.rglob("*.json*")):  # from their place, where they are read later if MLflow is away
             run.artifacts(path, str(path.parent.relative_to(out)) if path.parent != out else None)
     return manifest
@@ -177,7 +193,7 @@ def _shard(task: _Task, parts: Sequence[Part], work: Path, identity: dict[str, A
         shutil.rmtree(work)
         raise
     if not set_of(task.settings).keeps_duplicates:
-        _drop_duplicates(files, partitions, work, task.workers)
+        _drop_duplicates(files, partitions, work, task)
     duplicates, pairs = sum(file.duplicates for file in files), sum(file.report.parsed for file in files)
     say(f"  {duplicates:,} duplicates of {pairs:,} pairs removed")
     result = Outputs(work / "result", identity, files, rejected_sample=bool(task.sampled))
@@ -218,11 +234,8 @@ def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[Sour
     context.enable_progress_bars = False
     doing(f"parsing {len(parts):,} parts")
     workers = min(task.workers, len(parts))
-    data = ray.data.read_datasource(
-        _Parts(task, parts, partitions), concurrency=workers, override_num_blocks=len(parts), num_cpus=1
-    )
     reports: dict[int, SourceReport] = {}
-    for done, row in enumerate(data.iter_rows(), start=1):
+    for done, row in enumerate(_parsed_rows(task, parts, partitions, workers), start=1):
         doing(f"parsing: {done:,} of {len(parts):,} parts are done")
         if row["error"]:
             if not any(part.report.exists() for part in parts):
@@ -233,6 +246,23 @@ def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[Sour
         when = " (parsed before)" if row["before"] else ""
         say(f"  {part}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
     return [reports[number] for number in range(len(parts))]
+
+
+def _parsed_rows(task: _Task, parts: Sequence[Part], partitions: int, workers: int) -> Iterator[dict[str, Any]]:
+    """Yield the row about each part, as ``_parse`` returns it, in the order in which the parts are done."""
+    if task.here:
+        shared = ray.put(task)
+
+        def parse(numbered: tuple[int, Part]) -> dict[str, Any]:
+            (block,) = _parse(*numbered, shared, partitions)
+            return dict(block.to_pylist()[0])
+
+        yield from run_tasks(parse, list(enumerate(parts)), workers, here=True)
+        return
+    data = ray.data.read_datasource(
+        _Parts(task, parts, partitions), concurrency=workers, override_num_blocks=len(parts), num_cpus=1
+    )
+    yield from data.iter_rows()
 
 
 def _parse(number: int, part: Part, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:
@@ -250,7 +280,7 @@ def _parse(number: int, part: Part, task: "ray.ObjectRef[_Task]", partitions: in
     return [pa.table({"number": [number], "error": [error], "before": [before]})]
 
 
-def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, workers: int) -> None:
+def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, task: _Task) -> None:
     """Unmark repeated pairs in the masks of the files.
 
     Ray Data's hash shuffle by the pair's key takes 4.4 to 7.5 times as long for the same result (1M lines, 2 workers).
@@ -264,7 +294,7 @@ def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, w
     buckets = num_buckets(partitions)
     starts = np.cumsum([0, *(file.report.parsed for file in files)])[:-1]
     whole = np.concatenate([file.stays for file in files])
-    for number, (sources, rows) in enumerate(run_tasks(find, range(buckets), workers), start=1):
+    for number, (sources, rows) in enumerate(run_tasks(find, range(buckets), task.workers, here=task.here), start=1):
         doing(f"finding duplicates: bucket {number:,} of {buckets:,}")
         whole[starts[sources] + rows] = False
     for file, stays in zip(files, np.split(whole, starts[1:]), strict=True):
@@ -281,7 +311,7 @@ def _select(task: _Task, files: Sequence[ParsedPart]) -> list[tuple[Selected, li
     def columns_of(part: Part) -> None:
         pq.write_table(selection_table(part.parsed, np.load(part.mask, mmap_mode="r"), settings), part.columns)
 
-    list(run_tasks(columns_of, [file.part for file in files], task.workers))
+    list(run_tasks(columns_of, [file.part for file in files], task.workers, here=task.here))
     return select_masks(settings, pa.concat_tables([pq.read_table(file.part.columns) for file in files]), stays)
 
 
@@ -302,7 +332,7 @@ def _write_shards(
         return write_shard(plan, [part.parsed for part in parts], staying, folder, work / plan.name, ranks)
 
     entries: list[dict[str, Any]] = []
-    for entry in run_tasks(write, plans, task.workers):
+    for entry in run_tasks(write, plans, task.workers, here=task.here):
         doing(f"writing: shard {len(entries) + 1:,} of {len(plans):,}")
         entries.append(entry)
     return entries

@@ -2,9 +2,11 @@
 
 import os
 import re
+import shutil
 import signal
 import threading
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +15,24 @@ import ray.data
 from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from paraembed.cluster.session import check_gpus, check_resources, ray_session, runs_in_process, workers_here
+from paraembed.cluster.relay import relayed
+from paraembed.cluster.session import check_gpus, on_cluster, ray_session, runs_in_process, wait_for_workers
 from paraembed.cluster.train_worker import Task, work_on
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
-from paraembed.io.fingerprint import read_json
-from paraembed.io.resume import Work
+from paraembed.io.fingerprint import differences, read_json
+from paraembed.io.places import resolve, shown
+from paraembed.io.resume import Work, foreign_work
+from paraembed.io.stage import Mirror, sibling
 from paraembed.settings import Placement, Workers
 from paraembed.stops import RunFailedError
-from paraembed.tracking.runs import send_left, tracked_run
+from paraembed.tracking.runs import Run, send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
-from paraembed.training.inputs import Coverage, check_coverage
+from paraembed.training.inputs import Coverage, available_memory, check_coverage, check_memory
 from paraembed.training.loop import TRACED_STEPS
 from paraembed.training.state import Checkpoints, Counters
 
-_COVERAGE = "coverage.json"
+_COVERAGE, _CONFIG = "coverage.json", "config.json"
 _FILES = re.compile(
     r"(identity|run|coverage)\.json|(untrained|trained|model|checkpoints|ray|pairs)/.*"
     r"|\.(identity\.json|run\.json|coverage\.json|untrained|trained|model)\.([0-9a-f]{8}\.)?(tmp|old)(/.*)?",
@@ -36,7 +41,7 @@ _FILES = re.compile(
 """Pattern of the paths in a work folder."""
 
 _RESTARTS = 3  # of the workers, after one of them failed
-_PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
+_PATIENCE_SECONDS = 1800  # of a collective, such as while rank 0 saves; a dead worker is noticed at once, by Ray
 
 
 @dataclass(frozen=True)
@@ -49,17 +54,34 @@ class Training:
         out: folder to write. Until it is complete, the work is in ``<out>.training``: the untrained model and the
             latest checkpoints.
         placement: workers, GPUs, checkpoints.
+        uri: URI of the output on an object store; ``out`` is then the copy on this machine. The work is then also at
+            ``<uri>.training``, so that workers and resumed runs need no shared folder.
+        shards: URI of the pair shards, from which workers read them; None: they read the folder of ``data``.
+        named: function from the path of an input to its name for MLflow, such as the URI of a copy.
     """
 
     name: str
     data: TrainingData
     out: Path
     placement: Workers = field(default_factory=Workers)
+    uri: str | None = None
+    shards: str | None = None
+    named: Callable[[str], str] = str
 
     @property
     def work(self) -> Path:
         """Folder of the unfinished training."""
         return self.out.with_name(f"{self.out.name}.training")
+
+    @property
+    def home(self) -> Mirror:
+        """The output, with its copy on the object store if it has one."""
+        return Mirror(self.out, self.uri)
+
+    @property
+    def shared(self) -> Mirror:
+        """The unfinished training, with its copy on the object store if it has one."""
+        return Mirror(self.work, self.uri and sibling(self.uri, ".training"))
 
     @property
     def trace(self) -> Path | None:
@@ -93,32 +115,80 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
     """
     data, out, placement = training.data, training.out, training.placement
     check_gpus(placement)
+    _fetch_work(training, overwrite)
     work = Work(out, training.work, "identity.json", data.identity(), _FILES, f"jobs/{data.job}.py", overwrite)
 
     def finished() -> Outcome | None:
         if not work.is_finished(data.identity_at):
             return None
-        send_left(out)
-        say(f"{out} is already finished; nothing to do")
+        send_left(training.home.records)
+        say(f"{shown(training.uri or out)} is already finished; nothing to do")
         return Outcome(data.table_at(out), was_finished=True)
 
     before = finished()
     if before:
+        if work.is_recorded():
+            training.shared.remove()
         work.remove_leftover()
         return before
-    data.check(placement.workers, workers_here(placement.workers), gpus=placement.gpus)
+    data.check(placement.workers)
+    memory = data.memory(1 if on_cluster() else placement.workers, gpus=placement.gpus)
+    if on_cluster():  # each worker checks its machine; here only the word vectors are read
+        memory = replace(memory, copies=0, pairs=0, best=0)
+    check_memory(memory, available_memory())
     with work_folder(work.folder):
         before = finished()  # by another run, since
         if before:
             return before
-        _prepare(data, work)
+        if _prepare(data, work):
+            training.shared.remove()  # what another training left, if the removal of its work was interrupted
+            training.shared.push()
         table = _train(training, work)
         work.remove()
+        training.shared.remove()
     return Outcome(table, was_finished=False)
 
 
-def _prepare(data: TrainingData, work: Work) -> None:
-    """Write the untrained model to the work folder, unless the folder already holds the same training.
+def _fetch_work(training: Training, overwrite: bool) -> None:
+    """Download what an earlier run left on the object store.
+
+    Raises:
+        ValueError: the output is to be overwritten, which is only possible for a folder, or it holds other files.
+    """
+    if training.uri is None:
+        return
+    if training.trace is not None:
+        raise ValueError("`profile` writes a file next to `out`, so it needs a folder; leave it out, or change `out`")
+    if overwrite:
+        raise ValueError(
+            f"`overwrite` needs a folder, but {shown(training.uri)} is on an object store, which cannot replace an "
+            "output atomically; give a new `out`, or remove the objects there"
+        )
+    doing(f"looking for earlier work at {shown(training.uri)}")
+    training.shared.check(_FILES, f"jobs/{training.data.job}.py")
+    training.home.pull([_CONFIG])
+    training.shared.pull(["identity.json", "run.json", _COVERAGE, "untrained"])
+    names = training.home.names()
+    if names and not (training.out / _CONFIG).exists() and not (training.work / "identity.json").exists():
+        raise foreign_work(shown(training.uri), names[0], f"jobs/{training.data.job}.py")
+
+
+def remove_other(training: Training) -> None:
+    """Remove another model, and another unfinished training, from the object store; for an output of the job itself."""
+    identity = training.data.identity()
+    for copy, record, read in (
+        (training.home, _CONFIG, training.data.identity_at),
+        (training.shared, "identity.json", lambda folder: read_json(folder / "identity.json")),
+    ):
+        copy.pull([record])
+        if (copy.folder / record).exists() and differences(read(copy.folder), identity):
+            copy.remove()
+            shutil.rmtree(copy.folder)
+
+
+def _prepare(data: TrainingData, work: Work) -> bool:
+    """Write the untrained model to the work folder, and return True; return False if the folder already holds the same
+    training.
 
     Raises:
         ValueError: the folder holds another training that must not be discarded, or other files; or the words cover too
@@ -132,7 +202,7 @@ def _prepare(data: TrainingData, work: Work) -> None:
         except (OSError, ValueError):  # of an older version, or damaged
             _, coverage = data.untrained()
         check_coverage(coverage, *about)
-        return
+        return False
     doing(f"counting the tokens of {data.texts}, reading {data.vectors}")
     model, coverage = data.untrained()
     say(
@@ -144,18 +214,26 @@ def _prepare(data: TrainingData, work: Work) -> None:
     data.save(model, work.folder / "untrained", card="Untrained.\n")
     write_json(saved, asdict(coverage))
     work.begin()
+    return True
 
 
 def _train(training: Training, work: Work) -> Table | None:
     data, out, placement, trace = training.data, training.out, training.placement, training.trace
     doing("starting Ray and MLflow")
     name = f"{data.job} {training.name}{data.about}"
-    with tracked_run(name, out, work.folder / "run.json") as run, ray_session(placement.workers):
+    with (
+        tracked_run(name, training.home.records, work.folder / "run.json") as run,
+        ray_session(placement.workers),
+    ):
         # What a resumed run may change is a tag: MLflow rejects another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
         run.params(work.fingerprint["recipe"])
         run.params(data.params(work.fingerprint))
-        result = _fit(training, run.spool)
+        for input_name, digest, path, rows in data.datasets(work.fingerprint):
+            run.dataset(input_name, digest, [training.named(str(path))], "training", rows)
+        if (work.folder / "run.json").exists():
+            training.shared.push("run.json")
+        result = _fit(training, run)
         if "error" in result:
             raise RunFailedError(result["error"])
         counters: Counters = result["counters"]
@@ -164,7 +242,9 @@ def _train(training: Training, work: Work) -> Table | None:
         doing(f"scoring and writing the {data.model}")
         rate = counters.pairs / max(counters.seconds, 1e-9)
         run.metrics({f"{data.unit}_per_second/mean": rate, "training_seconds": counters.seconds})
+        training.shared.pull(["trained"])
         table = data.finish(training.name, work, counters, run.metrics)
+        training.home.push()
         run.artifacts(out, data.model)
         if trace is not None and trace.exists():
             run.artifacts(trace)
@@ -174,12 +254,14 @@ def _train(training: Training, work: Work) -> Table | None:
     return table
 
 
-def _fit(training: Training, spool: Path | None) -> dict[str, Any]:
+def _fit(training: Training, run: Run) -> dict[str, Any]:
     """Train on Ray Train, or in this process for one worker; return the result of rank 0."""
     placement, work, data = training.placement, training.work, training.data
     in_process = runs_in_process(placement)
+    memory = data.memory(1, gpus=placement.gpus) if on_cluster() else None
+    resources = {"GPU" if placement.gpus else "CPU": 1.0, **({"memory": float(memory.needed)} if memory else {})}
     if not in_process:
-        check_resources(placement)
+        wait_for_workers(placement.workers, resources)
     device = "cpu" if not placement.gpus else "cuda" if in_process else "worker"
     saves = Checkpoints(
         work / "checkpoints",
@@ -187,18 +269,26 @@ def _fit(training: Training, spool: Path | None) -> dict[str, Any]:
         placement.checkpoint_steps,
         placement.keep_checkpoints,
     )
+    spool = run.spool if in_process else relayed(run)
+    storage, filesystem = training.shared.place("ray")
+    task = Task(training.shared, data.for_workers(), device, saves, spool, training.trace, memory)
     trainer = TorchTrainer(
         work_on,  # type: ignore[arg-type]
-        train_loop_config={"task": Task(work, data.for_workers(), device, saves, spool, training.trace)},
-        scaling_config=ScalingConfig(num_workers=0 if in_process else placement.workers, use_gpu=placement.gpus),
+        train_loop_config={"task": task},
+        scaling_config=ScalingConfig(
+            num_workers=0 if in_process else placement.workers,
+            use_gpu=placement.gpus,
+            resources_per_worker=None if in_process else resources,
+        ),
         torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=_PATIENCE_SECONDS),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"{data.job}-{os.getpid()}",
-            storage_path=str(work / "ray"),
+            storage_path=storage,
+            storage_filesystem=filesystem,
             failure_config=FailureConfig(max_failures=_RESTARTS),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
-        **_dataset(data),
+        **_dataset(data, training.shards),
     )
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
@@ -210,7 +300,7 @@ def _fit(training: Training, spool: Path | None) -> dict[str, Any]:
             signal.signal(signal.SIGINT, on_interrupt)
 
 
-def _dataset(data: TrainingData) -> dict[str, Any]:
+def _dataset(data: TrainingData, shards: str | None) -> dict[str, Any]:
     """Return the arguments that let the trainer's workers read the data with Ray Data.
 
     Every worker reads all pairs (XXL: 0.3 GB of ids) and computes its part of every step. So no row is lost to an equal
@@ -219,11 +309,15 @@ def _dataset(data: TrainingData) -> dict[str, Any]:
     files, columns = data.files()
     if not files:
         return {}
+    filesystem = None
+    if shards is not None:
+        filesystem, folder = resolve(shards)
+        files = [f"{folder.rstrip('/')}/{Path(file).name}" for file in files]
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True  # else the blocks come in another order each time
     options = ray.data.ExecutionOptions(preserve_order=True)
     return {
-        "datasets": {"train": ray.data.read_parquet(files, columns=columns)},
+        "datasets": {"train": ray.data.read_parquet(files, filesystem=filesystem, columns=columns)},
         "dataset_config": DataConfig(datasets_to_split=[], execution_options=options),
     }

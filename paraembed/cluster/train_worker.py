@@ -1,9 +1,10 @@
 """Training worker: read, train, report. Ray Train runs it; with one worker, the job itself does."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,16 @@ import ray.train.torch
 import torch
 
 from paraembed.cluster import metrics
+from paraembed.cluster.relay import Relay
 from paraembed.compiled import arithmetic
 from paraembed.console import ProgressLine, doing, duration, say, shown_status
+from paraembed.io.places import shown
+from paraembed.io.stage import Mirror
 from paraembed.process import one_thread, quiet_ray
 from paraembed.tracking.runs import Run, system_metrics
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
+from paraembed.training.inputs import Memory, available_memory, check_memory
 from paraembed.training.loop import Report
 from paraembed.training.state import Checkpoints, Counters
 
@@ -32,20 +37,22 @@ class Task:
 
     Attributes:
         work: folder of the training, visible to all workers, with the untrained model in ``untrained``; the trained
-            model is written to ``trained``.
+            model is written to ``trained``. With a copy on an object store, each worker has a folder of its own.
         data: training data.
         device: cpu, cuda, or worker: the GPU that Ray Train assigns.
         checkpoints: where and how often to save.
-        run: file for the records of the MLflow run; None: nothing is logged.
+        run: file for the records of the MLflow run, or the way to it; None: nothing is logged.
         trace: file for a profile of a few steps.
+        memory: memory of one worker, which each worker compares with that of its machine; None: the job has checked it.
     """
 
-    work: Path
+    work: Mirror
     data: TrainingData
     device: str
     checkpoints: Checkpoints
-    run: Path | None
+    run: Path | Relay | None
     trace: Path | None
+    memory: Memory | None = None
 
 
 def work_on(config: dict[str, Task]) -> dict[str, Any]:
@@ -55,7 +62,8 @@ def work_on(config: dict[str, Task]) -> dict[str, Any]:
     returned, not raised: Ray Train would count a raised error as a failed worker and retry.
     """
     try:
-        return {"counters": _train(config["task"])}
+        with _own_folder(config["task"]) as task:
+            return {"counters": _train(task)}
     except ConnectionError:
         raise
     except torch.OutOfMemoryError as error:
@@ -64,16 +72,32 @@ def work_on(config: dict[str, Task]) -> dict[str, Any]:
         return {"error": str(error)}
 
 
+@contextmanager
+def _own_folder(task: Task) -> Iterator[Task]:
+    """Yield the task with a folder of this worker, if the work is on an object store; it is removed at the end."""
+    if task.work.uri is None:
+        yield task
+        return
+    with TemporaryDirectory(prefix="paraembed-") as folder:
+        work = Mirror(Path(folder), task.work.uri)
+        saves = replace(task.checkpoints, folder=work.folder / "checkpoints", saved=lambda: work.update("checkpoints"))
+        yield replace(task, work=work, checkpoints=saves, trace=None)
+
+
 @one_thread()  # one worker is the job's own process, which scores afterwards
 def _train(task: Task) -> Counters:
     context, data = ray.train.get_context(), task.data
     rank, world = context.get_world_rank(), context.get_world_size()
     device = ray.train.torch.get_device() if task.device == "worker" else task.device
     model, examples, num, notes, problem = None, None, 0, list[str](), ""
+    folder = task.work.folder
     try:
-        model = data.load(task.work / "untrained").requires_grad_().to(device)
+        if task.memory is not None:
+            check_memory(replace(task.memory, workers=context.get_local_world_size()), available_memory())
+        task.work.pull(["untrained", "checkpoints"])
+        model = data.load(folder / "untrained").requires_grad_().to(device)
         with shown_status() if rank == 0 else nullcontext():
-            examples, num, notes = data.read(model, _blocks(), task.work / "pairs", world)
+            examples, num, notes = data.read(model, _blocks(), folder / "pairs", world)
     except (ValueError, OSError, torch.OutOfMemoryError) as error:
         problem = str(error)
     agree(problem, world, torch.device(device))
@@ -95,9 +119,12 @@ def _train(task: Task) -> Counters:
                 on_report=show,
                 evaluation=scoring.evaluation(model, run.metrics, show.say) if scoring else None,
                 trace=task.trace if rank == 0 else None,
+                is_preempted=_is_preempted if world > 1 else None,
             )
     finally:
         show.close()
+        if isinstance(task.run, Relay) and rank == 0:
+            task.run.flush()
     if rank == 0:
         _save(model, task)
     return counters
@@ -126,13 +153,20 @@ def agree(problem: str, world: int, device: torch.device) -> None:
         )
 
 
+def _is_preempted() -> bool:
+    """Return whether Ray knows that a machine of a worker is about to be removed; all workers have to ask."""
+    return ray.train.get_preemption_info() is not None
+
+
 def _save(model: Any, task: Task) -> None:
     try:
-        task.data.save(model, task.work / "trained", card="")
+        task.data.save(model, task.work.folder / "trained", card="")
+        task.work.push("trained")
     except OSError as error:
+        place = task.work.folder if task.work.uri is None else shown(task.work.uri)
         raise OSError(
             f"the {task.data.model} could not be written ({error}); free some space on the disk and run the same "
-            f"command again: it resumes from the last checkpoint in {task.work}"
+            f"command again: it resumes from the last checkpoint in {place}"
         ) from None
 
 

@@ -2,25 +2,24 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import ray
 import torch
 
-from paraembed.cluster.session import workers_here
+from paraembed.cluster.session import capacity, on_cluster, workers_here
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, duration, say
 from paraembed.evaluation.selection import SuiteScorer, suites_digest
 from paraembed.io.resume import Work
+from paraembed.io.stage import Mirror, child
 from paraembed.names import on_disk
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
-from paraembed.recipe import BaseRecipe
 from paraembed.settings import Placement, SearchSettings
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
@@ -38,7 +37,7 @@ from paraembed.tuning.trial import DECIDES_INPUTS, Inputs, inputs_key, read_inpu
 from tune_spaces.space import Selection
 
 SAMPLE = "tuning-pairs"
-_FILES = re.compile(
+FILES = re.compile(
     r"(sweep|run|registered|split|best|best-recipe)\.json|results\.(parquet|csv)|[\w-]+\.png"
     r"|(trials|ray|tuning-pairs|scores|encoder|model|(encoder|model)\.training)/.*"
     r"|(encoder|model)\.trace\.json\.gz|(encoder|model|tuning-pairs)\.mlflow(-refused)?\.jsonl(\.[\d-]+)?"
@@ -69,6 +68,11 @@ class Sweep:
         concurrent: number of trials that run at a time; None: as many as the CPUs or GPUs allow.
         max_failures: maximum number of failed trials; more end the sweep.
         retry_failed: run trials again that failed before.
+        gpus_per_trial: fraction of a GPU for each worker of a trial.
+        memory_per_trial_gb: memory for each worker of a trial on a cluster, in GB; None: as estimated.
+        uri: URI of the output on an object store; ``out`` is then the copy on this machine.
+        shards: URI of the pair shards of the full training; None: its workers read a folder.
+        named: function from the path of an input to its name for MLflow, such as the URI of a copy.
     """
 
     points: Points
@@ -81,6 +85,25 @@ class Sweep:
     concurrent: int | None = None
     max_failures: int = 10
     retry_failed: bool = False
+    gpus_per_trial: float = 1.0
+    memory_per_trial_gb: float | None = None
+    uri: str | None = None
+    shards: str | None = None
+    named: Callable[[str], str] = str
+
+    @property
+    def home(self) -> Mirror:
+        """The output, with its copy on the object store if it has one."""
+        return Mirror(self.out, self.uri)
+
+    def resources(self) -> dict[str, float]:
+        """Return the resources of each worker of a trial: CPU or GPU, and on a cluster memory in bytes."""
+        needs = {"GPU": self.gpus_per_trial} if self.placement.gpus else {"CPU": 1.0}
+        if not on_cluster():
+            return needs
+        if self.memory_per_trial_gb is not None:
+            return {**needs, "memory": float(int(1e9 * self.memory_per_trial_gb))}
+        return {**needs, "memory": float(_memory_of(self.points, self.data, 1))}
 
     @property
     def num_trials(self) -> int:
@@ -146,7 +169,7 @@ def begin(sweep: Sweep, overwrite: bool) -> None:
 
 
 def _work(sweep: Sweep, identity: dict[str, Any], overwrite: bool) -> Work:
-    return Work(sweep.out, sweep.out, "sweep.json", identity, _FILES, "jobs/tune.py", overwrite, is_nested=True)
+    return Work(sweep.out, sweep.out, "sweep.json", identity, FILES, "jobs/tune.py", overwrite, is_nested=True)
 
 
 def _identity(sweep: Sweep) -> dict[str, Any]:
@@ -186,11 +209,12 @@ def concurrency(sweep: Sweep) -> int:
     gpus, workers = sweep.placement.gpus, sweep.placement.workers
     if sweep.concurrent is not None:
         return sweep.concurrent
-    if "RAY_ADDRESS" in os.environ:
-        available = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 0))  # type: ignore[no-untyped-call]
+    if on_cluster():
+        available = capacity("GPU" if gpus else "CPU")
     else:
         available = torch.cuda.device_count() if gpus else len(os.sched_getaffinity(0))
-    return max(1, min(sweep.num_trials, available // workers))
+    share = sweep.gpus_per_trial if gpus else 1
+    return max(1, min(sweep.num_trials, int(available / (workers * share) + 1e-9)))
 
 
 def run_sweep(sweep: Sweep, run: Run) -> Swept:
@@ -199,7 +223,8 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     Raises:
         OSError, ValueError: the inputs cannot be used, or too many trials failed.
     """
-    ledger = Ledger(sweep.trials)
+    home = sweep.home
+    ledger = Ledger(sweep.trials, lambda name: home.push(f"trials/{name}"), lambda name: home.remove(f"trials/{name}"))
     for record in ledger.in_order():
         sweep.points.check_record(record, sweep.num_trials)
     if sweep.retry_failed:
@@ -247,7 +272,8 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     columns: tuple[Any, ...] = tuple(name if name in _KEPT_COLUMNS else "ignore" for name in names)
     seed = sweep.settings.seed
     settings = ShardSettings(columns=columns, tokenizer="space", sample=sweep.sample, sample_seed=seed)
-    shard_pairs(files, sweep.out / SAMPLE, settings, workers=concurrency(sweep))
+    uri = sweep.uri and child(sweep.uri, SAMPLE)
+    shard_pairs(files, sweep.out / SAMPLE, settings, workers=concurrency(sweep), uri=uri)
     say(f"the trials train on {sweep.sample:,} of {data.num_pairs:,} pairs, drawn with seed {seed}")
     return replace(data, folder=sweep.out / SAMPLE)
 
@@ -265,7 +291,7 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
         OSError, ValueError: a recipe needs more pairs or more memory, or the words cover too few of the tokens.
     """
     recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
-    num_tokens, num, words = data.size()
+    _, num, _ = data.size()
     most = max(recipe.batch_size for recipe in recipes)
     if most * workers > num:
         each, fewer = (f" for each of {workers} workers", " or fewer `workers`") if workers > 1 else ("", "")
@@ -273,7 +299,7 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
             f"the space has batches of {most:,} {data.unit}{each}, but there are only {num:,}; give more "
             f"{data.unit}, a larger `sample`{fewer}"
         )
-    _check_memory(recipes, words, num_tokens, num, workers, concurrent)
+    _check_memory(points, data, concurrent, workers)
     inputs = dict[str, Inputs]()
     for recipe in recipes:
         if inputs_key(recipe) not in inputs:
@@ -281,32 +307,27 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
     return inputs
 
 
-def _check_memory(
-    recipes: Sequence[BaseRecipe], words: Path | tuple[int, int], tokens: int, num: int, workers: int, concurrent: int
-) -> None:
-    """Raise ValueError if this machine has too little memory for its trials.
-
-    Args:
-        recipes: recipes that differ in their memory use.
-        words: word-vector text file, or rows and width of a trained encoder's matrix.
-        tokens: approximate number of tokens in the texts.
-        num: number of pairs or examples.
-        workers: workers of a trial.
-        concurrent: number of concurrent trials.
+def _check_memory(points: Points, data: Pairs | Labels, concurrent: int, workers: int) -> None:
+    """Raise ValueError if this machine has too little memory for its trials: ``concurrent`` times ``workers``, or on a
+    cluster the inputs of one, which the driver reads.
     """
-    here = workers_here(concurrent * workers)
-    takes = {
-        (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
-        for recipe in recipes
-    }
-    needed = max(estimate(words, recipe, tokens, num, here).needed for recipe in takes.values())
-    available = available_memory()
-    fewer = "keep fewer words with `fixed` max_words=N, or " if isinstance(words, Path) else ""
+    needed, available = _memory_of(points, data, workers_here(concurrent * workers)), available_memory()
+    fewer = "keep fewer words with `fixed` max_words=N, or " if isinstance(data.size()[2], Path) else ""
     if needed > available:
         raise ValueError(
             f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, but only "
             f"{available / _GIB:,.1f} GiB are available; {fewer}use a smaller `concurrent`"
         )
+
+
+def _memory_of(points: Points, data: Pairs | Labels, workers: int) -> int:
+    """Return the most bytes that workers of trials on one machine need."""
+    tokens, num, words = data.size()
+    takes = {
+        (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
+        for recipe in (point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY}))
+    }
+    return max(estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values())
 
 
 def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
@@ -331,7 +352,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     _say_budget(sweep, inputs, scorer, searcher.todo, concurrent)
     table.begin()
     try:
-        run_trials(searcher, inputs, scorer, placement, sweep.out / "ray")
+        run_trials(searcher, inputs, scorer, placement, sweep.resources(), sweep.home)
     finally:
         table.close()
 

@@ -2,16 +2,15 @@
 resumed.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.cluster.session import check_gpus, check_resources, ray_session, workers_here
-from paraembed.cluster.train import Training, train_model
-from paraembed.cluster.tune import Sweep, Swept, begin, run_sweep, settled
+from paraembed.cluster.session import check_gpus, on_cluster, ray_session, wait_for_workers
+from paraembed.cluster.train import Training, remove_other, train_model
+from paraembed.cluster.tune import FILES, Sweep, Swept, begin, run_sweep, settled
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -19,13 +18,18 @@ from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
-from paraembed.io.places import require_file, without_credentials
+from paraembed.io.places import require_file, shown, without_credentials
+from paraembed.io.stage import child
 from paraembed.pairs.shards import read_pair_manifest
+from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import read_config
 from paraembed.tracking.registry import ALIAS, register
 from paraembed.tracking.runs import Run, tracked_run
 from paraembed.training.data import Pairs, Table
+
+_OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuning-pairs", "ray")
+"""Folders of an output that its trainings write; they upload what belongs on the object store."""
 
 
 @dataclass(frozen=True)
@@ -84,40 +88,71 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     Raises:
         OSError, ValueError: an input or output cannot be used, or too many trials failed.
     """
+    if sweep.uri is not None:
+        _check_uri(sweep.uri, protocol, sweep, overwrite=overwrite)
     doing("checking the inputs")
     if isinstance(sweep.data, Pairs):
         require_file(sweep.data.words)
         read_pair_manifest(sweep.data.folder)
     else:
-        sweep.data.check(sweep.placement.workers, workers_here(sweep.placement.workers), gpus=sweep.placement.gpus)
+        sweep.data.check(sweep.placement.workers)
     if protocol is not None and protocol.pairs is not None:
         read_pair_manifest(protocol.pairs)
     check_gpus(sweep.placement)
-    joins = "RAY_ADDRESS" in os.environ  # then the cluster says how many trials there are at a time
+    joins = on_cluster()  # then the cluster says how many trials there are at a time
+    if sweep.uri is not None:
+        doing(f"looking for earlier work at {shown(sweep.uri)}")
+        names = sweep.home.check(FILES, "jobs/tune.py")
+        sweep.home.pull([name for name in names if name.partition("/")[0] not in _OF_TRAININGS])
     doing("starting Ray and MLflow")
     with work_folder(sweep.out):
         if not joins:
             sweep = settled(sweep, overwrite)
             begin(sweep, overwrite)
+            sweep.home.push("sweep.json")
         with ray_session(1 if joins else (sweep.concurrent or 1) * sweep.placement.workers):
-            if sweep.placement.gpus or sweep.placement.workers > 1:
-                check_resources(sweep.placement)
+            wait_for_workers(sweep.placement.workers, sweep.resources())
             if joins:
                 sweep = settled(sweep, overwrite)
                 begin(sweep, overwrite)
+                sweep.home.push("sweep.json")
             name = f"tune {sweep.points.name}"
-            with tracked_run(name, sweep.out, sweep.out / "run.json") as run:
+            with tracked_run(name, sweep.home.records, sweep.out / "run.json") as run:
+                sweep.home.push("run.json")
                 run.tags({"space": sweep.points.name, "source": sweep.points.space.source})
-                run.params({"metric": sweep.metric, "search": vars(sweep.settings), **_told(sweep)})
-                swept = run_sweep(sweep, run)
-                if protocol is None:
-                    return Tuned(swept)
-                tuned = _retrain(sweep, swept, protocol, run)
-                _register(sweep, tuned, protocol, run)
+                for input_name, digest, path, rows in sweep.data.datasets(sweep.data.identity()):
+                    run.dataset(input_name, digest, [sweep.named(str(path))], "tuning", rows)
+                run.params({"metric": sweep.metric, "search": vars(sweep.settings), **_about_data(sweep)})
+                try:
+                    tuned = Tuned(run_sweep(sweep, run))
+                    if protocol is not None:
+                        tuned = _retrain(sweep, tuned.swept, protocol, run)
+                        _register(sweep, tuned, protocol, run)
+                except RunFailedError:
+                    _push_results(sweep)
+                    raise
+                _push_results(sweep)
                 return tuned
 
 
-def _told(sweep: Sweep) -> dict[str, Any]:
+def _check_uri(uri: str, protocol: Protocol | None, sweep: Sweep, *, overwrite: bool) -> None:
+    if overwrite:
+        raise ValueError(
+            f"`overwrite` needs a folder, but {shown(uri)} is on an object store, which cannot replace an output "
+            "atomically; give a new `out`, or remove the objects there"
+        )
+    if protocol is not None and sweep.placement.profile:
+        raise ValueError("`profile` writes a file to `out`, so it needs a folder; leave it out, or change `out`")
+
+
+def _push_results(sweep: Sweep) -> None:
+    """Upload tables, figures and scores; records of trials and the encoder are on the object store already."""
+    for path in sorted(sweep.out.iterdir()):
+        if path.name not in {"trials", *_OF_TRAININGS} and not path.name.startswith("."):
+            sweep.home.push(path.name)
+
+
+def _about_data(sweep: Sweep) -> dict[str, Any]:
     """Return what is logged to MLflow about the data."""
     if isinstance(sweep.data, Pairs):
         return {"sample": sweep.sample}
@@ -135,8 +170,12 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
         limit = sweep.placement.pairs_bytes
         data = replace(data, folder=protocol.pairs, suites=(), max_bytes=limit)
     out = sweep.out / data.model
-    training = Training(f"{sweep.points.name} winner", data.with_recipe(recipe), out, sweep.placement)
-    done = train_model(training, overwrite=True)  # the folder is the sweep's own
+    uri = child(sweep.uri, data.model) if sweep.uri else None
+    name = f"{sweep.points.name} winner"
+    training = Training(name, data.with_recipe(recipe), out, sweep.placement, uri, sweep.shards, sweep.named)
+    if uri is not None:  # the output is the sweep's own
+        remove_other(training)
+    done = train_model(training, overwrite=uri is None)
     if isinstance(data, Labels):
         scores = read_config(out)["provenance"]["scores"]
         run.metrics(
@@ -164,7 +203,7 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     if this.items() <= done.items():
         return
     tags = {"space": sweep.points.name, "trial": str(tuned.swept.best.number), "fingerprint": fingerprint}
-    tags |= {name: str(value) for name, value in _told(sweep).items() if value is not None}
+    tags |= {name: str(value) for name, value in _about_data(sweep).items() if value is not None}
     version = register(run, out, protocol.name, tags)
     if version is None:
         say("not registered, because MLflow does not answer; run the same command again to retry")

@@ -14,7 +14,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -27,6 +26,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError  # nowhere else
 from ray.train.v2.api.exceptions import WorkerGroupError
 
+from paraembed.io.stage import Mirror
 from paraembed.process import RAY_TUNE, environment, quiet_ray
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import SearchSettings, Workers
@@ -51,7 +51,8 @@ class _Shared:
         kind: class of their recipes.
         scorer: scorer whose score is maximized.
         placement: workers and GPUs of a trial.
-        folder: folder for the files of Ray Train.
+        resources: resources of a worker.
+        storage: path for the files of Ray Train, and its file system.
         desk: actor that hands out points.
     """
 
@@ -59,13 +60,19 @@ class _Shared:
     kind: type[BaseRecipe]
     scorer: Scorer
     placement: Workers
-    folder: str
+    resources: Mapping[str, float]
+    storage: tuple[str, Any]
     desk: Any
 
 
 @environment(RAY_TUNE)
 def run_trials(
-    searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: Scorer, placement: Workers, folder: Path
+    searcher: "LedgerSearch",
+    inputs: dict[str, Inputs],
+    scorer: Scorer,
+    placement: Workers,
+    resources: Mapping[str, float],
+    home: Mirror,
 ) -> None:
     """Run the points that the searcher suggests until it has no more.
 
@@ -75,19 +82,21 @@ def run_trials(
         scorer: scorer whose score is maximized.
         placement: workers and GPUs of a trial: one worker trains in Ray Tune's actor, several form a group of Ray
             Train.
-        folder: folder for the files of Ray Tune and Ray Train; its content is not needed afterwards.
+        resources: resources of each worker of a trial: ``CPU``, ``GPU``, ``memory`` in bytes.
+        home: output; its subfolder ``ray``, for the files of Ray Tune and Ray Train, is removed at the end.
 
     Raises:
         OSError: a record could not be written.
     """
     quiet_ray()  # importing Ray Tune set the levels of its loggers
+    folder, storage = home.folder / "ray", home.place("ray")
     shutil.rmtree(folder, ignore_errors=True)
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
     desk = ray.remote(num_cpus=0)(_Desk).remote()
     dispatcher = _Dispatcher(searcher, desk)
-    shared = _Shared(references, searcher.points.kind, scorer, placement, str(folder), desk)
+    shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, desk)
     trainable = tune.with_parameters(_trial, shared=shared)
-    takes: dict[str, float] = {"cpu": 1.0, "gpu": float(placement.gpus)}
+    takes = {"cpu": 1.0, "gpu": resources.get("GPU", 0.0), "memory": resources.get("memory", 0.0)}
     if placement.workers > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
         takes = {"cpu": 0.0, "memory": 1.0}
     tuner = tune.Tuner(
@@ -100,7 +109,8 @@ def run_trials(
         ),
         run_config=tune.RunConfig(
             name="tune",
-            storage_path=str(folder),
+            storage_path=storage[0],
+            storage_filesystem=storage[1],
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=-1),  # the searcher counts
             callbacks=[dispatcher],
@@ -111,6 +121,7 @@ def run_trials(
         tuner.fit()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        home.remove("ray")
     if searcher.problem is not None:
         raise searcher.problem
 
@@ -211,11 +222,14 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     trainer = TorchTrainer(
         _work,  # type: ignore[arg-type]
         train_loop_config={"task": task, "kind": shared.kind, "inputs": [inputs], "scorer": shared.scorer},
-        scaling_config=ScalingConfig(num_workers=placement.workers, use_gpu=placement.gpus),
+        scaling_config=ScalingConfig(
+            num_workers=placement.workers, use_gpu=placement.gpus, resources_per_worker=dict(shared.resources)
+        ),
         torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo"),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"group-{task['trial']}-{uuid4().hex[:8]}",
-            storage_path=shared.folder,
+            storage_path=shared.storage[0],
+            storage_filesystem=shared.storage[1],
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )

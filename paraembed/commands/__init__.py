@@ -3,11 +3,13 @@
 import sys
 from importlib import import_module
 
+from paraembed import __version__
 from paraembed.stops import guard
 
 JOBS = {
     "shard": "pair files to pair shards; 'shard fetch' downloads public originals",
     "train": "pair shards to an encoder",
+    "teach": "a sentence encoder and texts to a static encoder",
     "tune": "search a space of recipes",
     "evaluate": "score encoders",
     "finetune": "labeled examples to an encoder with a head",
@@ -35,6 +37,9 @@ def run_named() -> int:
         return main(name)
     lines = [f"  {name:<9} {what}" for name, what in JOBS.items()]
     usage = "\n".join(["usage: paraembed JOB [OPTIONS]", "", *lines, "", "paraembed JOB --help shows its options."])
+    if name == "--version":
+        sys.stdout.write(f"paraembed {__version__}\n")
+        return 0
     if name in {"-h", "--help"}:
         sys.stdout.write(f"{usage}\n")
         return 0

@@ -107,6 +107,7 @@ def main(flags: Embed) -> None:
             price_per_hour=price,
             reading=reading,
             inference=flags.inference,
+            gpus=flags.gpu,
         )
         return
     limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)

@@ -7,7 +7,7 @@ import inspect
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,15 +15,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from paraembed.commands.job import as_flags, run
-from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs, named_encoder
+from paraembed.commands.paths import (
+    existing,
+    existing_data,
+    existing_encoder,
+    existing_pairs,
+    named_encoder,
+    staged_input,
+    staged_output,
+)
 from paraembed.console import doing, print_table, say, show
 from paraembed.evaluation.suites import HEURISTICS, SUITES
+from paraembed.io.fingerprint import sha256_of
 from paraembed.names import on_disk
 from paraembed.process import one_thread
-from paraembed.settings import MADE_OF, RESAMPLES, AnalysisOptions
+from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, RESAMPLES, AnalysisOptions, Inference
 
 if TYPE_CHECKING:
     from paraembed.evaluation.evaluate import Outcome, Request
+    from paraembed.io.stage import Mirror, Stage
 
 _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 
@@ -31,6 +41,7 @@ _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 GROUPS = {
     "data": "max_words counts corpus trained choices",
     "evaluation": "resamples analyses",
+    "model": "device precision prompt backend batch_tokens trust_remote_code",
     "analyses": "neighbors_of against margin_pairs tagged show_texts runs",
 }
 
@@ -45,8 +56,8 @@ class Evaluate:
 
     encoder: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN ...]")] = ()
     """Encoders to score, with names as in jobs/embed.py."""
-    words: Annotated[Path | None, _FILE] = None
-    """Word-vector file with lines 'word v1 … vd', plain or .gz; its plain average is scored as a baseline."""
+    words: Annotated[str | None, _FILE] = None
+    """Word-vector file with lines 'word v1 … vd', plain or .gz, or its URI; its average is scored as a baseline."""
     max_words: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Number of rows of --words to use; the mean of the other rows becomes the vector of <unk>; default: all."""
     baseline: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME ...]")] = ()
@@ -61,13 +72,13 @@ class Evaluate:
     """Encoder folder whose word vectors give the weights of l1; default: the first of --encoder."""
     suite: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[all|NAME ...]")] = ()
     """Suites in --data to score on, or all; --list prints them."""
-    data: Annotated[Path | None, _FOLDER] = None
-    """Folder of the suites."""
-    pairs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
-    """Tab-separated files of scored pairs, plain or .gz: score, sentence1, sentence2."""
-    held_out: Annotated[Path | None, tyro.conf.arg(metavar="PAIRS")] = None
-    """Held-out pairs, as pair shards or a pair file, for the test of finding a text's paraphrase among --choices
-    texts.
+    data: Annotated[str | None, _FOLDER] = None
+    """Folder of the suites, or its URI (s3://, gs://)."""
+    pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
+    """Tab-separated files of scored pairs, plain or .gz, or their URIs: score, sentence1, sentence2."""
+    held_out: Annotated[str | None, tyro.conf.arg(metavar="PAIRS")] = None
+    """Held-out pairs, as pair shards or a pair file, or their URI, for the test of finding a text's paraphrase among
+    --choices texts.
     """
     choices: int = 100
     """Number of texts to choose from, including the correct one."""
@@ -76,8 +87,9 @@ class Evaluate:
     analyses: bool = True
     """Run the papers' analyses and write report.html."""
     options: Annotated[AnalysisOptions, tyro.conf.arg(name="")] = field(default_factory=AnalysisOptions)
-    out: Annotated[Path | None, _FOLDER] = None
-    """Folder for tables and figures; default: ENCODER-scores next to the encoder, or ./scores."""
+    inference: Annotated[Inference, tyro.conf.arg(name="")] = DEFAULT_INFERENCE
+    out: Annotated[str | None, _FOLDER] = None
+    """Folder for tables and figures, or its URI; default: ENCODER-scores next to the encoder, or ./scores."""
     list: bool = False
     """Print the suites with their sources, and exit."""
 
@@ -85,12 +97,19 @@ class Evaluate:
 def main(flags: Evaluate) -> None:
     """Score, log the run to MLflow, print the tables and the folder of the files."""
     check(flags)
-    absolute_flags = with_absolute_paths(flags)
-    out = absolute_flags.out
-    assert out is not None, "with_absolute_paths sets it"
-    _check_out(out)
-    with one_thread():
-        outcome = _evaluate(absolute_flags, out)
+    from paraembed.evaluation.analyses import earlier_files
+    from paraembed.io.stage import staged
+
+    with staged() as stage:
+        paths = paths_of(flags, stage)
+        home = stage.mirror(paths["out"])
+        _check_out(home.folder)
+        with one_thread():
+            outcome = _evaluate(flags, paths, home, stage.in_uris)
+        for name in earlier_files(home.names()):
+            home.remove(name)
+        stage.upload(home)
+        out = stage.in_uris(str(home.folder))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for table in outcome.report.tables(brief=True):
         show(table.title)
@@ -105,18 +124,24 @@ def main(flags: Evaluate) -> None:
     say(f"wrote {files}, to {out}; next: python jobs/{following} …")
 
 
-def _evaluate(flags: Evaluate, out: Path) -> "Outcome":
+def _evaluate(flags: Evaluate, paths: Mapping[str, Any], home: "Mirror", named: Callable[[str], str]) -> "Outcome":
     from paraembed.evaluation.evaluate import evaluate, low_coverage, prepare
+    from paraembed.evaluation.selection import suites_digest
     from paraembed.tracking.fetch import fetch_encoder
     from paraembed.tracking.runs import tracked_run
 
-    request = request_of(flags)
+    request, out = request_of(flags, paths), home.folder
     prepared = prepare(request, fetch_encoder, doing)
     doing("opening MLflow")
-    with tracked_run(f"evaluate {prepared.candidates[0].description}", out) as run:
-        settings = asdict(flags)
-        settings |= settings.pop("options")
-        run.params(on_disk({name: value for name, value in settings.items() if value}))
+    with tracked_run(f"evaluate {prepared.candidates[0].description}", home.records) as run:
+        settings = asdict(replace(flags, **paths))
+        settings |= settings.pop("options") | settings.pop("inference")
+        run.params(on_disk({name: named(str(value)) for name, value in settings.items() if value}))
+        sources = [named(str(path)) for path in (request.data, *request.pairs, request.held_out) if path]
+        run.dataset("evaluation sets", suites_digest(prepared.suites), sources, "evaluation")
+        for name in ("words", "counts", "corpus"):
+            if paths[name]:
+                run.dataset(name, sha256_of(paths[name]), [named(str(paths[name]))], "evaluation")
         outcome = evaluate(request, prepared, out, doing)
         for column, coverage in low_coverage(outcome.report):
             say(
@@ -132,13 +157,13 @@ def _evaluate(flags: Evaluate, out: Path) -> "Outcome":
     return outcome
 
 
-def request_of(flags: Evaluate) -> "Request":
-    """Return the flags as a request for the core."""
+def request_of(flags: Evaluate, paths: Mapping[str, Any]) -> "Request":
+    """Return the flags, with the paths of ``paths_of``, as a request for the core."""
     from paraembed.evaluation.evaluate import Request
 
-    renamed = {"encoders": flags.encoder, "baselines": names_in(flags.baseline), "suites": names_in(flags.suite)}
+    renamed = {"encoders": paths["encoder"], "baselines": names_in(flags.baseline), "suites": names_in(flags.suite)}
     same = [own.name for own in fields(Request) if own.name not in renamed]
-    return Request(**renamed, **{name: getattr(flags, name) for name in same})  # type: ignore[arg-type]
+    return Request(**renamed, **{name: paths.get(name, getattr(flags, name)) for name in same})
 
 
 def check(flags: Evaluate) -> None:
@@ -204,24 +229,28 @@ def _check_out(out: Path) -> None:
         raise ValueError(f"--out {out} cannot be written ({error.strerror}); give another folder") from None
 
 
-def with_absolute_paths(flags: Evaluate) -> Evaluate:
-    """Return the flags with absolute paths, including ``out``."""
+def paths_of(flags: Evaluate, stage: "Stage") -> dict[str, Any]:
+    """Return the absolute paths of the flags that name files, or of their copies, by field; with ``out``."""
+
+    def path(place: str | Path, flag: str) -> Path:
+        return existing(staged_input(stage, place, flag), flag)
+
     first = Path(flags.encoder[0]) if flags.encoder else None
     default_out = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
     single = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
     whole: dict[str, Any] = {
-        name: existing(path, f"--{name.replace('_', '-')}") for name, path in single.items() if path
+        name: value and path(value, f"--{name.replace('_', '-')}") for name, value in single.items()
     }
     options = flags.options
     margin, tagged = options.margin_pairs, options.tagged
-    return replace(
-        flags,
-        encoder=tuple(named_encoder(name, "--encoder") for name in flags.encoder),
-        pairs=tuple(existing(path, "--pairs") for path in flags.pairs),
-        data=flags.data and existing_data(flags.data, "--data"),
-        trained=flags.trained and existing_encoder(flags.trained, "--trained"),
-        out=absolute(flags.out or default_out, "--out"),
-        options=replace(
+    encoders = [str(staged_input(stage, name, "--encoder")) if "://" in name else name for name in flags.encoder]
+    return {
+        "encoder": tuple(named_encoder(name, "--encoder") for name in encoders),
+        "pairs": tuple(path(file, "--pairs") for file in flags.pairs),
+        "data": flags.data and existing_data(staged_input(stage, flags.data, "--data"), "--data"),
+        "trained": flags.trained and existing_encoder(flags.trained, "--trained"),
+        "out": staged_output(stage, flags.out or default_out, "--out"),
+        "options": replace(
             options,
             margin_pairs=margin and existing_pairs(margin, "--margin-pairs"),
             tagged=tagged and existing(tagged, "--tagged"),
@@ -231,7 +260,7 @@ def with_absolute_paths(flags: Evaluate) -> Evaluate:
             ),
         ),
         **whole,
-    )
+    }
 
 
 def names_in(values: Sequence[str]) -> tuple[str, ...]:

@@ -3,20 +3,23 @@
 """
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder
+from paraembed.commands.paths import existing, existing_data, existing_encoder, staged_input, staged_output
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
 from paraembed.console import print_table, say
 from paraembed.encoders import config_from_dict
+from paraembed.io.places import shown
 from paraembed.papers import find_supervised_recipe
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe
 from paraembed.settings import MIN_COVERAGE, DataSet, TaskName, Workers, check_min_coverage
+
+if TYPE_CHECKING:
+    from paraembed.io.stage import Stage
 
 DEFAULT_RECIPE = "iclr2016/supervised-avg"
 
@@ -33,16 +36,16 @@ class Finetune:
     """Task: similarity or entailment of sentence pairs, sentiment of sentences, semeval2013 or turney (words and
     phrases).
     """
-    data: Path
-    """Folder of the data sets: sick/, sts/, sst/, phrase/."""
-    out: Path
-    """Model folder to write; its encoder/ is an encoder folder for every other job."""
+    data: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
+    """Folder of the data sets: sick/, sts/, sst/, phrase/; or its URI (s3://, gs://)."""
+    out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
+    """Model folder to write, or its URI; its encoder/ is an encoder folder for every other job."""
     data_set: DataSet | None = None
     """Data set of the task similarity: sick or sts (2012 to 2015: 40 % train, 10 % dev, 50 % test); default: sick."""
-    words: Path | None = None
-    """Word-vector file with lines 'word v1 ... vd', plain or .gz, for the mode scratch."""
-    pretrained: Path | None = None
-    """Pretrained encoder, a folder written by jobs/train.py, for the modes universal and features."""
+    words: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Word-vector file with lines 'word v1 ... vd', plain or .gz, for the mode scratch, or its URI."""
+    pretrained: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Pretrained encoder, a folder written by jobs/train.py, or its URI, for the modes universal and features."""
     recipe: str = DEFAULT_RECIPE
     """Supervised recipe of a paper (--list prints the names), or a .json file."""
     encoder: str | None = None
@@ -60,9 +63,19 @@ class Finetune:
 def main(flags: Finetune) -> None:
     """Train, and print the scores next to the papers' scores, and the model folder."""
     check_min_coverage(flags.min_coverage)
-    data, out = existing_data(flags.data, "--data"), absolute(flags.out, "--out")
-    words = existing(flags.words, "--words") if flags.words else None
-    pretrained = existing_encoder(flags.pretrained, "--pretrained") if flags.pretrained else None
+    from paraembed.io.stage import staged
+
+    with staged() as stage:
+        _finetune(flags, stage)
+
+
+def _finetune(flags: Finetune, stage: "Stage") -> None:
+    data = existing_data(staged_input(stage, flags.data, "--data"), "--data")
+    out = staged_output(stage, flags.out, "--out")
+    words = existing(staged_input(stage, flags.words, "--words"), "--words") if flags.words else None
+    pretrained = None
+    if flags.pretrained:
+        pretrained = existing_encoder(staged_input(stage, flags.pretrained, "--pretrained"), "--pretrained")
     base = find_supervised_recipe(flags.recipe)
     if flags.encoder is not None:
         base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
@@ -81,11 +94,13 @@ def main(flags: Finetune) -> None:
     idle = [name for name in idle_fields(labels.recipe, flags.task) if name in changed]
     if idle:
         say(f"these settings have no effect, given the others: {', '.join(idle)}")
-    done = train_model(Training(flags.recipe, labels, out, flags.placement), overwrite=flags.overwrite)
+    training = Training(flags.recipe, labels, out, flags.placement, stage.uri(out), named=stage.in_uris)
+    done = train_model(training, overwrite=flags.overwrite)
     if done.table:
         print_table(*done.table)
     if not done.was_finished:
-        say(f"wrote {flags.out}; its README.md shows how to use it; its encoder is {flags.out / 'encoder'}")
+        name = shown(flags.out)
+        say(f"wrote {name}; its README.md shows how to use it; its encoder is {name.rstrip('/')}/encoder")
 
 
 def listing() -> list[str]:

@@ -1,9 +1,14 @@
 """Check the paths and URIs of flags and make them absolute, before slow imports."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paraembed.io.places import Place, in_submitted_job, to_place
+from paraembed.console import doing
+from paraembed.io.places import Place, in_submitted_job, shown, to_place
 from paraembed.settings import is_peer, is_run
+
+if TYPE_CHECKING:
+    from paraembed.io.stage import Stage
 
 
 def absolute(path: Path, flag: str) -> Path:
@@ -64,6 +69,23 @@ def existing_data(path: Path, flag: str) -> Path:
 def existing_pairs(path: Path, flag: str) -> Path:
     """Return the absolute path of an existing folder of pair shards."""
     return existing(path, flag, "expected a folder of pair shards, written by jobs/shard.py")
+
+
+def staged_input(stage: "Stage", text: str | Path, flag: str) -> Path:
+    """Return the path of a flag's value; a file or folder of an object store is downloaded first.
+
+    Raises:
+        ValueError, FileNotFoundError: the URI is not supported, or nothing is there.
+    """
+    place = to_place(str(text))
+    if isinstance(place, str):
+        doing(f"{flag}: downloading {shown(place)}")
+    return stage.input(place)
+
+
+def staged_output(stage: "Stage", text: str | Path, flag: str) -> Path:
+    """Return the absolute path of an output, or that of the copy of one on an object store."""
+    return stage.output(absolute_place(str(text), flag))
 
 
 def absolute_place(text: str, flag: str) -> Place:

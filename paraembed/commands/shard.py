@@ -3,17 +3,20 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing
+from paraembed.commands.paths import existing, staged_input, staged_output
 from paraembed.console import print_table, say
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.places import to_place
+from paraembed.io.places import shown, to_place
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import check_workers
+
+if TYPE_CHECKING:
+    from paraembed.io.stage import Mirror, Stage
 
 GROUPS = {
     "data": "format columns no_header tokenizer features alignment non_terminals remove max_line_bytes max_inflation",
@@ -35,11 +38,11 @@ class Shard:
 
     input: tuple[str, ...]
     """Pair files or URIs, best first; of duplicate pairs, the one with the lowest line number in its file is kept."""
-    out: Path
-    """Folder to write: pairs-*.parquet, manifest.json and _SUCCESS; one folder for each split or subset."""
+    out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
+    """Folder to write, or its URI: pairs-*.parquet, manifest.json and _SUCCESS; one folder for each split or subset."""
     settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
-    words: Path | None = None
-    """Word-vector file or word list: the vocabulary of training sets that reject pairs with OOV words."""
+    words: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Word-vector file or word list, or its URI: the vocabulary of training sets that reject pairs with OOV words."""
     max_words: int | None = None
     """Number of rows of --words to use, the most frequent words first; default: all (Wieting 2015: 100000)."""
     workers: int = 2
@@ -54,11 +57,24 @@ class Shard:
 def main(flags: Shard) -> None:
     """Shard, and print the counts and the next command."""
     check_workers(flags.workers)
-    out = absolute(flags.out, "--out")
+    from paraembed.io.stage import staged
+
+    with staged() as stage:
+        _shard(flags, stage)
+
+
+def _shard(flags: Shard, stage: "Stage") -> None:
+    out = staged_output(stage, flags.out, "--out")
     places = [to_place(text) for text in flags.input]
     inputs = [existing(place, "--input") if isinstance(place, Path) else place for place in places]
-    words = existing(flags.words, "--words") if flags.words else None
+    words = existing(staged_input(stage, flags.words, "--words"), "--words") if flags.words else None
+    home = stage.mirror(out)
+    _fetch_manifests(home, overwrite=flags.overwrite)
     from paraembed.cluster.shard import shard_pairs
+
+    def upload() -> None:
+        home.remove()
+        stage.upload(home)
 
     manifest, before = shard_pairs(
         inputs,
@@ -70,6 +86,8 @@ def main(flags: Shard) -> None:
         overwrite=flags.overwrite,
         rejected_sample=flags.rejected_sample,
         limits=flags.limits,
+        uri=home.uri,
+        upload=upload,
     )
     if before:
         return
@@ -78,11 +96,32 @@ def main(flags: Shard) -> None:
     rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
     rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
     print_table(["rows", "count"], [[name, f"{count:,}"] for name, count in rows.items()])
-    pairs = flags.out / next(iter(manifest.get("subsets", {"": 0})), "")
+    name, subset = shown(flags.out), next(iter(manifest.get("subsets", {"": 0})), "")
+    pairs = f"{name}/{subset}" if subset else name
     say(
-        f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {flags.out}; "
+        f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {name}; "
         f"next: python jobs/train.py --pairs {pairs} --words VECTORS.txt.gz --out ENCODER"
     )
+
+
+def _fetch_manifests(home: "Mirror", *, overwrite: bool) -> None:
+    """Download what says that an output on an object store is complete.
+
+    Raises:
+        ValueError: the output is to be overwritten, which is only possible for a folder; or it holds other files.
+    """
+    if home.uri is None:
+        return
+    from paraembed.pairs.outputs import check_names
+
+    names = home.names()
+    check_names(shown(home.uri), names)
+    if overwrite and names:
+        raise ValueError(
+            f"--overwrite needs a folder, but {shown(home.uri)} is on an object store, which cannot replace an output "
+            "atomically; give a new --out, or remove the objects there"
+        )
+    home.pull(["manifest.json", "_SUCCESS"])
 
 
 def command() -> int:

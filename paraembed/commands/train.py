@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing, existing_data, existing_pairs
+from paraembed.commands.paths import existing, existing_data, existing_pairs, staged_input, staged_output
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
 from paraembed.console import print_table, say
+from paraembed.io.places import shown
 from paraembed.papers import RECIPES, find_recipe
 from paraembed.recipe import Recipe, without_effect
 from paraembed.settings import MIN_COVERAGE, Placement, Selection, check_min_coverage
 
 if TYPE_CHECKING:
     from paraembed.evaluation.sets import Suite
+    from paraembed.io.stage import Stage
 
 DEFAULT_RECIPE = "iclr2016/avg"
 
@@ -28,12 +30,14 @@ class Train:
     --recipe sets the defaults of all flags below; --list prints the recipes and encoders.
     """
 
-    pairs: Path
-    """Folder of pair shards, written by jobs/shard.py."""
-    words: Path
-    """Word-vector file with lines 'word v1 ... vd', plain or .gz."""
-    out: Path
-    """Encoder folder to write."""
+    pairs: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
+    """Folder of pair shards, written by jobs/shard.py, or its URI (s3://, gs://)."""
+    words: Annotated[str, tyro.conf.arg(metavar="FILE")]
+    """Word-vector file with lines 'word v1 ... vd', plain or .gz, or its URI; also word2vec's .bin, and
+    model.safetensors of a static model.
+    """
+    out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
+    """Encoder folder to write, or its URI."""
     recipe: str = DEFAULT_RECIPE
     """Recipe of a paper (--list prints the names), or a .json file."""
     encoder: str | None = None
@@ -41,8 +45,8 @@ class Train:
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
     evaluate: tuple[str, ...] = ()
     """Suites in --data to evaluate on during training, for example sts,phrases; the best checkpoint is kept."""
-    data: Path | None = None
-    """Folder of the evaluation suites."""
+    data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder of the evaluation suites, or its URI."""
     evaluate_pairs: tuple[Path, ...] = ()
     """Tab-separated files of scored pairs to evaluate on: score, sentence1, sentence2."""
     selection: Annotated[Selection, tyro.conf.arg(name="")] = field(default_factory=Selection)
@@ -81,10 +85,19 @@ def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], se
 def main(flags: Train) -> None:
     """Train, and print the scores, the encoder folder and the next command."""
     check_min_coverage(flags.min_coverage)
-    pairs, words = existing_pairs(flags.pairs, "--pairs"), existing(flags.words, "--words")
-    out = absolute(flags.out, "--out")
+    from paraembed.io.stage import staged
+
+    with staged() as stage:
+        _train(flags, stage)
+
+
+def _train(flags: Train, stage: "Stage") -> None:
+    pairs = existing_pairs(staged_input(stage, flags.pairs, "--pairs"), "--pairs")
+    words = existing(staged_input(stage, flags.words, "--words"), "--words")
+    out = staged_output(stage, flags.out, "--out")
     base = find_recipe(flags.recipe)
-    suites = read_sets(flags.evaluate, flags.data, flags.evaluate_pairs, flags.selection)
+    data_folder = None if flags.data is None else staged_input(stage, flags.data, "--data")
+    suites = read_sets(flags.evaluate, data_folder, flags.evaluate_pairs, flags.selection)
     changed = changed_fields(flags.settings, base)
     idle = [name for name in without_effect(flags.settings) if name in changed]
     if idle:
@@ -95,11 +108,13 @@ def main(flags: Train) -> None:
     data = Pairs(
         *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes)
     )
-    outcome = train_model(Training(flags.recipe, data, out, flags.placement), overwrite=flags.overwrite)
+    training = Training(flags.recipe, data, out, flags.placement, stage.uri(out), stage.uri(pairs), stage.in_uris)
+    outcome = train_model(training, overwrite=flags.overwrite)
     if outcome.table:
         print_table(*outcome.table)
     if not outcome.was_finished:
-        say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} --suite sts --data STS_FOLDER")
+        name = shown(flags.out)
+        say(f"wrote {name}; next: python jobs/evaluate.py --encoder {name} --suite sts --data STS_FOLDER")
 
 
 def listing() -> list[str]:

@@ -1,6 +1,7 @@
 """Command ``tune``: search a space of recipes, and run a paper's protocol."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
+from paraembed.commands.paths import (
+    existing,
+    existing_data,
+    existing_encoder,
+    existing_pairs,
+    staged_input,
+    staged_output,
+)
 from paraembed.console import doing, print_table, say
 from paraembed.names import current_names
 from paraembed.recipe import Recipe
@@ -21,6 +29,7 @@ from tune_spaces.space import Selection, Space
 if TYPE_CHECKING:
     from paraembed.cluster.tune import Sweep
     from paraembed.cluster.tune_protocol import Tuned
+    from paraembed.io.stage import Stage
     from paraembed.supervised.labels import Labels
     from paraembed.training.data import Pairs
 
@@ -31,7 +40,7 @@ GROUPS = {
     "labeled examples": "task data_set pretrained",
     "protocol": "final_pairs final_epochs register",
     "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",
-    "resources": "workers gpus max_failures retry_failed profile",
+    "resources": "workers gpus max_failures retry_failed profile gpus_per_trial memory_per_trial_gb",
 }
 
 
@@ -45,20 +54,20 @@ class Tune:
 
     space: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SPACE")]
     """Search space, for example acl2017/avg; --list prints the names."""
-    pairs: Path | None = None
-    """Folder of pair shards, written by jobs/shard.py, from which the training pairs are drawn."""
-    words: Path | None = None
-    """Word-vector file with lines 'word v1 ... vd', plain or .gz."""
-    data: Path | None = None
-    """Folder of the evaluation sets that select the best trial, and of labeled examples."""
-    out: Path | None = None
-    """Folder to write."""
+    pairs: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder of pair shards, written by jobs/shard.py, from which the training pairs are drawn, or its URI."""
+    words: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Word-vector file with lines 'word v1 ... vd', plain or .gz, or its URI."""
+    data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder of the evaluation sets that select the best trial, and of labeled examples, or its URI."""
+    out: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder to write, or its URI (s3://, gs://)."""
     task: TaskName | None = None
     """Task of a space that trains on labeled examples, see jobs/finetune.py."""
     data_set: DataSet | None = None
     """Data set of the task similarity: sick or sts; default: sick."""
-    pretrained: Path | None = None
-    """Pretrained encoder, a folder written by jobs/train.py, for spaces named universal and features."""
+    pretrained: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Pretrained encoder, a folder written by jobs/train.py, or its URI, for spaces named universal and features."""
     settings: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
     metric: str | None = None
     """Score to maximize, for example papers-22/mean; default: that of the space."""
@@ -73,14 +82,18 @@ class Tune:
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     concurrent: int | None = None
     """Maximum number of trials at a time; default: as many as the CPUs, or with --gpus the GPUs, allow."""
+    gpus_per_trial: float = 1.0
+    """Fraction of a GPU for each worker of a trial, for example 0.1 for ten small trials on a GPU."""
+    memory_per_trial_gb: float | None = None
+    """Memory for each worker of a trial on a cluster, in GB; default: as estimated."""
     max_failures: int = 10
     """Maximum number of failed trials; one more fails the search."""
     retry_failed: bool = False
     """Run failed trials of an earlier run again."""
     protocol: bool = False
     """After the search, train the best recipe in full as in the paper, evaluate it and register the encoder."""
-    final_pairs: Path | None = None
-    """Pair shards for the full training; default: all of --pairs."""
+    final_pairs: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Pair shards for the full training, or their URI; default: all of --pairs."""
     final_epochs: int | None = None
     """Epochs of the full training; default: those of the paper."""
     register: str | None = None
@@ -95,12 +108,18 @@ class Tune:
     def __post_init__(self) -> None:
         """Raise ValueError if a number is not allowed."""
         most = 2**31 - 1
-        ranges = {"epochs": (1, most), "final_epochs": (1, most), "sample": (0, most)}
+        ranges: dict[str, tuple[float, float]] = {"epochs": (1, most), "final_epochs": (1, most), "sample": (0, most)}
         ranges |= {"concurrent": (1, 10_000), "max_failures": (0, most), "min_coverage": (0, 1)}
+        ranges |= {"gpus_per_trial": (0.01, 1), "memory_per_trial_gb": (0.1, 100_000)}
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ValueError(f"--{name.replace('_', '-')} is {value}; allowed: {low} to {high}")
+        if self.gpus_per_trial != 1 and not (self.placement.gpus and self.placement.workers == 1):
+            raise ValueError(
+                f"--gpus-per-trial is {self.gpus_per_trial}, which is for trials of one worker on GPUs; add --gpus, "
+                "without --workers, or leave it out"
+            )
 
 
 def main(flags: Tune) -> None:
@@ -109,36 +128,41 @@ def main(flags: Tune) -> None:
     Raises:
         OSError, ValueError: a flag, an input or an output cannot be used, or too many trials failed.
     """
+    from paraembed.io.stage import staged
+
     if flags.space != "smoke" or flags.pairs is not None or flags.dry_run:
-        _tune(flags)
+        with staged() as stage:
+            _tune(flags, stage)
         return
     if flags.words is not None or flags.data is not None:
         raise ValueError("smoke without --pairs uses generated data; add --pairs, or leave out --words and --data")
     from paraembed.cluster.session import ray_session
     from paraembed.cluster.tune import write_smoke_inputs
 
-    with TemporaryDirectory() as folder, ray_session(2):
+    with TemporaryDirectory() as folder, ray_session(2), staged() as stage:
         pairs, words, data = write_smoke_inputs(Path(folder))
-        out = flags.out or Path(folder) / "sweep"
-        _tune(replace(flags, pairs=pairs, words=words, data=data, out=out), is_kept=flags.out is not None)
+        out = flags.out or str(Path(folder) / "sweep")
+        given = replace(flags, pairs=str(pairs), words=str(words), data=str(data), out=out)
+        _tune(given, stage, is_kept=flags.out is not None)
     if flags.out is None:
         say("the generated data and the results were removed; to keep the results, give --out")
 
 
-def _tune(flags: Tune, *, is_kept: bool = True) -> None:
+def _tune(flags: Tune, stage: "Stage", *, is_kept: bool = True) -> None:
     space = find_space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
     points = Points(flags.space, space, current_names(dict(map(_setting, flags.fixed))))
     points.check()
     _check_flags(flags, space)
-    if not flags.dry_run:
-        flags = _with_absolute_paths(flags)
+    flags.settings.num_trials(points.space.size)  # raises before anything is read
+    paths = {} if flags.dry_run else _local_paths(flags, stage)
     from paraembed.cluster.tune import Sweep
     from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
     from paraembed.tuning.choosing import gold_selection, selection_by, without_idle_axes
 
     if flags.task is not None:
         points = without_idle_axes(points, flags.task)
+        flags.settings.num_trials(points.space.size)
     sample = space.tuning_pairs if flags.sample is None else flags.sample or None
     if space.job == "finetune":
         selection = gold_selection(space.selection, flags.task)
@@ -147,34 +171,38 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
         return
-    assert flags.out is not None, "_with_absolute_paths asks for it"
     data: Pairs | Labels
     if space.job == "finetune":
-        data, points = _labels(flags, points)
+        data, points = _labels(flags, paths, points)
     else:
-        data = _pairs(flags, points, selection)
+        data = _pairs(flags, paths, points, selection)
+    final_pairs = paths.get("final_pairs")
     sweep = Sweep(
         points=points,
         selection=selection,
         data=data,
-        out=flags.out,
+        out=paths["out"],
         sample=sample,
         settings=flags.settings,
         placement=flags.placement,
         concurrent=flags.concurrent,
         max_failures=flags.max_failures,
         retry_failed=flags.retry_failed,
+        gpus_per_trial=flags.gpus_per_trial,
+        memory_per_trial_gb=flags.memory_per_trial_gb,
+        uri=stage.uri(paths["out"]),
+        shards=stage.uri(final_pairs or paths.get("pairs")),
+        named=stage.in_uris,
     )
     if flags.settings.asha and space.tuning_epochs < 2:
         say("--asha has no effect, because a trial has only one epoch")
     protocol = None
     if flags.protocol:
-        assert flags.data is not None
-        protocol = protocol_of(sweep, flags.data, flags.final_pairs, flags.final_epochs, flags.register)
+        protocol = protocol_of(sweep, paths["data"], final_pairs, flags.final_epochs, flags.register)
     tuned = tune_encoder(sweep, protocol, overwrite=flags.overwrite)
     _report(sweep, tuned)
     if is_kept:
-        _say_next(sweep, tuned)
+        say(*map(stage.in_uris, _next(sweep, tuned)))
 
 
 def _check_flags(flags: Tune, space: Space) -> None:
@@ -202,8 +230,8 @@ def _check_flags(flags: Tune, space: Space) -> None:
         )
 
 
-def _with_absolute_paths(flags: Tune) -> Tune:
-    """Return the flags with absolute paths; the paths that a sweep reads exist.
+def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
+    """Return the absolute paths of the flags that name files, or of their copies; those that a sweep reads exist.
 
     Raises:
         ValueError, FileNotFoundError: a path that the space needs is missing.
@@ -220,33 +248,32 @@ def _with_absolute_paths(flags: Tune) -> Tune:
         "final_pairs": existing_pairs,
         "pretrained": existing_encoder,
     }
-    paths: dict[str, Any] = {
-        name: checks.get(name, existing)(path, _flag(name)) for name, path in given.items() if path is not None
+    paths = {
+        name: checks.get(name, existing)(staged_input(stage, path, _flag(name)), _flag(name))
+        for name, path in given.items()
+        if path is not None
     }
     assert flags.out is not None
-    return replace(flags, out=absolute(flags.out, "--out"), **paths)
+    return {**paths, "out": staged_output(stage, flags.out, "--out")}
 
 
-def _pairs(flags: Tune, points: Points, selection: Selection) -> "Pairs":
+def _pairs(flags: Tune, paths: Mapping[str, Path], points: Points, selection: Selection) -> "Pairs":
     from paraembed.training.data import Pairs
     from paraembed.tuning.choosing import read_selection
 
     doing("reading the sets")
-    suites = read_selection(selection, flags.data)
+    suites = read_selection(selection, paths.get("data"))
     for suite in suites:
         say(*suite.notes)
-    assert flags.pairs is not None
-    assert flags.words is not None
     assert isinstance(points.base, Recipe)
-    return Pairs(points.base, flags.pairs, flags.words, suites, min_coverage=flags.min_coverage)
+    return Pairs(points.base, paths["pairs"], paths["words"], suites, min_coverage=flags.min_coverage)
 
 
-def _labels(flags: Tune, points: Points) -> "tuple[Labels, Points]":
+def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[Labels, Points]":
     from paraembed.tuning.choosing import read_labels_for
 
     assert flags.task is not None
-    assert flags.data is not None
-    inputs = flags.task, flags.data_set, flags.data, flags.words, flags.pretrained
+    inputs = flags.task, flags.data_set, paths["data"], paths.get("words"), paths.get("pretrained")
     labels, points = read_labels_for(points, *inputs, min_coverage=flags.min_coverage)
     for note in labels.task.notes:
         say(f"note: {note}")
@@ -264,16 +291,17 @@ def _report(sweep: "Sweep", tuned: "Tuned") -> None:
         print_table(*tuned.scores)
 
 
-def _say_next(sweep: "Sweep", tuned: "Tuned") -> None:
+def _next(sweep: "Sweep", tuned: "Tuned") -> list[str]:
+    """Return what was written, and the next command."""
     from paraembed.tuning.table import RECIPE
 
     out, share = sweep.out, tuned.swept.best.share
     if tuned.encoder is not None:
-        say(f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {tuned.encoder} …")
-        return
-    say(f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {out / RECIPE}")
+        return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {tuned.encoder} …"]
+    lines = [f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {out / RECIPE}"]
     if share < 1:
-        say(f"the best trial used {share:.0%} of the pairs, which its recipe does not record")
+        lines.append(f"the best trial used {share:.0%} of the pairs, which its recipe does not record")
+    return lines
 
 
 def _retraining(sweep: "Sweep") -> str:

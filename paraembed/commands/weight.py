@@ -54,6 +54,7 @@ def main(flags: Weight) -> None:
     from paraembed import checkpoint
     from paraembed.evaluation.baselines import Sources, baseline
     from paraembed.io.escape import markdown
+    from paraembed.io.fingerprint import sha256_of
     from paraembed.tracking.runs import tracked_run
 
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
@@ -69,6 +70,9 @@ def main(flags: Weight) -> None:
     )
     with tracked_run(f"weight {flags.weighting}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})
+        for name, path in paths.items():
+            digest = checkpoint.read_config(path)["fingerprint"] if name == "trained" else sha256_of(path)
+            tracked.dataset(name, digest, [str(path)], "weighting")
         doing(f"reading the words of {flags.words.name}")
         weighted = baseline(flags.weighting, sources, progress=doing)
         card = f"# {weighted.name}\n\nAn {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"

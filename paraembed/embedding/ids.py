@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.embedding.store import Store
 from paraembed.io.parquet import chunks_of
+from paraembed.io.store import Store
 from paraembed.pairs.hashing import hash_strings, mixed
 
 _ROWS = 16_384  # read at a time

@@ -23,10 +23,10 @@ from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import OnDuplicateId
-from paraembed.embedding.store import Folder, Store, is_there, read_bytes, read_json, write_json
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.resume import foreign_work, other_work
+from paraembed.io.store import Folder, Store, is_there, read_bytes, read_json, write_json
 from paraembed.options import Range, checked
 from paraembed.settings import Backend, Precision
 from paraembed.stops import RunFailedError

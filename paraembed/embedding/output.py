@@ -16,8 +16,8 @@ from paraembed.embedding.columns import OUTPUT_FIELDS, SCALE_FIELD
 from paraembed.embedding.manifest import FORMAT, MANIFEST, MOST_JSON_BYTES, columns_of, is_committed
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype, Settings
-from paraembed.embedding.store import Store, open_store, read_json
 from paraembed.io.places import Place
+from paraembed.io.store import Store, open_store, read_json
 from paraembed.options import Count, checked
 
 Vectors = npt.NDArray[np.float32]

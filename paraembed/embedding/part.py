@@ -22,10 +22,10 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import NO_MULTI_LINE, MultiLine, Rows, read_part
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.embedding.store import Store, write_json
 from paraembed.embedding.vectors import finish
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.fingerprint import digest_of
+from paraembed.io.store import Store, write_json
 from paraembed.text.trees import TreeError
 
 ALONE = nullcontext()

@@ -93,8 +93,8 @@ def plan_from_json(value: Any) -> Plan:
         raise ValueError(f"plan: its parts have {plan.rows} rows, more than 64-bit row numbers can count")
     before = Part("", -1, 0, 0, 0, 0, 0)
     for number, part in enumerate(plan.parts):
-        if part.name != part_name(number, len(plan.parts)):
-            raise ValueError(f"part {number} of {len(plan.parts)} has the wrong name {part.name!r}")
+        if part.name != (expected := part_name(number, len(plan.parts))):
+            raise ValueError(f"plan: part {number} has the name {part.name!r}; expected {expected}")
         starts = (before.stop, before.row_in_file + before.rows) if part.file == before.file else (part.start, 0)
         if not (
             before.file <= part.file < len(plan.inputs)

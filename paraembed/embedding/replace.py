@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from paraembed.embedding.manifest import PLAN, check_folder
-from paraembed.embedding.store import Folder
 from paraembed.io.atomic import replace_folder, sync_folder
+from paraembed.io.store import Folder
 
 _AT_FDCWD, _EXCHANGE = -100, 2  # renameat2(2), Linux
 

@@ -15,11 +15,11 @@ from paraembed.embedding.manifest import PLAN, Run, read_run, tolerance
 from paraembed.embedding.part import embedded
 from paraembed.embedding.plan import Part
 from paraembed.embedding.rows import stream_parts
-from paraembed.embedding.store import Store
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.fingerprint import differences
 from paraembed.io.places import require_file, size_of
+from paraembed.io.store import Store
 from paraembed.loading import Fetch, open_encoder
 from paraembed.settings import Device, Inference
 

@@ -25,9 +25,9 @@ from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype, IdKind
 from paraembed.embedding.spot_check import compare_sample
-from paraembed.embedding.store import Store, is_there, open_store, read_bytes, read_json
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
+from paraembed.io.store import Store, is_there, open_store, read_bytes, read_json
 from paraembed.loading import Fetch
 from paraembed.options import Count, checked, json_value
 

@@ -8,9 +8,9 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import PartReport, embed_part
 from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Store, open_store
 from paraembed.encoders.protocol import Packed, TextEncoder
 from paraembed.io.places import to_place
+from paraembed.io.store import Store, open_store
 from paraembed.process import use_one_thread
 
 

@@ -4,19 +4,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.checkpoint import gold_of, load, read_config
+from paraembed.checkpoint import gold_of, load
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.configs import AvgConfig
-from paraembed.encoders.protocol import Embeds
+from paraembed.encoders.foreign.base import ForeignEncoder
+from paraembed.encoders.protocol import Embeds, TextEncoder
 from paraembed.io.escape import printable
-from paraembed.loading import open_encoder
-from paraembed.settings import PEERS
+from paraembed.loading import Fetch, open_encoder
+from paraembed.settings import DEFAULT_INFERENCE, PEERS, Inference, is_run
 from paraembed.text.vocabulary import read_words
 
 
@@ -56,16 +57,28 @@ class Candidate:
 
 def trained(folder: Path, label: str | None = None) -> Candidate:
     """Return the encoder in a folder as a candidate; the errors are those of ``load``."""
-    encoder = load(folder)
+    return _trained(load(folder), printable(folder.name), label)
+
+
+def named(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None) -> Candidate:
+    """Return an encoder as a candidate by its name; the arguments and errors are those of ``open_encoder``."""
+    encoder = open_encoder(name, inference, fetch)
+    if isinstance(encoder, ForeignEncoder):
+        kind, _, wanted = name.partition(":")
+        return Candidate(Path(wanted).name, f"{wanted}, a model of {PEERS[kind]}{_settings(encoder)}", encoder)
+    if is_run(name):
+        return _trained(encoder, printable(name), name if name.startswith("models:/") else f"run {name[:8]}")
+    return _trained(encoder, printable(Path(name).absolute().name))
+
+
+def _trained(encoder: Encoder, name: str, label: str | None = None) -> Candidate:
     kind = encoder_name(encoder.config)
-    name = printable(folder.name)
-    description = f"{kind} in {name}, fingerprint {encoder.fingerprint[:12]}"
-    provenance: dict[str, Any] = read_config(folder).get("provenance") or {}
-    selected = provenance.get("selected") or {}
+    description = f"{kind} in {name}, fingerprint {encoder.fingerprint[:12]}{_settings(encoder)}"
+    selected = encoder.provenance.get("selected") or {}
     chosen_by = selected.get("metric", "")
     if chosen_by:
         description += f", the best of {len(selected['scores'])} evaluations by {chosen_by}"
-    training = provenance.get("training") or {}
+    training = encoder.provenance.get("training") or {}
     return Candidate(
         label or name,
         description,
@@ -73,8 +86,15 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
         kind,
         chosen_by=chosen_by,
         trained_on=training.get("pairs", ""),
-        gold=tuple(dict.fromkeys(labels["data_set"] for labels in gold_of(provenance))),
+        gold=tuple(dict.fromkeys(labels["data_set"] for labels in gold_of(encoder.provenance))),
     )
+
+
+def _settings(encoder: TextEncoder) -> str:
+    """Return the settings that differ from those of a CPU in float32 without a prompt, for the description."""
+    usual = {"device": "cpu", "precision": "float32", "prompt": "", "backend": "torch"}
+    changed = {name: encoder.identity.get(name, value) for name, value in usual.items()}
+    return "".join(f", {name} {value!r}" for name, value in changed.items() if value != usual[name])
 
 
 def untrained(path: Path, max_words: int | None, tokenizer: str) -> Candidate:
@@ -82,12 +102,6 @@ def untrained(path: Path, max_words: int | None, tokenizer: str) -> Candidate:
     words = read_words(path, max_words)
     description = f"average of {len(words.vocabulary):,} word vectors from {printable(path.name)}, untrained"
     return Candidate("untrained", description, Encoder(AvgConfig(), words, tokenizer), is_baseline=True)
-
-
-def foreign(name: str) -> Candidate:
-    """Return the model ``st:…``, ``m2v:…`` or ``onnx:…``; the errors are those of ``open_encoder``."""
-    kind, _, wanted = name.partition(":")
-    return Candidate(Path(wanted).name, f"{wanted}, a model of {PEERS[kind]}", open_encoder(name))
 
 
 def unique_labels(candidates: Sequence[Candidate]) -> list[Candidate]:

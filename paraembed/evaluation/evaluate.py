@@ -3,23 +3,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
 from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
-from paraembed.evaluation.candidates import Candidate, foreign, trained, unique_labels, untrained
+from paraembed.evaluation.candidates import Candidate, named, unique_labels, untrained
 from paraembed.evaluation.choose import check_held_out, read_choose
 from paraembed.evaluation.html import write_html
 from paraembed.evaluation.report import Column, Report, compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import HEURISTICS, read_pairs_files, read_suites
-from paraembed.settings import MADE_OF, is_peer, is_run
+from paraembed.loading import Fetch
+from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, Inference, is_peer
+from paraembed.text import TOKENIZERS
 from paraembed.text.vocabulary import LOW_COVERAGE
 
 Progress = Callable[[str], object]
-FetchRun = Callable[[str, Path], Path]
-"""Function from MLflow run id and target folder to the encoder folder downloaded there."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Request:
     """Candidates, suites and options of an evaluation.
 
     Attributes:
-        encoders: encoder folders, MLflow run ids, or models of other libraries (``st:…``, ``m2v:…``).
+        encoders: names of encoders, see ``open_encoder``.
         words: word-vector file, scored as a plain average; weighted baselines use it, too.
         max_words: number of its rows to use; None: all.
         baselines: names of ``MADE_OF`` or ``HEURISTICS``.
@@ -42,6 +41,7 @@ class Request:
         resamples: bootstrap resamples; 0: no intervals.
         analyses: whether to run analyses and write report.html.
         options: options of the analyses.
+        inference: how the encoders compute; what only models of other libraries have applies to these alone.
     """
 
     encoders: tuple[str, ...] = ()
@@ -59,6 +59,7 @@ class Request:
     resamples: int = 0
     analyses: bool = True
     options: AnalysisOptions = field(default_factory=AnalysisOptions)
+    inference: Inference = DEFAULT_INFERENCE
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Outcome:
     missing: tuple[str, ...]
 
 
-def prepare(request: Request, fetch_run: FetchRun, progress: Progress) -> Prepared:
+def prepare(request: Request, fetch: Fetch, progress: Progress) -> Prepared:
     """Read the suites and the candidates, and check everything that can be checked before scoring.
 
     Raises:
@@ -86,7 +87,7 @@ def prepare(request: Request, fetch_run: FetchRun, progress: Progress) -> Prepar
     """
     progress("reading the sets")
     suites = read_all(request)
-    candidates = find_candidates(request, fetch_run, progress)
+    candidates = find_candidates(request, fetch, progress)
     check_held_out(request.held_out, candidates)
     check_options(request.options, [candidate.label for candidate in candidates])
     return Prepared(candidates, suites)
@@ -118,14 +119,14 @@ def read_all(request: Request) -> list[Suite]:
     return suites + ([read_pairs_files(request.pairs)] if request.pairs else [])
 
 
-def find_candidates(request: Request, fetch_run: FetchRun, progress: Progress) -> list[Candidate]:
+def find_candidates(request: Request, fetch: Fetch, progress: Progress) -> list[Candidate]:
     """Return the candidates of an evaluation: encoders, the untrained average of the words, baselines."""
     candidates = []
     for number, name in enumerate(request.encoders, start=1):
         progress(f"reading encoder {number} of {len(request.encoders)}")
-        candidates.append(find_candidate(name, fetch_run))
+        candidates.append(named(name, _inference_for(name, request), fetch))
     encoders = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, Encoder)]
-    tokenizer = encoders[0].tokenizer if encoders else "ptb-v1"
+    tokenizer = next((encoder.tokenizer for encoder in encoders if encoder.tokenizer in TOKENIZERS), "ptb-v1")
     names = {*request.baselines, *request.suites}
     if request.words:
         progress(f"reading the words of {request.words.name}")
@@ -137,20 +138,14 @@ def find_candidates(request: Request, fetch_run: FetchRun, progress: Progress) -
     return unique_labels([*candidates, *(overlap_candidates() if names & {HEURISTICS, "all"} else [])])
 
 
-def find_candidate(name: str, fetch_run: FetchRun) -> Candidate:
-    """Return a candidate by name: a model of another library, the encoder of an MLflow run, or an encoder folder.
-
-    Raises:
-        ValueError, OSError: the model, run or folder does not exist.
+def _inference_for(name: str, request: Request) -> Inference:
+    """Return the settings of an encoder. If models of other libraries are scored, too, their settings are not for an
+    encoder folder.
     """
-    if is_peer(name):
-        return foreign(name)
-    if is_run(name):
-        with TemporaryDirectory() as folder:
-            return trained(
-                fetch_run(name, Path(folder)), label=name if name.startswith("models:/") else f"run {name[:8]}"
-            )
-    return trained(Path(name).absolute())
+    settings = request.inference
+    if is_peer(name) or not any(map(is_peer, request.encoders)):
+        return settings
+    return Inference(device=settings.device, precision=settings.precision)
 
 
 def low_coverage(report: Report) -> list[tuple[Column, float]]:

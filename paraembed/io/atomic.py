@@ -8,7 +8,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
@@ -125,6 +125,8 @@ def foreign_file(folder: Path, own: re.Pattern[str]) -> Path | None:
 def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
     """Lock a folder for the length of the block; the lock ends with the process.
 
+    The lock is a file next to the folder, as for ``work_folder``, and the folder itself.
+
     Args:
         folder: the folder to lock.
         make: create the folder if it is missing.
@@ -133,6 +135,18 @@ def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
         ValueError: another run holds the lock.
         FileNotFoundError: the folder does not exist.
     """
+    folder = folder.absolute()
+    if make:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist; check the path")
+    with _lock_file(folder), _locked_directory(folder, make=make):
+        yield
+
+
+@contextmanager
+def _locked_directory(folder: Path, *, make: bool = False) -> Iterator[None]:
+    """Lock a folder itself, as versions without a lock file do. On NFS, only processes of this machine see the lock."""
 
     def open_folder() -> int:
         if make:
@@ -184,7 +198,7 @@ def work_folder(path: Path) -> Iterator[None]:
         ValueError: another run holds the lock, or the path is a file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _lock_file(path) if os.access(path.parent, os.W_OK) else nullcontext():
+    with _lock_file(path):
         try:
             path.mkdir(exist_ok=True)
         except FileExistsError:
@@ -192,7 +206,7 @@ def work_folder(path: Path) -> Iterator[None]:
                 f"{path} is a file or a broken link, but unfinished work needs a folder there; move it away"
             ) from None
         try:
-            with locked(path):  # versions without the lock file lock the folder itself
+            with _locked_directory(path):
                 yield
         finally:
             with suppress(OSError):  # not empty, or gone
@@ -201,6 +215,12 @@ def work_folder(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock_file(folder: Path) -> Iterator[None]:
+    """Lock the file ``.NAME.lock`` next to a folder. It is opened for writing, because NFS has no lock on a folder, or
+    on a file that is open for reading. If the parent is read-only, nothing is locked.
+    """
+    if not folder.name or not os.access(folder.parent, os.W_OK):
+        yield
+        return
     path = folder.with_name(f".{folder.name.removeprefix('.')}.lock")
     not_ours = ValueError(f"{path} is not an empty file, so it is not the lock file of a job; move it away")
 

@@ -35,7 +35,7 @@ def read_config(
         folder: folder of the file.
         form: expected format.
         kind: typed dictionary of the configuration, with ``files`` and ``fingerprint``.
-        decides: names of the values in the fingerprint, without ``files``.
+        decides: names of the values in the fingerprint, without ``files``; ``kind`` says which of them may be missing.
         files: names of the files that it must list; no others are allowed.
         what: description of the expected folder, for messages: ``an encoder folder, written by jobs/train.py``.
 
@@ -53,7 +53,7 @@ def read_config(
     if not isinstance(config, dict) or config.get("format") != form:
         raise ValueError(f"{folder}/config.json does not have the format {form!r}; expected {what}")
     config = checked(kind, config, f"{folder}/config.json")
-    decided = {key: config[key] for key in (*decides, "files")}
+    decided = {key: config[key] for key in (*decides, "files") if key in config}
     if set(decided["files"]) != set(files):
         raise ValueError(f"{folder}/config.json must list {' and '.join(files)} with digests, and no other file")
     if digest_of(decided) != config["fingerprint"]:

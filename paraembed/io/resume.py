@@ -92,9 +92,16 @@ class Work:
     def remove_leftover(self) -> None:
         """Remove the work folder of a job that was killed after its output was complete."""
         with contextlib.suppress(OSError, ValueError):
-            if not differences(read_json(self.folder / self.record), self.fingerprint):
+            if self.is_recorded():
                 with work_folder(self.folder):  # otherwise the run that holds it removes it
                     self.remove()
+
+    def is_recorded(self) -> bool:
+        """Return whether the folder holds this work, finished or not."""
+        try:
+            return not differences(read_json(self.folder / self.record), self.fingerprint)
+        except (OSError, ValueError):
+            return False
 
     def read(self) -> dict[str, Any]:
         """Return the recorded fingerprint; an empty one if the record is damaged and ``overwrite`` is set.

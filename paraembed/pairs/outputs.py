@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from paraembed.io.atomic import SUCCESS, write_file, write_json
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
-from paraembed.io.resume import Work, check_own_files
+from paraembed.io.resume import Work, check_own_files, foreign_work
 from paraembed.names import on_disk
 from paraembed.pairs.parts import ParsedPart, about_sources, reports_of, sum_counts
 from paraembed.pairs.settings import ShardSettings
@@ -67,6 +67,13 @@ def check_folders(out: Path) -> None:
     check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
     check_own_files(replaced_folder_of(out), _OUTPUT_FILES, _JOB)
     check_own_files(work_folder_of(out), _WORK_FILES, _JOB)
+
+
+def check_names(place: str, names: Sequence[str]) -> None:
+    """Raise ValueError if one of the names in a place is not that of a file of an output."""
+    foreign = next((name for name in names if not _OUTPUT_FILES.fullmatch(name)), None)
+    if foreign is not None:
+        raise foreign_work(place, foreign, _JOB)
 
 
 def read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:

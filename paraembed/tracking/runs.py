@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
+from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
 from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
@@ -31,7 +33,7 @@ from paraembed.io.places import without_credentials
 from paraembed.process import mlflow_is_quiet
 from paraembed.stops import STOPPED, last_act
 from paraembed.tracking.sender import Sender, write_memo
-from paraembed.tracking.spool import Record, Spool, held_spool, spool_path
+from paraembed.tracking.spool import AnySpool, Record, Spool, held_spool, spool_path
 from paraembed.tracking.store import EXPERIMENT, STORE_ERRORS, Store, in_a_line, stamp_of
 
 __all__ = ["EXPERIMENT", "Run", "RunAddress", "send_left", "system_metrics", "tracked_run"]
@@ -60,16 +62,17 @@ class Run:
     """A run to log to. Every call appends to the spool; none waits for the store.
 
     Args:
-        spool: file of its records, through which a worker logs to the run of its driver. None: nothing is logged.
+        spool: file of its records, through which a worker logs to the run of its driver, or another spool with
+            ``append`` and ``started``. None: nothing is logged.
         sender: sender thread of the driver.
         key: key of the run in the spool.
     """
 
-    def __init__(self, spool: Path | None, sender: Sender | None = None, key: str = "") -> None:
-        self.spool = spool
+    def __init__(self, spool: Path | AnySpool | None, sender: Sender | None = None, key: str = "") -> None:
+        self.spool = spool if isinstance(spool, Path) else None
         self.key = key
         self._sender = sender
-        self._file = Spool(spool) if spool else None
+        self._file = Spool(spool) if isinstance(spool, Path) else spool
 
     @property
     def address(self) -> RunAddress | None:
@@ -87,16 +90,27 @@ class Run:
         """Set tags."""
         self._log("tags", [[name, without_credentials(text)[:_TAG_CHARACTERS]] for name, text in values.items()])
 
-    def dataset(self, name: str, digest: str, sources: Sequence[str]) -> None:
-        """Log which data the run uses; for many files, the first names, the number of files and a digest of all
-        names.
+    def dataset(
+        self, name: str, digest: str, sources: Sequence[str], context: str = "input", rows: int | None = None
+    ) -> None:
+        """Log an input of the run. A single path or URI is a source that ``mlflow.data`` can load.
+
+        Args:
+            name: name of the data set.
+            digest: digest of its content.
+            sources: paths or URIs; of many, only the first, their number and a digest of all are logged.
+            context: use of the data, such as training.
+            rows: number of rows, if it is known.
         """
         shown = list(map(without_credentials, sources))
-        text = json.dumps(shown)
+        kind, text = "files", json.dumps(shown)
         if len(text) > _SOURCE_CHARACTERS:
             about = {"files": len(shown), "names_sha256": digest_of(shown)}
             text = json.dumps({**about, "first": [source[:1000] for source in shown[:_FIRST_SOURCES]]})
-        self._log("dataset", [name, digest[:_DIGEST_DIGITS], "files", text])
+        elif len(shown) == 1:
+            kind, text = _source(shown[0], text)
+        profile = "" if rows is None else json.dumps({"num_rows": rows})
+        self._log("dataset", [name, digest[:_DIGEST_DIGITS], kind, text, context, profile])
 
     def link(self, tag: str, by: str, value: str) -> None:
         """Set a tag to the id of the newest other run of the experiment in which the tag ``by`` has this value."""
@@ -130,14 +144,31 @@ class Run:
         self._log("child", key)
 
     @property
+    def is_logged(self) -> bool:
+        """Whether calls are recorded."""
+        return self._file is not None
+
+    @property
     def started(self) -> int:
         """Start time of the run, before any interruption, in milliseconds since 1970."""
-        starts = [record.value["start"] for record in self._file.read() if record.kind == "open"] if self._file else []
-        return starts[-1] if starts else _now()
+        return (self._file.started if self._file else 0) or _now()
 
     def _log(self, kind: str, value: Any) -> None:
         if self._file is not None and value:
             self._file.append(kind, value)
+
+
+def _source(place: str, text: str) -> tuple[str, str]:
+    """Return the type and the JSON of a source of ``mlflow.data``; those of a list of files if it knows none."""
+    from mlflow.data.dataset_source_registry import resolve_dataset_source  # noqa: PLC0415  with pandas, 1 s
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # two of its classes know a local path
+            source = resolve_dataset_source(place)
+    except MlflowException:
+        return "files", text
+    return source._get_source_type(), source.to_json()
 
 
 @contextmanager
@@ -147,7 +178,7 @@ def system_metrics(run: Run) -> Iterator[None]:
     MLflow's samplers are used, every 10 seconds (MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL) and at the end. The step is
     the number of seconds since the run began, so that a resumed run continues after the earlier samples.
     """
-    if run.spool is None:
+    if not run.is_logged:
         yield
         return
     monitors, ended, started = _monitors(), threading.Event(), run.started
@@ -181,7 +212,8 @@ def _monitors() -> list[Any]:
     try:
         monitors.append(kinds[-1]())
     except Exception as error:  # noqa: BLE001  MLflow's, pynvml's and the driver's
-        log.debug("GPUs are not monitored: %s", error)
+        level = logging.WARNING if Path("/dev/nvidiactl").exists() else logging.DEBUG
+        log.log(level, 'GPUs are not monitored (%s); pip install "paraembed[gpu]"', error)
     return monitors
 
 
@@ -200,6 +232,7 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
     enclosing = _enclosing.get()
     with mlflow_is_quiet(), held_spool(out) as spool:
         store = Store(out)
+        store.check()
         key, is_new = _begin(spool, store, name, memo, enclosing)
         sender = Sender(spool, store, memo, key if is_new else "")
         run = Run(spool.path, sender, key)

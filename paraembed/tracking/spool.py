@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from paraembed.io.atomic import lock_path
 from paraembed.options import AnyFloat, checked
@@ -35,6 +35,17 @@ class Record:
     end: int
     kind: str
     value: Any
+
+
+class AnySpool(Protocol):
+    """What a run needs of its spool."""
+
+    @property
+    def started(self) -> int:
+        """Start time of the last run, in milliseconds since 1970; 0 if there is none."""
+
+    def append(self, kind: str, value: Any) -> None:
+        """Append a record."""
 
 
 class Spool:
@@ -72,6 +83,12 @@ class Spool:
                 line = line[os.write(handle, line) :]
         finally:
             os.close(handle)
+
+    @property
+    def started(self) -> int:
+        """Start time of the last run, before any interruption; see ``AnySpool``."""
+        starts = [int(record.value["start"]) for record in self.read() if record.kind == "open"]
+        return starts[-1] if starts else 0
 
     def size(self) -> int:
         """Size of the file in bytes; 0 if it is missing."""
@@ -151,7 +168,7 @@ KINDS: dict[str, tuple[Any, ...]] = {
     "again": (tuple[str, str, Any],),
     "params": (list[_Pair],),
     "tags": (list[_Pair],),
-    "dataset": (tuple[str, str, str, str],),
+    "dataset": (tuple[str, str, str, str, str, str], tuple[str, str, str, str]),
     "metrics": (list[_Metric],),
     "artifacts": (tuple[str, str | None, str | None], tuple[str, str | None]),
     "link": (tuple[str, str, str],),

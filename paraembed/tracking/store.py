@@ -6,13 +6,15 @@ found again by a tag.
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from sqlalchemy.exc import SQLAlchemyError
 
 from paraembed.io.places import in_submitted_job, without_credentials
@@ -26,6 +28,9 @@ PARAMS = 100  # a call; MLflow takes no more
 STORE_ERRORS = (MlflowException, SQLAlchemyError, OSError, ImportError)
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes the runs for chats
 _TRIAL = "trial"  # tag: its number
+_NETWORK = re.compile(
+    "nfs4?|cifs|smb3|9p|afs|lustre|gpfs|beegfs.*|ceph|glusterfs|orangefs|fuse[.](?!fuse-overlayfs|lxcfs).+"
+)
 
 
 class Store:
@@ -44,6 +49,26 @@ class Store:
         self._client: MlflowClient | None = None
         self._experiment: str | None = None
         self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}
+
+    def check(self) -> None:
+        """Raise ValueError if a job of a cluster would write to an SQLite file that does not last, or that several
+        machines write to.
+        """
+        if not (self.uri.startswith("sqlite:") and (in_submitted_job() or "RAY_ADDRESS" in os.environ)):
+            return
+        file = Path(self.uri.partition("?")[0].removeprefix("sqlite:///"))
+        if in_submitted_job() and file.is_relative_to(Path.cwd()):
+            problem = "is in the temporary folder of the job"
+        elif kind := network_file_system(file):
+            problem = f"is on a network file system ({kind}), where SQLite can lose data"
+        else:
+            return
+        raise ValueError(
+            f"on a cluster, jobs log to an MLflow server, but the MLflow store {self.shown} {problem}; start a server "
+            "on the machine of the head, mlflow server --backend-store-uri sqlite:////var/tmp/mlflow.db "
+            "--artifacts-destination /var/tmp/mlflow (for a team: infra/mlflow), and set "
+            "MLFLOW_TRACKING_URI=http://127.0.0.1:5000 in the environment of the head"
+        )
 
     def client(self) -> MlflowClient:
         """MLflow client; the default database is created first."""
@@ -180,14 +205,33 @@ def _end(client: MlflowClient, run: str, value: Any) -> None:
     client.set_terminated(run, status, ended)
 
 
+def _input(name: str, digest: str, kind: str, source: str, context: str = "", profile: str = "") -> DatasetInput:
+    tags = [InputTag(MLFLOW_DATASET_CONTEXT, context)] if context else []
+    return DatasetInput(Dataset(name, digest, kind, source, profile=profile or None), tags)
+
+
 _WRITERS: dict[str, Callable[[MlflowClient, str, Any], object]] = {
     "params": lambda client, run, value: client.log_batch(run, params=[Param(*pair) for pair in value]),
     "tags": lambda client, run, value: client.log_batch(run, tags=[RunTag(*pair) for pair in value]),
     "metrics": lambda client, run, value: client.log_batch(run, metrics=[Metric(*metric) for metric in value]),
-    "dataset": lambda client, run, value: client.log_inputs(run, [DatasetInput(Dataset(*value))]),
+    "dataset": lambda client, run, value: client.log_inputs(run, [_input(*value)]),
     "resume": lambda client, run, _: client.update_run(run, status="RUNNING"),
     "end": _end,
 }
+
+
+def network_file_system(path: Path, mounts: str | None = None) -> str | None:
+    """Return the type of the network file system that a path is on; None for any other file system.
+
+    Args:
+        path: the path; its last parts may be missing.
+        mounts: content of ``/proc/self/mounts``.
+    """
+    text = Path("/proc/self/mounts").read_text() if mounts is None else mounts
+    kinds = {Path(fields[1].replace(r"\040", " ")): fields[2] for fields in map(str.split, text.splitlines())}
+    resolved = path.resolve()
+    kind = next((kinds[folder] for folder in (resolved, *resolved.parents) if folder in kinds), "")
+    return kind if _NETWORK.fullmatch(kind) else None
 
 
 def stamp_of(path: Path) -> str:

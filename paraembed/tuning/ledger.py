@@ -5,7 +5,7 @@ be resumed.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -112,12 +112,22 @@ class Record:
 class Ledger:
     """Records of a sweep in a folder, by trial number.
 
+    Args:
+        folder: the folder, created if it is missing.
+        saved: called with the name of each record that was written.
+        dropped: called with the name of each record that is removed, before.
+
     Raises:
         ValueError: a file in the folder is not a record.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        saved: Callable[[str], object] = lambda _: None,
+        dropped: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.folder, self._saved, self._dropped = folder, saved, dropped
         folder.mkdir(parents=True, exist_ok=True)
         self.records: dict[int, Record] = {}
         for path in sorted(folder.glob("*.json")):
@@ -133,13 +143,17 @@ class Ledger:
 
     def add(self, record: Record) -> None:
         """Add a record; it is written to disk before it is used."""
-        write_json(self._path(record.number), record.to_dict())
+        path = self._path(record.number)
+        write_json(path, record.to_dict())
+        self._saved(path.name)
         self.records[record.number] = record
 
     def drop_failed(self) -> None:
         """Remove the records of failed trials, so that these trials run again."""
         for record in self.failed():
-            self._path(record.number).unlink()
+            path = self._path(record.number)
+            self._dropped(path.name)
+            path.unlink()
             del self.records[record.number]
 
     def failed(self) -> list[Record]:

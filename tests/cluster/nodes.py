@@ -27,7 +27,10 @@ def free_port():
 
 @dataclass
 class Cluster:
-    """Processes of ``ray start --block`` by address; ``environment`` is that of a client that has the token."""
+    """Processes of ``ray start --block`` by address; ``environment`` is that of a client that has the token.
+
+    With ``private``, each machine has a file system of its own at that path, for its temporary files.
+    """
 
     folder: Path
     environment: dict[str, str]
@@ -35,6 +38,7 @@ class Cluster:
     dashboard: int = field(default_factory=free_port)
     machines: dict[str, psutil.Popen] = field(default_factory=dict)
     started: int = 0
+    private: Path | None = None
 
     def start_head(self):
         self.environment["RAY_ADDRESS"] = f"http://127.0.0.1:{self.dashboard}"
@@ -55,6 +59,10 @@ class Cluster:
         more += ["--dashboard-agent-listen-port", free_port(), "--metrics-export-port", free_port()]
         command = [str(one) for one in (RAY, "start", *options, *more)]
         environment = {key: value for key, value in self.environment.items() if key != "RAY_ADDRESS"}
+        if self.private is not None:
+            environment["TMPDIR"] = str(self.private)
+            mount = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(self.private)]
+            command = mount + command
         with log:
             machine = psutil.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.folder)
         self.machines[address] = machine
@@ -104,12 +112,19 @@ def titles_of(machine):
 
 
 @contextmanager
-def running():
+def running(private=None, **more):
     """A head; machines are added."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
-    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "GLOO_SOCKET_IFNAME": "lo"}
+    environment |= {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "GLOO_SOCKET_IFNAME": "lo",
+        **more,
+    }
     environment["PATH"] = f"{RAY.parent}:{environment['PATH']}"
-    cluster = Cluster(Path(tempfile.mkdtemp(prefix="ray")), environment)  # short: a socket's path has at most 107 bytes
+    cluster = Cluster(
+        Path(tempfile.mkdtemp(prefix="ray")), environment, private=private
+    )  # short: a socket's path has at most 107 bytes
     try:
         cluster.start_head()
         yield cluster

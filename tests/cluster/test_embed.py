@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ray
+import torch
 from mlflow.tracking import MlflowClient
 
 from paraembed import checkpoint
@@ -33,12 +34,14 @@ from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.replace import staging_folder
 from paraembed.embedding.settings import Limits, Settings
-from paraembed.embedding.store import Folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
 from paraembed.io.atomic import locked
 from paraembed.io.fingerprint import sha256_of
+from paraembed.io.store import Folder
+from paraembed.loading import open_encoder
+from paraembed.settings import Gpus, Inference
 from paraembed.tracking.runs import tracked_run
 from tests.embedding.without_ray import build
 
@@ -165,13 +168,37 @@ def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
     monkeypatch.setattr(module, "_WARN_SECONDS", 0)
     monkeypatch.setattr(module, "_GIVE_UP_SECONDS", 0)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
-    absence = module._Absence()
+    absence = module._Absence(0)
     for _ in range(3):
         absence.check(False)
     assert caplog.text.count("no worker for") == 3
     monkeypatch.delenv("RAY_ADDRESS")
     with pytest.raises(ChildProcessError, match=r"no worker for 0 s: .* run the same command again"):
         absence.check(False)
+
+
+@pytest.mark.parametrize(
+    ("found", "gpus", "message"),
+    [
+        (0, None, "PyTorch finds no GPU"),
+        (1, Gpus(4), "`gpus` is 4, but PyTorch finds only 1 on this machine"),
+        (2, Gpus(2, 0.5), None),
+    ],
+)
+def test_gpus_that_this_machine_does_not_have(corpus, tiny_encoder_folder, tmp_path, monkeypatch, found, gpus, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    arguments = tiny_encoder_folder, [corpus], tmp_path / "out", SMALL
+    given = {"inference": Inference(device="cuda"), "gpus": gpus or Gpus()}
+    if message is None:
+        encoder = open_encoder(str(tiny_encoder_folder), given["inference"])
+        assert module_of_embed._workers(encoder, 8, gpus) == (4, 0.5)
+        return
+    for call in (embed, dry_run):
+        with pytest.raises(ValueError, match=message):
+            call(*arguments, **given)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.ray
@@ -211,7 +238,7 @@ def test_workers_for_which_there_is_no_cpu_are_waited_for_and_then_an_error_in_w
     cpus = ray.cluster_resources()["CPU"]
     holder = ray.remote(num_cpus=cpus)(Holder).remote()
     ray.get(holder.__ray_ready__.remote())
-    waited = r"no worker for [3-6] s: each needs a CPU, but the cluster has 0 free; .* again"
+    waited = r"no worker for [3-6] s: each needs a CPU; free CPUs in the cluster: 0; .* again"
     with monkeypatch.context() as patch:
         patch.setattr(module, "_WARN_SECONDS", 1)
         patch.setattr(module, "_GIVE_UP_SECONDS", 3)

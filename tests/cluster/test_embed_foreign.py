@@ -51,7 +51,7 @@ def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
     for inference, field in (
         (Inference(prompt="query: "), r"model.prompt \(was , is query: \)"),
         (Inference(precision="bfloat16"), r"model.precision \(was float32, is bfloat16\)"),
-        (Inference(batch_tokens=256), r"model.batch_tokens \(was 4096, is 256\)"),
+        (Inference(batch_tokens=256), r"model.batch_tokens \(was 2048, is 256\)"),
     ):
         with pytest.raises(ValueError, match=rf"started with another .*{field}"):
             embed(model, [corpus], tmp_path / "alone", SMALL, inference=inference)
@@ -74,7 +74,7 @@ def test_a_changed_file_is_another_model(corpus, tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
 def test_kills_cost_nothing(corpus, tmp_path, kind):
     """Workers and driver die before they make, write or put in place a file of every kind."""
@@ -84,7 +84,8 @@ def test_kills_cost_nothing(corpus, tmp_path, kind):
     of_workers = [moment.format(name) for moment, name in zip(WORKER_MOMENTS, names, strict=False)]
     of_driver = ["rename _manifest.json", "open _SUCCESS"]
     crashes, out = moments(tmp_path / "crashes", *of_workers, *of_driver), tmp_path / "out"
-    with watched(out):
-        assert run_until_done(model, corpus, out, more=("--part-rows", "20"), crashes=crashes) == len(of_driver)
+    more = ("--part-rows", "20")
+    with watched(out):  # a worker that is killed imports its library again, which takes 10 to 30 s on a busy machine
+        assert run_until_done(model, corpus, out, more=more, crashes=crashes, seconds=800) == len(of_driver)
     assert not list(crashes.iterdir())
     assert digests(out) == digests(tmp_path / "alone")

@@ -98,12 +98,12 @@ def watched(out):
     assert reads[0]
 
 
-def run_until_done(*arguments, more, crashes):
+def run_until_done(*arguments, more, crashes, seconds=200):
     """The same command until it ends well; how often it was killed."""
     killed = 0
     while True:
         process = start(*arguments, *more, crashes=crashes)
-        said = process.communicate(timeout=200)[1]
+        said = process.communicate(timeout=seconds)[1]
         if process.returncode == 0:
             return killed
         assert process.returncode == -signal.SIGKILL, said

@@ -1,6 +1,7 @@
 import logging
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -8,8 +9,12 @@ import psutil
 import pytest
 import ray
 from ray._private import ray_constants
+from ray._raylet import GCS_AUTOSCALER_CLUSTER_CONFIG_KEY, GCS_AUTOSCALER_STATE_NAMESPACE
+from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
+from ray.util.placement_group import placement_group, remove_placement_group
 
-from paraembed.cluster.session import ray_session
+from paraembed.cluster import session
+from paraembed.cluster.session import ray_session, wait_for_workers
 from paraembed.commands.paths import absolute
 from paraembed.io.places import in_submitted_job
 from tests.another_user import another_user_does
@@ -107,3 +112,56 @@ def test_errors_that_nobody_asks_for_are_not_printed(ray_cluster, capfd):
     del failing
     time.sleep(1)
     assert "KeyError" not in "".join(capfd.readouterr())
+
+
+@pytest.fixture
+def as_on_a_cluster(ray_cluster, monkeypatch):
+    """Jobs take the Ray of this machine for a cluster that they have joined."""
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+
+
+@pytest.mark.ray
+def test_workers_that_one_machine_cannot_have_are_refused_at_once(ray_cluster):
+    cpus = int(ray.cluster_resources()["CPU"])
+    wait_for_workers(cpus, {"CPU": 1.0})
+    with pytest.raises(ValueError, match=rf"`workers` is {cpus + 1}, each with a CPU, .* has only {cpus}; use fewer"):
+        wait_for_workers(cpus + 1, {"CPU": 1.0})
+
+
+@pytest.mark.ray
+def test_a_cluster_without_room_is_waited_for_with_a_line_at_a_time(as_on_a_cluster, monkeypatch, capsys):
+    monkeypatch.setattr(session, "_WAITING_SECONDS", 1)
+    cpus = int(ray.cluster_resources()["CPU"])
+    taken = placement_group([{"CPU": 1}] * cpus)
+    assert taken.wait(60)
+    free = threading.Timer(3.5, remove_placement_group, [taken])
+    free.start()
+    wait_for_workers(2, {"CPU": 1.0, "memory": 1e6})
+    free.join()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("waiting for machines: ")]
+    assert 2 <= len(lines) <= 8
+    assert "2 workers, each with a CPU, 0.0 GB of memory; the cluster has free: 0 CPU" in lines[0]
+    wait_for_workers(cpus, {"CPU": 1.0})  # nothing of its own is left
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.ray
+def test_resources_are_compared_with_what_the_autoscaler_may_start(as_on_a_cluster):
+    types = [
+        NodeGroupConfig(name="gpu", resources={"CPU": 8, "GPU": 2, "memory": 10**10}, min_count=0, max_count=2),
+        NodeGroupConfig(name="cpu", resources={"CPU": 8, "memory": 2 * 10**10}, min_count=0, max_count=1),
+    ]
+    place = GCS_AUTOSCALER_CLUSTER_CONFIG_KEY.encode(), GCS_AUTOSCALER_STATE_NAMESPACE.encode()
+    client = ray._private.worker.global_worker.gcs_client
+    client.internal_kv_put(place[0], ClusterConfig(node_group_configs=types).SerializeToString(), True, place[1])
+    try:
+        assert session.capacity("GPU") == 4
+        for count, each, message in (
+            (5, {"GPU": 1.0}, r"`workers` is 5, each with a GPU, but the Ray cluster has only 4; use fewer workers"),
+            (1, {"GPU": 3.0}, r"each with 3 GPU, but the Ray cluster has only 4; use a larger machine"),
+            (1, {"GPU": 1.0, "memory": 1e13}, r"each with 10,000.0 GB of memory, .* use a larger machine"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                wait_for_workers(count, each)
+    finally:
+        client.internal_kv_del(place[0], False, place[1])

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _to_probe, begin, log_trial, settled, trial_inputs
+from paraembed.cluster.tune import Sweep, _to_probe, begin, concurrency, log_trial, settled, trial_inputs
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune
@@ -25,7 +26,7 @@ from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.shards import FORMAT
 from paraembed.recipe import Recipe
-from paraembed.settings import SearchSettings
+from paraembed.settings import Placement, SearchSettings
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning import table
@@ -241,6 +242,28 @@ def test_flags_that_would_be_ignored_are_refused():
         tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))
     with pytest.raises(ValueError, match=r"`metric` is pairs; expected pairs/NAME/pearson"):
         tune(Tune("smoke", dry_run=True, metric="pairs"))
+    many, missing = SearchSettings("random", 10**6), {"pairs": "missing", "words": "missing", "out": "out"}
+    with pytest.raises(ValueError, match=r"`trials` is 1,000,000, but the space has \d+ points"):
+        tune(Tune("smoke", **missing, settings=many))
+    for placement in (Placement(), Placement(workers=2, gpus=True)):
+        with pytest.raises(ValueError, match=r"--gpus-per-trial is 0\.1, which is for trials of one worker on GPUs"):
+            Tune("smoke", placement=placement, gpus_per_trial=0.1)
+
+
+def test_what_a_trial_takes(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    one = sweep(tmp_path, placement=Placement(gpus=True), gpus_per_trial=0.25)
+    manifest = one.data.folder / "manifest.json"
+    write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
+    write_json(one.data.folder / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
+    assert one.resources() == {"GPU": 0.25}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert concurrency(one) == min(8, one.num_trials)
+    assert concurrency(replace(one, gpus_per_trial=1.0)) == 2
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.2:6379")
+    assert replace(one, memory_per_trial_gb=1.5).resources() == {"GPU": 0.25, "memory": 1.5e9}
+    needed = one.resources()["memory"]
+    assert needed == int(needed) > 600 << 20
 
 
 def test_the_winner_is_scored_on_what_it_was_chosen_by_where_the_folder_holds_no_suite(tmp_path):

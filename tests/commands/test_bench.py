@@ -170,6 +170,7 @@ def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path):
         "Embedding, Adam",
         "paraembed, mega-batches of 20",
         "paraembed, 2 workers",
+        "paraembed, 2 workers without shared memory",
     ]
     numbers = json.loads((tmp_path / "new" / "numbers.json").read_text())
     (case,) = numbers["cases"]

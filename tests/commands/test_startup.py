@@ -21,6 +21,7 @@ MISSING = {
     "embed": "--encoder {}/encoder --input {}/text.txt --out {}/out",
     "verify": "{}/embeddings",
     "search": "{}/embeddings --query cat",
+    "teach": "--teacher {}/encoder --texts {}/text.txt --out {}/out",
     "mine": "{}/embeddings --out {}/out",
 }
 CODE = """

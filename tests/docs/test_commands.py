@@ -75,7 +75,7 @@ def test_a_flag_in_the_prose_is_one_of_a_job(parse, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     known = set().union(*(flags_of(parse, capsys, name) for name in JOBS))
     known |= flags_of(parse, capsys, "shard", "fetch")
-    known |= set().union(*(flags_of(parse, capsys, "bench", name) for name in ("train", "embed", "shard", "encoders")))
+    known |= set().union(*(flags_of(parse, capsys, "bench", name) for name in bench.BENCHMARKS))
     switches = {flag.replace("--no-", "--") for flag in known if flag.startswith("--no-")}
     known |= switches | {flag.replace("--", "--no-", 1) for flag in known}
     for page in ("README.md", *(name for name in NAMES if name.startswith("docs/"))):

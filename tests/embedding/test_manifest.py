@@ -31,11 +31,11 @@ from paraembed.embedding.manifest import (
 from paraembed.embedding.plan import Plan
 from paraembed.embedding.replace import discard
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
+from paraembed.io.store import Folder
 from tests.embedding.without_ray import build
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]

@@ -14,7 +14,7 @@ from paraembed.embedding import part
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Folder
+from paraembed.io.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.text.vocabulary import UNKNOWN, Words

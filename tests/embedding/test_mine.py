@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from paraembed.embedding import mine as mining
 from paraembed.embedding import search as searching
+from paraembed.embedding.index import build_index
 from paraembed.embedding.mine import Comparison, keep_pairs, last_of_top, load, neighbors, save, write_part
 from paraembed.embedding.output import Embeddings
 from paraembed.pairs.formats import read_pairs
@@ -130,6 +131,18 @@ def test_a_part_has_texts_scores_and_ids_that_shard_reads(encoder, tmp_path, dty
     assert block.pairs.score.equals(table["score"].combine_chunks())
     pieces = [write_part(comparison, kept, span, tmp_path / "piece.parquet")["rows"] for span in ((0, 1), (1, 99))]
     assert pieces == [1, len(rows) - 1]
+
+
+def test_threads_do_not_change_a_byte_of_an_index(tmp_path):
+    pytest.importorskip("faiss")
+    vectors = np.random.default_rng(0).standard_normal((6000, 24), dtype=np.float32)
+    built = []
+    for threads in (1, 2, 3):
+        path = tmp_path / f"{threads}.index"
+        about = build_index(InMemory(vectors, 500), path, 3, 0.9, threads)
+        assert about["recall"] >= 0.9
+        built.append((about, path.read_bytes()))
+    assert built[0] == built[1] == built[2]
 
 
 def test_outputs_that_cannot_be_compared(encoder, tmp_path):

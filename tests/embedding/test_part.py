@@ -19,10 +19,10 @@ from paraembed.embedding.part import PartReport, embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, DanConfig, LstmAvgConfig, RecursiveConfig, SumConfig, WordConfig
 from paraembed.io import parquet
+from paraembed.io.store import Folder
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
 

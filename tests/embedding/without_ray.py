@@ -9,7 +9,7 @@ from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, c
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import Plan, make_plan
 from paraembed.embedding.rows import stream_parts
-from paraembed.embedding.store import open_store
+from paraembed.io.store import open_store
 from paraembed.loading import open_encoder
 from paraembed.settings import DEFAULT_INFERENCE
 

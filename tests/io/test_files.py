@@ -1,12 +1,15 @@
 """Files: opened plain or gzipped, put into place whole or not at all."""
 
 import bz2
+import errno
+import fcntl
 import gzip
 import hashlib
 import io
 import os
 import re
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -357,8 +360,28 @@ def test_a_lock_is_of_the_folder_that_is_there(tmp_path):
         pass
     with locked(folder, make=True):
         folder.rename(tmp_path / "moved")
-        with locked(folder, make=True), pytest.raises(ValueError, match="another run"), locked(tmp_path / "moved"):
-            pass
+        for name in ("folder", "moved"):
+            with pytest.raises(ValueError, match="another run"), locked(tmp_path / name, make=True):
+                pass
+    assert names(tmp_path) == ["folder", "moved"]
+
+
+@pytest.mark.parametrize("lock", [work_folder, locked])
+def test_a_lock_excludes_other_machines_of_an_nfs(tmp_path, monkeypatch, lock):
+    """As Linux does on NFS: a lock on a folder is this machine's own, and one on a file needs it open for writing."""
+    really = fcntl.flock
+
+    def flock(handle, operation):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            return
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "not open for writing")
+        really(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (tmp_path / "out").mkdir()
+    with lock(tmp_path / "out"), pytest.raises(ValueError, match="another run is writing to"), lock(tmp_path / "out"):
+        pass
 
 
 def test_folders_of_users_are_left_alone(tmp_path):

@@ -12,12 +12,15 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
+from mlflow.data import get_source
 from mlflow.tracking import MlflowClient
 
 from paraembed.tracking import sender as tracking_sender
+from paraembed.tracking import store as tracking_store
 from paraembed.tracking.database import whole_database
 from paraembed.tracking.runs import Run, send_left, system_metrics, tracked_run
 from paraembed.tracking.spool import KINDS, Spool, decoded, spool_path
+from paraembed.tracking.store import network_file_system
 from tests import fuzz
 from tests.mlflow_server import mlflow_server
 
@@ -294,6 +297,72 @@ def test_the_names_of_5000_inputs_fit_into_a_record(store, tmp_path):
     told = json.loads(many.source)
     assert (told["files"], told["first"][0], len(told["names_sha256"])) == (5000, sources[0], 64)
     assert json.loads(few.source) == sources[:2]
+
+
+def test_inputs_are_data_sets_of_mlflow(store, tmp_path):
+    (tmp_path / "words.txt").touch()
+    with tracked_run("inputs", tmp_path / "out") as run:
+        run.dataset("words", "a" * 64, [str(tmp_path / "words.txt")], "training")
+        run.dataset("pairs", "b" * 64, ["s3://key:secr3t@bucket/pairs?scheme=http"], "training", rows=7)
+        run.dataset("files", "c" * 64, ["a.gz", "b.gz"])
+    inputs = MlflowClient(f"sqlite:///{store}").get_run(id_of(run)).inputs.dataset_inputs
+    logged = {one.dataset.name: (one.dataset, {tag.key: tag.value for tag in one.tags}) for one in inputs}
+    words, pairs, files = (logged[name][0] for name in ("words", "pairs", "files"))
+    assert get_source(logged["words"][0]).load() == str(tmp_path / "words.txt")
+    assert (words.source_type, pairs.source_type, files.source_type) == ("local", "s3", "files")
+    assert json.loads(pairs.source) == {"uri": "s3://bucket/pairs?scheme=http"}
+    assert json.loads(pairs.profile) == {"num_rows": 7}
+    assert json.loads(files.source) == ["a.gz", "b.gz"]
+    assert [tags["mlflow.data.context"] for _, tags in (logged[name] for name in logged)].count("training") == 2
+
+
+MOUNTS = """overlay / overlay rw 0 0
+nas:/export /data nfs4 rw,vers=4.1 0 0
+tmpfs /data/scratch tmpfs rw 0 0
+bucket /mnt/my\\040bucket fuse.gcsfuse rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/data/mlruns/mlflow.db", "nfs4"),
+        ("/data", "nfs4"),
+        ("/data/scratch/mlflow.db", None),
+        ("/database/mlflow.db", None),
+        ("/mnt/my bucket/x", "fuse.gcsfuse"),
+    ],
+)
+def test_network_file_systems_are_known(path, kind):
+    assert network_file_system(Path(path), MOUNTS) == kind
+
+
+def test_on_a_cluster_a_store_that_would_be_lost_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    job = tmp_path / "runtime_resources" / "working_dir_files"
+    job.mkdir(parents=True)
+    monkeypatch.chdir(job)
+    needs_server = pytest.raises(ValueError, match=r"mlflow server --backend-store-uri .* MLFLOW_TRACKING_URI=http")
+    with needs_server, tracked_run("lost", job / "out"):
+        pass
+    assert not (job / "mlruns").exists()
+    with tracked_run("kept", tmp_path / "out"):
+        pass
+    assert (tmp_path / "mlruns" / "mlflow.db").exists()
+    monkeypatch.setattr(tracking_store, "network_file_system", lambda _: "nfs4")
+    is_on_nfs = pytest.raises(ValueError, match=r"is on a network file system \(nfs4\), where SQLite can lose data")
+    with is_on_nfs, tracked_run("on NFS", tmp_path / "out"):
+        pass
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="no NVIDIA GPU")
+def test_the_load_of_a_gpu_is_logged(store, tmp_path):
+    with tracked_run("watched", tmp_path / "out") as run, system_metrics(run):
+        pass
+    metrics = MlflowClient(f"sqlite:///{store}").get_run(id_of(run)).data.metrics
+    assert metrics["system/gpu_0_memory_usage_megabytes"] > 0
+    assert 0 <= metrics["system/gpu_0_utilization_percentage"] <= 100
 
 
 def test_a_run_within_another_is_its_child(server, tmp_path):

@@ -21,7 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from paraembed.commands.job import run
 from paraembed.tracking.runs import send_left, tracked_run
+import os, signal
 from paraembed.stops import fail_now, stop_now
+
+def hang_up():
+    os.kill(os.getpid(), signal.SIGHUP)
 
 @dataclass
 class Flags:
@@ -44,7 +48,11 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("end", "exit_status", "status"),
-    [("stop_now", 130, "KILLED"), pytest.param("fail_now", 1, "FAILED", marks=pytest.mark.slow)],
+    [
+        ("stop_now", 130, "KILLED"),
+        ("hang_up", 130, "KILLED"),
+        pytest.param("fail_now", 1, "FAILED", marks=pytest.mark.slow),
+    ],
 )
 def test_a_process_that_ends_at_once_closes_its_runs(whole, tmp_path, end, exit_status, status):
     uri = f"sqlite:///{shutil.copy(whole, tmp_path / 'mlflow.db')}"

@@ -4,6 +4,7 @@ drawing.
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -98,13 +99,18 @@ def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
 
 def remove_earlier(out: Path) -> None:
     """Remove the plots, tables and page of an earlier evaluation from its folder; other files are kept."""
-    if not (out / SCORES).is_file():
-        return
-    (out / PAGE).unlink(missing_ok=True)
-    for heading, _ in ANALYSES:
-        for pattern in (f"{heading.name}.png", f"{heading.name}.csv", f"{heading.name}-*.csv"):
-            for path in out.glob(pattern):
-                path.unlink()
+    if out.is_dir():
+        for name in earlier_files([path.name for path in out.iterdir() if path.is_file()]):
+            (out / name).unlink()
+
+
+def earlier_files(names: Sequence[str]) -> list[str]:
+    """Return the plots, tables and page of an earlier evaluation among the files of a folder."""
+    if SCORES not in names:
+        return []
+    plots = "|".join(re.escape(heading.name) for heading, _ in ANALYSES)
+    earlier = re.compile(rf"{re.escape(PAGE)}|({plots})(\.png|(-[^/]*)?\.csv)")
+    return [name for name in names if earlier.fullmatch(name)]
 
 
 def _write(analysis: Analysis, content: Content, out: Path) -> Analysis:

@@ -16,6 +16,7 @@ from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
+from paraembed.text import TOKENIZERS
 from paraembed.text.tokenize import Tokens, tokenize
 
 Cell = str | int | float | None
@@ -208,13 +209,13 @@ def pools(inputs: Inputs) -> list[Pool]:
     """Return the pools: one per suite for the sets of its named groups, such as the years of STS, and one for every
     other set.
 
-    Groups that the papers' means exclude are left out. Tokens are those of the first candidate with a tokenizer.
+    Groups that the papers' means exclude are left out. Tokens are those of the first candidate whose tokens are words.
 
     Raises:
         CannotMakeError: no graded pairs were scored.
     """
-    encoders = [candidate.encoder for candidate in inputs.candidates]
-    tokenizer = next((encoder.tokenizer for encoder in encoders if isinstance(encoder, Encoder)), "ptb-v1")
+    own = [candidate.encoder for candidate in inputs.candidates if isinstance(candidate.encoder, Encoder)]
+    tokenizer = next((encoder.tokenizer for encoder in own if encoder.tokenizer in TOKENIZERS), "ptb-v1")
     pooled = []
     for suite in inputs.suites:
         together: list[tuple[str, ScoredPairs]] = []

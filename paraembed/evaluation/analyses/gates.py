@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -190,10 +191,12 @@ def gates(inputs: Inputs) -> Content:
 
 def _norms(encoder: Encoder, texts: Ragged) -> Vector:
     composition = encoder.composition
+    if encoder.identity:  # the encoder may be on a GPU, or have 16-bit numbers
+        composition = deepcopy(composition).float().cpu()
     assert isinstance(composition, Recurrent | BiRecurrent)
     bounded = encoder.with_boundaries(texts)
     offsets, ids_T = torch.from_numpy(bounded.offsets), torch.from_numpy(bounded.ids)
-    matrix = encoder.matrix.cpu()
+    matrix = encoder.matrix.float().cpu()
     readers = [(composition.reader, False)]
     readers += [(composition.reader_back, True)] if isinstance(composition, BiRecurrent) else []
     norms = []

@@ -32,9 +32,9 @@ Matrix = npt.NDArray[np.float32]
 
 def vectors_of(encoder: Encoder) -> Matrix:
     """Return the effective word vectors, [V, D]; for ``scaled_avg``, vectors times scales."""
-    matrix: Matrix = encoder.matrix.detach().cpu().numpy()
+    matrix: Matrix = encoder.matrix.detach().float().cpu().numpy()
     if isinstance(encoder.composition, ScaledAvg):
-        matrix = matrix * encoder.composition.scale.detach().cpu().numpy()[:, None]
+        matrix = matrix * encoder.composition.scale.detach().float().cpu().numpy()[:, None]
     return matrix
 
 

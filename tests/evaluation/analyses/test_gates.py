@@ -85,6 +85,16 @@ def test_boundary_tokens_are_read_and_have_no_norm(bos_eos_tokens):
     assert np.allclose(gate_norms(encoder, TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("config", [GranConfig(), BiGranConfig()])
+def test_gates_of_an_encoder_in_16_bits(config):
+    expected, coarse = gate_norms(_encoder(config), TEXTS), _encoder(config).requires_grad_(False)
+    coarse.placed("cpu", "bfloat16").encode(["a b"])
+    assert coarse.matrix.dtype == torch.bfloat16
+    norms = gate_norms(coarse, TEXTS)
+    assert norms.dtype == np.float64
+    assert np.allclose(norms, expected, rtol=0.02)
+
+
 def test_only_a_gran_with_a_gate_has_one(inputs):
     assert not has_gate(_encoder(AvgConfig()))
     assert not has_gate(_encoder(GranNoGateConfig()))

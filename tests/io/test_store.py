@@ -17,10 +17,10 @@ from paraembed.embedding.manifest import Run, begun_run, finished_parts
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Folder, open_store, read_bytes
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
+from paraembed.io.store import Folder, open_store, read_bytes
 from tests.embedding.without_ray import build
 from tests.object_store import RefusedError, serving
 
@@ -30,7 +30,7 @@ BIG = 25 << 20  # three pieces of an upload
 PROGRAM = f"""
 import signal, sys, threading
 from pathlib import Path
-from paraembed.embedding.store import open_store
+from paraembed.io.store import open_store
 store = open_store(sys.argv[1])
 
 def write(file):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import file_digest, sha256
+from io import SEEK_END
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -176,7 +177,8 @@ class Remote:
             file.flush()
             file.seek(0)
             digest = file_digest(file, "sha256").hexdigest()
-            content = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            is_empty = not file.seek(0, SEEK_END)
+            content = pa.py_buffer(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self._upload, f"{self.path}/{name}", content).result()
         return digest

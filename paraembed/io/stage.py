@@ -1,0 +1,254 @@
+"""Copies of files and folders of an object store on this machine, for code that needs paths.
+
+Inputs are downloaded before they are read. An output is written to a folder here and uploaded when it is complete; the
+files that mark it as complete are uploaded last, so that readers never take a part of it for the whole.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pyarrow.fs
+
+from paraembed.io.places import Place, name_of, resolve, shown
+from paraembed.io.resume import foreign_work
+from paraembed.io.store import Remote, open_store
+
+_LAST = ("manifest.json", "state.json", "identity.json", "config.json", "sweep.json", "_SUCCESS")
+"""Names of files that mark a folder as complete, in the order in which they are uploaded."""
+_THREADS = 8
+_COPY_BYTES = 8 << 20
+
+
+def child(uri: str, name: str) -> str:
+    """Return the URI of a file or folder below a URI, whose options are kept."""
+    place, mark, options = uri.partition("?")
+    return f"{place.rstrip('/')}/{name}{mark}{options}" if name else uri
+
+
+def sibling(uri: str, suffix: str) -> str:
+    """Return the URI with a suffix of its name: ``s3://bucket/encoder?…`` → ``s3://bucket/encoder.training?…``."""
+    place, mark, options = uri.partition("?")
+    return f"{place.rstrip('/')}{suffix}{mark}{options}"
+
+
+def files_below(uri: str) -> list[str]:
+    """Return the names of the files below a URI, relative to it, sorted; none if nothing is there."""
+    filesystem, path = resolve(uri)
+    infos = filesystem.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True, recursive=True))
+    names = (info.path[len(path.rstrip("/")) + 1 :] for info in infos if info.type == pyarrow.fs.FileType.File)
+    return sorted(filter(None, names))
+
+
+def download(uri: str, to: Path) -> None:
+    """Copy a file, or all files below a prefix, to a path.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+    """
+    filesystem, path = resolve(uri)
+    if filesystem.get_file_info(path).type == pyarrow.fs.FileType.File:
+        _download_file(filesystem, path, to)
+        return
+    names = files_below(uri)
+    if not names:
+        raise FileNotFoundError(f"{shown(uri)} does not exist; check the URI")
+    with ThreadPoolExecutor(_THREADS) as threads:
+        list(threads.map(lambda name: _download_file(filesystem, f"{path.rstrip('/')}/{name}", to / name), names))
+
+
+def _download_file(filesystem: pyarrow.fs.FileSystem, path: str, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with filesystem.open_input_file(path) as source, to.open("wb") as file:
+        shutil.copyfileobj(source, file, _COPY_BYTES)
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A folder on this machine, and its copy on an object store.
+
+    Attributes:
+        folder: the folder.
+        uri: URI of the copy; None: the folder has no copy, and all methods do nothing.
+    """
+
+    folder: Path
+    uri: str | None = field(default=None, repr=False)  # it may contain a key
+
+    def names(self) -> list[str]:
+        """Return the names of the files of the copy."""
+        return [] if self.uri is None else files_below(self.uri)
+
+    @property
+    def records(self) -> Path:
+        """Path next to which a job's records for MLflow wait: the folder, or its name in the working folder."""
+        return self.folder if self.uri is None else Path.cwd() / self.folder.name
+
+    def place(self, name: str) -> tuple[str, pyarrow.fs.FileSystem | None]:
+        """Return the path of a subfolder that all machines can reach, and its file system; None: the local one."""
+        if self.uri is None:
+            return str(self.folder / name), None
+        filesystem, path = resolve(child(self.uri, name))
+        return path, filesystem
+
+    def pull(self, names: Sequence[str] | None = None) -> None:
+        """Download files or subfolders of the copy that exist; None: all of it."""
+        if self.uri is None:
+            return
+        existing = self.names()
+        for name in existing if names is None else names:
+            if any(other == name or other.startswith(f"{name}/") for other in existing):
+                download(child(self.uri, name), self.folder / name)
+
+    def push(self, name: str = "") -> None:
+        """Upload the folder, or a file or subfolder of it; files that mark it as complete come last."""
+        if self.uri is None:
+            return
+        path, store = self.folder / name, open_store(self.uri)
+        files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+        names = {file: file.relative_to(self.folder).as_posix() for file in files}
+        for file in sorted(files, key=lambda file: _turn(names[file])):
+            with file.open("rb") as content:
+                store.write(names[file], lambda copy: shutil.copyfileobj(content, copy, _COPY_BYTES))
+
+    def update(self, name: str) -> None:
+        """Upload the folders in a subfolder that the copy does not have complete, then remove those no longer here."""
+        files = [other.split("/") for other in self.names() if other.startswith(f"{name}/")]
+        complete = {parts[1] for parts in files if parts[-1] in _LAST}
+        here = {path.name for path in (self.folder / name).iterdir() if path.is_dir()}
+        for folder in sorted(here - complete):
+            self.push(f"{name}/{folder}")
+        for folder in sorted({parts[1] for parts in files} - here):
+            self.remove(f"{name}/{folder}")
+
+    def check(self, files: re.Pattern[str], job: str) -> list[str]:
+        """Return the names of the files of the copy.
+
+        Raises:
+            ValueError: the job did not write one of them: its name does not match the pattern ``files``.
+        """
+        names = self.names()
+        foreign = next((name for name in names if not files.fullmatch(name)), None)
+        if foreign is not None:
+            assert self.uri is not None
+            raise foreign_work(shown(self.uri), foreign, job)
+        return names
+
+    def remove(self, name: str = "") -> None:
+        """Remove the copy, or a subfolder of it; files that mark it as complete go first."""
+        if self.uri is None:
+            return
+        store = open_store(self.uri)
+        below = [other for other in self.names() if not name or other == name or other.startswith(f"{name}/")]
+        for other in sorted(below, key=_turn, reverse=True):
+            store.delete(other)
+
+
+def _turn(name: str) -> tuple[int, int, str]:
+    """Return the turn of a file in an upload: marks last, those of a folder after those of its subfolders."""
+    mark = _LAST.index(base) + 1 if (base := name.rpartition("/")[2]) in _LAST else 0
+    return (1, -name.count("/"), f"{mark}") if mark else (0, 0, name)
+
+
+class UploadError(OSError):
+    """Error of the upload of a complete output, whose copy on this machine is kept."""
+
+
+class Stage:
+    """Copies of the inputs and the output of a job; ``staged`` removes them at its end.
+
+    Args:
+        folder: folder for the copies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._uris: dict[Path, str] = {}
+
+    def input(self, place: Place) -> Path:
+        """Return the path of an input; a file or folder of an object store is downloaded.
+
+        Raises:
+            FileNotFoundError: nothing is there.
+            ValueError: the URI is not supported.
+        """
+        if isinstance(place, Path):
+            return place
+        filesystem, path = resolve(place)
+        if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
+            return Path(path)
+        copy = self._new(place)
+        download(place, copy)
+        return copy
+
+    def output(self, place: Place) -> Path:
+        """Return the path of an output, which ``mirror`` uploads if it is a URI.
+
+        Raises:
+            ValueError: the URI is not supported, or its store cannot write files atomically.
+        """
+        if isinstance(place, Path):
+            return place
+        store = open_store(place)
+        return self._new(place) if isinstance(store, Remote) else Path(store.place)
+
+    def uri(self, path: Path | None) -> str | None:
+        """Return the URI of a copy; None for any other path."""
+        return None if path is None else self._uris.get(path)
+
+    def mirror(self, out: Path) -> Mirror:
+        """Return an output with its copy on the object store, if it has one."""
+        return Mirror(out, self.uri(out))
+
+    def upload(self, home: Mirror) -> None:
+        """Upload a complete output.
+
+        Raises:
+            UploadError: the store failed; ``staged`` then keeps the copy, which the message names.
+        """
+        try:
+            home.push()
+        except OSError as error:
+            assert home.uri is not None
+            raise UploadError(
+                f"the output is complete, but its upload to {shown(home.uri)} failed ({error}); it is kept in "
+                f"{home.folder}: copy it to the store, then delete it"
+            ) from error
+
+    def in_uris(self, text: str) -> str:
+        """Return a message with URIs in the place of the paths of their copies."""
+        for copy, uri in self._uris.items():
+            text = text.replace(str(copy), shown(uri))
+        return text
+
+    def _new(self, uri: str) -> Path:
+        folder = self._folder / str(len(self._uris))
+        folder.mkdir()
+        copy = folder / name_of(uri)
+        self._uris[copy] = uri
+        return copy
+
+
+@contextmanager
+def staged() -> Iterator[Stage]:
+    """Yield the copies of a job; they are removed at the end of the block."""
+    folder = Path(mkdtemp(prefix="paraembed-"))
+    stage, is_kept = Stage(folder), False
+    try:
+        yield stage
+    except UploadError:
+        is_kept = True
+        raise
+    except (ValueError, OSError) as error:
+        text = stage.in_uris(str(error))
+        if text == str(error) or isinstance(error, UnicodeError):
+            raise
+        raise type(error)(text) from error
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,128 @@
+"""A training with its output on an object store: whole or not there, and resumable on another machine."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from paraembed.cluster.train import Training, remove_other, train_model
+from paraembed.recipe import Recipe
+from paraembed.settings import Placement
+from paraembed.training.data import Pairs
+from tests.object_store import GoneError, serving
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
+
+JOBS = Path(__file__).parents[2] / "jobs"
+RECIPE = Recipe(tokenizer="space", epochs=3, learning_rate=0.01, batch_size=50)
+
+
+@pytest.fixture
+def server():
+    with serving() as store:
+        yield store
+
+
+def training(sample, folder, uri=None, **more):
+    folder.mkdir(exist_ok=True)
+    pairs = Pairs(RECIPE, sample / "pairs", sample / "sample" / "vectors.txt.gz")
+    return Training("test", pairs, folder / "avg", Placement(**more), uri)
+
+
+def objects(server, prefix):
+    return {key.removeprefix(prefix): data for key, data in server.objects.items() if key.startswith(prefix) and data}
+
+
+def test_an_encoder_on_an_object_store_is_that_of_a_folder(sample, tmp_path, server):
+    train_model(training(sample, tmp_path / "folder"))
+    done = train_model(training(sample, tmp_path / "copy", server.uri("avg")))
+    assert not done.was_finished
+    encoder = objects(server, "avg/")
+    assert {name: (tmp_path / "folder" / "avg" / name).read_bytes() for name in ("model.safetensors", "words.txt")} == {
+        name: encoder[name] for name in ("model.safetensors", "words.txt")
+    }
+    assert encoder.keys() == {path.name for path in (tmp_path / "folder" / "avg").iterdir()}
+    assert objects(server, "avg.training/") == {}
+    before = dict(server.objects)
+    assert train_model(training(sample, tmp_path / "elsewhere", server.uri("avg"))).was_finished
+    assert server.objects == before
+
+
+def test_what_an_object_store_cannot_do_is_refused_before_anything_is_written(sample, tmp_path, server):
+    server.objects["avg/letter.txt"] = b"dear"
+    with pytest.raises(ValueError, match=r"s3://bucket/avg.* contains a file that jobs/train.py did not write: letter"):
+        train_model(training(sample, tmp_path / "a", server.uri("avg")))
+    with pytest.raises(ValueError, match=r"`overwrite` needs a folder, but s3://bucket/avg") as caught:
+        train_model(training(sample, tmp_path / "b", server.uri("avg")), overwrite=True)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ValueError, match="`profile` writes a file next to `out`"):
+        train_model(training(sample, tmp_path / "c", server.uri("avg"), profile=True))
+    assert server.objects == {"avg/letter.txt": b"dear"}
+
+
+def test_work_of_another_training_is_replaced_but_objects_of_a_user_are_not(sample, tmp_path, server):
+    server.objects["avg.training/checkpoints/step-9/state.json"] = b"{}"  # its identity.json is already removed
+    train_model(training(sample, tmp_path / "copy", server.uri("avg")))
+    assert objects(server, "avg.training/") == {}
+    server.objects["avg.training/letter.txt"] = b"dear"
+    with pytest.raises(ValueError, match=r"s3://bucket/avg\.training.* did not write: letter\.txt"):
+        train_model(training(sample, tmp_path / "again", server.uri("avg")))
+    assert objects(server, "avg.training/") == {"letter.txt": b"dear"}
+
+
+def test_the_sweeps_own_encoder_is_replaced_on_an_object_store(sample, tmp_path, server):
+    own = training(sample, tmp_path / "first", server.uri("avg"))
+    train_model(own)
+    before = objects(server, "avg/")
+    remove_other(training(sample, tmp_path / "same", server.uri("avg")))
+    assert objects(server, "avg/") == before
+    remove_other(replace(own, data=own.data.with_recipe(replace(RECIPE, margin=0.9)), out=tmp_path / "other" / "avg"))
+    assert objects(server, "avg/") == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_training_killed_around_its_uploads_resumes_elsewhere_to_the_same_bytes(sample, tmp_path, server):
+    """Killed before a mark is there and after, with another temporary folder each time."""
+    moments = {"PUT avg.training/identity.json", "PUT avg.training/run.json done", "PUT avg/config.json"}
+    steps = len({*moments})
+    checkpoint = []
+
+    def hook(moment, port):
+        is_state = moment.startswith("PUT avg.training/checkpoints/") and moment.endswith("state.json done")
+        if moment not in moments and not (is_state and not checkpoint):
+            return
+        moments.discard(moment)
+        checkpoint.extend([moment] if is_state else [])
+        ends = [one for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port]
+        os.kill(next(one.pid for one in ends if one.pid not in {None, os.getpid()}), signal.SIGKILL)
+        if not moment.endswith(" done"):
+            raise GoneError
+
+    server.hook = hook
+    command = [sys.executable, JOBS / "train.py", "--pairs", sample / "pairs", "--out", server.uri("avg")]
+    command += ["--words", sample / "sample" / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 3]
+    killed = 0
+    while True:
+        temporary = tmp_path / f"machine-{killed}"
+        temporary.mkdir()
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        done = subprocess.run(
+            list(map(str, command)), env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        killed += 1
+    assert (killed, moments, len(checkpoint)) == (steps + 1, set(), 1)
+    server.hook = lambda *_: None
+    alone = [tmp_path / "alone" if str(one) == server.uri("avg") else one for one in command]
+    subprocess.run(list(map(str, alone)), cwd=tmp_path, check=True, capture_output=True)
+    weights = objects(server, "avg/")["model.safetensors"]
+    assert weights == (tmp_path / "alone" / "model.safetensors").read_bytes()
+    assert objects(server, "avg.training/") == {}
