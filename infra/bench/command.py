@@ -33,6 +33,7 @@ TRAIN_PROGRAMS = {
     "static_embedding": "sentence-transformers StaticEmbedding",
     "mega": f"paraembed, mega-batches of {MEGA_BATCH_SIZE}",
     "workers": "paraembed, 2 workers",
+    "machines": "paraembed, 2 workers without shared memory",
     "ray": "paraembed on Ray",
     "ray_workers": "paraembed on Ray, 2 workers",
 }
@@ -61,12 +62,16 @@ EMBED_PROGRAMS = {
 MODEL_PROGRAMS = {
     "st": "jobs/embed.py --encoder st:MODEL",
     "st_bare": "SentenceTransformer.encode, write_table",
+    "int8": "onnx:MODEL, int8",
+    "int8_torch": "st:MODEL",
     "m2v": "jobs/embed.py --encoder m2v:MODEL",
     "m2v_bare": "StaticModel.encode, write_table",
     "lstm_avg": "lstm_avg",
     "lstm_avg_floor": "matrix products of lstm_avg",
+    "lstm_avg_threads": "lstm_avg, threads of one process",
     "gran": "gran",
     "gran_floor": "matrix products of gran",
+    "gran_threads": "gran, threads of one process",
     "device": "a worker whose encoder takes 5 ms a batch of 256",
 }
 
@@ -391,8 +396,9 @@ def _run(name: str, run: Callable[..., dict[str, Any]], options: Options) -> Non
 
     out, tracked = Path(options.out) if options.out else None, None
     with shown_status(), ExitStack() as stack:
-        if out:
-            out.parent.mkdir(parents=True, exist_ok=True)
+        folders = [getattr(options, "folder", None), out.parent if out else None]
+        for folder in filter(None, folders):
+            Path(folder).mkdir(parents=True, exist_ok=True)
         if missing := missing_package():
             say(f"without Ray and MLflow: {missing} is not installed")
         elif name != "encoders":  # which is over in seconds, and needs neither

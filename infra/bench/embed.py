@@ -46,11 +46,11 @@ from paraembed.embedding.part import REPORTS, embed_part, embedded, layout
 from paraembed.embedding.plan import Plan, make_plan, part_name
 from paraembed.embedding.rows import Rows, read_part
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.atomic import write_file
 from paraembed.io.inflate import read_blocks
+from paraembed.io.store import Folder
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import word_ids

@@ -23,7 +23,7 @@ import torch
 
 from infra.bench.command import MODEL_PROGRAMS, Models
 from infra.bench.generated import draw_lines, draw_words
-from infra.bench.peers import save_model2vec
+from infra.bench.peers import save_int8, save_model2vec
 from infra.bench.rounds import Program, Result, Round, Task, has, measure, metrics, say, show_table, start
 from paraembed.console import doing
 from paraembed.embedding.inputs import list_inputs
@@ -33,9 +33,18 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.worker import PartWorker
 from paraembed.encoders import ENCODERS, Embedded, Encoder
 from paraembed.encoders.packed import pack
+from paraembed.loading import open_encoder
+from paraembed.settings import Inference
 
 WIDTH, VOCABULARY, MEAN_TOKENS = 300, 40_000, 15.0
-GROUPS = (("st", "st_bare"), ("m2v", "m2v_bare"), ("lstm_avg", "lstm_avg_floor"), ("gran", "gran_floor"), ("device",))
+GROUPS = (
+    ("st", "st_bare"),
+    ("int8", "int8_torch"),
+    ("m2v", "m2v_bare"),
+    ("lstm_avg", "lstm_avg_floor", "lstm_avg_threads"),
+    ("gran", "gran_floor", "gran_threads"),
+    ("device",),
+)
 _DEVICE_BATCH, _DEVICE_SECONDS = 256, 0.005
 
 
@@ -70,7 +79,7 @@ def run(options: Models, log_metrics: Callable[[dict[str, float]], None]) -> dic
 
 def _start(key: str, options: Models, folder: Path) -> Program:
     """Start a program of ``MODEL_PROGRAMS``."""
-    name, rows = MODEL_PROGRAMS[key], options.rows if key.startswith("st") else options.static_rows
+    name, rows = MODEL_PROGRAMS[key], options.static_rows if key.startswith("m2v") else options.rows
     texts, out = folder / f"{rows}.txt", folder / key
     if not texts.exists():
         doing("writing sentences")
@@ -89,13 +98,23 @@ def _start(key: str, options: Models, folder: Path) -> Program:
     if key == "st_bare":
         worlds = [arguments | {"rank": rank, "world": options.workers} for rank in range(options.workers)]
         return start(name, [Task(bare_transformer, world) for world in worlds], answering=options.workers)
+    if key.startswith("int8"):
+        named = f"st:{model}" if key == "int8_torch" else f"onnx:{save_int8(Path(model), folder / 'int8-model')}"
+        worlds = [
+            {"name": named, "texts": str(texts), "rank": rank, "world": options.workers}
+            for rank in range(options.workers)
+        ]
+        return start(name, [Task(encode_lines, world) for world in worlds], answering=options.workers)
     if key == "m2v_bare":
         return start(name, [Task(bare_model2vec, arguments, threads=options.workers)])
     if key == "device":
         return Program(name, partial(_busy_round, out, options.device_rows))
-    recurrent = {"name": key.removesuffix("_floor"), "floor": key.endswith("_floor"), "rows": options.recurrent_rows}
-    tasks = [Task(recurrent_encoder, recurrent | {"seed": rank}) for rank in range(options.workers)]
-    return start(name, tasks, answering=options.workers)
+    is_floor, in_threads = key.endswith("_floor"), key.endswith("_threads")
+    encoder = key.removesuffix("_floor").removesuffix("_threads")
+    recurrent = {"name": encoder, "floor": is_floor, "rows": options.recurrent_rows}
+    processes, threads = (1, options.workers) if in_threads else (options.workers, 1)
+    tasks = [Task(recurrent_encoder, recurrent | {"seed": rank}, threads=threads) for rank in range(processes)]
+    return start(name, tasks, answering=processes)
 
 
 def bare_transformer(clock: Callable[[int], None], model: str, texts: str, out: str, rank: int, world: int) -> None:
@@ -107,6 +126,17 @@ def bare_transformer(clock: Callable[[int], None], model: str, texts: str, out: 
     while True:
         clock(done)
         _write(encoder.encode(lines, show_progress_bar=False), Path(out) / f"{rank}.parquet")
+        done += len(lines)
+
+
+def encode_lines(clock: Callable[[int], None], name: str, texts: str, rank: int, world: int) -> None:
+    """Encode a part of the texts with an encoder of this package."""
+    encoder = open_encoder(name, Inference(device="cpu"))
+    lines, done = pa.array(Path(texts).read_text().splitlines()[rank::world]), 0
+    encoder.embed(lines[:64])
+    while True:
+        clock(done)
+        encoder.embed(lines)
         done += len(lines)
 
 
@@ -183,7 +213,7 @@ class _Device:
     def identity(self) -> dict[str, Any]:
         return {}
 
-    def packed(self) -> "_Device":
+    def packed(self, *, is_local: bool = False) -> "_Device":  # noqa: ARG002
         return self
 
     def encoder(self) -> "_Device":

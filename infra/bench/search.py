@@ -21,9 +21,9 @@ from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.search import search
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
+from paraembed.io.store import Folder
 from paraembed.settings import MineSettings
 
 GROUPS = (("read", "search_1", "product_1", "search", "product"), ("mine", "mine_product"))

@@ -42,12 +42,15 @@ from paraembed.encoders import Encoder, config_from_dict
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
+from paraembed.training.fast import cpu
 from paraembed.training.loop import Report
 from paraembed.training.loop import train as train_loop
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import step_for
 
-PARAEMBED, READY, MEGA, WORKERS, RAY, RAY_WORKERS = "paraembed", "ready", "mega", "workers", "ray", "ray_workers"
+PARAEMBED, READY, MEGA, RAY, RAY_WORKERS = "paraembed", "ready", "mega", "ray", "ray_workers"
+WORKERS = {"workers": "without Ray", "machines": "without shared memory, as on two machines,"}
+"""Programs of two workers, and what a note says of them."""
 PEERS = ("embedding_bag", "embedding", "static_embedding")
 _MOST_MEGA_PAIRS = 10_000  # all texts are compared with all: at batch 1,024 a step takes a CPU core a second
 _INTERVAL = 20  # steps between two looks at the clock, and of the warm-up
@@ -112,7 +115,7 @@ def _suitable(case: Case, on_ray: list[str]) -> tuple[str, ...]:
         return (PARAEMBED,)
     peers = PEERS if case.encoder == "avg" else ()
     mega = [MEGA] if MEGA_BATCH_SIZE * case.batch_size <= _MOST_MEGA_PAIRS else []
-    workers = [WORKERS] if case.device == "cpu" else []  # there is one GPU
+    workers = WORKERS if case.device == "cpu" else ()  # there is one GPU
     return (PARAEMBED, READY, *peers, *mega, *workers, *on_ray)
 
 
@@ -124,9 +127,9 @@ def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
         return program
     if key == MEGA:
         case = replace(case, mega_batch_size=MEGA_BATCH_SIZE)
-    own = train_ours if key in {PARAEMBED, MEGA, WORKERS} else train_other
+    own = train_ours if key in {PARAEMBED, MEGA, *WORKERS} else train_other
     seconds = 0.0 if is_whole else case.seconds
-    workers = 2 if key == WORKERS else 1
+    workers = 2 if key in WORKERS else 1
     tasks = [
         Task(
             own,
@@ -163,9 +166,11 @@ def _encoder(case: Case) -> Encoder:
     return Encoder(config_from_dict({"name": case.encoder}), _words(case), "space", case.seed).to(case.device)
 
 
-def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world: int, **_: str) -> None:
+def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world: int, key: str) -> None:
     """Run the unchanged training loop. The first worker measures the time; the others follow it."""
     size = Case(**case)
+    if key == "machines":
+        cpu.shared_zeros = lambda *_: None  # what workers on several machines get
     if world > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
 
@@ -257,10 +262,11 @@ def notes(case: Case, results: Results) -> list[str]:
         )
     if has(results, PARAEMBED) and case.device == "cuda":
         lines.append(f"peak GPU memory {results[PARAEMBED].rounds[-1].device_bytes / 1e6:,.0f} MB")
-    if has(results, PARAEMBED, WORKERS):
-        gain = results[WORKERS].rate / results[PARAEMBED].rate
-        sent = results[WORKERS].median(lambda round_: round_.loopback_bytes / round_.steps) / 1e3
-        lines.append(f"without Ray 2 workers train {gain:.2f} × the pairs of one; they exchange {sent:,.0f} kB a step")
+    for key, how in WORKERS.items():
+        if has(results, PARAEMBED, key):
+            gain = results[key].rate / results[PARAEMBED].rate
+            sent = results[key].median(lambda round_: round_.loopback_bytes / round_.steps) / 1e3
+            lines.append(f"{how} 2 workers train {gain:.2f} × the pairs of one; they exchange {sent:,.0f} kB a step")
     if has(results, PARAEMBED, RAY):
         lines.append(f"a step on Ray takes {results[RAY].seconds / results[PARAEMBED].seconds - 1:+.1%}")
     if has(results, RAY, RAY_WORKERS):
