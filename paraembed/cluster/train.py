@@ -58,6 +58,7 @@ class Training:
             ``<uri>.training``, so that workers and resumed runs need no shared folder.
         shards: URI of the pair shards, from which workers read them; None: they read the folder of ``data``.
         named: function from the path of an input to its name for MLflow, such as the URI of a copy.
+        register: name in MLflow's model registry; None: the model is logged, but not registered.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Training:
     uri: str | None = None
     shards: str | None = None
     named: Callable[[str], str] = str
+    register: str | None = None
 
     @property
     def work(self) -> Path:
@@ -245,11 +247,12 @@ def _train(training: Training, work: Work) -> Table | None:
         training.shared.pull(["trained"])
         table = data.finish(training.name, work, counters, run.metrics)
         training.home.push()
-        run.artifacts(out, data.model)
+        fingerprint = read_json(out / "config.json", dict[str, Any])["fingerprint"]
+        run.model(out, data.model, fingerprint, training.register)
         if trace is not None and trace.exists():
             run.artifacts(trace)
             say(f"wrote {trace}, a trace of {TRACED_STEPS} steps; open it at https://ui.perfetto.dev")
-        run.tags({"fingerprint": read_json(out / "config.json", dict[str, Any])["fingerprint"]})
+        run.tags({"fingerprint": fingerprint})
     say(f"trained on {counters.pairs:,} {data.unit} in {duration(counters.seconds)}: {rate:,.0f} {data.unit}/s")
     return table
 

@@ -54,6 +54,8 @@ class Finetune:
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
     min_coverage: float = MIN_COVERAGE
     """Minimum fraction of the training tokens that must have a word vector, 0 to 1; 0: no check."""
+    register: str | None = None
+    """Name under which MLflow registers the model, as models:/NAME@champion; default: not registered."""
     overwrite: bool = False
     """Replace an existing model or an unfinished training at --out."""
     list: bool = False
@@ -94,7 +96,9 @@ def _finetune(flags: Finetune, stage: "Stage") -> None:
     idle = [name for name in idle_fields(labels.recipe, flags.task) if name in changed]
     if idle:
         say(f"these settings have no effect, given the others: {', '.join(idle)}")
-    training = Training(flags.recipe, labels, out, flags.placement, stage.uri(out), named=stage.in_uris)
+    training = Training(
+        *(flags.recipe, labels, out, flags.placement, stage.uri(out)), named=stage.in_uris, register=flags.register
+    )
     done = train_model(training, overwrite=flags.overwrite)
     if done.table:
         print_table(*done.table)

@@ -53,6 +53,8 @@ class Train:
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     min_coverage: float = MIN_COVERAGE
     """Minimum fraction of the pairs' tokens that must have a word vector, 0 to 1; 0: no check."""
+    register: str | None = None
+    """Name under which MLflow registers the encoder, as models:/NAME@champion; default: not registered."""
     overwrite: bool = False
     """Replace an existing encoder or an unfinished training at --out."""
     list: bool = False
@@ -108,7 +110,8 @@ def _train(flags: Train, stage: "Stage") -> None:
     data = Pairs(
         *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes)
     )
-    training = Training(flags.recipe, data, out, flags.placement, stage.uri(out), stage.uri(pairs), stage.in_uris)
+    uris = stage.uri(out), stage.uri(pairs), stage.in_uris
+    training = Training(flags.recipe, data, out, flags.placement, *uris, register=flags.register)
     outcome = train_model(training, overwrite=flags.overwrite)
     if outcome.table:
         print_table(*outcome.table)

@@ -48,7 +48,7 @@ def fetch_encoder(name: str, folder: Path) -> Path:
             return _registered(client, uri, model, folder)
         return Path(client.download_artifacts(name, "encoder", str(folder)))
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        what = "a registered model of jobs/tune.py" if model else "the id of a training run, or an encoder folder"
+        what = "a registered model" if model else "the id of a training run, or an encoder folder"
         raise ValueError(
             f"MLflow at {without_credentials(uri)} has no encoder of {name} ({in_a_line(error)}); expected {what}"
         ) from None
@@ -58,11 +58,15 @@ def _registered(client: "MlflowClient", uri: str, model: re.Match[str], folder: 
     from mlflow.artifacts import download_artifacts  # noqa: PLC0415 - see the first line
     from mlflow.models import Model  # noqa: PLC0415
 
+    from paraembed.tracking.registry import LOADER  # noqa: PLC0415
+
     version = model["version"] or client.get_model_version_by_alias(model["name"], model["alias"]).version
     source = client.get_model_version_download_uri(model["name"], version)
     fetched = Path(download_artifacts(artifact_uri=source, dst_path=str(folder), tracking_uri=uri))
     flavor = Model.load(str(fetched)).flavors.get("python_function", {})
-    path = flavor.get("artifacts", {}).get("encoder", {}).get("path")
+    path = flavor.get("artifacts", {}).get("encoder", {}).get("path")  # version 0.2.0
+    if flavor.get("loader_module") == LOADER:
+        path = "encoder" if (fetched / "encoder").is_dir() else "."
     if not path or not (fetched / path).resolve().is_relative_to(fetched.resolve()):
-        raise ValueError(f"{model[0]} contains no encoder; expected a model that jobs/tune.py registered")
+        raise ValueError(f"{model[0]} contains no encoder; expected a model that a job of paraembed registered")
     return fetched / str(path)

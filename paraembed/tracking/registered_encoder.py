@@ -1,34 +1,52 @@
-"""Encoder folder as an MLflow model, from texts to vectors. MLflow stores this file with the model and runs it.
+"""Encoder or fine-tuned model as an MLflow model; MLflow calls ``_load_pyfunc`` when it loads one.
 
-``registry`` stores the modules of this package that are imported here next to it.
+``registry`` stores this module, and the modules of this package that it imports, with the model.
 """
 
+from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
-import numpy.typing as npt
-from mlflow.pyfunc.model import PythonModel
+import pandas as pd
 
-from paraembed.checkpoint import load
+from paraembed import checkpoint
+from paraembed.supervised import model as supervised
 
 
-class RegisteredEncoder(PythonModel):
-    """MLflow model: ``mlflow.pyfunc.load_model("models:/NAME@champion").predict(["a text", …])`` returns float32 [n,
-    H].
+class Vectors:
+    """Encoder for MLflow: texts to vectors float32 [n, H]."""
+
+    num_texts = None  # a list of texts, not a table
+
+    def __init__(self, folder: Path) -> None:
+        self._encoder = checkpoint.load(folder)
+
+    def predict(self, texts: Any, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002 - MLflow passes it
+        """Return the vectors of texts: a list, an array, or a table with one column."""
+        return self._encoder.encode([str(text) for text in np.asarray(texts, dtype=object).ravel()])
+
+
+class Answers:
+    """Fine-tuned model for MLflow: a table with a column per text of an example, to answers.
+
+    Attributes:
+        num_texts: number of columns.
     """
 
-    def load_context(self, context: Any) -> None:
-        """Load the encoder."""
-        self.encoder = load(context.artifacts["encoder"])
+    def __init__(self, folder: Path) -> None:
+        self._model = supervised.load(folder)
+        self.num_texts = supervised.NUM_TEXTS[self._model.kind.task][0]
 
-    def predict(  # type: ignore[override]  # MLflow reads the types, and calls it with what it declares
-        self,
-        context: Any,  # noqa: ARG002
-        model_input: list[str],
-    ) -> npt.NDArray[np.float32]:
-        """Return the vectors of texts."""
-        return self.encoder.encode(list(model_input))
+    def predict(self, table: Any, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002 - MLflow passes it
+        """Return scores, names of classes, or similarities of options, one row per example."""
+        columns = pd.DataFrame(table).astype(str)
+        return self._model.predict(*(columns[name].tolist() for name in columns))
 
 
-mlflow.models.set_model(RegisteredEncoder())
+def load_model(folder: Path) -> Vectors | Answers:
+    """Load an encoder folder, or a model folder of jobs/finetune.py."""
+    return Answers(folder) if (folder / "encoder").is_dir() else Vectors(folder)
+
+
+def _load_pyfunc(path: str) -> Vectors | Answers:
+    return load_model(Path(path))

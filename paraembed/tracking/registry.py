@@ -1,28 +1,33 @@
-"""Encoders in MLflow's model registry, with the code that runs them, so that users need not install paraembed."""
+"""Models in MLflow's form, with the code that runs them, so that users need not install paraembed; model registry."""
 
 import shutil
 import sys
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions, version
 from modulefinder import Module, ModuleFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from paraembed.encoders import ENCODERS
-from paraembed.tracking.runs import Run
+
+if TYPE_CHECKING:
+    from paraembed.tracking.runs import Run
 
 ALIAS = "champion"
-_MODEL_CODE = Path(__file__).with_name("registered_encoder.py")
+LOADER = "paraembed.tracking.registered_encoder"
 _PACKAGE = "paraembed"
+_OFFERED = {"api", "papers"}  # what the package imports on demand, which no model runs
+_EXAMPLE = "the cat sat on the mat"
 
 
-def register(run: Run, folder: Path, name: str, tags: dict[str, str]) -> str | None:
+def register(run: "Run", folder: Path, name: str, tags: dict[str, str]) -> str | None:
     """Register an encoder folder as an ``mlflow.pyfunc`` model with the alias ``champion``.
 
     If an encoder with the same fingerprint is already registered, it only gets the alias.
@@ -38,39 +43,58 @@ def register(run: Run, folder: Path, name: str, tags: dict[str, str]) -> str | N
     """
 
     def call(client: MlflowClient, run_id: str) -> str:
-        versions = client.search_model_versions(f"name = '{name}'")
-        same = [version.version for version in versions if version.tags.get("fingerprint") == tags["fingerprint"]]
-        number = same[0] if same else _create(client, run_id, folder, name, tags)
-        client.set_registered_model_alias(name, ALIAS, number)
-        return str(number)
+        if _version_of(client, name, tags) is None:
+            log_model(client, run_id, folder, ALIAS)
+        return add_version(client, run_id, ALIAS, name, tags)
 
     return run.ask(call)
 
 
-def _create(client: MlflowClient, run: str, folder: Path, name: str, tags: Mapping[str, str]) -> Any:
+def log_model(client: MlflowClient, run_id: str, folder: Path, path: str) -> None:
+    """Upload a model folder to a path of a run's artifacts, as an MLflow model."""
+    client.log_artifacts(run_id, str(folder), path)
     with TemporaryDirectory() as temporary:
-        save_model(folder, Path(temporary) / ALIAS)
-        client.log_artifacts(run, temporary)
-    source = f"{client.get_run(run).info.artifact_uri}/{ALIAS}"
-    try:
-        client.create_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    return client.create_model_version(name, source, run, dict(tags)).version
+        write_mlflow_files(folder, Path(temporary) / "files")
+        client.log_artifacts(run_id, f"{temporary}/files", path)
 
 
-def save_model(encoder: Path, out: Path) -> None:
-    """Write an encoder folder as an MLflow model that loads without this project and without a package index.
+def add_version(client: MlflowClient, run_id: str, path: str, name: str, tags: Mapping[str, str]) -> str:
+    """Register a logged model, unless one with its fingerprint already is; set the alias; return the version."""
+    number = _version_of(client, name, tags)
+    if number is None:
+        try:
+            client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        source = f"{client.get_run(run_id).info.artifact_uri}/{path}"
+        number = str(client.create_model_version(name, source, run_id, dict(tags)).version)
+    client.set_registered_model_alias(name, ALIAS, number)
+    return number
+
+
+def _version_of(client: MlflowClient, name: str, tags: Mapping[str, str]) -> str | None:
+    versions = client.search_model_versions(f"name = '{name}'")
+    same = [version.version for version in versions if version.tags.get("fingerprint") == tags["fingerprint"]]
+    return str(same[0]) if same else None
+
+
+def write_mlflow_files(model: Path, out: Path) -> None:
+    """Write the files that turn a copy of a model folder into an MLflow model, which loads without this project and
+    without a package index.
 
     The modules it needs are in ``out/code``. The requirements are third-party packages, with their installed versions.
     ``paraembed`` is not among them, because anybody could register that name on a public index.
+
+    Args:
+        model: encoder folder, or model folder of jobs/finetune.py.
+        out: folder to write; its content belongs next to the files of the model folder.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # its own, of its own types
-        pyfunc = import_module("mlflow.pyfunc")  # 1 s, and only here; a plain import puts it off
     modules, packages = _needed()
-    with TemporaryDirectory() as folder:
+    with warnings.catch_warnings(), TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")  # MLflow's, of its own types, and pandas', of how MLflow uses it
+        pyfunc = import_module("mlflow.pyfunc")  # 1 s, and only here; a plain import puts it off
+        signature, example = _signature(model)
         root = Path(import_module(_PACKAGE).__path__[0]).parent
         for module in modules:
             copy = Path(folder) / module.relative_to(root)
@@ -78,11 +102,26 @@ def save_model(encoder: Path, out: Path) -> None:
             shutil.copyfile(module, copy)
         pyfunc.save_model(
             path=str(out),
-            python_model=str(_MODEL_CODE),  # as code: nothing is pickled
-            artifacts={"encoder": str(encoder)},
+            loader_module=LOADER,  # code, not an object: nothing is pickled
             code_paths=[f"{folder}/{_PACKAGE}"],
             pip_requirements=packages,
+            signature=signature,
+            input_example=example,
         )
+
+
+def _signature(model: Path) -> tuple[Any, Any]:
+    """Return the MLflow signature of a model, from its answer to an example, and the example."""
+    import pandas as pd  # noqa: PLC0415 - 0.5 s
+    from mlflow.models import infer_signature  # noqa: PLC0415 - with mlflow.pyfunc
+
+    from paraembed.tracking.registered_encoder import load_model  # noqa: PLC0415 - with pandas
+
+    loaded = load_model(model)
+    example: Any = [_EXAMPLE]
+    if loaded.num_texts is not None:
+        example = pd.DataFrame({f"text_{number + 1}": [_EXAMPLE] for number in range(loaded.num_texts)})
+    return infer_signature(example, loaded.predict(example)), example
 
 
 class _Finder(ModuleFinder):
@@ -92,16 +131,19 @@ class _Finder(ModuleFinder):
         is_ours = (parent.__name__ if parent else name).partition(".")[0] == _PACKAGE  # type: ignore[attr-defined]
         if not is_ours and name != "__init__":  # which it asks for without naming the package
             raise ImportError(name)
+        if name in _OFFERED and parent is not None and parent.__name__ == _PACKAGE:  # type: ignore[attr-defined]
+            raise ImportError(name)
         return super().find_module(name, path, parent)
 
 
+@cache
 def _needed() -> tuple[list[Path], list[str]]:
     """Return the files of this package that a registered encoder runs, and requirements ``name==version`` for the other
     modules.
     """
     root = Path(import_module(_PACKAGE).__path__[0]).parent
     finder = _Finder(path=[str(root)])
-    finder.run_script(str(_MODEL_CODE))
+    finder.import_hook(LOADER)
     for config in ENCODERS.values():  # imported when they build, which the finder does not see
         finder.import_hook(config.builder())
     own = [

@@ -125,6 +125,17 @@ class Run:
         """Log a file, or all files of a folder, which must stay in place because they may be sent later."""
         self._log("artifacts", [str(path), folder, stamp_of(path) if path.exists() else None])
 
+    def model(self, folder: Path, path: str, fingerprint: str, register: str | None = None) -> None:
+        """Log a model folder as an MLflow model (pyfunc); like an artifact, it must stay in place.
+
+        Args:
+            folder: encoder folder, or model folder of jobs/finetune.py.
+            path: path below the run's artifacts.
+            fingerprint: fingerprint of the model; a model that is registered already is not registered again.
+            register: name in the model registry, where the version gets the alias ``champion``; None: not registered.
+        """
+        self._log("model", [str(folder), path, stamp_of(folder), register or "", [["fingerprint", fingerprint]]])
+
     def trial(self, value: Mapping[str, Any]) -> None:
         """Log a whole child run; see ``tracking_store``."""
         self._log("trial", value)

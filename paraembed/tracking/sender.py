@@ -97,7 +97,7 @@ class Sender:
         try:
             while self._thread.is_alive():
                 self._thread.join(0.1)
-                if time.monotonic() - self._success > seconds * (30 if self._sending == "artifacts" else 1):
+                if time.monotonic() - self._success > seconds * (30 if self._sending in {"artifacts", "model"} else 1):
                     break
         finally:  # a second stop, too
             self._is_abandoned = True

@@ -171,6 +171,7 @@ KINDS: dict[str, tuple[Any, ...]] = {
     "dataset": (tuple[str, str, str, str, str, str], tuple[str, str, str, str]),
     "metrics": (list[_Metric],),
     "artifacts": (tuple[str, str | None, str | None], tuple[str, str | None]),
+    "model": (tuple[str, str, str, str, list[_Pair]],),
     "link": (tuple[str, str, str],),
     "child": (str,),
     "trial": (_Trial,),

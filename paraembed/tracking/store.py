@@ -141,6 +141,8 @@ class Store:
             writer(self.client(), run, value)
         elif kind == "artifacts":
             self._send_files(run, *value)
+        elif kind == "model":
+            self._send_model(run, *value)
         elif kind == "link":
             tag, by, text = value
             self._tag(run, tag, self.find(by, text, other_than=run))
@@ -155,12 +157,15 @@ class Store:
         if value is not None:
             self.client().set_tag(run, tag, value)
 
+    def _send_model(self, run: str, path: str, folder: str, stamp: str, name: str, tags: list[tuple[str, str]]) -> None:
+        from paraembed.tracking.registry import add_version, log_model  # noqa: PLC0415 - with all encoders
+
+        log_model(self.client(), run, _unchanged(path, stamp), folder)
+        if name:
+            add_version(self.client(), run, folder, name, dict(tags))
+
     def _send_files(self, run: str, path: str, folder: str | None, stamp: str | None = None) -> None:
-        source = Path(path)
-        if not source.exists():
-            raise ValueError(f"{path} no longer exists")
-        if stamp is not None and stamp != stamp_of(source):
-            raise ValueError(f"{path} was changed after the job wrote it")
+        source = _unchanged(path, stamp)
         send = self.client().log_artifacts if source.is_dir() else self.client().log_artifact
         send(run, path, folder)
 
@@ -198,6 +203,16 @@ class Store:
             token = page.token
             if not token:
                 return trials
+
+
+def _unchanged(path: str, stamp: str | None) -> Path:
+    """Return a path; raise ValueError if it no longer exists, or was changed since its record."""
+    source = Path(path)
+    if not source.exists():
+        raise ValueError(f"{path} no longer exists")
+    if stamp is not None and stamp != stamp_of(source):
+        raise ValueError(f"{path} was changed after the job wrote it")
+    return source
 
 
 def _end(client: MlflowClient, run: str, value: Any) -> None:

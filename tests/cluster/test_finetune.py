@@ -10,7 +10,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 from mlflow.tracking import MlflowClient
 
@@ -157,6 +159,13 @@ def test_every_task_from_words_then_universal_then_features(data, tmp_path, stor
     )
     assert runs[0].data.params["task"] == "similarity"
     assert "dev/pearson" in runs[0].data.metrics
+    logged = mlflow.pyfunc.load_model(f"runs:/{runs[0].info.run_id}/model")
+    assert [column["name"] for column in logged.metadata.get_input_schema().to_dict()] == ["text_1", "text_2"]
+    examples = [["good1 good2", "bad1"], ["good1 good3", "good2"]]
+    np.testing.assert_array_equal(
+        logged.predict(pd.DataFrame({"text_1": examples[0], "text_2": examples[1]})),
+        load(tmp_path / "similarity").predict(*examples),
+    )
 
 
 @pytest.mark.parametrize("mode", ["universal", "features"])

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import mlflow
 import numpy as np
 import pytest
 import ray
@@ -154,7 +155,11 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample, tmp_path, store):
         "encoder/model.safetensors",
         "encoder/config.json",
         "encoder/training.png",
+        "encoder/MLmodel",
+        "encoder/requirements.txt",
     }
+    logged = mlflow.pyfunc.load_model(f"runs:/{run.info.run_id}/encoder")
+    np.testing.assert_array_equal(logged.predict(["a text", ""]), encoder.encode(["a text", ""]))
     assert run.data.metrics["system/system_memory_usage_megabytes"] > 0
     assert 0 <= run.data.metrics["system/cpu_utilization_percentage"] <= 100
     assert run.data.metrics["epoch"] == 3
