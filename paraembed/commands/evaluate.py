@@ -97,11 +97,12 @@ class Evaluate:
 def main(flags: Evaluate) -> None:
     """Score, log the run to MLflow, print the tables and the folder of the files."""
     check(flags)
-    from paraembed.evaluation.analyses import earlier_files
     from paraembed.io.stage import staged
 
     with staged() as stage:
         paths = paths_of(flags, stage)
+        from paraembed.evaluation.analyses import earlier_files
+
         home = stage.mirror(paths["out"])
         _check_out(home.folder)
         with one_thread():
