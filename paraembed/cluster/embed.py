@@ -67,6 +67,7 @@ def embed(
     limits: Limits = DEFAULT_LIMITS,
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
+    loaded: TextEncoder | None = None,
 ) -> Outcome:
     """Embed input files into ``out``, or resume a stopped run.
 
@@ -80,6 +81,7 @@ def embed(
         limits: limits that stop the run.
         inference: device, precision and settings of other libraries' models.
         gpus: GPUs of the actors, if the encoder computes on a GPU.
+        loaded: the encoder of that name, if it is open already.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
@@ -92,7 +94,8 @@ def embed(
             f"`overwrite` needs a folder, but {home} is on an object store, which cannot replace an output "
             "atomically; give a new `out`, or remove the objects there"
         )
-    loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading, gpus.on(inference))
+    how = gpus.on(inference)
+    loaded, files, settings = _prepared(loaded or encoder, inputs, home, settings, workers, limits.reading, how)
     workers, gpu_share = _workers(loaded, workers, gpus)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
@@ -204,7 +207,7 @@ def dry_run(
 
 
 def _prepared(
-    encoder: str | Path,
+    encoder: str | Path | TextEncoder,
     inputs: Sequence[str | Path],
     home: Store,
     settings: Settings,
@@ -215,8 +218,12 @@ def _prepared(
     """Check and return the encoder, the input files, and the completed settings."""
     check_workers(workers)
     manifest.check_folder(home)
-    doing(f"reading {Path(encoder).name}")
-    loaded = open_encoder(str(encoder), inference, fetch_encoder)
+    loaded: TextEncoder
+    if isinstance(encoder, str | Path):
+        doing(f"reading {Path(encoder).name}")
+        loaded = open_encoder(str(encoder), inference, fetch_encoder)
+    else:
+        loaded = encoder
     check_dim(settings, loaded.width)
     doing("finding the input files")
     files = list_inputs(inputs, reading, _show_files)

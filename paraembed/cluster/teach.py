@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,7 +22,8 @@ from paraembed.cluster.session import ray_session, run_tasks
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, Normal, Regression
 from paraembed.distillation.settings import DEFAULT_TEACHING, TeachSettings
-from paraembed.distillation.student import Matrix, of_mean_length, principal, prior_of, with_rare_length
+from paraembed.distillation.states import SummingTeacher, read_states, sums_states, write_states
+from paraembed.distillation.student import Matrix, of_mean_length, principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import COUNT, TEXT, UNIT, VOCABULARY, left_out, read_texts, write_texts, write_units
 from paraembed.embedding.estimate import estimate
 from paraembed.embedding.inputs import InputFile, list_inputs
@@ -30,6 +32,7 @@ from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
+from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import new_folder, work_folder, write_file, write_json
 from paraembed.io.escape import markdown
@@ -39,6 +42,7 @@ from paraembed.io.resume import other_work
 from paraembed.loading import open_encoder
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 from paraembed.text import WORDPIECE
+from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
 from paraembed.text.wordpiece import read_vocabulary
 from paraembed.tracking.fetch import fetch_encoder
@@ -100,7 +104,7 @@ def teach(
     pieces = _pieces(teacher) if request.settings.units == "wordpiece" else None
     doing("finding the texts")
     files = list_inputs(request.texts, request.reading)
-    _check_dim(request.settings, teacher.width)
+    _check(request.settings, teacher)
     before = _student_at(out)
     with work_folder(work):
         stages = _Stages(work, request, files, teacher, pieces, workers, gpus)
@@ -129,7 +133,7 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     teacher = open_encoder(request.teacher, request.inference, fetch_encoder)
     if request.settings.units == "wordpiece":
         _pieces(teacher)
-    _check_dim(request.settings, teacher.width)
+    _check(request.settings, teacher)
     files = list_inputs(request.texts, request.reading)
     doing("embedding a sample with the teacher")
     columns = request.text_columns
@@ -156,10 +160,15 @@ def _pieces(teacher: TextEncoder) -> Any:
         raise ValueError(f"`units` is wordpiece, but {error}; use `units` word") from None
 
 
-def _check_dim(settings: TeachSettings, width: int) -> None:
+def _check(settings: TeachSettings, teacher: TextEncoder) -> None:
+    width = teacher.width
     if settings.dim is not None and settings.dim > width:
         raise ValueError(
             f"`dim` is {settings.dim}, but the teacher's vectors have {width} dimensions; give at most {width}"
+        )
+    if settings.prior == "states" and not sums_states(teacher):
+        raise ValueError(
+            "`prior` is states, but only st: transformers without a prompt have token states; use `prior` alone"
         )
 
 
@@ -207,7 +216,11 @@ class _Stages:
 
     @cached_property
     def vectors(self) -> str:
-        return _digest(self.texts, self.teacher.fingerprint, dict(self.teacher.identity))
+        return _digest(self.texts, self.teacher.fingerprint, dict(self.teacher.identity), self._has_states)
+
+    @property
+    def states(self) -> str:
+        return self.vectors
 
     @cached_property
     def alone(self) -> str:
@@ -215,7 +228,9 @@ class _Stages:
 
     @cached_property
     def prior(self) -> str:
-        return _digest(self.alone, self.request.settings.smoothing)
+        settings = self.request.settings
+        of_states = (self.states, settings.alone_weight) if self._uses_states else ()
+        return _digest(self.alone, settings.smoothing, *of_states)
 
     @cached_property
     def ridge(self) -> str:
@@ -224,6 +239,14 @@ class _Stages:
     @cached_property
     def student(self) -> str:
         return _digest(self.ridge, self.request.settings.dim, self.oov)
+
+    @cached_property
+    def _has_states(self) -> bool:
+        return sums_states(self.teacher)
+
+    @property
+    def _uses_states(self) -> bool:
+        return self._has_states and self.request.settings.prior != "alone"
 
     @property
     def oov(self) -> Oov:
@@ -244,8 +267,11 @@ class _Stages:
         units = self._stage("units", partial(write_units, self.folder("texts"), self.pieces, self.request.settings))
         share = units["unknown_tokens"] / max(1, units["tokens"])
         say(f"{units['units']:,} units; {share:.2%} of {units['tokens']:,} tokens are out of vocabulary")
-        self._embed("vectors", self.folder("texts"))
-        self._embed("alone", self.folder("units") / VOCABULARY)
+        if self._has_states:
+            self._embed_with_states(texts["kept"])
+        else:
+            self._embed("vectors", self.folder("texts"), self.teacher)
+        self._embed("alone", self.folder("units") / VOCABULARY, self.teacher)
         self._write_prior()
         explained = self._write_ridge()
         say(f"the student explains {explained:.1%} of the variance of the teacher's vectors")
@@ -289,14 +315,26 @@ class _Stages:
         evaluation = left_out(self.request.leave_out)
         return write_texts(read_texts(self.files, self.request.text_columns), evaluation, folder)
 
-    def _embed(self, name: str, texts: Path) -> None:
+    def _embed(self, name: str, texts: Path, teacher: TextEncoder) -> None:
         """Write the teacher's vectors of texts, as ``jobs/embed.py`` does."""
         settings = Settings(text_column=TEXT, part_rows=_PART_ROWS)
-        options: dict[str, Any] = {"inference": self.request.inference, "gpus": self.gpus}
+        options: dict[str, Any] = {"inference": self.request.inference, "gpus": self.gpus, "loaded": teacher}
         embed(self.request.teacher, [texts], self.folder(name), settings, workers=self.workers, **options)
 
+    def _embed_with_states(self, num_texts: int) -> None:
+        """Write the teacher's vectors of the texts and, from the same pass, the sums of its token states."""
+        parts = self.folder("states").with_name(f".{self.folder('states').name}.partial")
+        if not (self.folder("states") / MANIFEST).is_file():
+            parts.mkdir(exist_ok=True)
+            assert isinstance(self.teacher, SentenceTransformerEncoder)
+            self._embed("vectors", self.folder("texts"), SummingTeacher(self.teacher, parts))
+        else:
+            self._embed("vectors", self.folder("texts"), self.teacher)
+        self._stage("states", partial(write_states, parts, num_texts, self.teacher.width))
+        shutil.rmtree(parts, ignore_errors=True)
+
     def _vocabulary(self) -> pa.Table:
-        return pq.read_table(self.folder("units") / VOCABULARY, columns=[UNIT, COUNT])
+        return pq.read_table(self.folder("units") / VOCABULARY, columns=[UNIT, TEXT, COUNT])
 
     def _save(
         self, matrix: Matrix, out: Path, record: dict[str, Any], title: str, *, oov: Oov = "shared", **more: Any
@@ -316,9 +354,20 @@ class _Stages:
         doing("writing the prior")
         vectors = [block.vectors for block in Embeddings(self.folder("alone")).blocks()]
         counts = self._vocabulary()[COUNT].to_numpy()
-        matrix = prior_of(np.concatenate(vectors), counts, self.request.settings.smoothing)
+        settings = self.request.settings
+        units: npt.NDArray[np.floating] = np.concatenate(vectors)
+        if self._uses_states:
+            assert isinstance(self.teacher, SentenceTransformerEncoder)
+            one_each = np.arange(len(units), dtype=np.int32), np.arange(len(units) + 1)
+            texts = self._vocabulary()[TEXT].combine_chunks()
+            tokens = self.teacher.token_ids(texts) if self.pieces is None else Ragged(*one_each)
+            states = read_states(self.folder("states"))
+            units = with_states(units, counts, states, tokens, settings.alone_weight)
+        matrix = prior_of(units, counts, settings.smoothing)
         record = {"identity": self.prior, "teacher": self.request.teacher}
-        self._save(matrix, folder, record, "Units alone", write_more=lambda new: np.save(new / _PRIOR, matrix))
+        self._save(
+            matrix, folder, record, "Units before the regression", write_more=lambda new: np.save(new / _PRIOR, matrix)
+        )
 
     def _regression(self) -> Regression:
         settings = self.request.settings

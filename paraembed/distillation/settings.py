@@ -20,10 +20,17 @@ class TeachSettings:
     """Minimum occurrences of a word; rarer words share the vector of <unk>."""
     max_words: int | None = None
     """Maximum number of words, the most frequent ones; default: all."""
-    smoothing: float = 1e-3
-    """Smoothing a of the prior: the teacher's vector of a unit alone, centered, times a / (a + p(unit)) (Arora et al.
-    2017).
+    prior: Literal["states", "alone"] | None = None
+    """Vectors from which the regression starts: the mean of the teacher's token states of a unit in the texts (states),
+    or the teacher's vector of the unit alone (alone); default: states if the teacher is an st: transformer without a
+    prompt.
     """
+    alone_weight: float = 5.0
+    """Weight of a unit alone in the prior from token states, as a number of occurrences; each occurrence in the texts
+    has weight 1.
+    """
+    smoothing: float = 1e-3
+    """Smoothing a of the prior: the vectors of the units, centered, times a / (a + p(unit)) (Arora et al. 2017)."""
     l2: float = 1.0
     """L2 penalty of the regression towards the prior, as a multiple of the mean diagonal of the normal equations."""
     steps: int = 12
@@ -40,7 +47,7 @@ class TeachSettings:
         most = 2**31 - 1
         ranges = {"min_count": (1, most), "max_words": (1, most), "steps": (0, 10_000), "dim": (1, 65_536)}
         check_fields(self, ranges)
-        for name in ("smoothing", "l2"):
+        for name in ("smoothing", "l2", "alone_weight"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"`{name}` is {getattr(self, name)}; it must be above 0")
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import islice, product
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,15 @@ import pyarrow as pa
 import pytest
 
 from paraembed import checkpoint
+from paraembed.cluster import teach as stages
 from paraembed.cluster.teach import Request, dry_run, teach
+from paraembed.distillation import texts as distillation
 from paraembed.distillation.settings import TeachSettings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
 from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.encoders.models import minilm
 
 JOB = Path(__file__).parents[2] / "jobs" / "teach.py"
 EXACT = TeachSettings(l2=1e-4, steps=60, min_count=1)
@@ -97,10 +101,42 @@ def test_other_settings_share_the_stages(ray_cluster, data, tmp_path, capsys):
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("default")  # of sentence-transformers
+def test_token_states_become_the_prior(ray_cluster, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "_PART_ROWS", 25)
+    monkeypatch.setattr(distillation, "_GROUP_ROWS", 25)
+    words = ["cat", "dog", "river", "bank", "money", "unaffable"]
+    texts = [" ".join(text) for text in islice(product(words, repeat=4), 7, 1207, 15)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    with_states = Request(f"st:{minilm()}", [str(tmp_path / "texts.txt")], settings=TeachSettings(alone_weight=1e-6))
+    for workers in (1, 2):
+        teach(with_states, tmp_path / f"{workers}", tmp_path / f"work{workers}", workers=workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    (states,) = (tmp_path / "work1").glob("states-*/states.npz")
+    assert states.read_bytes() == next((tmp_path / "work2").glob("states-*/states.npz")).read_bytes()
+    assert not list((tmp_path / "work1").glob(".*"))
+    with np.load(states) as arrays:
+        assert arrays["counts"].sum() == sum(2 * text.count("unaffable") for text in texts) + 4 * 80
+    alone = replace(with_states, settings=TeachSettings(prior="alone"))
+    teach(alone, tmp_path / "alone", tmp_path / "work1")
+    priors = [checkpoint.load(folder) for folder in (tmp_path / "work1").glob("prior-*")]
+    assert len(priors) == 2
+    first, second = (prior.encode(words) for prior in priors)
+    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    assert cosines[:5].max() < 0.95
+    assert cosines[5] > 0.999  # several tokens: the word alone, in both
+    next((tmp_path / "work2").glob("states-*")).rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"token states of 0 texts, not of 80; remove .*vectors-"):
+        teach(with_states, tmp_path / "3", tmp_path / "work2")
+
+
+@pytest.mark.ray
 def test_wrong_requests_change_nothing(data, tmp_path, capsys):
     for settings, message in (
         (TeachSettings(dim=101), "`dim` is 101, but the teacher's vectors have 100 dimensions"),
         (TeachSettings(units="wordpiece"), "the teacher has no tokenizer.json; use `units` word"),
+        (TeachSettings(prior="states"), "only st: transformers without a prompt have token states"),
     ):
         with pytest.raises(ValueError, match=message):
             teach(request(data, settings), tmp_path / "out", tmp_path / "work")

@@ -70,6 +70,28 @@ def test_a_transformer_as_its_library_has_it(transformer):
     assert (transformer.width, transformer.max_tokens, result.num_cut) == (384, 254, 1)
 
 
+def test_token_states_are_summed_in_the_same_pass(transformer):
+    library = pytest.importorskip("sentence_transformers")
+    bare = library.SentenceTransformer(str(minilm()), device="cpu", local_files_only=True)
+    texts = ["the cat sat on the mat", "", "a cat \u0378 ran", "the end of the unaffable story"]
+    embedded, sums = transformer.embed_states(pa.array(texts))
+    assert np.array_equal(embedded.vectors, transformer.embed(pa.array(texts)).vectors)
+    expected = {}
+    for text in filter(None, texts):
+        ids = bare.tokenizer(text)["input_ids"][1:-1]
+        states = bare.encode(text, output_value="token_embeddings")[1:-1].numpy()
+        for token, state in zip(ids, states, strict=True):
+            expected.setdefault(token, []).append(state)
+    assert sums.tokens.tolist() == sorted(expected)
+    assert sums.counts.tolist() == [len(expected[token]) for token in sorted(expected)]
+    assert sums.counts.max() == 4  # "the"
+    found = np.array([np.sum(expected[token], axis=0) for token in sorted(expected)])
+    np.testing.assert_allclose(sums.sums, found, atol=2e-5)
+    assert transformer.has_states
+    assert not open_encoder(f"st:{minilm()}", Inference(prompt="query: ")).has_states
+    assert transformer.token_ids(pa.array(["unaffable", "cat"])).lengths.tolist() == [3, 1]
+
+
 def test_a_prompt_is_read_and_not_counted(transformer):
     library = pytest.importorskip("sentence_transformers")
     asked = open_encoder(f"st:{minilm()}", Inference(prompt="query: "))

@@ -7,12 +7,16 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import torch
 
+from paraembed.encoders.base import Embedded
 from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, ragged, token_counts
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
+from paraembed.encoders.states import StateSums, merged, sums_of
 from paraembed.io.fingerprint import read_json
 from paraembed.settings import Inference
+from paraembed.text.ragged import Ragged
 
 _LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
 _OF_BACKEND = {"torch": (), "onnx": ("optimum", "onnxruntime"), "openvino": ("optimum-intel", "openvino")}
@@ -49,6 +53,7 @@ class SentenceTransformerEncoder(InBatches):
             inference = replace(inference, prompt=default)
         self.inference, self._prompt = inference, inference.prompt or ""
         self._tokenizer = self._model.tokenizer
+        self._sums: list[StateSums] | None = None
         self._is_static = hasattr(self._tokenizer, "encode_batch_fast")  # of `tokenizers`; no special tokens, no limit
         limit = None if self._is_static else self._model.max_seq_length
         name = "get_embedding_dimension" if hasattr(self._model, "get_embedding_dimension") else _DIMENSION_5
@@ -84,11 +89,42 @@ class SentenceTransformerEncoder(InBatches):
             unknown = self._tokenizer.unk_token_id
         return token_counts(ragged(self._ids(texts)), unknown)
 
+    @cached_property
+    def has_states(self) -> bool:
+        """Whether ``embed_states`` can be used: the last layer has a state for each token, as wide as a text vector,
+        and there is no prompt, whose tokens would be counted, too.
+        """
+        if self._is_static or self._prompt or self.inference.backend != "torch":
+            return False
+        (output,) = self._model.encode(["a"], output_value=None, show_progress_bar=False, device="cpu")
+        states = output.get("token_embeddings")
+        return "input_ids" in output and states is not None and states.shape == (len(output["input_ids"]), self.width)
+
+    def embed_states(self, texts: pa.StringArray) -> tuple[Embedded, StateSums]:
+        """Return vectors and counts of a string array [n] as ``embed`` does, and the sums of its tokens' states."""
+        self._sums = []
+        try:
+            return self.embed(texts), merged(self._sums, self.width)
+        finally:
+            self._sums = None
+
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n], without special ones."""
+        return ragged(self._ids(texts.to_pylist()))
+
     def _compute(self, texts: Sequence[str]) -> Matrix:
-        vectors = self._on_device.encode(
-            list(texts), batch_size=len(texts), prompt=self._prompt, show_progress_bar=False, convert_to_numpy=True
+        options = {"batch_size": len(texts), "prompt": self._prompt, "show_progress_bar": False}
+        if self._sums is None:
+            return np.asarray(self._on_device.encode(list(texts), convert_to_numpy=True, **options), np.float32)
+        outputs = self._on_device.encode(list(texts), convert_to_numpy=False, output_value=None, **options)
+        ids_BL, mask_BL, states_BLH, vectors_BH = (
+            torch.stack([output[name] for output in outputs]).cpu()
+            for name in ("input_ids", "attention_mask", "token_embeddings", "sentence_embedding")
         )
-        return np.asarray(vectors, np.float32)
+        special = set(self._tokenizer.all_special_ids) - {self._tokenizer.unk_token_id}
+        is_read_BL = mask_BL.bool() & ~torch.isin(ids_BL, torch.tensor(sorted(special), dtype=ids_BL.dtype))
+        self._sums.append(sums_of(ids_BL[is_read_BL].numpy(), states_BLH[is_read_BL].float().numpy()))
+        return np.asarray(vectors_BH.float().numpy())
 
 
 def _one_thread(backend: str) -> dict[str, Any]:

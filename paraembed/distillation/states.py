@@ -1,0 +1,134 @@
+"""The teacher's token states, summed in the same pass that embeds the texts.
+
+Each batch of an embedding job writes its sums to a file, named by a digest of its texts, before it returns the vectors.
+So a finished part has its sums, and a batch that is computed twice writes the same file twice.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paraembed.encoders.base import BATCH_SIZE, Embedded
+from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
+from paraembed.encoders.protocol import Packed, TextEncoder
+from paraembed.encoders.states import StateSums, merged
+from paraembed.io.atomic import write_file
+
+STATES = "states.npz"
+
+
+def sums_states(teacher: TextEncoder) -> bool:
+    """Return whether the states of a teacher's tokens can be summed: it is a transformer of sentence-transformers."""
+    return isinstance(teacher, SentenceTransformerEncoder) and teacher.has_states
+
+
+@dataclass
+class SummingTeacher:
+    """Teacher that writes the sums of its token states; see ``TextEncoder``.
+
+    Attributes:
+        teacher: encoder for which ``sums_states`` is true.
+        folder: existing folder for the sums, on a disk that all workers share.
+    """
+
+    teacher: SentenceTransformerEncoder
+    folder: Path
+
+    tokenizer = SentenceTransformerEncoder.tokenizer
+    reads_trees = False
+
+    def __post_init__(self) -> None:
+        """Take over the maximum number of tokens."""
+        self.max_tokens = self.teacher.max_tokens
+
+    @property
+    def width(self) -> int:
+        """See ``TextEncoder``."""
+        return self.teacher.width
+
+    @property
+    def fingerprint(self) -> str:
+        """See ``TextEncoder``."""
+        return self.teacher.fingerprint
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """See ``TextEncoder``."""
+        return self.teacher.identity
+
+    def packed(self, *, is_local: bool = False) -> "PackedSummingTeacher":
+        """See ``TextEncoder``."""
+        return PackedSummingTeacher(self.teacher.packed(is_local=is_local), self.folder)
+
+    def embed(
+        self,
+        texts: pa.StringArray,
+        batch_size: int = BATCH_SIZE,  # noqa: ARG002 - as in ``ForeignEncoder``
+        trees: pa.StringArray | None = None,  # noqa: ARG002
+    ) -> Embedded:
+        """Return vectors and counts, and write the sums."""
+        embedded, sums = self.teacher.embed_states(texts)
+        digest = hashlib.sha256("\0".join(texts.to_pylist()).encode()).hexdigest()
+        values = {**sums._asdict(), "sums": sums.sums.astype(np.float32), "rows": len(texts)}
+        write_file(self.folder / f"{digest}.npz", lambda file: np.savez(file, **values))
+        return embedded
+
+
+@dataclass(frozen=True)
+class PackedSummingTeacher:
+    """``SummingTeacher`` in a form for other processes; see ``Packed``."""
+
+    teacher: Packed
+    folder: Path
+
+    def encoder(self) -> SummingTeacher:
+        """Return the teacher on this machine."""
+        teacher = self.teacher.encoder()
+        assert isinstance(teacher, SentenceTransformerEncoder)
+        return SummingTeacher(teacher, self.folder)
+
+
+def write_states(folder: Path, num_texts: int, width: int, new: Path) -> dict[str, int]:
+    """Write the sums of all batches to ``new / states.npz``.
+
+    Args:
+        folder: files of ``SummingTeacher``; they are added in the order of their names.
+        num_texts: texts of all batches.
+        width: length of a state.
+        new: folder to write.
+
+    Returns:
+        Counts for the manifest.
+
+    Raises:
+        ValueError: files are missing.
+    """
+    rows = 0
+
+    def read() -> Iterator[StateSums]:
+        nonlocal rows
+        for path in sorted(folder.glob("*.npz")):
+            with np.load(path, allow_pickle=False) as arrays:
+                rows += int(arrays["rows"])
+                yield StateSums(arrays["tokens"], arrays["counts"], arrays["sums"])
+
+    total = merged(read(), width)
+    if rows != num_texts:
+        vectors = folder.with_name(folder.name.removeprefix(".").removesuffix(".partial").replace("states", "vectors"))
+        raise ValueError(
+            f"{folder} has the token states of {rows:,} texts, not of {num_texts:,}; remove {vectors} and run the same "
+            "command again"
+        )
+    np.savez(new / STATES, **total._asdict())
+    return {"tokens": int(total.counts.sum())}
+
+
+def read_states(folder: Path) -> StateSums:
+    """Return the sums of ``write_states``."""
+    with np.load(folder / STATES, allow_pickle=False) as arrays:
+        return StateSums(arrays["tokens"], arrays["counts"], arrays["sums"])
