@@ -4,15 +4,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paraembed.api import load
+    from paraembed.api import embed, evaluate, load, search, train
     from paraembed.encoders import ENCODERS
     from paraembed.papers import RECIPES
 
-__all__ = ["ENCODERS", "RECIPES", "__version__", "load"]
+__all__ = ["ENCODERS", "RECIPES", "__version__", "embed", "evaluate", "load", "search", "train"]
 
 __version__ = "0.2.0"
 
-_HOMES = {"load": "paraembed.api", "ENCODERS": "paraembed.encoders", "RECIPES": "paraembed.papers"}
+_HOMES = {
+    **dict.fromkeys(("embed", "evaluate", "load", "search", "train"), "paraembed.api"),
+    "ENCODERS": "paraembed.encoders",
+    "RECIPES": "paraembed.papers",
+}
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion in a notebook."""
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

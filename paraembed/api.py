@@ -1,15 +1,44 @@
-"""The Python API: what ``import paraembed`` offers, on the engines of the jobs."""
+"""The Python API: what ``import paraembed`` offers, on the engines of the jobs.
 
+Like the jobs, ``train`` and ``embed`` start Ray, log to MLflow, resume, and report progress on stderr.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from paraembed.encoders import Encoder
+from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.loading import open_encoder
-from paraembed.settings import DEFAULT_INFERENCE, Inference
+from paraembed.papers import find_recipe
+from paraembed.process import one_thread
+from paraembed.recipe import Recipe
+from paraembed.settings import (
+    DEFAULT_GPUS,
+    DEFAULT_INFERENCE,
+    MIN_COVERAGE,
+    RESAMPLES,
+    Gpus,
+    Inference,
+    Placement,
+    Selection,
+    is_peer,
+    is_run,
+)
 from paraembed.tracking.fetch import fetch_encoder
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def load(name: str | Path, inference: Inference = DEFAULT_INFERENCE) -> Encoder | ForeignEncoder:
+    from paraembed.cluster.embed import Outcome
+    from paraembed.embedding.settings import Limits
+    from paraembed.evaluation.report import Report
+
+AnyPath = str | Path
+
+
+def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> Encoder | ForeignEncoder:
     """Load an encoder.
 
     Args:
@@ -30,3 +59,242 @@ def load(name: str | Path, inference: Inference = DEFAULT_INFERENCE) -> Encoder 
         (2, 4)
     """
     return open_encoder(str(name), inference, fetch_encoder)
+
+
+def train(
+    pairs: AnyPath,
+    words: AnyPath,
+    out: AnyPath,
+    *,
+    recipe: str | Recipe = "iclr2016/avg",
+    suites: Sequence[str] = (),
+    data: AnyPath | None = None,
+    evaluate_pairs: Sequence[AnyPath] = (),
+    selection: Selection | None = None,
+    placement: Placement | None = None,
+    min_coverage: float = MIN_COVERAGE,
+    register: str | None = None,
+    overwrite: bool = False,
+    **settings: Any,
+) -> Encoder:
+    """Train an encoder, as ``jobs/train.py`` does; the same call resumes a stopped training.
+
+    Args:
+        pairs: folder of pair shards, written by jobs/shard.py.
+        words: word-vector file.
+        out: encoder folder to write.
+        recipe: name of a recipe (``paraembed.RECIPES``), path of a .json file, or a recipe.
+        suites: names of suites in ``data`` to evaluate on during training; the best checkpoint is kept.
+        data: folder of the evaluation suites.
+        evaluate_pairs: tab-separated files of scored pairs to evaluate on.
+        selection: how often to evaluate, and how to select the best checkpoint.
+        placement: workers, GPUs, checkpoints.
+        min_coverage: minimum fraction of the tokens that must have a word vector.
+        register: name under which MLflow registers the encoder.
+        overwrite: replace another encoder or unfinished training at ``out``.
+        settings: fields of the recipe that differ, such as ``epochs=3``; ``encoder`` may be a name, such as "lstm".
+
+    Returns:
+        The trained encoder.
+
+    Raises:
+        OSError, ValueError: an input, setting or output cannot be used, or the training failed.
+    """
+    from paraembed.cluster.train import Training, train_model
+    from paraembed.evaluation.suites import read_pairs_files, read_suites
+    from paraembed.training.data import Pairs
+
+    name, base = (recipe, find_recipe(recipe)) if isinstance(recipe, str) else ("recipe", recipe)
+    chosen = replace(base, **_checked(settings, Recipe, "recipe"))
+    if bool(suites) != (data is not None):
+        raise ValueError("`suites` and `data` must be given together, for example suites=['sts'], data='eval'")
+    read = list(read_suites(list(suites), _absolute(data))) if data is not None else []
+    read += [read_pairs_files([_absolute(file) for file in evaluate_pairs])] if evaluate_pairs else []
+    placement = placement or Placement()
+    inputs = _absolute(pairs), _absolute(words), read, selection or Selection(), min_coverage, placement.pairs_bytes
+    training = Training(name, Pairs(chosen, *inputs), _absolute(out), placement, register=register)
+    train_model(training, overwrite=overwrite)
+    encoder = load(out)
+    assert isinstance(encoder, Encoder)
+    return encoder
+
+
+def embed(
+    encoder: AnyPath,
+    inputs: AnyPath | Sequence[AnyPath],
+    out: AnyPath,
+    *,
+    workers: int = 2,
+    overwrite: bool = False,
+    limits: "Limits | None" = None,
+    inference: Inference = DEFAULT_INFERENCE,
+    gpus: Gpus = DEFAULT_GPUS,
+    **settings: Any,
+) -> "Outcome":
+    """Write one embedding for each row of text or tables to Parquet files, as ``jobs/embed.py`` does; the same call
+    resumes a stopped run.
+
+    Args:
+        encoder: name of an encoder, as ``load`` takes it.
+        inputs: files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, .parquet.
+        out: output folder or its URI: new, empty, or of an earlier call with the same arguments.
+        workers: number of worker processes, one CPU each.
+        overwrite: embed everything again, and replace the existing output at the end.
+        limits: limits that stop the run; None: the defaults of ``paraembed.embedding.settings.Limits``.
+        inference: device, precision, prompt.
+        gpus: GPUs of the workers, if the encoder computes on a GPU.
+        settings: fields of ``paraembed.embedding.settings.Settings``, such as ``text_column="title"``.
+
+    Returns:
+        The numbers of rows and parts; the output itself is the folder.
+
+    Raises:
+        OSError, ValueError: an input, setting or output cannot be used, or a limit is exceeded.
+    """
+    from paraembed.cluster.embed import embed as run
+    from paraembed.embedding.settings import DEFAULT_LIMITS, Settings, check_settings
+    from paraembed.io.places import to_place
+
+    chosen = Settings(**_checked(settings, Settings, "embed"))
+    check_settings(chosen)
+    files = [inputs] if isinstance(inputs, str | Path) else inputs
+    places = [place if "://" in place else str(_absolute(place)) for place in map(str, files)]
+    target = to_place(str(out))
+    return run(
+        *(_absolute_name(encoder), places, target.absolute() if isinstance(target, Path) else target, chosen),
+        workers=workers,
+        overwrite=overwrite,
+        limits=limits or DEFAULT_LIMITS,
+        inference=inference,
+        gpus=gpus,
+    )
+
+
+def evaluate(
+    encoders: AnyPath | Sequence[AnyPath],
+    *,
+    suites: Sequence[str] = (),
+    data: AnyPath | None = None,
+    pairs: Sequence[AnyPath] = (),
+    held_out: AnyPath | None = None,
+    words: AnyPath | None = None,
+    out: AnyPath | None = None,
+    resamples: int = RESAMPLES,
+    inference: Inference = DEFAULT_INFERENCE,
+) -> "Report":
+    """Score encoders, as ``jobs/evaluate.py`` does; nothing is logged to MLflow.
+
+    Args:
+        encoders: one name or several, as ``load`` takes them.
+        suites: names of suites in ``data``, or "all".
+        data: folder of the suites.
+        pairs: tab-separated files of scored pairs: score, sentence1, sentence2.
+        held_out: held-out pairs, for the test of finding a text's paraphrase among 100 texts.
+        words: word-vector file whose average is scored as a baseline.
+        out: folder for tables, analyses and report.html; None: no files.
+        resamples: bootstrap resamples for the 95 % intervals; 0: no intervals.
+        inference: device, precision, prompt.
+
+    Returns:
+        The scores: ``metrics()`` by name, ``table()``, ``markdown()``.
+
+    Raises:
+        OSError, ValueError: an encoder or a file cannot be used, or a score is undefined.
+
+    Examples:
+        >>> report = paraembed.evaluate("encoder", pairs=["scored.tsv"], resamples=0)
+        >>> sorted(report.metrics())
+        ['pairs/scored/pearson', 'pairs/scored/spearman']
+    """
+    from paraembed.evaluation import evaluate as evaluation
+    from paraembed.evaluation.report import compare
+
+    if bool(suites) != (data is not None) or not (suites or pairs or held_out):
+        raise ValueError("no data to score on; give `suites` and `data`, `pairs`, or `held_out`")
+    names = [encoders] if isinstance(encoders, str | Path) else encoders
+    request = evaluation.Request(
+        encoders=tuple(map(_absolute_name, names)),
+        words=None if words is None else _absolute(words),
+        suites=tuple(suites),
+        data=None if data is None else _absolute(data),
+        pairs=tuple(map(_absolute, pairs)),
+        held_out=None if held_out is None else _absolute(held_out),
+        resamples=resamples,
+        inference=inference,
+    )
+    with one_thread():
+        prepared = evaluation.prepare(request, fetch_encoder, _quietly)
+        if out is None:
+            return compare(prepared.candidates, prepared.suites, resamples=resamples)
+        return evaluation.evaluate(request, prepared, _absolute(out), _quietly).report
+
+
+def search(
+    folder: AnyPath,
+    queries: str | Sequence[str],
+    *,
+    top: int = 10,
+    encoder: AnyPath | None = None,
+    prompt: str | None = None,
+    trust_remote_code: bool = False,
+) -> "pa.Table":
+    """Return the rows of an embeddings folder that are nearest to queries, by cosine, exactly.
+
+    Args:
+        folder: finished output of ``embed``, a folder or URI.
+        queries: one text or several.
+        top: number of rows for each query.
+        encoder: name of the encoder of the rows; None: the name that was given to ``embed``.
+        prompt: text put before each query, for models that have one; None: the prompt of the rows.
+        trust_remote_code: run Python code that an ``st:`` model contains.
+
+    Returns:
+        A table with the columns query (its number), query_text, rank, cosine (float32), and those of the rows: the id
+        and the kept columns. Rows with equal cosines are in input order.
+
+    Raises:
+        OSError, ValueError: the folder is not a finished output, the encoder is another one, or no query has a token.
+    """
+    from paraembed.embedding import search as engine
+    from paraembed.embedding.output import Embeddings
+    from paraembed.io.places import to_place
+
+    if top < 1:
+        raise ValueError(f"`top` is {top}; it must be at least 1")
+    texts = [queries] if isinstance(queries, str) else list(queries)
+    embeddings = Embeddings(to_place(str(folder)))
+    name = None if encoder is None else _absolute_name(encoder)
+    opened = engine.query_encoder(
+        embeddings, name, prompt=prompt, fetch=fetch_encoder, trust_remote_code=trust_remote_code
+    )
+    embedded = engine.embed_queries(opened, texts, embeddings)
+    return engine.table_of(embeddings, embedded, engine.search(embeddings, embedded.vectors, top))
+
+
+def _checked(settings: dict[str, Any], kind: type, what: str) -> dict[str, Any]:
+    """Return the settings, with an encoder's name as its options; raise ValueError if one is unknown."""
+    allowed = [field.name for field in fields(kind)]
+    unknown = [name for name in settings if name not in allowed]
+    if unknown:
+        raise ValueError(f"unknown setting {unknown[0]!r} of {what}; allowed: {', '.join(allowed)}")
+    encoder = settings.get("encoder")
+    return {**settings, "encoder": config_from_dict({"name": encoder})} if isinstance(encoder, str) else settings
+
+
+def _absolute(path: AnyPath) -> Path:
+    if not str(path).strip():
+        raise ValueError("an empty path was given; give the path of a file or folder")
+    return Path(path).absolute()
+
+
+def _absolute_name(name: AnyPath) -> str:
+    """Return an encoder's name with an absolute path, so that the record of a run names it from everywhere."""
+    text = str(name)
+    if is_run(text):
+        return text
+    kind, colon, place = text.partition(":") if is_peer(text) else ("", "", text)
+    return text if colon and not Path(place).exists() else f"{kind}{colon}{_absolute(place)}"
+
+
+def _quietly(_: str) -> None:
+    """Report no progress."""

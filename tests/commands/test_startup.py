@@ -68,3 +68,19 @@ print(Encoder.__module__, len(ENCODERS), "torch" in sys.modules)
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["paraembed.encoders.base", "22", "True"]
+
+
+def test_the_package_is_imported_at_once_and_leaves_logging_alone():
+    code = """
+import logging, sys, time
+before = logging.root.handlers[:], logging.root.level
+started = time.process_time()
+import paraembed
+print(time.process_time() - started, *{name.partition(".")[0] for name in sys.modules})
+assert (logging.root.handlers, logging.root.level) == before
+assert {"load", "train", "embed", "evaluate", "search"} <= {*dir(paraembed)}
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    seconds, *imported = printed.split()
+    assert float(seconds) < 0.1
+    assert not (SLOW | ARROW | {"tyro"}) & {*imported}

@@ -4,6 +4,13 @@ import re
 import shlex
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import sha256_of
+from paraembed.pairs.shards import FORMAT, PAIRS, SUCCESS
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path
@@ -69,3 +76,19 @@ def arguments(words):
         if word.endswith(";"):
             break
     return taken
+
+
+def write_shards(folder, rows):
+    """Pair shards with the columns ``first`` and ``second``."""
+    folder.mkdir()
+    shard, num = folder / "pairs-00000-of-00001.parquet", len(rows["first"])
+    pq.write_table(pa.table(rows, pa.schema([PAIRS.field("first"), PAIRS.field("second")])), shard)
+    manifest = {
+        "format": FORMAT,
+        "settings": {"halvings": "none"},
+        "counts": {"read": num, "kept": num, "refused": 0, "duplicates": 0, "reasons": {}},
+        "sources": {"pairs.tsv": {"read": num, "pairs": num, "duplicates": 0, "refused": {}}},
+        "shards": [{"name": shard.name, "rows": num, "sha256": sha256_of(shard)}],
+    }
+    write_json(folder / "manifest.json", manifest)
+    write_json(folder / SUCCESS, {"manifest_sha256": sha256_of(folder / "manifest.json")})

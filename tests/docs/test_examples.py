@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import paraembed
@@ -17,19 +16,19 @@ from paraembed.evaluation.measures import pearson
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.export.word2vec import words_of, write_word2vec
-from paraembed.io.atomic import write_json
-from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.formats import read_pairs
-from paraembed.pairs.shards import FORMAT, PAIRS, SUCCESS, read_pair_manifest
+from paraembed.pairs.shards import read_pair_manifest
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import read_words
 from paraembed.training.loop import train
 from paraembed.training.pairs import pairs_to_ids
+from tests.docs.pages import write_shards
 
 EXAMPLES = (
     paraembed.load,
+    paraembed.evaluate,
     Encoder.encode,
     Encoder.embed,
     tokenize,
@@ -63,23 +62,7 @@ def files(tiny_encoder_folder, tmp_path, monkeypatch):
     write_word2vec(words_of(paraembed.load("encoder")), Path("vectors.txt"))
     Path("pairs.tsv").write_text("the cat sat\ta cat sat\na dog ran\tthe dog ran\n")
     Path("scored.tsv").write_text("5\tthe cat sat\ta cat sat\n1\tthe mat\ta dog ran\n0\thome\tthe cat sat on a mat\n")
-    Path("shards").mkdir()
-    rows = {"first": ["the cat sat", "a dog ran"], "second": ["a cat sat", "the dog ran"]}
-    schema = pa.schema([PAIRS.field("first"), PAIRS.field("second")])
-    pq.write_table(pa.table(rows, schema), "shards/pairs-00000-of-00001.parquet")
-    shard = Path("shards/pairs-00000-of-00001.parquet")
-    counts = {"read": 2, "kept": 2, "refused": 0, "duplicates": 0, "reasons": {}}
-    write_json(
-        Path("shards/manifest.json"),
-        {
-            "format": FORMAT,
-            "settings": {"halvings": "none"},
-            "counts": counts,
-            "sources": {"pairs.tsv": {"read": 2, "pairs": 2, "duplicates": 0, "refused": {}}},
-            "shards": [{"name": shard.name, "rows": 2, "sha256": sha256_of(shard)}],
-        },
-    )
-    write_json(Path("shards") / SUCCESS, {"manifest_sha256": sha256_of(Path("shards/manifest.json"))})
+    write_shards(Path("shards"), {"first": ["the cat sat", "a dog ran"], "second": ["a cat sat", "the dog ran"]})
 
 
 @pytest.mark.parametrize("documented", EXAMPLES, ids=lambda documented: documented.__qualname__)

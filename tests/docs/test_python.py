@@ -1,29 +1,37 @@
 """The Python blocks of docs/python.md run, one after the other."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pytest
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
+from paraembed.export.word2vec import write_word2vec
 from paraembed.text.vocabulary import UNKNOWN, Words
-from tests.docs.pages import blocks
+from tests.docs.pages import blocks, write_shards
 
 WIDTH = 300
+TITLES = ["how do i control my thoughts", "a cat sat", "one text", "can i control a cat"]
 
 
+@pytest.mark.ray
 def test_the_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     vocabulary = [UNKNOWN, *["how", "do", "i", "control", "my", "thoughts", "can", "a", "cat", "sat", "one", "text"]]
-    matrix = np.random.default_rng(0).standard_normal((len(vocabulary), WIDTH), dtype=np.float32)
-    encoder = Encoder(AvgConfig(), Words(pa.array(vocabulary), matrix), "ptb-v1")
-    checkpoint.save(encoder, tmp_path / "encoder", recipe={}, provenance={}, model_card="tiny\n")
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), WIDTH)
-    (tmp_path / "embeddings").mkdir()
-    pq.write_table(
-        pa.table({"row": range(len(matrix)), "embedding": vectors}), tmp_path / "embeddings" / "part.parquet"
+    words = Words(
+        pa.array(vocabulary), np.random.default_rng(0).standard_normal((len(vocabulary), WIDTH), dtype=np.float32)
     )
+    checkpoint.save(
+        Encoder(AvgConfig(), words, "ptb-v1"), Path("encoder"), recipe={}, provenance={}, model_card="tiny\n"
+    )
+    write_word2vec(words, Path("paragram.txt.gz"))
+    write_shards(Path("pairs"), {"first": TITLES * 60, "second": TITLES[::-1] * 60})
+    Path("dev.tsv").write_text("5\ta cat sat\ta cat\n1\tone text\tmy thoughts\n3\tmy cat\tcontrol a cat\n")
+    Path("titles.csv").write_text("\n".join(["title", *TITLES]))
     names = {}
     for block in blocks("docs/python.md", "python"):
         exec(block, names)
@@ -31,4 +39,7 @@ def test_the_examples_run(tmp_path, monkeypatch):
     assert names["cosines"].shape == (2, 2)
     assert names["embedded"].num_tokens.tolist() == [3, 1, 0]
     assert names["embedded"].num_unknown.tolist() == [0, 1, 0]
-    np.testing.assert_array_equal(names["matrix"], matrix)
+    assert set(names["report"].metrics()) >= {"pairs/dev/pearson", "encoder/pairs/dev/pearson"}
+    assert names["hits"]["title"].to_pylist()[0] == TITLES[0]
+    assert len(names["hits"]) == 3
+    np.testing.assert_array_equal(names["matrix"], names["trained"].encode(TITLES))

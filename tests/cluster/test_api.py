@@ -1,0 +1,63 @@
+"""The Python API gives what the commands give, byte for byte."""
+
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+
+import paraembed
+from paraembed.commands import embed, evaluate, search, train
+from paraembed.io.fingerprint import sha256_of
+from paraembed.papers import find_recipe
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
+
+SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50}
+
+
+def digests(folder, names="*.parquet"):
+    """The digests of some files of a folder, by name."""
+    found = {path.name: sha256_of(path) for path in sorted(folder.glob(names))}
+    assert found
+    return found
+
+
+def test_each_function_does_what_its_command_does(sample, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs, words = sample / "pairs", sample / "sample" / "vectors.txt.gz"
+    scored, texts = sample / "sample" / "test-pairs.tsv", sample / "sample" / "sentences.txt"
+    recipe = replace(find_recipe("iclr2016/avg"), **SETTINGS)
+    train.main(train.Train(str(pairs), str(words), "command", settings=recipe))
+    encoder = paraembed.train(pairs, words, "api", **SETTINGS)
+    assert digests(tmp_path / "api", "*.safetensors") == digests(tmp_path / "command", "*.safetensors")
+    assert encoder.fingerprint == paraembed.load("command").fingerprint
+
+    embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4))
+    done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4)
+    assert (done.rows, done.parts) == (10, 3)
+    assert digests(tmp_path / "api-rows") == digests(tmp_path / "rows")
+
+    evaluate.main(evaluate.Evaluate(("command",), pairs=(str(scored),), resamples=50, out="scores"))
+    report = paraembed.evaluate("command", pairs=[scored], resamples=50, out="api-scores")
+    assert digests(tmp_path / "api-scores", "scores.*") == digests(tmp_path / "scores", "scores.*")
+    assert paraembed.evaluate("command", pairs=[scored], resamples=50).json() == report.json()
+
+    query = "the policeman inspected the big phone"
+    search.main(search.Search("rows", (query,), top=3, results=tmp_path / "hits.parquet"))
+    assert paraembed.search("rows", query, top=3).equals(pq.read_table(tmp_path / "hits.parquet"))
+
+
+def test_bad_input_names_the_parameter(tmp_path):
+    with pytest.raises(ValueError, match=r"unknown setting 'epoch' of recipe; allowed: .*epochs"):
+        paraembed.train("pairs", "words.txt", tmp_path / "out", epoch=1)
+    with pytest.raises(ValueError, match="`suites` and `data` must be given together"):
+        paraembed.train("pairs", "words.txt", tmp_path / "out", suites=["sts"])
+    with pytest.raises(ValueError, match="unknown setting 'column' of embed; allowed: text_column"):
+        paraembed.embed("encoder", "a.txt", tmp_path / "out", column="a")
+    with pytest.raises(ValueError, match="no data to score on; give `suites` and `data`, `pairs`, or `held_out`"):
+        paraembed.evaluate("encoder")
+    with pytest.raises(ValueError, match="`top` is 0; it must be at least 1"):
+        paraembed.search("embeddings", "cat", top=0)
+    with pytest.raises(FileNotFoundError, match="encoder does not exist; expected an encoder folder"):
+        paraembed.embed(tmp_path / "encoder", "a.txt", tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
