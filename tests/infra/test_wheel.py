@@ -1,0 +1,70 @@
+"""The wheel has the whole package, and works where the checkout cannot be seen."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import paraembed
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("paraembed", "tune_spaces", "pyproject.toml", "README.md", "LICENSE")
+LOAD = """
+import importlib.util, sys
+import paraembed
+assert paraembed.__file__.startswith(sys.argv[1]), paraembed.__file__
+assert importlib.util.find_spec("jobs") is None
+from paraembed.text.wordpiece import words_of
+assert words_of("Ärger!") == ["arger", "!"]  # by uncased.npz
+print(paraembed.load(sys.argv[2]).encode(["the cat sat", ""]).tolist())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel, built by the backend that pyproject.toml names."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, folder / name)
+    build = "from setuptools.build_meta import build_wheel; build_wheel('.')"
+    subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder that the wheel is installed in, without its dependencies."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel):
+    command = ["git", "ls-files", "paraembed", "tune_spaces"]
+    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert {"paraembed/py.typed", "paraembed/text/uncased.npz"} <= {*files}
+    with ZipFile(wheel) as content:
+        packed = {name for name in content.namelist() if ".dist-info/" not in name}
+    assert packed == {*files}
+
+
+def test_an_installed_wheel_works_without_the_checkout(installed, tiny_encoder_folder, tmp_path):
+    # -S: no .pth file is read, so the editable install is not seen.
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{installed}:{sysconfig.get_paths()['purelib']}"}
+
+    def run(*arguments):
+        command = [sys.executable, "-S", *map(str, arguments)]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+
+    script = installed / "bin" / "paraembed"
+    assert run(script, "--version") == f"paraembed {paraembed.__version__}\n"
+    assert "--register" in run(script, "train", "--help")
+    vectors = paraembed.load(tiny_encoder_folder).encode(["the cat sat", ""]).tolist()
+    assert run("-c", LOAD, installed, tiny_encoder_folder) == f"{vectors}\n"
