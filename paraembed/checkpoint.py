@@ -2,7 +2,8 @@
 
 A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, digests of the other files,
 fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and other parameters) and
-``README.md``.
+``README.md``. The word matrix is float32 ``matrix`` [V, D], or int8 with a float32 scale for each row, ``matrix_scale``
+[V]; vectors are computed in float32 in any case.
 """
 
 import shutil
@@ -14,7 +15,8 @@ import numpy as np
 import torch
 
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
-from paraembed.encoders.configs import BosEosTokens, Oov
+from paraembed.encoders.configs import BosEosTokens, Oov, TableDtype
+from paraembed.encoders.quantized import from_int8, to_int8
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
@@ -73,6 +75,7 @@ def save(
     model_card: str,
     written: Path | None = None,
     write_more: Callable[[Path], object] = lambda _: None,
+    dtype: TableDtype = "float32",
 ) -> str:
     """Write an encoder folder atomically; an existing folder is replaced.
 
@@ -84,6 +87,7 @@ def save(
         model_card: text of ``README.md``.
         written: folder of the same encoder whose weights and vocabulary are moved instead of being written again.
         write_more: function that writes further files into the folder.
+        dtype: number type of the word matrix in the folder; int8 rounds it.
 
     Returns:
         The fingerprint: a digest of encoder options, tokenizer, vocabulary and weights, that is, of everything that
@@ -93,7 +97,7 @@ def save(
         write_more(new)
         if written is None:
             save_vocabulary(encoder.vocabulary, new / "words.txt")
-            save_tensors(encoder.state_dict(), new / "model.safetensors")
+            save_tensors(_tensors(encoder, dtype), new / "model.safetensors")
         else:
             for name in _FILES:
                 shutil.move(written / name, new / name)
@@ -106,6 +110,26 @@ def save(
             **({} if encoder.oov == "shared" else {"oov": encoder.oov}),
         }
         return write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
+
+
+def _tensors(encoder: Encoder, dtype: TableDtype) -> dict[str, torch.Tensor]:
+    tensors = encoder.state_dict()
+    if dtype == "int8":
+        steps, scale = to_int8(tensors["matrix"].numpy())
+        tensors |= {"matrix": torch.from_numpy(steps), "matrix_scale": torch.from_numpy(scale)}
+    return tensors
+
+
+def _float32_matrix(tensors: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """Return the word matrix, and remove its scale from the tensors; None if it has neither form."""
+    matrix, scale = tensors.get("matrix"), tensors.pop("matrix_scale", None)
+    if matrix is None or matrix.ndim != 2 or not matrix.shape[1]:
+        return None
+    if scale is None:
+        return matrix if matrix.dtype == torch.float32 else None
+    if (matrix.dtype, scale.dtype, scale.shape) != (torch.int8, torch.float32, matrix.shape[:1]):
+        return None
+    return torch.from_numpy(from_int8(matrix.numpy(), scale.numpy()))
 
 
 def load(folder: str | Path) -> Encoder:
@@ -128,9 +152,13 @@ def load(folder: str | Path) -> Encoder:
     tensors = load_tensors(folder / "model.safetensors")
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
-    matrix = tensors.get("matrix")
-    if matrix is None or matrix.ndim != 2 or matrix.dtype != torch.float32 or not matrix.shape[1]:
-        raise ValueError(f"{folder}/model.safetensors has no word matrix 'matrix' of float32 [V, D]")
+    matrix = _float32_matrix(tensors)
+    if matrix is None:
+        raise ValueError(
+            f"{folder}/model.safetensors has no word matrix 'matrix' of float32 [V, D], or of int8 with 'matrix_scale' "
+            "of float32 [V]"
+        )
+    tensors["matrix"] = matrix
     if matrix.shape[0] != len(vocabulary):
         raise ValueError(
             f"{folder}: words.txt has {len(vocabulary)} words, but the word matrix has a different number of rows"

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import paraembed
 from paraembed.checkpoint import load, read_config, save
@@ -45,6 +45,43 @@ def flip_a_byte(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+
+
+@pytest.mark.parametrize("config", [AvgConfig(), ProjConfig(width=7)], ids=["avg", "proj 7"])
+def test_an_int8_table_has_a_scale_for_each_row(tmp_path, tiny_words, config):
+    matrix = tiny_words.matrix * np.logspace(-3, 3, len(tiny_words.matrix), dtype=np.float32)[:, None]
+    matrix[2] = 0
+    encoder = Encoder(config, Words(tiny_words.vocabulary, matrix), "ptb-v1")
+    save(encoder, tmp_path / "e", recipe={}, provenance={}, model_card="", dtype="int8")
+    back = load(tmp_path / "e")
+    scale = np.abs(matrix).max(axis=1, keepdims=True) / np.float32(127)
+    steps = np.rint(np.divide(matrix, scale, out=np.zeros_like(matrix), where=scale > 0))
+    assert np.array_equal(back.matrix.numpy(), steps.astype(np.float32) * scale)
+    assert back.matrix.dtype == torch.float32
+    assert back.fingerprint != save(encoder, tmp_path / "f", recipe={}, provenance={}, model_card="")
+    save(back, tmp_path / "g", recipe={}, provenance={}, model_card="", dtype="int8")
+    for name in ("model.safetensors", "words.txt"):
+        assert (tmp_path / "g" / name).read_bytes() == (tmp_path / "e" / name).read_bytes()
+    again = load(tmp_path / "e")
+    assert np.array_equal(again.encode(TEXTS), back.encode(TEXTS))
+
+
+def test_a_damaged_int8_table_is_rejected(folder):
+    tensors = load_file(folder / "model.safetensors")
+    steps, scale = torch.ones(12, 4, dtype=torch.int8), torch.ones(12)
+    for wrong in ({"matrix": steps}, {"matrix": tensors["matrix"], "matrix_scale": scale}):
+        save_file(wrong, folder / "model.safetensors")
+        rewrite(folder, lambda config: config["files"].update({"model.safetensors": digest(folder)}))
+        with pytest.raises(ValueError, match=r"or of int8 with 'matrix_scale' of float32 \[V\]"):
+            load(folder)
+    save_file({"matrix": steps, "matrix_scale": scale[:3]}, folder / "model.safetensors")
+    rewrite(folder, lambda config: config["files"].update({"model.safetensors": digest(folder)}))
+    with pytest.raises(ValueError, match=r"or of int8 with 'matrix_scale'"):
+        load(folder)
+
+
+def digest(folder):
+    return sha256_of(folder / "model.safetensors")
 
 
 @pytest.mark.parametrize("config", [AvgConfig(), ProjConfig(), ProjConfig(width=7)], ids=["avg", "proj", "proj 7"])

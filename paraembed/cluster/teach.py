@@ -44,7 +44,7 @@ from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference,
 from paraembed.text import WORDPIECE
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
-from paraembed.text.wordpiece import read_vocabulary
+from paraembed.text.wordpiece import occurring, read_vocabulary
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.runs import Run, send_left, tracked_run
 
@@ -238,7 +238,8 @@ class _Stages:
 
     @cached_property
     def student(self) -> str:
-        return _digest(self.ridge, self.request.settings.dim, self.oov)
+        settings = self.request.settings
+        return _digest(self.ridge, settings.dim, self.oov, settings.dtype)
 
     @cached_property
     def _has_states(self) -> bool:
@@ -291,7 +292,12 @@ class _Stages:
             matrix = principal(matrix, self._regression(), self.request.settings.dim)
         if self.oov == "hashed":
             matrix = with_rare_length(matrix, len(matrix) - 1)
-        self._save(of_mean_length(matrix), out, record, f"A student of {self.request.teacher}", oov=self.oov)
+        units, title = self._units(), f"A student of {self.request.teacher}"
+        if self.pieces is not None:
+            occurs = occurring(units.to_pylist())
+            units, matrix = units.filter(pa.array(occurs)), matrix[occurs]
+        more: dict[str, Any] = {"oov": self.oov, "dtype": self.request.settings.dtype}
+        self._save(units, of_mean_length(matrix), out, record, title, **more)
         return record
 
     def _stage(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
@@ -336,10 +342,21 @@ class _Stages:
     def _vocabulary(self) -> pa.Table:
         return pq.read_table(self.folder("units") / VOCABULARY, columns=[UNIT, TEXT, COUNT])
 
+    def _units(self) -> pa.StringArray:
+        return self._vocabulary()[UNIT].combine_chunks().cast(pa.string())
+
     def _save(
-        self, matrix: Matrix, out: Path, record: dict[str, Any], title: str, *, oov: Oov = "shared", **more: Any
+        self,
+        units: pa.StringArray,
+        matrix: Matrix,
+        out: Path,
+        record: dict[str, Any],
+        title: str,
+        *,
+        oov: Oov = "shared",
+        **more: Any,
     ) -> None:
-        words = Words(self._vocabulary()[UNIT].combine_chunks().cast(pa.string()), matrix)
+        words = Words(units, matrix)
         tokenizer = "ptb-v1" if self.pieces is None else WORDPIECE
         lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name != "settings"]
         card = "\n".join([f"# {markdown(title)}", "", "Written by jobs/teach.py.", "", *lines, ""])
@@ -366,7 +383,12 @@ class _Stages:
         matrix = prior_of(units, counts, settings.smoothing)
         record = {"identity": self.prior, "teacher": self.request.teacher}
         self._save(
-            matrix, folder, record, "Units before the regression", write_more=lambda new: np.save(new / _PRIOR, matrix)
+            self._units(),
+            matrix,
+            folder,
+            record,
+            "Units before the regression",
+            write_more=lambda new: np.save(new / _PRIOR, matrix),
         )
 
     def _regression(self) -> Regression:
@@ -392,7 +414,8 @@ class _Stages:
                 sum(float(part["total"].sum()) for part in sums),
             )
             record = {"identity": self.ridge, "explained": 1 - errors / total if total else 0.0}
-            self._save(np.concatenate([part["matrix"] for part in solved], axis=1), folder, record, "Regression")
+            matrix = np.concatenate([part["matrix"] for part in solved], axis=1)
+            self._save(self._units(), matrix, folder, record, "Regression")
             shutil.rmtree(parts)
         return float(checkpoint.read_config(folder)["provenance"]["taught"]["explained"])
 

@@ -41,6 +41,8 @@ class TeachSettings:
     """
     dim: int | None = None
     """Dimensions of the student, the first principal components of its text vectors; default: those of the teacher."""
+    dtype: Literal["float32", "int8"] = "float32"
+    """Number type of the student's table; int8 takes a quarter of the disk space, and has a scale for each row."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is not allowed."""

@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.embedding.settings import Settings
+from paraembed.encoders.quantized import divided, largest, to_int8
 
 _LARGEST_FLOAT16 = 65_504.0
-_LARGEST_INT8 = 127
 
 
 @dataclass(frozen=True)
@@ -36,25 +36,14 @@ def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
         clipped = (np.abs(vectors) > _LARGEST_FLOAT16).any(axis=1)
         halves = np.clip(vectors, -_LARGEST_FLOAT16, _LARGEST_FLOAT16).astype(np.float16)
         return Finished([_column(halves)], int(clipped.sum()))
-    scale = _largest(vectors) / np.float32(_LARGEST_INT8)
-    steps = np.clip(np.rint(_divided(vectors, scale)), -_LARGEST_INT8, _LARGEST_INT8).astype(np.int8)
+    steps, scale = to_int8(vectors)
     return Finished([_column(steps), pa.array(scale)], 0)
 
 
 def _normalized(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Normalize vectors; divide by the largest number first, so that squares neither overflow nor underflow."""
-    scaled = _divided(vectors, _largest(vectors))
-    return _divided(scaled, np.sqrt(np.square(scaled).sum(axis=1)))
-
-
-def _largest(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    largest: npt.NDArray[np.float32] = np.abs(vectors).max(axis=1, initial=0)
-    return largest
-
-
-def _divided(vectors: npt.NDArray[np.float32], by: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Divide each row by its number; division by zero gives zeros."""
-    return np.divide(vectors, by[:, None], out=np.zeros_like(vectors), where=by[:, None] > 0)
+    scaled = divided(vectors, largest(vectors))
+    return divided(scaled, np.sqrt(np.square(scaled).sum(axis=1)))
 
 
 def _column(numbers: npt.NDArray[np.float32 | np.float16 | np.int8]) -> pa.FixedSizeListArray:

@@ -18,6 +18,8 @@ Oov = Literal["shared", "hashed", "drop"]
 """Vectors of out-of-vocabulary (OOV) tokens: all that of <unk>; for each type a random direction, computed from a hash,
 with the length of <unk>; or none, the token is dropped.
 """
+TableDtype = Literal["float32", "int8"]
+"""Number type of the word matrix in an encoder folder; int8 has a float32 scale for each row."""
 Pool = Literal["mean", "last", "last_by_length"]
 """How the vectors of the tokens become a text vector: their mean, the last vector, or the last vector divided by the
 number of tokens.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paraembed.io.places import require_file
 
-_TYPES = {torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.uint8}
+_TYPES = {torch.float32, torch.float64, torch.int8, torch.int32, torch.int64, torch.bool, torch.uint8}
 _MESSAGE = 300  # characters of a name or of an error of safetensors
 
 

@@ -144,6 +144,15 @@ def words_of(text: str) -> list[str]:
     return [word for word in replaced.split(" ") if word]
 
 
+def occurring(vocabulary: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which pieces a text can have: no word of a text is ``[unused7]``, and none continues with punctuation."""
+    specials = {UNKNOWN, *specials_of(vocabulary)}
+    words = (word.replace(PREFIX, "x", 1) if word.startswith(PREFIX) else word for word in vocabulary)
+    return np.array(
+        [name in specials or words_of(word) == [word] for name, word in zip(vocabulary, words, strict=True)]
+    )
+
+
 def uncased_vocabulary(tokenizer: Mapping[str, Any]) -> pa.StringArray:
     """Return the vocabulary of an uncased BERT tokenizer, with ``UNKNOWN`` in the place of ``[UNK]``.
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from paraembed import checkpoint
 from paraembed.cluster import teach as stages
@@ -80,7 +82,7 @@ def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(ray_cluste
 
 @pytest.mark.ray
 def test_other_settings_share_the_stages(ray_cluster, data, tmp_path, capsys):
-    few = replace(EXACT, dim=7)
+    few = replace(EXACT, dim=7, dtype="int8")
     teach(request(data), tmp_path / "all", tmp_path / "work")
     before = {path.name for path in (tmp_path / "work").iterdir()}
     with pytest.raises(ValueError, match=r"all was started with another .*`overwrite`"):
@@ -90,6 +92,7 @@ def test_other_settings_share_the_stages(ray_cluster, data, tmp_path, capsys):
     assert sorted(name.partition("-")[0] for name in before) == ["alone", "prior", "ridge", "texts", "units", "vectors"]
     student = checkpoint.load(tmp_path / "all")
     assert (student.width, student.oov) == (7, "hashed")
+    assert load_file(tmp_path / "all" / "model.safetensors")["matrix"].dtype == torch.int8
     assert np.abs(student.encode("unheard") - student.encode("of")).max() > 0.01
     for name in ("prior", "ridge"):
         (folder,) = (tmp_path / "work").glob(f"{name}-*")

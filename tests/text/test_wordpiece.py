@@ -18,7 +18,7 @@ from paraembed.encoders.configs import AvgConfig
 from paraembed.text import WORDPIECE, check_tokenizer, scan_pieces, tokens
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.text.wordpiece import WordPieces, uncased_vocabulary
+from paraembed.text.wordpiece import WordPieces, occurring, uncased_vocabulary
 from tests.text.pieces import RARE, SPECIAL, Texts, ids_of, library, small
 
 SHARED = Path(__file__).parents[3] / "shared/data"
@@ -39,6 +39,19 @@ def test_hard_texts():
     rng = random.Random(0)
     alone = [*SPECIAL, *RARE, "", " ", "a" * 100, "a" * 101, "é" * 100, "e\u0301" * 101, "a[MASK]b", "[MASK][MASK]"]
     check([*alone, " ".join(alone), *(texts.text(rng) for _ in range(2_000))], tokenizer, vocabulary)
+
+
+def test_pieces_that_no_text_has_can_be_left_out():
+    _, vocabulary = library()
+    occurs = occurring(vocabulary.to_pylist())
+    kept = vocabulary.filter(pa.array(occurs))
+    assert {"[CLS]", UNKNOWN, "##ing", "the", "!", "中"} < set(kept.to_pylist())
+    assert not {"[unused0]", "##!", "##中"} & set(kept.to_pylist())
+    texts, rng = Texts(vocabulary), random.Random(1)
+    array = pa.array([*SPECIAL, *RARE, *vocabulary.to_pylist(), *(texts.text(rng) for _ in range(2_000))])
+    assert np.array_equal(
+        np.flatnonzero(occurs)[TokenIds(kept, WORDPIECE)(array).ids], TokenIds(vocabulary, WORDPIECE)(array).ids
+    )
 
 
 @settings(deadline=None, max_examples=100)
