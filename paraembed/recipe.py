@@ -27,6 +27,8 @@ _RANGES = {
     "mega_batch_size": (1, 10_000),
     "mega_batch_anneal_steps": (0, _LARGEST),
     "contrast_phrases": (1, 10_000),
+    "temperature": (1e-4, 1e4),
+    "teacher_weight": (_TINY, 1 / _TINY),
     "learning_rate": (_TINY, 1 / _TINY),
     "encoder_learning_rate": (_TINY, 1 / _TINY),
     "word_l2": (0, 1 / _TINY),
@@ -182,8 +184,8 @@ class BaseRecipe:
         return cls(**{**old, **values, **encoder})
 
 
-def forms_of_0_1(values: dict[str, Any]) -> dict[str, str]:
-    """Return the form fields that a recipe file of 0.1 implies, so that results of 0.1 stay reproducible.
+def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
+    """Return the later fields that a recipe file of 0.1 implies, so that results of 0.1 stay reproducible.
 
     Args:
         values: the other fields; the AdaGrad form of 0.1 is added if the optimizer is AdaGrad.
@@ -194,21 +196,38 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str]:
         "init": "ours",
         "negative_dropout": "shared",
         "target_form": "paper",
+        "temperature": 0.05,
+        "teacher_objective": "none",
+        "teacher_weight": 1.0,
     }
+
+
+TeacherObjective = Literal["none", "vector", "similarity", "softened"]
 
 
 @dataclass(frozen=True)
 class Recipe(BaseRecipe):
     """Settings of a training on paraphrase pairs, part of its fingerprint."""
 
-    objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
-    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015) or contrastive max-margin (Zhou 2017)."""
+    objective: Literal["margin", "squared_l2", "contrastive", "info_nce", "none"] = "margin"
+    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), contrastive max-margin (Zhou 2017), InfoNCE
+    over the texts of the batch (van den Oord et al. 2018), or none (teacher_objective alone).
+    """
     similarity: Literal["cosine", "dot"] = "cosine"
     """Similarity in the objective: cosine, or dot product (Wieting 2015)."""
     margin: float = 0.4
     """Margin δ of the objective."""
     contrast_phrases: int = 29
     """k of the contrastive objective: number of random phrases per pair, drawn from all training phrases."""
+    temperature: float = 0.05
+    """Temperature τ of info_nce and of the teacher objective softened."""
+    teacher_objective: TeacherObjective = "none"
+    """Objective that teaches the encoder to embed like the teacher, added to the other one: squared distance of the
+    scaled vectors (vector), squared difference of the cosines within the batch (similarity), KL divergence of their
+    softmax (softened), or none.
+    """
+    teacher_weight: float = 1.0
+    """Weight of the teacher objective."""
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
     """Choice of the negative: hardest candidate (max), random (rand), half hardest and half random (mix), semi-hard
     (min_violation).
@@ -245,6 +264,10 @@ class Recipe(BaseRecipe):
     def __post_init__(self) -> None:
         """Raise ValueError if a value is not allowed; the message names field, value and what is allowed."""
         super().__post_init__()
+        if self.objective == self.teacher_objective == "none":
+            raise ValueError(
+                "objective and teacher_objective are both 'none', so nothing would be trained; set one of them"
+            )
         if self.mega_batch_size > 1 and self.negative_pool_workers == "all":
             raise ValueError(
                 f"mega_batch_size is {self.mega_batch_size} and negative_pool_workers is 'all'; mega-batches use the "
@@ -255,6 +278,21 @@ class Recipe(BaseRecipe):
                 "negative_dropout is 'fresh' and negative_pool_workers is 'all'; a worker can encode only the texts "
                 "of its own batch again: set negative_pool_workers to own, or negative_dropout to shared"
             )
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether the objective compares a text with other texts of the batch."""
+        return self.objective in {"margin", "info_nce"}
+
+    @property
+    def pools_batches(self) -> bool:
+        """Whether negatives come from mega-batches."""
+        return self.objective == "margin" and self.mega_batch_size > 1
+
+    @property
+    def is_idle_alone(self) -> bool:
+        """Whether a pair that is alone in its batch teaches nothing, because it has no negative."""
+        return self.has_candidates and self.teacher_objective == "none"
 
 
 def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) -> list[str]:
@@ -284,13 +322,17 @@ def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) 
 def without_effect(recipe: Recipe) -> list[str]:
     """Return the fields that have no effect, given the others."""
     own = {
-        "similarity margin": recipe.objective == "squared_l2",
+        "similarity": recipe.objective in {"squared_l2", "none"},
+        "margin": recipe.objective not in {"margin", "contrastive"},
+        "temperature": recipe.objective != "info_nce" and recipe.teacher_objective != "softened",
+        "teacher_weight": recipe.teacher_objective == "none",
         "mega_batch_anneal_steps": recipe.objective != "margin" or recipe.mega_batch_size == 1,
         "mega_batch_size": recipe.objective != "margin",
         "negative_dropout": recipe.objective != "margin"
         or recipe.mega_batch_size > 1
         or not (recipe.dropout or recipe.word_dropout),
-        "negatives negative_pool negative_pool_workers equal_negatives paired_negatives": recipe.objective != "margin",
+        "negatives": recipe.objective != "margin",
+        "negative_pool negative_pool_workers equal_negatives paired_negatives": not recipe.has_candidates,
         "contrast_phrases": recipe.objective != "contrastive",
         "encoder_learning_rate": not has_weights(recipe),
         "scramble_time": not recipe.scramble or recipe.mega_batch_size > 1,

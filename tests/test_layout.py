@@ -26,8 +26,8 @@ ORDER = (
         "pairs",
         "encoders",
     ),
-    *("checkpoint", "loading", "recipe", "papers", "plots", "evaluation", "training", "supervised", "export"),
-    *("embedding", "distillation"),
+    *("checkpoint", "loading", "recipe", "papers", "plots", "embedding", "evaluation", "training", "supervised"),
+    *("export", "distillation"),
     *("tuning", "tracking", "cluster", "api", "commands"),
 )
 CORE = ORDER[: ORDER.index("tracking")]

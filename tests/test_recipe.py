@@ -121,6 +121,11 @@ def test_forms_without_effect_are_known():
     assert set(without_effect(gran)) & FORMS.keys() == {"adagrad_form"}
 
 
+def test_a_recipe_without_any_objective_is_refused():
+    with pytest.raises(ValueError, match="objective and teacher_objective are both 'none'"):
+        Recipe(objective="none")
+
+
 def test_fresh_masks_need_the_worker_s_own_texts():
     with pytest.raises(ValueError, match="negative_dropout is 'fresh' and negative_pool_workers is 'all'"):
         Recipe(negative_dropout="fresh", negative_pool_workers="all")
@@ -140,6 +145,8 @@ def test_every_field_that_differs_gives_another_dictionary():
             {"similarity", "negatives", "negative_pool"},
         ),
         ({"objective": "contrastive"}, {"paired_negatives", "negative_pool_workers"}),
+        ({"objective": "info_nce"}, {"margin", "negatives", "mega_batch_size", "teacher_weight"}),
+        ({"objective": "none", "teacher_objective": "similarity"}, {"similarity", "margin", "temperature"}),
         ({"encoder_l2": 1.0}, {"encoder_l2", "encoder_l2_target"}),
         ({"train_words": False, "encoder": ProjConfig()}, {"word_l2", "update"}),
         ({"scramble_swaps": 2.0, "clip_form": "global"}, {"scramble_swaps", "clip_form", "contrast_phrases"}),
@@ -159,7 +166,7 @@ def test_fields_with_effect_are_not_called_idle():
         scramble=0.5,
         mega_batch_size=2,
     )
-    idle = {"adagrad_form", "contrast_phrases"}
+    idle = {"adagrad_form", "contrast_phrases", "temperature", "teacher_weight"}
     assert {*without_effect(recipe)} == {
         *idle,
         "scramble_time",

@@ -11,7 +11,7 @@ from paraembed.commands.job import run
 from paraembed.commands.paths import existing, existing_data, existing_pairs, staged_input, staged_output
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
 from paraembed.console import print_table, say
-from paraembed.io.places import shown
+from paraembed.io.places import shown, to_place
 from paraembed.papers import RECIPES, find_recipe
 from paraembed.recipe import Recipe, without_effect
 from paraembed.settings import MIN_COVERAGE, Placement, Selection, check_min_coverage
@@ -43,6 +43,10 @@ class Train:
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
+    teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIRST SECOND")] = ()
+    """Vectors of a teacher, for --teacher-objective: outputs of jobs/embed.py for the columns first and second of the
+    pair shards.
+    """
     evaluate: tuple[str, ...] = ()
     """Suites in --data to evaluate on during training, for example sts,phrases; the best checkpoint is kept."""
     data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -108,7 +112,8 @@ def _train(flags: Train, stage: "Stage") -> None:
     from paraembed.training.data import Pairs
 
     data = Pairs(
-        *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes)
+        *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes),
+        tuple(to_place(place) for place in flags.teacher),
     )
     uris = stage.uri(out), stage.uri(pairs), stage.in_uris
     training = Training(flags.recipe, data, out, flags.placement, *uris, register=flags.register)

@@ -1,6 +1,6 @@
 """Packed texts: one array of word ids and one of offsets, so that a batch is a slice and needs no padding."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,13 @@ class Ragged:
         merges: int32 [T], or None without trees. A binary tree over the tokens of a text, as the number of inner nodes
             that close after each token, each over the last two subtrees (shift-reduce). A text of m tokens closes m - 1
             nodes; if all close after the last token, the tree is right-branching.
+        teacher: vectors of the texts by another encoder, float32 [n, T], or None; see ``training.objectives``.
     """
 
     ids: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
     merges: npt.NDArray[np.int32] | None = None
+    teacher: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -35,7 +37,8 @@ class Ragged:
     @property
     def nbytes(self) -> int:
         """Total size of the arrays in bytes."""
-        return self.ids.nbytes + self.offsets.nbytes + (0 if self.merges is None else self.merges.nbytes)
+        arrays = self.ids, self.offsets, self.merges, self.teacher
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def num_longer(self, tokens: int) -> int:
         """Return the number of texts with more than ``tokens`` tokens."""
@@ -46,7 +49,8 @@ class Ragged:
         """Return texts ``start`` to ``stop`` - 1; only the offsets are copied."""
         first, last = self.offsets[start], self.offsets[stop]
         merges = None if self.merges is None else self.merges[first:last]
-        return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first, merges)
+        teacher = None if self.teacher is None else self.teacher[start:stop]
+        return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first, merges, teacher)
 
     def take(self, texts: npt.NDArray[np.int64]) -> "Ragged":
         """Return the texts with the given numbers, in the given order."""
@@ -54,7 +58,8 @@ class Ragged:
         lengths = self.offsets[texts + 1] - starts
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        return Ragged(self.ids[positions], offsets, None if self.merges is None else self.merges[positions])
+        merges = None if self.merges is None else self.merges[positions]
+        return Ragged(self.ids[positions], offsets, merges, None if self.teacher is None else self.teacher[texts])
 
     def take_pairs(self, pairs: npt.NDArray[np.int64]) -> "Ragged":
         """Return texts 2i and 2i + 1 of each given pair i, in the given order."""
@@ -65,7 +70,7 @@ class Ragged:
         lengths = self.lengths
         merges = np.zeros(len(self.ids), np.int32)
         merges[self.offsets[1:][lengths > 0] - 1] = lengths[lengths > 0] - 1
-        return Ragged(self.ids, self.offsets, merges)
+        return replace(self, merges=merges)
 
     def cut(self, max_tokens: int) -> "Ragged":
         """Truncate each text to its first ``max_tokens`` tokens, and prune its tree."""
@@ -75,13 +80,13 @@ class Ragged:
         offsets = np.concatenate(([0], np.cumsum(kept)))
         positions = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] - offsets[:-1], kept)
         if self.merges is None:
-            return Ragged(self.ids[positions], offsets)
+            return replace(self, ids=self.ids[positions], offsets=offsets)
         # A node without its right child disappears; the remaining subtrees join from the right.
         merges = self.merges[positions]
         lasts = offsets[1:][kept > 0] - 1
         merges[lasts] = 0
         merges[lasts] = (kept - 1)[kept > 0] - np.add.reduceat(merges, offsets[:-1][kept > 0])
-        return Ragged(self.ids[positions], offsets, merges)
+        return replace(self, ids=self.ids[positions], offsets=offsets, merges=merges)
 
     def with_ends(self, start: int | None, end: int | None) -> "Ragged":
         """Return the texts with the ids ``start`` before and ``end`` after each, if given (BOS and EOS).
@@ -100,23 +105,25 @@ class Ragged:
         if end is not None:
             ids[offsets[1:] - 1] = end
         if self.merges is None:
-            return Ragged(ids, offsets)
+            return replace(self, ids=ids, offsets=offsets)
         merges = np.zeros(len(ids), np.int32)
         merges[inner] = self.merges
         if start is not None:
             merges[inner[self.offsets[1:] - 1]] += 1
         if end is not None:
             merges[offsets[1:] - 1] = 1
-        return Ragged(ids, offsets, merges)
+        return replace(self, ids=ids, offsets=offsets, merges=merges)
 
 
 def joined(*parts: Ragged) -> Ragged:
-    """Concatenate texts; the result has trees if all parts have."""
+    """Concatenate texts; the result has trees, and teacher vectors, if all parts have."""
     firsts = np.concatenate(([0], np.cumsum([len(part.ids) for part in parts])))
     ends = [part.offsets[1:] + first for part, first in zip(parts, firsts[:-1], strict=True)]
     merges = [part.merges for part in parts if part.merges is not None]
+    teacher = [part.teacher for part in parts if part.teacher is not None]
     return Ragged(
         np.concatenate([part.ids for part in parts]),
         np.concatenate(([0], *ends)),
         np.concatenate(merges) if len(merges) == len(parts) else None,
+        np.concatenate(teacher) if len(teacher) == len(parts) else None,
     )

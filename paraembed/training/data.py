@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from paraembed import checkpoint
 from paraembed.console import doing, say
+from paraembed.embedding.output import Embeddings
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.configs import WordConfig
 from paraembed.evaluation.candidates import Candidate, trained
@@ -21,7 +22,7 @@ from paraembed.evaluation.selection import SuiteScorer, chosen_metric, suites_di
 from paraembed.evaluation.sets import Suite
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.parquet import chunks_of
-from paraembed.io.places import require_file
+from paraembed.io.places import Place, require_file
 from paraembed.io.resume import Work
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
@@ -35,6 +36,7 @@ from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
 from paraembed.training.step import exchanged
+from paraembed.training.teacher import open_teacher, read_teacher
 
 PICTURE = "training.png"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -178,6 +180,7 @@ class Pairs:
         selection: how often to evaluate, and how to select the best checkpoint.
         min_coverage: fraction of the pairs' tokens that must have a word vector; it does not change the result.
         max_bytes: memory of a worker for the pairs; larger data are read from disk.
+        teacher: outputs of ``jobs/embed.py`` with a teacher's vectors of the first and of the second texts.
     """
 
     recipe: Recipe
@@ -187,6 +190,7 @@ class Pairs:
     selection: Selection = field(default_factory=Selection)
     min_coverage: float = MIN_COVERAGE
     max_bytes: int = 2**62
+    teacher: tuple[Place, ...] = ()
 
     job: ClassVar[str] = "train"
     model: ClassVar[str] = "encoder"
@@ -222,6 +226,10 @@ class Pairs:
         return kept
 
     @cached_property
+    def _teacher(self) -> list[Embeddings]:
+        return open_teacher(self.teacher, self.num_pairs)
+
+    @cached_property
     def _scoring(self) -> Scoring | None:
         if not self.suites:
             return None
@@ -235,8 +243,9 @@ class Pairs:
         return self._scoring
 
     def inputs(self) -> dict[str, Any]:
-        """Return the digests of pairs and word vectors."""
-        return {"pairs": sha256_of(self.folder / "manifest.json"), "words": sha256_of(self.words)}
+        """Return the digests of pairs, word vectors and teacher."""
+        digests: dict[str, Any] = {"pairs": sha256_of(self.folder / "manifest.json"), "words": sha256_of(self.words)}
+        return {**digests, "teacher": [output.digest for output in self._teacher]} if self.teacher else digests
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the encoder; raise OSError or ValueError if pairs or word vectors are missing or
@@ -266,7 +275,9 @@ class Pairs:
     def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Path, int | None]]:
         """Return the inputs for MLflow; see ``TrainingData``."""
         pairs = "pairs", str(identity["pairs"]), self.folder, self.num_pairs
-        return [pairs, ("words", identity["words"], self.words, None)]
+        taught = zip(identity.get("teacher", []), self.teacher, strict=True)
+        vectors = [("teacher", digest, Path(str(place)), self.num_pairs) for digest, place in taught]
+        return [pairs, ("words", identity["words"], self.words, None), *vectors]
 
     def size(self) -> tuple[int, int, Path]:
         """Return the approximate number of tokens (from the sizes of the columns), the number of pairs, and the
@@ -283,18 +294,26 @@ class Pairs:
         return text_bytes // _TOKEN_BYTES, self.num_pairs, self.words
 
     def check(self, workers: int) -> None:
-        """Raise ValueError if there are too few pairs."""
+        """Raise ValueError if there are too few pairs, or if a teacher is missing or has no effect."""
+        if bool(self.teacher) != (self.recipe.teacher_objective != "none"):
+            raise ValueError(
+                f"`teacher` {'is' if self.teacher else 'is not'} given, but teacher_objective is "
+                f"{self.recipe.teacher_objective!r}; give both: two outputs of jobs/embed.py, and vector, similarity "
+                "or softened"
+            )
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
 
     def memory(self, workers: int, *, gpus: bool) -> Memory:
         """Return the memory of a number of workers on one machine."""
         num_tokens, num_pairs, words = self.size()
         device = "cuda" if gpus else "cpu"
-        return estimate(
+        memory = estimate(
             *(words, self.recipe, num_tokens, num_pairs, workers, self.max_bytes),
             are_shared=step_kind(self.recipe.encoder, self.recipe, device, workers) == "shared",
             keeps_best=bool(self.suites),
         )
+        taught = sum(output.rows * output.width for output in self._teacher) * 4 if self.teacher else 0
+        return replace(memory, pairs=memory.pairs + min(taught, self.max_bytes))
 
     def untrained(self) -> tuple[Encoder, Coverage]:
         """Return the encoder before training, and the coverage of the pairs by its vocabulary."""
@@ -330,6 +349,10 @@ class Pairs:
             raise ValueError(
                 f"read {len(pairs) // 2:,} pairs, but the manifest says {self.num_pairs:,}; shard the pairs again"
             )
+        if self.teacher:
+            limit = None if scratch is None else MemoryLimit(self.max_bytes, scratch)
+            pairs = replace(pairs, teacher=read_teacher(self._teacher, limit))
+            pairs = MappedPairs.of(pairs, self.max_bytes) if isinstance(pairs, MappedPairs) else pairs
         lines = [str(pairs)] if isinstance(pairs, MappedPairs) else []
         lines += notes.lines(model)
         lines += [exchanged(model, self.recipe, world)] if world > 1 else []

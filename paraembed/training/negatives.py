@@ -60,6 +60,15 @@ def candidate_similarity(
     return similarity_NP
 
 
+def no_candidates(
+    recipe: Recipe, vectors_NH: Tensor, pool_PH: Tensor, first: int, excluded_NP: Tensor | None
+) -> Tensor:
+    """Return which texts of the pool are no candidates, bool [N, P]; see ``candidate_similarity``."""
+    none_NH, none_PH = vectors_NH.new_zeros(len(vectors_NH), 1), pool_PH.new_zeros(len(pool_PH), 1)
+    none_NP = candidate_similarity(none_NH, none_PH, recipe.negative_pool, first=first, excluded_NP=excluded_NP)
+    return none_NP == _NO
+
+
 @torch.no_grad()
 def choose(
     rule: Rule, similarity_NP: Tensor, positive_B1: Tensor | None, margin: float, draws_2N: Tensor | None = None
@@ -152,6 +161,20 @@ class Negatives:
         first = rank * max(map(len, parts))
         return pool_PH, self._choose(selected_NH, candidates_PH, first, self.excluded_by(parts, rank), generator)
 
+    def candidates(self, vectors_NH: Tensor, parts: Sequence[Ragged], rank: int) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of the pool [P, H], and which texts of it are no candidates, bool [N, P].
+
+        Arguments are those of ``__call__``.
+        """
+        most = max(map(len, parts))
+        pool_PH = gather(vectors_NH, most, self.world) if self.gather else vectors_NH
+        excluded_NP = self.excluded_by(parts, rank)
+        return pool_PH, no_candidates(self.recipe, vectors_NH, pool_PH, rank * most * self.gather, excluded_NP)
+
+    def no_candidates(self, vectors_NH: Tensor, pool_PH: Tensor, texts: Ragged, pool: Ragged, first: int) -> Tensor:
+        """Return which texts of a pool are no candidates, bool [N, P]; arguments are those of ``choose``."""
+        return no_candidates(self.recipe, vectors_NH, pool_PH, first, self._excluded_among(texts, pool))
+
     def excluded_by(self, parts: Sequence[Ragged], rank: int) -> Tensor | None:
         """Return which candidates are excluded for each text of a worker, bool [N, P]; None if none are.
 
@@ -188,12 +211,14 @@ class Negatives:
             first: first row of the pairs in the pool.
             generator: random generator for the rules rand and mix.
         """
-        excluded_NP = None
-        if self.excludes:
-            keys = phrase_keys(texts)
-            pool_keys = keys if pool_texts is texts else phrase_keys(pool_texts)
-            excluded_NP = to_device(self._excluded(keys, pool_keys), self.device)
+        excluded_NP = self._excluded_among(texts, pool_texts)
         return self._choose(vectors_NH, pool_PH, first, excluded_NP, generator)
+
+    def _excluded_among(self, texts: Ragged, pool: Ragged) -> Tensor | None:
+        if not self.excludes:
+            return None
+        keys = phrase_keys(texts)
+        return to_device(self._excluded(keys, keys if pool is texts else phrase_keys(pool)), self.device)
 
     def draws(self, num_texts: int, generator: np.random.Generator) -> Tensor:
         """Return uniform random numbers for the rules rand and mix, float64 [2, N]; see ``choose``."""

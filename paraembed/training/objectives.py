@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.pairs.hashing import mixed
+from paraembed.recipe import Recipe, TeacherObjective
 from paraembed.text.ragged import Ragged, joined
 
 SMALLEST_NORM = 1e-8
@@ -80,6 +81,80 @@ def contrastive_terms(vectors_NH: Tensor, contrast_CH: Tensor, drawn_BK: Tensor,
     return F.relu(margin - positive(vectors_NH) + similarity_BC.gather(1, drawn_BK))
 
 
+def info_nce_terms(vectors_NH: Tensor, pool_PH: Tensor, is_no_candidate_NP: Tensor, temperature: float) -> Tensor:
+    """Return the InfoNCE terms of each pair, the cross-entropy of finding each text's partner among the candidates
+    (van den Oord et al. 2018 eq. 4; in both directions as in Chen et al. 2020 eq. 1).
+
+    The term of a text is -log(exp(s⁺/τ) / (exp(s⁺/τ) + Σ exp(s/τ))), where s⁺ is the similarity to its partner and the
+    sum is over its candidates.
+
+    Args:
+        vectors_NH: embeddings of B pairs.
+        pool_PH: embeddings of the candidates.
+        is_no_candidate_NP: texts of the pool that are no candidates of a text.
+        temperature: τ.
+
+    Returns:
+        [B, 2]; 0 for a text without a candidate.
+    """
+    similarity_NP = (vectors_NH @ pool_PH.T).masked_fill(is_no_candidate_NP, -torch.inf)
+    positive_N1 = positive(vectors_NH).repeat_interleave(2, dim=0)
+    logits = torch.cat([positive_N1, similarity_NP], dim=1) / temperature
+    return (logits.logsumexp(dim=1) - logits[:, 0]).view(-1, 2)
+
+
+def teacher_terms(form: TeacherObjective, vectors_NH: Tensor, teacher_NT: Tensor, temperature: float) -> Tensor:
+    """Return the terms that teach the encoder to embed like another one, the teacher.
+
+    - vector: ‖v - t‖² of the vectors v and t of a text, which is 2 - 2 cos(v, t).
+    - similarity: mean over the other texts of the batch of (cos(v, v') - cos(t, t'))².
+    - softened: KL divergence of the distribution of the student from that of the teacher, over the other texts of the
+      batch, each the softmax of the cosines divided by τ (Luxical's loss; Hinton et al. 2015 for single labels).
+
+    Args:
+        form: which of these.
+        vectors_NH: embeddings of N = 2B texts, scaled to length 1.
+        teacher_NT: vectors of the teacher, scaled to length 1; for ``vector``, T = H.
+        temperature: τ.
+
+    Returns:
+        [B, 2].
+    """
+    if form == "vector":
+        return (vectors_NH - teacher_NT).square().sum(dim=1).view(-1, 2)
+    student_NN, taught_NN = vectors_NH @ vectors_NH.T, teacher_NT @ teacher_NT.T
+    others = max(1, len(vectors_NH) - 1)
+    if form == "similarity":  # the diagonal is 1 in both; rounding and zero vectors aside
+        differs_NN = (student_NN - taught_NN).fill_diagonal_(0)
+        return (differs_NN.square().sum(dim=1) / others).view(-1, 2)
+    itself = torch.eye(len(vectors_NH), dtype=torch.bool, device=vectors_NH.device)
+    student_NN, taught_NN = (
+        (matrix / temperature).masked_fill(itself, _LOWEST).log_softmax(dim=1) for matrix in (student_NN, taught_NN)
+    )
+    return (taught_NN.exp() * (taught_NN - student_NN)).sum(dim=1).view(-1, 2)
+
+
+def with_teacher(
+    recipe: Recipe, terms: Tensor, vectors_NH: Tensor, teacher_NT: Tensor | npt.NDArray[np.float32] | None
+) -> tuple[Tensor, Tensor]:
+    """Add the teacher objective of a recipe to its other objective.
+
+    Args:
+        recipe: the recipe.
+        terms: terms of the other objective [B, K]; K is 0 without one.
+        vectors_NH: embeddings of the pairs' texts, scaled to length 1.
+        teacher_NT: vectors of the teacher, scaled to length 1.
+
+    Returns:
+        ``terms``, or those of the teacher objective if K is 0; and the sum of the loss over the pairs.
+    """
+    taught = teacher_terms(
+        recipe.teacher_objective, vectors_NH, torch.as_tensor(teacher_NT).to(vectors_NH), recipe.temperature
+    )
+    return terms if terms.shape[1] else taught, terms.sum() + recipe.teacher_weight * taught.sum()
+
+
+_LOWEST = -1e4  # as a logit: probability 0, and its product with a difference of logarithms is 0, not NaN
 _BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory
 
 Keys = npt.NDArray[np.uint64]

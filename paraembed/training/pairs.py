@@ -119,7 +119,7 @@ class MappedPairs(Ragged):
         """Return pairs with windows of at most ``max_bytes`` bytes."""
         bytes_per_pair = 2 * texts.nbytes / max(1, len(texts)) + _ORDER_BYTES
         window = max(1, int(max_bytes / bytes_per_pair) // _BLOCK_PAIRS) * _BLOCK_PAIRS
-        return cls(texts.ids, texts.offsets, texts.merges, window=window)
+        return cls(texts.ids, texts.offsets, texts.merges, texts.teacher, window=window)
 
     def cut(self, max_tokens: int) -> Ragged:
         """Return the texts; raise ValueError if one is too long, since texts on disk must be truncated when they are

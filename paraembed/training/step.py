@@ -24,14 +24,17 @@ from paraembed.training.negatives import MegaNegatives, Negatives, compared_vect
 from paraembed.training.objectives import (
     ContrastPhrases,
     contrastive_terms,
+    info_nce_terms,
     margin_terms,
     squared_l2_terms,
     step_draws,
     unit,
     with_contrast,
+    with_teacher,
 )
 from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.regularize import dropped, scrambled_texts
+from paraembed.training.teacher import check_teacher
 from paraembed.training.update import Update
 
 _WORTH_SHARING = 300  # pairs a step and worker, of avg: with 100, two workers on one machine train less than one
@@ -117,12 +120,13 @@ class Step:
         kind = _kind(encoder, recipe, world) if compiled else "plain"
         self.update = Update(encoder, recipe, world, kind in {"compiled", "additive", "shared"})
         self.skipped_pairs = 0
-        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
+        check_teacher(encoder, recipe, pairs)
+        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
-        if self._negatives is not None and recipe.mega_batch_size > 1:
+        if self._negatives is not None and recipe.pools_batches:
             self._mega = MegaNegatives(self._negatives, rank)
         self._additive = None
-        if self._negatives is not None and kind in {"additive", "shared"}:
+        if kind in {"additive", "shared"}:
             is_shared = kind == "shared"
             self._additive = AdditiveStep(encoder, recipe, self._negatives, self.update, rank, is_shared=is_shared)
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
@@ -157,7 +161,7 @@ class Step:
                 the objective's terms above zero.
         """
         alone = batch.total == 1 and (self._mega is None or self._mega.is_alone(batch))
-        if self.recipe.objective == "margin" and alone:  # no negative exists: nothing moves
+        if self.recipe.is_idle_alone and alone:  # no negative exists: nothing moves
             self.skipped_pairs += len(batch.texts) // 2
             return torch.zeros(2, device=self.device)
         generator = step_draws(self.recipe.seed, step, self.rank)
@@ -169,14 +173,8 @@ class Step:
         if self._additive is not None:
             total, active = self._additive(parts[0], negatives_N, batch.total, step, generator)
             return torch.tensor([total / batch.total, active / (2 * batch.total)])
-        terms = torch.zeros(0, 1, device=self.device)
-        if self._contrast is not None:
-            terms = self._contrastive(self._contrast, parts, step, generator)
-        elif self._negatives is not None:
-            terms = self._margin(self._negatives, parts, negatives_N, generator)
-        else:
-            terms = squared_l2_terms(self._encoded(self._reading(parts, generator), generator)[0])
-        loss = terms.sum() / batch.total
+        terms, loss = self._loss(parts, negatives_N, step, generator)
+        loss = loss / batch.total
         if loss.requires_grad:  # a share without pairs has no graph
             loss.backward()  # type: ignore[no-untyped-call]
         self.update.apply(step)
@@ -190,43 +188,62 @@ class Step:
         """Restore the tensors that ``state`` returned."""
         self.update.load_state(tensors)
 
-    def _margin(
+    def _loss(
         self,
-        negatives: Negatives,
         parts: Sequence[Ragged],
         chosen_N: npt.NDArray[np.int64] | None,
+        step: int,
+        generator: np.random.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the terms of the objective (of the teacher's, if that is the only one) and the sum of the loss;
+        ``parts`` also hold the texts of already chosen negatives, after those of the pairs.
+        """
+        recipe, own = self.recipe, parts[self.rank]
+        num_texts, drawn_BK = len(own) if chosen_N is None else len(chosen_N), None
+        if self._contrast is not None:
+            parts, drawn_BK = with_contrast(self._contrast, parts, self.rank, generator, recipe.seed, step)
+        reading = self._reading(parts, generator, num_texts)
+        encoded_MH, chosen_by_MH = self._encoded(reading, generator)
+        vectors_MH, terms = encoded_MH, encoded_MH.new_zeros(num_texts // 2, 0)
+        if recipe.similarity == "cosine":
+            vectors_MH = unit(encoded_MH)
+            chosen_by_MH = None if chosen_by_MH is None else unit(chosen_by_MH)
+        vectors_NH = vectors_MH[:num_texts]
+        if drawn_BK is not None:
+            terms = contrastive_terms(vectors_NH, vectors_MH[num_texts:], drawn_BK.to(self.device), recipe.margin)
+        elif chosen_N is not None:
+            negatives_N = torch.from_numpy(chosen_N).to(self.device)
+            terms = margin_terms(vectors_NH, vectors_MH, negatives_N, recipe.margin)
+        elif self._negatives is not None:
+            terms = self._compared(self._negatives, vectors_NH, chosen_by_MH, parts, reading, generator)
+        elif recipe.objective == "squared_l2":
+            terms = squared_l2_terms(encoded_MH)
+        if recipe.teacher_objective == "none":
+            return terms, terms.sum()
+        scaled_NH = vectors_NH if recipe.similarity == "cosine" else unit(encoded_MH[:num_texts])
+        return with_teacher(recipe, terms, scaled_NH, own.slice(0, num_texts).teacher)
+
+    def _compared(
+        self,
+        negatives: Negatives,
+        vectors_MH: Tensor,
+        chosen_by_MH: Tensor | None,
+        parts: Sequence[Ragged],
+        reading: _Reading,
         generator: np.random.Generator,
     ) -> Tensor:
-        """Return the terms of the pairs; ``parts`` also hold the texts of already chosen negatives, after those of the
-        pairs.
-        """
-        num_texts = len(parts[self.rank]) if chosen_N is None else len(chosen_N)
-        reading = self._reading(parts, generator, num_texts)
-        vectors_MH, chosen_by_MH = self._encoded(reading, generator)
-        if self.recipe.similarity == "cosine":
-            vectors_MH = unit(vectors_MH)
-            chosen_by_MH = None if chosen_by_MH is None else unit(chosen_by_MH)
-        if chosen_N is not None:
-            negatives_N = torch.from_numpy(chosen_N).to(self.device)
-            return margin_terms(vectors_MH[:num_texts], vectors_MH, negatives_N, self.recipe.margin)
+        """Return the terms of an objective that compares the pairs with other texts of the step."""
+        num_texts = len(vectors_MH)
         if not num_texts and not negatives.gather:
             return vectors_MH.new_zeros(0, 2)
+        if self.recipe.objective == "info_nce":
+            pool_PH, is_no_candidate_NP = negatives.candidates(vectors_MH, parts, self.rank)
+            return info_nce_terms(vectors_MH, pool_PH, is_no_candidate_NP, self.recipe.temperature)
         pool_PH, negatives_N = negatives(vectors_MH, chosen_by_MH, parts, self.rank, generator)
         if self.recipe.negative_dropout == "fresh" and self._drops:
             pool_PH = self._encoded_again(reading, negatives_N.clamp(min=0), generator)
             negatives_N = torch.where(negatives_N < 0, -1, torch.arange(num_texts, device=self.device))
         return margin_terms(vectors_MH, pool_PH, negatives_N, self.recipe.margin)
-
-    def _contrastive(
-        self, phrases: ContrastPhrases, parts: Sequence[Ragged], step: int, generator: np.random.Generator
-    ) -> Tensor:
-        num_texts = len(parts[self.rank])
-        parts, drawn_BK = with_contrast(phrases, parts, self.rank, generator, self.recipe.seed, step)
-        vectors_MH, _ = self._encoded(self._reading(parts, generator, num_texts), generator)
-        if self.recipe.similarity == "cosine":
-            vectors_MH = unit(vectors_MH)
-        pairs_NH, contrast_CH = vectors_MH[:num_texts], vectors_MH[num_texts:]
-        return contrastive_terms(pairs_NH, contrast_CH, drawn_BK.to(self.device), self.recipe.margin)
 
     @property
     def _drops(self) -> bool:

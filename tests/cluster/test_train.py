@@ -12,12 +12,14 @@ from pathlib import Path
 
 import mlflow
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import ray
 from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.train import Training, train_model
+from paraembed.embedding.settings import Settings as EmbedSettings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig, RnnConfig, WordConfig
 from paraembed.evaluation.measures import cosine
@@ -29,6 +31,7 @@ from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
 from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
+from tests.embedding.without_ray import build
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
@@ -102,6 +105,36 @@ def test_what_is_not_read_is_said(sample, tmp_path, capsys):
     assert "texts have several words; the encoder word reads only the first" in capsys.readouterr().err
     fit(sample, tmp_path / "on-disk", replace(RECIPE, epochs=1), Placement(pairs_memory_gb=1e-4))
     assert re.search(r"6,000 pairs on disk .* in windows of 4,096 pairs", capsys.readouterr().err)
+
+
+def test_a_student_learns_the_similarities_of_its_teacher(sample, unbroken, tmp_path):
+    """The teacher is an encoder that was trained before; the student starts from the same word vectors as it did."""
+    shards = sorted((sample / "pairs").glob("pairs-*.parquet"))
+    outputs = [tmp_path / side for side in ("first", "second")]
+    for output in outputs:
+        build(unbroken, shards, EmbedSettings(text_column=output.name), output)
+    flags = ["--teacher", *outputs, "--objective", "none", "--teacher-objective", "similarity"]
+    done = subprocess.run(command(sample, tmp_path / "student", *flags), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    texts = [row["first"] for row in pq.read_table(shards[0]).slice(0, 200).to_pylist()]
+    found = []
+    for folder in (unbroken, tmp_path / "student", tmp_path / "student" / "untrained"):
+        if folder.name == "untrained":
+            fit(sample, folder, replace(RECIPE, epochs=1, learning_rate=1e-9))
+        vectors = paraembed.load(folder).encode(texts)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        found.append((vectors @ vectors.T)[np.triu_indices(200, 1)])
+    teacher, student, untrained = found
+    assert np.square(student - teacher).mean() < 0.1 * np.square(untrained - teacher).mean()
+    again = subprocess.run(command(sample, tmp_path / "student", *flags), capture_output=True, text=True, check=False)
+    assert "already finished" in again.stderr
+    flags[1:3] = outputs[::-1]
+    other = subprocess.run(command(sample, tmp_path / "student", *flags), capture_output=True, text=True, check=False)
+    assert other.returncode == 2
+    assert "another teacher" in other.stderr
+    alone = subprocess.run(command(sample, tmp_path / "x", *flags[:3]), capture_output=True, text=True, check=False)
+    assert alone.returncode == 2
+    assert "teacher_objective is 'none'" in alone.stderr or "--teacher-objective is 'none'" in alone.stderr
 
 
 def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(sample, tmp_path, capsys):

@@ -1,5 +1,7 @@
 """Small trainings: an encoder over 42 words and pairs that share words."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,13 +12,19 @@ from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 
 def make_pairs():
-    """1,030 pairs: the second text is the first with one word replaced, twice as long."""
+    """1,030 pairs: the second text is the first with one word replaced, twice as long. With vectors of a teacher."""
     generator = np.random.default_rng(5)
     first = generator.integers(1, 40, (1030, 3), dtype=np.int32)
     second = np.repeat(first, 2, axis=1)
     second[:, 0] = generator.integers(1, 40, 1030)
     ids = np.concatenate([first, second], axis=1).reshape(-1)
-    return Ragged(ids, np.concatenate(([0], np.cumsum(np.tile([3, 6], 1030)))))
+    return taught(Ragged(ids, np.concatenate(([0], np.cumsum(np.tile([3, 6], 1030))))))
+
+
+def taught(texts):
+    """Texts with random vectors of a teacher."""
+    vectors = np.random.default_rng(9).standard_normal((len(texts), 8), np.float32)
+    return replace(texts, teacher=vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 def encoder_of(recipe):

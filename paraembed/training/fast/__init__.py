@@ -39,7 +39,7 @@ def step_kind(
         dtype: type of the word vectors.
     """
     on_pairs = recipe if isinstance(recipe, Recipe) else None
-    is_single = on_pairs is not None and on_pairs.mega_batch_size == 1
+    is_single = on_pairs is not None and not on_pairs.pools_batches
     if dtype != torch.float32:
         return "plain"
     if device == "cuda":
@@ -56,7 +56,7 @@ def is_additive(config: EncoderConfig, recipe: Recipe) -> bool:
     """Return whether a step's gradient has a closed form: texts are sums of word vectors, and no token is changed."""
     return (
         isinstance(config, AvgConfig | SumConfig)
-        and recipe.objective == "margin"
+        and recipe.objective in {"margin", "info_nce", "none"}
         and recipe.train_words
         and recipe.update == "sparse"
         and not (recipe.dropout or recipe.word_dropout or recipe.scramble)

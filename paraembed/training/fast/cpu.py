@@ -1,9 +1,10 @@
-"""Margin-loss step of bag-of-words encoders on the CPU, with its gradient in closed form and in compiled loops.
+"""Step of bag-of-words encoders on the CPU, with its gradient in compiled loops.
 
 ``tests/training/fast/test_cpu.py`` checks that it equals ``training.step.Step`` to 1e-6.
 
 A text's vector is the mean or the sum of its words' vectors, so the step needs only one vector and one gradient per
-text: no rows are gathered, and no autograd graph is built.
+text, and no rows are gathered. The gradient of the margin loss by these vectors has a closed form; those of the other
+objectives come from autograd, whose graph then begins at the vectors.
 
 Data-parallel: every worker holds all pairs. On one machine, all workers share the memory of the word matrix and of the
 optimizer's moments. Each worker embeds its part of the texts, writes their gradients to shared memory, and updates the
@@ -20,6 +21,7 @@ import contextlib
 import mmap
 import os
 import secrets
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +37,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.training.exchange import all_gather, gather_texts
 from paraembed.training.fast.kernels import composed, gradient_by_token, margin_gradient, row_gradients, texts_by_row
 from paraembed.training.negatives import Negatives
-from paraembed.training.objectives import SMALLEST_NORM
+from paraembed.training.objectives import SMALLEST_NORM, info_nce_terms, unit, with_teacher
 from paraembed.training.pairs import share_bounds
 from paraembed.training.update import Update, bias_of
 
@@ -47,7 +49,14 @@ class AdditiveStep:
     """Step of the kinds additive and shared; it moves the word vectors to shared memory."""
 
     def __init__(
-        self, encoder: Encoder, recipe: Recipe, negatives: Negatives, update: Update, rank: int, *, is_shared: bool
+        self,
+        encoder: Encoder,
+        recipe: Recipe,
+        negatives: Negatives | None,
+        update: Update,
+        rank: int,
+        *,
+        is_shared: bool,
     ) -> None:
         self.encoder, self.recipe, self.rank = encoder, recipe, rank
         self.negatives, self.update = negatives, update
@@ -126,14 +135,54 @@ class AdditiveStep:
         whole = self.encoder.with_boundaries(texts)
         vectors_NH = np.empty_like(grad_NH)
         norms_N = composed(self.update.matrix.numpy(), whole.ids, whole.offsets, *self._how, vectors_NH)
-        if chosen_N is None:
-            chosen_N = self._choose(torch.from_numpy(vectors_NH), texts, bounds, generator).numpy()
         rank = min(self.rank, len(bounds) - 2)
-        counted = np.array(bounds[rank : rank + 2])
-        margin, share = np.float32(self.recipe.margin), np.float32(1 / total)
-        result = margin_gradient(vectors_NH, chosen_N, margin, share, counted, grad_NH)
+        result = 0.0, 0
+        if self.negatives is not None and self.recipe.objective == "margin":
+            if chosen_N is None:
+                chosen_N = self._choose(self.negatives, torch.from_numpy(vectors_NH), texts, bounds, generator).numpy()
+            counted = np.array(bounds[rank : rank + 2])
+            margin, share = np.float32(self.recipe.margin), np.float32(1 / total)
+            result = margin_gradient(vectors_NH, chosen_N, margin, share, counted, grad_NH)
+        else:
+            grad_NH[:] = 0
+        if self.recipe.objective != "margin" or self.recipe.teacher_objective != "none":
+            loss, active = self._add_by_autograd(vectors_NH, texts, bounds, rank, total, grad_NH)
+            result = result[0] + loss, result[1] if self.recipe.objective == "margin" else active
         gradient_by_token(vectors_NH, norms_N, whole.offsets, *self._how, grad_NH)
         return result
+
+    def _add_by_autograd(
+        self,
+        vectors_NH: npt.NDArray[np.float32],
+        texts: Ragged,
+        bounds: list[int],
+        rank: int,
+        total: int,
+        grad_NH: npt.NDArray[np.float32],
+    ) -> tuple[float, int]:
+        """Add the gradient of the objectives without a closed form, of all parts of the step; return the sum of this
+        worker's part and the number of terms above zero.
+        """
+        recipe, leaf_NH = self.recipe, torch.from_numpy(vectors_NH).requires_grad_()
+        results, whole = [], leaf_NH.new_zeros(())
+        parts = [texts.slice(2 * first, 2 * last) for first, last in pairwise(bounds)]
+        for part, (first, last) in enumerate(pairwise(bounds)):
+            own_NH, terms = leaf_NH[2 * first : 2 * last], leaf_NH.new_zeros(last - first, 0)
+            if self.negatives is not None and recipe.objective == "info_nce" and last > first:
+                is_all = recipe.negative_pool_workers == "all"
+                pool_PH, pool = (leaf_NH, texts) if is_all else (own_NH, parts[part])
+                start = 2 * first * is_all
+                is_no_candidate_NP = self.negatives.no_candidates(own_NH, pool_PH, parts[part], pool, start)
+                terms = info_nce_terms(own_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
+            loss = terms.sum()
+            if recipe.teacher_objective != "none":
+                scaled_NH = own_NH if recipe.similarity == "cosine" else unit(own_NH)
+                terms, loss = with_teacher(recipe, terms, scaled_NH, parts[part].teacher)
+            whole = whole + loss
+            results.append((float(loss.detach()), int((terms.detach() > 0).sum())))
+        if whole.requires_grad:
+            grad_NH += torch.autograd.grad(whole / total, leaf_NH)[0].numpy()
+        return results[rank]
 
     def _move(self, texts: Ragged, grad_NH: npt.NDArray[np.float32], step: int, owner: tuple[int, int]) -> None:
         """Update the rows of an owner (see ``texts_by_row``) with the gradients of the texts."""
@@ -150,19 +199,26 @@ class AdditiveStep:
             row_gradients(starts_T1[first : last + 1], texts_T, grad_NH, grad_RD)
             self.update.move(torch.from_numpy(rows_T[first:last]), torch.from_numpy(grad_RD), bias)
 
-    def _choose(self, vectors_NH: Tensor, texts: Ragged, bounds: list[int], generator: np.random.Generator) -> Tensor:
+    def _choose(
+        self,
+        negatives: Negatives,
+        vectors_NH: Tensor,
+        texts: Ragged,
+        bounds: list[int],
+        generator: np.random.Generator,
+    ) -> Tensor:
         """Return the negative of each text as its row in the step, int64 [N]; each worker computes those of its
         part.
         """
         if len(bounds) == 2:
-            return self.negatives.choose(vectors_NH, vectors_NH, texts, texts, 0, generator)
+            return negatives.choose(vectors_NH, vectors_NH, texts, texts, 0, generator)
         starts = [2 * bound for bound in bounds]
         first, last = starts[self.rank : self.rank + 2]
         own_NH, own = vectors_NH[first:last], texts.slice(first, last)
         if self.recipe.negative_pool_workers == "all":
-            chosen_N = self.negatives.choose(own_NH, vectors_NH, own, texts, first, generator)
+            chosen_N = negatives.choose(own_NH, vectors_NH, own, texts, first, generator)
         else:
-            chosen_N = self.negatives.choose(own_NH, own_NH, own, own, 0, generator)
+            chosen_N = negatives.choose(own_NH, own_NH, own, own, 0, generator)
             chosen_N = torch.where(chosen_N < 0, chosen_N, chosen_N + first)
         counts = np.diff(starts).tolist()
         return torch.cat(all_gather(chosen_N, counts))

@@ -45,20 +45,24 @@ from paraembed.training.negatives import (
     compared_vectors,
     gathered_pool,
     mega_batch_size,
+    no_candidates,
 )
 from paraembed.training.objectives import (
     SMALLEST_NORM,
     ContrastPhrases,
     contrastive_terms,
+    info_nce_terms,
     margin_terms,
     positive,
     squared_l2_terms,
     step_draws,
     unit,
     with_contrast,
+    with_teacher,
 )
 from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
 from paraembed.training.regularize import drop, drop_factors, scrambled_by
+from paraembed.training.teacher import check_teacher
 from paraembed.training.update import Update, bias_of
 
 log = logging.getLogger(__name__)
@@ -199,9 +203,10 @@ class DeviceStep:
         self.matrix, self.device = encoder.matrix.detach(), encoder.matrix.device
         composition, is_contrastive = encoder.composition, recipe.objective == "contrastive"
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
-        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
+        check_teacher(encoder, recipe, pairs)
+        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
-        if self._negatives is not None and recipe.mega_batch_size > 1:
+        if self._negatives is not None and recipe.pools_batches:
             self._mega = MegaNegatives(self._negatives, rank)
         # On the device as a whole, unless other texts come with them, or they exceed the memory that is given to them.
         self._is_whole = not (is_contrastive or self._mega or isinstance(pairs, MappedPairs))
@@ -216,10 +221,12 @@ class DeviceStep:
         self._texts, self.exchanges = pairs, world > 1
         excludes = self._negatives is not None and self._negatives.excludes
         self._excludes = self._mega is None and excludes
-        self._in_closed_form = is_additive(encoder.config, recipe) and not excludes
-        self._draws = bool(
-            recipe.negatives in {"rand", "mix"} or recipe.scramble or recipe.dropout or recipe.word_dropout
+        is_margin = recipe.objective == "margin" and recipe.teacher_objective == "none"
+        self._in_closed_form = is_additive(encoder.config, recipe) and is_margin and not excludes
+        self._draws_negatives = (
+            recipe.objective == "margin" and self._mega is None and recipe.negatives in {"rand", "mix"}
         )
+        self._draws = bool(self._draws_negatives or recipe.scramble or recipe.dropout or recipe.word_dropout)
         self._is_mean = isinstance(composition, Avg)
         self._result = torch.zeros(2, device=self.device)
         self._bias = torch.ones((), device=self.device), torch.ones((), device=self.device)
@@ -252,7 +259,7 @@ class DeviceStep:
         is_alone = batch.total == 1 and (
             self._mega is None or (isinstance(batch, Batch) and self._mega.is_alone(batch))
         )
-        if is_alone and self._negatives is not None:  # no negative exists: nothing moves
+        if is_alone and self.recipe.is_idle_alone:  # no negative exists: nothing moves
             self.skipped_pairs += int(self.rank == 0)
             return torch.zeros_like(self._result)
         repeats, inputs = self._inputs(batch, step)
@@ -283,6 +290,10 @@ class DeviceStep:
             more |= {} if excluded_NP is None else {"excluded": excluded_NP}
         if self._draws:
             more |= self._drawn(batch, num_own, generator)
+        if self.recipe.teacher_objective != "none":
+            teacher = batch.parts.texts.teacher
+            assert teacher is not None
+            more["teacher"] = to_device(teacher[batch.parts.numbers[self.rank][:num_own]], self.device)
         if self.exchanges:
             more |= {"step_ids": batch.ids.reshape(-1), "step_text": batch.text}
         tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
@@ -292,7 +303,7 @@ class DeviceStep:
     @property
     def _gathers_pool(self) -> bool:
         recipe = self.recipe
-        is_pool_of_all = recipe.objective == "margin" and recipe.negative_pool_workers == "all"
+        is_pool_of_all = recipe.has_candidates and recipe.negative_pool_workers == "all"
         return self.exchanges and is_pool_of_all and self._mega is None
 
     def _formed(self, batch: Batch, step: int, generator: np.random.Generator, more: dict[str, Tensor]) -> DeviceBatch:
@@ -325,7 +336,7 @@ class DeviceStep:
             shape = batch.num_tokens, self.matrix.shape[1]
             factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, device_generator, self.matrix)
             drawn |= {f"factor{number}": factor for number, factor in enumerate(factors)}
-        if self._negatives is not None and self._mega is None and recipe.negatives in {"rand", "mix"}:
+        if self._negatives is not None and self._draws_negatives:
             drawn["draws"] = self._negatives.draws(num_texts, generator)
         return drawn
 
@@ -392,9 +403,12 @@ class DeviceStep:
         recipe = self.recipe
         leaf_TD = self.matrix.index_select(0, inputs.tensors["ids"]).requires_grad_(recipe.train_words)
         with torch.enable_grad(), self._autocast():
-            terms = self._terms(leaf_TD, inputs).float()
+            terms, scaled_NH = self._terms(leaf_TD, inputs)
         with torch.enable_grad():
-            loss = terms.sum() / inputs.total
+            terms, loss = terms.float(), terms.float().sum()
+            if scaled_NH is not None:
+                terms, loss = with_teacher(recipe, terms, scaled_NH, inputs.tensors["teacher"])
+            loss = loss / inputs.total
         composition = self.update.composition
         wanted = [leaf_TD, *composition] if recipe.train_words else composition
         grads = torch.autograd.grad(loss, wanted, materialize_grads=True)
@@ -411,14 +425,25 @@ class DeviceStep:
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
-    def _terms(self, leaf_TD: Tensor, inputs: Inputs) -> Tensor:
+    def _terms(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+        """Return the terms of the objective, without the teacher's, and for the latter the vectors of the pairs' texts,
+        scaled to length 1.
+        """
         recipe, num_texts = self.recipe, 2 * inputs.num_pairs
-        vectors_MH, chosen_by_MH = self._encoded(leaf_TD, inputs)
+        encoded_MH, chosen_by_MH = self._encoded(leaf_TD, inputs)
+        scaled_NH = unit(encoded_MH[:num_texts]) if recipe.teacher_objective != "none" else None
         if recipe.objective == "squared_l2":
-            return squared_l2_terms(vectors_MH)
+            return squared_l2_terms(encoded_MH), scaled_NH
+        if recipe.objective == "none":
+            return encoded_MH.new_zeros(inputs.num_pairs, 0), scaled_NH
         if recipe.similarity == "cosine":
-            vectors_MH, chosen_by_MH = unit(vectors_MH), None if chosen_by_MH is None else unit(chosen_by_MH)
-        vectors_NH = vectors_MH[:num_texts]
+            encoded_MH, chosen_by_MH = unit(encoded_MH), None if chosen_by_MH is None else unit(chosen_by_MH)
+        return self._compared(encoded_MH, chosen_by_MH, inputs), scaled_NH
+
+    def _compared(self, vectors_MH: Tensor, chosen_by_MH: Tensor | None, inputs: Inputs) -> Tensor:
+        """Return the terms of an objective that compares the pairs with other texts."""
+        recipe, vectors_NH = self.recipe, vectors_MH[: 2 * inputs.num_pairs]
+        num_texts = len(vectors_NH)
         if "contrast" in inputs.tensors:
             return contrastive_terms(vectors_NH, vectors_MH[num_texts:], inputs.tensors["contrast"], recipe.margin)
         if "chosen" in inputs.tensors:
@@ -426,6 +451,10 @@ class DeviceStep:
         pool_PH, candidates_PH = vectors_MH, chosen_by_MH
         if self._gathers_pool:
             pool_PH, candidates_PH = gathered_pool(vectors_MH, chosen_by_MH, inputs.num_texts, self.world)
+        if recipe.objective == "info_nce":
+            first, excluded_NP = self.rank * inputs.num_texts * self._gathers_pool, inputs.tensors.get("excluded")
+            is_no_candidate_NP = no_candidates(recipe, vectors_NH, pool_PH, first, excluded_NP)
+            return info_nce_terms(vectors_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
         selected_NH = vectors_NH if chosen_by_MH is None else chosen_by_MH
         negatives_N = self._chosen(selected_NH, pool_PH if candidates_PH is None else candidates_PH, inputs)
         return margin_terms(vectors_NH, pool_PH, negatives_N, recipe.margin)

@@ -38,6 +38,12 @@ CHANGES = [
     {"bos_eos_tokens": "both", "equal_negatives": "excluded", "paired_negatives": "excluded"},
     {"mega_batch_size": 3, "bos_eos_tokens": "start"},
     {"encoder": SumConfig(), "mega_batch_size": 4, "mega_batch_anneal_steps": 2, "negatives": "mix"},
+    {"objective": "info_nce", "temperature": 0.2, "equal_negatives": "excluded"},
+    {"encoder": SumConfig(), "objective": "info_nce", "similarity": "dot", "temperature": 4.0, "clip": 0.05},
+    {"objective": "none", "teacher_objective": "similarity", "optimizer": "sgd", "learning_rate": 5.0},
+    {"objective": "none", "teacher_objective": "softened", "similarity": "dot", "word_l2": 0.1},
+    {"teacher_objective": "vector", "teacher_weight": 0.5, "negatives": "mix"},
+    {"mega_batch_size": 3, "teacher_objective": "similarity", "teacher_weight": 20.0},
 ]
 
 

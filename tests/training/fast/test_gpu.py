@@ -38,7 +38,7 @@ from paraembed.training.loop import train as whole_training
 from paraembed.training.pairs import MappedPairs
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
-from tests.training.conftest import encoder_of
+from tests.training.conftest import encoder_of, taught
 from tests.training.fast.test_gpu_pairs import host_may_not_wait
 
 BASE = Recipe(batch_size=20, learning_rate=0.002)
@@ -64,6 +64,12 @@ CHANGES = [
     {"mega_batch_size": 2, "negatives": "mix"},
     {"encoder": LstmAvgConfig(), "mega_batch_size": 3, "scramble": 0.5},
     {"encoder": Gran4Config(), "mega_batch_size": 2, "equal_negatives": "excluded"},
+    {"objective": "info_nce", "temperature": 0.2, "equal_negatives": "excluded"},
+    {"encoder": ProjConfig(), "objective": "info_nce", "negative_pool": "same_side", "dropout": 0.0},
+    {"objective": "none", "teacher_objective": "similarity", "optimizer": "sgd"},
+    {"encoder": LstmAvgConfig(), "objective": "none", "teacher_objective": "softened", "similarity": "dot"},
+    {"encoder": ProjConfig(), "teacher_objective": "vector", "teacher_weight": 0.5, "negatives": "mix"},
+    {"mega_batch_size": 2, "teacher_objective": "similarity"},
 ]
 ON_A_GPU = [
     {"dropout": 0.2, "word_dropout": 0.1},
@@ -85,7 +91,7 @@ def pairs():
     lengths = generator.integers(1, 10, 180)
     lengths[77] = 25
     ids = generator.integers(1, 40, lengths.sum(), dtype=np.int32)
-    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+    return taught(Ragged(ids, np.concatenate(([0], np.cumsum(lengths)))))
 
 
 @pytest.fixture(params=[True, False], ids=["padded", "exact"])

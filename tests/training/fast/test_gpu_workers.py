@@ -16,7 +16,7 @@ from paraembed.encoders.configs import Gran4Config, GruConfig, LstmAvgConfig, Pr
 from paraembed.text.ragged import Ragged
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.step import Step
-from tests.training.conftest import encoder_of
+from tests.training.conftest import encoder_of, taught
 from tests.training.fast.test_gpu import BASE, CHANGES, AsksNothing, name_of
 from tests.training.test_exchange import in_processes
 
@@ -27,6 +27,7 @@ RECIPES = [
     {**ALL},
     {**ALL, "encoder": SumConfig(), "similarity": "dot", "negatives": "mix", "clip": 0.05, "clip_form": "global"},
     {**ALL, "encoder": ProjConfig(), "equal_negatives": "excluded", "negatives": "min_violation"},
+    {**ALL, "encoder": ProjConfig(), "objective": "info_nce", "temperature": 0.5, "teacher_objective": "softened"},
     {**ALL, "encoder": LstmAvgConfig(), "scramble": 0.5, "scramble_time": "after", "negative_pool": "same_side"},
     {**ALL, "encoder": Gran4Config(), "update": "dense", "paired_negatives": "excluded", "encoder_l2": 0.01},
     {"encoder": GruConfig(), "objective": "contrastive", "contrast_phrases": 3, "train_words": False},
@@ -47,7 +48,7 @@ def pairs_of(world):
     generator = np.random.default_rng(5)
     lengths = generator.integers(1, 10, 2 * (14 * world + 5))
     ids = generator.integers(1, 40, lengths.sum(), dtype=np.int32)
-    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+    return taught(Ragged(ids, np.concatenate(([0], np.cumsum(lengths)))))
 
 
 class Collectives(TorchDispatchMode):
@@ -66,7 +67,7 @@ class Collectives(TorchDispatchMode):
 
 def most_collectives(recipe):
     """Gradients of words; those of other parameters; for a pool of all workers the vectors, and their gradients."""
-    return 2 + 2 * (recipe.negative_pool_workers == "all" and recipe.objective == "margin")
+    return 2 + 2 * (recipe.negative_pool_workers == "all" and recipe.has_candidates)
 
 
 @contextmanager
