@@ -1,4 +1,4 @@
-"""Ray on this machine: its private folder, and behavior of ``ray.init`` that is changed.
+"""Ray on this machine: its private folder, and all that relies on Ray's private names.
 
 Ray creates the folders of its sockets, logs and code with mode 0777. Here they are inside of a folder with mode 0700,
 so that other users can neither read nor replace them.
@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 from ray._private import parameter, utils
+from ray._private.state import state
 
 _PREFIX = "paraembed-ray-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes them
@@ -61,9 +62,18 @@ def keep_logs(folder: Path) -> Path:
     return folder / _RAY / "session_latest" / "logs"
 
 
+def machine_types() -> list[tuple[dict[str, float], int]]:
+    """Return resources and maximum number of each type of machine that the cluster's autoscaler may start; a negative
+    number means no limit; empty without an autoscaler, or if it reports none.
+    """
+    config = state.get_cluster_config()
+    groups = config.node_group_configs if config else []
+    return [(dict(group.resources), group.max_count) for group in groups]
+
+
 @contextmanager
 def adapted_ray() -> Iterator[None]:
-    """Change behavior for which ``ray.init`` has no parameter; only this function relies on Ray's private names.
+    """Change behavior for which ``ray.init`` has no parameter.
 
     Ray's agent gets a free port. With its fixed port, 52365, a head that starts later on this machine accepts no job.
     The handler of SIGTERM is kept, because Ray's own handler raises SystemExit, which the code that starts processes

@@ -1,4 +1,5 @@
-"""Records for MLflow of a worker on any machine, written to the spool of its job by an actor next to the driver.
+"""Messages between a driver and its workers on any machine, through an actor next to the driver: records for MLflow,
+which it appends to the spool of the job, and the request to stop.
 
 A file on a folder that machines share would do only if appending were atomic, which it is not on NFS.
 """
@@ -16,7 +17,7 @@ from paraembed.tracking.spool import Spool
 
 @dataclass(frozen=True)
 class Relay:
-    """Spool of another machine.
+    """Spool of another machine, and the driver's request to stop.
 
     Attributes:
         actor: actor that appends to the file.
@@ -34,22 +35,38 @@ class Relay:
         """Wait until all records of this process are in the file."""
         ray.get(self.actor.append.remote("", None))
 
+    def stop(self) -> None:
+        """Request, without waiting, that the workers save and stop."""
+        self.actor.stop.remote()
+
+    def is_stopped(self) -> bool:
+        """Return whether ``stop`` was called, in any process."""
+        return bool(ray.get(self.actor.is_stopped.remote()))
+
 
 class _Writer:
-    """Actor that appends records, in the order in which a worker sends them."""
+    """Actor that appends records, in the order in which a worker sends them, and keeps the request to stop."""
 
     def __init__(self, path: Path) -> None:
         self._spool = Spool(path)
+        self._is_stopped = False
 
     def append(self, kind: str, value: Any) -> None:
         """Append a record; an empty kind only waits for those before it."""
         if kind:
             self._spool.append(kind, value)
 
+    def stop(self) -> None:
+        """Keep the request to stop."""
+        self._is_stopped = True
 
-def relayed(run: Run) -> Relay | None:
-    """Return the spool of a run for workers; None if nothing is logged. It ends with the driver's last reference."""
-    if run.spool is None:
-        return None
+    def is_stopped(self) -> bool:
+        """Return whether ``stop`` was called."""
+        return self._is_stopped
+
+
+def relayed(run: Run) -> Relay:
+    """Return the relay of a run's job for its workers. It ends with the driver's last reference."""
+    assert run.spool is not None
     actor = ray.remote(num_cpus=0)(_Writer).options(scheduling_strategy=on_this_machine()).remote(run.spool)
     return Relay(actor, run.started)

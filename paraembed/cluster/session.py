@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
@@ -17,11 +18,10 @@ from typing import Any, TypeVar
 import psutil
 import ray
 import torch
-from ray._private.state import state
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from paraembed.cluster.local_ray import adapted_ray, keep_logs, private_folder, temp_dir
+from paraembed.cluster.local_ray import adapted_ray, keep_logs, machine_types, private_folder, temp_dir
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
 from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet, set_environment
@@ -35,6 +35,7 @@ _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
 _START_AFTER_STOP_SECONDS = 8.0
 _WAITING_SECONDS = 60  # whole ones, as placement groups count; between lines while the cluster has too few machines
+_GROWTH_SECONDS = 900  # for machines that join a cluster whose autoscaler reports no machine types
 
 
 def prepare_worker() -> None:
@@ -240,7 +241,8 @@ def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
     """Wait until the Ray cluster can place workers, and say so every minute; Ray Train would wait without a message.
 
     The wait is that of a placement group, for which an autoscaler starts machines. It is removed before the workers
-    take its place.
+    take its place. It has no limit while other jobs use the machines, and lasts at most 15 minutes if the machines are
+    too few and the cluster does not report which machines may join.
 
     Args:
         count: number of workers.
@@ -249,17 +251,11 @@ def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
     Raises:
         ValueError: neither the machines of the cluster nor those that its autoscaler may start are enough.
     """
-    for kind, amount in each.items():
-        largest, total = _most(kind)
-        if total is not None and (amount > largest or count * amount > total):
-            fewer = "use fewer workers" if amount <= largest else "use a larger machine"
-            raise ValueError(
-                f"`workers` is {count}, each with {_shown(kind, amount)}, but the Ray cluster has only "
-                f"{_shown(kind, total, bare=True)}; {fewer}"
-            )
-    group = placement_group([dict(each)] * count, strategy="PACK")
+    _check_size(count, each)
+    group, started = placement_group([dict(each)] * count, strategy="PACK"), time.monotonic()
     try:
         while not group.wait(_WAITING_SECONDS):
+            _check_size(count, each, may_grow=time.monotonic() - started < _GROWTH_SECONDS)
             free = ray.available_resources()  # type: ignore[no-untyped-call]
             needs = ", ".join(_shown(kind, amount) for kind, amount in each.items())
             has = ", ".join(f"{_shown(kind, free.get(kind, 0), bare=True)} {kind}" for kind in each)
@@ -268,24 +264,35 @@ def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
         remove_placement_group(group)
 
 
+def _check_size(count: int, each: Mapping[str, float], *, may_grow: bool = True) -> None:
+    for kind, amount in each.items():
+        largest, total = _most(kind, may_grow=may_grow)
+        if total is None or (amount <= largest and count * amount <= total):
+            continue
+        has, remedy = f"{_shown(kind, total, bare=True)} in all", "use fewer workers"
+        if amount > largest:
+            has, remedy = f"at most {_shown(kind, largest, bare=True)} on a machine", "use a larger machine"
+        raise ValueError(
+            f"`workers` is {count}, each with {_shown(kind, amount)}, but the Ray cluster has {has}; {remedy}"
+        )
+
+
 def capacity(kind: str) -> float:
     """Return the amount of a resource on all machines of the Ray cluster, with those that its autoscaler may start."""
     _, total = _most(kind)
     return total or float(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
 
 
-def _most(kind: str) -> tuple[float, float | None]:
+def _most(kind: str, *, may_grow: bool = True) -> tuple[float, float | None]:
     """Return the amount of a resource on the largest machine, and on all machines together; (0, None) if the cluster
     may grow without Ray knowing how far.
     """
     alive = [node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    if not on_cluster():
-        return max(alive, default=0), sum(alive)
-    config = state.get_cluster_config()  # of the autoscaler; Ray Train reads it, too
-    groups = config.node_group_configs if config else []
-    is_given = kind != "memory" or all(kind in group.resources for group in groups)  # of memory, not always
-    types = [(group.resources.get(kind, 0), group.max_count) for group in groups]
-    if not (types and is_given) or any(number < 0 for _, number in types):
+    groups = machine_types() if on_cluster() else []
+    is_given = kind != "memory" or all(kind in resources for resources, _ in groups)  # of memory, not always
+    types = [(resources.get(kind, 0), number) for resources, number in groups]
+    is_open = any(number < 0 for _, number in types) or not is_given if types else may_grow
+    if on_cluster() and is_open:
         return 0, None
     possible = sum(amount * number for amount, number in types)
     return max([*alive, *(amount for amount, _ in types)]), max(sum(alive), possible)

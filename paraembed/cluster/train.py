@@ -5,7 +5,8 @@ import re
 import shutil
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import ray.data
 from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from paraembed.cluster.relay import relayed
+from paraembed.cluster.relay import Relay, relayed
 from paraembed.cluster.session import check_gpus, on_cluster, ray_session, runs_in_process, wait_for_workers
 from paraembed.cluster.train_worker import Task, work_on
+from paraembed.cluster.watch import is_interrupting
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
@@ -25,7 +27,7 @@ from paraembed.io.places import resolve, shown
 from paraembed.io.resume import Work, foreign_work
 from paraembed.io.stage import Mirror, sibling
 from paraembed.settings import Placement, Workers
-from paraembed.stops import RunFailedError
+from paraembed.stops import STOP_SIGNALS, RunFailedError
 from paraembed.tracking.runs import Run, send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
 from paraembed.training.inputs import Coverage, available_memory, check_coverage, check_memory
@@ -41,6 +43,7 @@ _FILES = re.compile(
 """Pattern of the paths in a work folder."""
 
 _RESTARTS = 3  # of the workers, after one of them failed
+_STOP_SECONDS = 60.0  # for the workers to save
 _PATIENCE_SECONDS = 1800  # of a collective, such as while rank 0 saves; a dead worker is noticed at once, by Ray
 
 
@@ -236,6 +239,8 @@ def _train(training: Training, work: Work) -> Table | None:
         if (work.folder / "run.json").exists():
             training.shared.push("run.json")
         result = _fit(training, run)
+        if "stopped" in result:
+            raise KeyboardInterrupt
         if "error" in result:
             raise RunFailedError(result["error"])
         counters: Counters = result["counters"]
@@ -272,9 +277,9 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
         placement.checkpoint_steps,
         placement.keep_checkpoints,
     )
-    spool = run.spool if in_process else relayed(run)
+    relay = None if in_process else relayed(run)
     storage, filesystem = training.shared.place("ray")
-    task = Task(training.shared, data.for_workers(), device, saves, spool, training.trace, memory)
+    task = Task(training.shared, data.for_workers(), device, saves, relay or run.spool, training.trace, memory)
     trainer = TorchTrainer(
         work_on,  # type: ignore[arg-type]
         train_loop_config={"task": task},
@@ -295,12 +300,51 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
     )
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
-        return dict(trainer.fit().return_value)  # type: ignore[attr-defined]
+        with _stops_sent(relay) if relay else nullcontext():
+            return dict(trainer.fit().return_value)  # type: ignore[attr-defined]
     except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
         raise KeyboardInterrupt from None
     finally:
         if threading.current_thread() is threading.main_thread():  # Ray Train leaves its own handler behind
             signal.signal(signal.SIGINT, on_interrupt)
+
+
+@contextmanager
+def _stops_sent(relay: Relay) -> Iterator[None]:
+    """Send the first SIGTERM or SIGHUP to the workers, which save and stop. A second signal, or no answer within
+    ``_STOP_SECONDS``, ends the block with the effect of the earlier handler.
+
+    Ray Train has its own handler for Ctrl-C, which ends the workers at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in STOP_SIGNALS if number != signal.SIGINT}
+    before = {number: handler for number, handler in handlers.items() if callable(handler)}
+    stops = list[int]()
+    timer = threading.Timer(_STOP_SECONDS, lambda: signal.pthread_kill(threading.main_thread().ident or 0, stops[0]))
+    timer.daemon = True
+
+    def send(number: int, frame: Any) -> None:
+        if stops or is_interrupting():
+            before[number](number, frame)
+            return
+        stops.append(number)
+        timer.start()
+        threading.Thread(target=relay.stop, daemon=True).start()  # the main thread may hold locks of Ray
+
+    for number in before:
+        signal.signal(number, send)
+    try:
+        yield
+    except Exception:
+        if stops:  # the signal reached processes of Ray, too
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        timer.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _dataset(data: TrainingData, shards: str | None) -> dict[str, Any]:

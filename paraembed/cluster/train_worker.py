@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +24,7 @@ from paraembed.tracking.runs import Run, system_metrics
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
 from paraembed.training.inputs import Memory, available_memory, check_memory
-from paraembed.training.loop import Report
+from paraembed.training.loop import Report, Request
 from paraembed.training.state import Checkpoints, Counters
 
 _BLOCK_ROWS = 65_536
@@ -56,7 +57,7 @@ class Task:
 
 
 def work_on(config: dict[str, Task]) -> dict[str, Any]:
-    """Train on one worker, ``config["task"]``; return the final ``counters``, or an ``error``.
+    """Train on one worker, ``config["task"]``; return the final ``counters``, an ``error``, or ``stopped``.
 
     Rank 0 saves the model to ``work/trained`` and returns the result that is used. Errors that the user can correct are
     returned, not raised: Ray Train would count a raised error as a failed worker and retry.
@@ -70,6 +71,8 @@ def work_on(config: dict[str, Task]) -> dict[str, Any]:
         return {"error": f"the GPU's memory is too small: {error}; use a smaller `batch_size` or `max_words`"}
     except (ValueError, OSError) as error:
         return {"error": str(error)}
+    except KeyboardInterrupt:
+        return {"stopped": True}
 
 
 @contextmanager
@@ -119,7 +122,7 @@ def _train(task: Task) -> Counters:
                 on_report=show,
                 evaluation=scoring.evaluation(model, run.metrics, show.say) if scoring else None,
                 trace=task.trace if rank == 0 else None,
-                is_preempted=_is_preempted if world > 1 else None,
+                poll=partial(_poll, task.run, rank) if isinstance(task.run, Relay) else None,
             )
     finally:
         show.close()
@@ -153,9 +156,12 @@ def agree(problem: str, world: int, device: torch.device) -> None:
         )
 
 
-def _is_preempted() -> bool:
-    """Return whether Ray knows that a machine of a worker is about to be removed; all workers have to ask."""
-    return ray.train.get_preemption_info() is not None
+def _poll(relay: Relay, rank: int) -> Request:
+    """Return whether Ray knows that a machine of a worker is about to be removed, or the driver was stopped."""
+    is_preempted = ray.train.get_preemption_info() is not None  # all workers have to ask
+    if rank == 0 and relay.is_stopped():
+        return Request.STOP
+    return Request.SAVE if is_preempted else Request.NONE
 
 
 def _save(model: Any, task: Task) -> None:

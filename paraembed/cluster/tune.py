@@ -1,5 +1,6 @@
 """Sweep: find the best recipe of a space on Ray Tune, resumable, logged to MLflow."""
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 
+from paraembed.cluster.local_ray import machine_types
 from paraembed.cluster.session import capacity, on_cluster, workers_here
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
@@ -51,6 +53,8 @@ _KEPT_COLUMNS = ("first", "second", "score", "first_tree", "second_tree")
 _DECIDES_MEMORY = ("encoder", "optimizer", "train_words", "word_l2", "update", "batch_size")
 _STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _GIB = 2**30
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,14 @@ def settled(sweep: Sweep, overwrite: bool) -> Sweep:
     before = work.read().get("concurrent") if (sweep.out / work.record).is_file() and not overwrite else None
     if before is not None and (not isinstance(before, int) or before < 1):
         raise ValueError(f"{sweep.out / work.record}: concurrent is {before!r}; start over with `overwrite`")
-    return replace(sweep, concurrent=sweep.concurrent or before or concurrency(sweep))
+    number = sweep.concurrent or before or concurrency(sweep)
+    if on_cluster() and not (sweep.concurrent or before or machine_types()):
+        log.info(
+            "%d trials run at a time, which is what the cluster's machines allow now; for machines that join later, "
+            "start over with a higher `concurrent`",
+            number,
+        )
+    return replace(sweep, concurrent=number)
 
 
 def begin(sweep: Sweep, overwrite: bool) -> None:

@@ -24,6 +24,14 @@ _BEFORE_ABORT_SECONDS = 10.0
 _SIGNAL_SECONDS = 0.3  # a signal to all processes of a group reaches them one after the other
 
 
+_is_interrupting = threading.Event()
+
+
+def is_interrupting() -> bool:
+    """Return whether a watch has lost its cluster, and interrupts the main thread with a signal."""
+    return _is_interrupting.is_set()
+
+
 class Watch:
     """Thread that checks regularly whether the cluster is lost; if so, it prints the reason and ends the job with
     status 1.
@@ -182,6 +190,7 @@ def _interrupt_main_thread() -> None:
     """Raise, in the main thread, the exception of its handler for SIGTERM, or else for SIGINT."""
     for number in reversed(STOP_SIGNALS):
         if callable(signal.getsignal(number)):
+            _is_interrupting.set()
             signal.pthread_kill(threading.main_thread().ident or 0, number)
             return
 

@@ -56,7 +56,7 @@ class Store:
         """
         if not (self.uri.startswith("sqlite:") and (in_submitted_job() or "RAY_ADDRESS" in os.environ)):
             return
-        file = Path(self.uri.partition("?")[0].removeprefix("sqlite:///"))
+        file = Path(self.uri.partition("?")[0].removeprefix("sqlite:///")).absolute()
         if in_submitted_job() and file.is_relative_to(Path.cwd()):
             problem = "is in the temporary folder of the job"
         elif kind := network_file_system(file):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
 from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.stops import STOP_SIGNALS
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import Best, Evaluation, Model
 from paraembed.training.exchange import gather_texts
@@ -31,7 +33,7 @@ from paraembed.training.step import TrainingStep, step_for
 REPORT_STEPS = 100
 """Steps between reports; a constant, so that a resumed run has the same loss curve as an uninterrupted one."""
 
-_NOTICE_SECONDS = 2.0  # between questions whether a machine is about to be taken away
+_POLL_SECONDS = 2.0
 _DIGEST_BLOCK = 1 << 20  # numbers whose bits are summed at a time: 16 MB
 
 SKIPPED_STEPS = 20
@@ -68,6 +70,14 @@ class Report:
     end_of_epoch: bool
 
 
+class Request(IntEnum):
+    """Request to a running training: save the state at once and continue, or save it and stop."""
+
+    NONE = 0
+    SAVE = 1
+    STOP = 2
+
+
 def check_num_pairs(num_pairs: int, batch_size: int, world: int) -> None:
     """Raise ValueError if there are fewer pairs than a step needs, or fewer than two."""
     if num_pairs < 2:
@@ -93,7 +103,7 @@ def train(
     on_report: Callable[[Report], None] = lambda _: None,
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
-    is_preempted: Callable[[], bool] | None = None,
+    poll: Callable[[], Request] | None = None,
 ) -> Counters:
     """Train an encoder in place; resume from the last checkpoint, if there is one.
 
@@ -107,7 +117,7 @@ def train(
         pairs: 2n texts, none of them empty, n ≥ 2; the same on every worker.
         recipe: recipe of the training.
         checkpoints: where and how often rank 0 saves the state; the state is also saved at the end of every epoch and,
-            with one worker, on Ctrl-C or SIGTERM. If the disk is full, training continues with a warning.
+            with one worker, on Ctrl-C, SIGTERM or SIGHUP. If the disk is full, training continues with a warning.
         rank: number of this worker.
         world: number of workers; more than one requires an initialized ``torch.distributed``.
         on_report: called on every worker, every ``REPORT_STEPS`` steps and at the end of every epoch.
@@ -115,8 +125,9 @@ def train(
             counters name, otherwise with that of the last step. Checkpoints include its state. If workers on one
             machine share the word matrix, the others end with that of rank 0.
         trace: file for a profile of a few steps; see ``traced``.
-        is_preempted: returns whether a machine is about to be taken away; asked about every two seconds, on all workers
-            at the same step. The first time, the state is saved at once, and training continues.
+        poll: returns what is requested from outside, such as ``SAVE`` if a machine is about to be taken away; called
+            about every two seconds, on all workers at the same step. A request to one worker counts for all of them.
+            Only the first ``SAVE`` counts.
 
     Returns:
         Counters of the whole run.
@@ -124,7 +135,7 @@ def train(
     Raises:
         ValueError: there are fewer pairs than a step needs, the checkpoint is of another training, workers have
             different checkpoints, or the loss is not finite (the last good checkpoint is kept).
-        KeyboardInterrupt: the run was stopped by Ctrl-C or SIGTERM; the state is saved.
+        KeyboardInterrupt: the run was stopped by ``poll`` or, with one worker, a signal; the state is saved.
 
     Example:
         >>> encoder = paraembed.load("encoder")
@@ -147,7 +158,7 @@ def train(
         on_report=on_report,
         evaluation=evaluation,
         trace=trace,
-        is_preempted=is_preempted,
+        poll=poll,
     )
 
 
@@ -162,7 +173,7 @@ def run_steps(
     on_report: Callable[[Report], None] = lambda _: None,
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
-    is_preempted: Callable[[], bool] | None = None,
+    poll: Callable[[], Request] | None = None,
 ) -> Counters:
     """Run the steps of all epochs; result and errors are those of ``train``.
 
@@ -176,7 +187,7 @@ def run_steps(
         on_report: see ``train``.
         evaluation: see ``train``.
         trace: see ``train``.
-        is_preempted: see ``train``.
+        poll: see ``train``.
     """
     recipe, rank, world = step.recipe, step.rank, step.world
     best = Best(model, evaluation, num_pairs, recipe.epochs, rank, world)
@@ -186,10 +197,10 @@ def run_steps(
     # Loss, active share, whether it is time to save; in float64 the order of the sums decides the last bit at most.
     sums = torch.zeros(3, dtype=torch.float64, device=model.matrix.device)
     means = sums[:2]
-    must_save_now = _Notice(is_preempted, world, means.device)
     if rank == 0:
         means += torch.tensor([counters.loss, counters.active], dtype=torch.float64, device=means.device)
     with _said_by_its_worker(rank, world), _stop_between_steps(world) as stop_asked, traced(trace) as traced_step:
+        requests = _Requests(poll, stop_asked, world, means.device)
         while counters.epoch < recipe.epochs and not best.stops:
             save_is_due = False
             for batch in step.batches(data, counters.epoch, counters.pairs_in_epoch, counters.step + 1):
@@ -209,16 +220,16 @@ def run_steps(
                     sums.zero_()
                 if best.stops:
                     break
-                save_is_due |= stop_asked() or must_save_now()
+                save_is_due |= requests.must_save()
                 if save_is_due and batch.may_pause and counters.pairs_in_epoch < num_pairs:
                     saver.save(_over_workers(sums.clone(), world))
                     save_is_due = False
-                    if stop_asked():
+                    if requests.must_stop:
                         raise KeyboardInterrupt
             if counters.pairs_in_epoch == num_pairs:
                 counters.epoch, counters.pairs_in_epoch = counters.epoch + 1, 0
             saver.save(sums)
-            if stop_asked():
+            if requests.must_stop:
                 raise KeyboardInterrupt
     best.take()
     return counters
@@ -262,32 +273,46 @@ class _Meter:
         )
 
 
-class _Notice:
-    """Notice that a machine is about to be taken away; true at one step, the same on all workers.
+class _Requests:
+    """Requests to a training, which all workers see at the same step.
 
-    The workers ask at the same steps, about every ``_NOTICE_SECONDS``: as many steps apart as the mean time of the
-    steps before allows.
+    The workers poll at the same steps, about every ``_POLL_SECONDS``: as many steps apart as the mean time of the steps
+    before allows.
     """
 
-    def __init__(self, is_preempted: Callable[[], bool] | None, world: int, device: torch.device) -> None:
-        self.is_preempted, self.world, self.device = is_preempted, world, device
+    def __init__(
+        self, poll: Callable[[], Request] | None, stop_asked: Callable[[], bool], world: int, device: torch.device
+    ) -> None:
+        self._poll, self._stop_asked, self.world, self.device = poll, stop_asked, world, device
         self.every = self.left = 1
-        self.asked_at = time.perf_counter()
+        self.polled_at = time.perf_counter()
+        self._is_stopped = self._has_saved = False
 
-    def __call__(self) -> bool:
+    @property
+    def must_stop(self) -> bool:
+        return self._is_stopped or self._stop_asked()
+
+    def must_save(self) -> bool:
+        return self._polled() or self.must_stop
+
+    def _polled(self) -> bool:
+        """Return whether a poll at this step has brought the first request to save."""
         self.left -= 1
-        if self.is_preempted is None or self.left:
+        if self._poll is None or self.left:
             return False
-        now = time.perf_counter()
-        answer = torch.tensor([self.is_preempted(), now - self.asked_at], dtype=torch.float64, device=self.device)
-        num_preempted, seconds = _over_workers(answer, self.world).tolist()
-        fitting = self.every * _NOTICE_SECONDS * self.world / max(seconds, 1e-9)
+        now, request = time.perf_counter(), self._poll()
+        answer = [request == Request.SAVE, request == Request.STOP, now - self.polled_at]
+        sums = _over_workers(torch.tensor(answer, dtype=torch.float64, device=self.device), self.world)
+        num_save, num_stop, seconds = sums.tolist()
+        fitting = self.every * _POLL_SECONDS * self.world / max(seconds, 1e-9)
         self.every = self.left = max(1, int(min(fitting, 2 * self.every)))
-        self.asked_at = now
-        if num_preempted:
-            self.is_preempted = None
-            log.warning("a machine is about to be taken away; the state is saved now, and training continues")
-        return bool(num_preempted)
+        self.polled_at = now
+        self._is_stopped |= num_stop > 0
+        if not num_save or self._has_saved:
+            return False
+        self._has_saved = True
+        log.warning("a machine is about to be taken away; the state is saved now, and training continues")
+        return True
 
 
 class AstrayError(ValueError):
@@ -484,16 +509,19 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
 
 @contextmanager
 def _stop_between_steps(world: int) -> Iterator[Callable[[], bool]]:
-    """Delay Ctrl-C and SIGTERM until the end of a step; the block calls the yielded function to ask whether one came.
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of a step; the block calls the yielded function to ask whether one
+    came.
 
-    With several workers signals are not delayed, since the workers would have to agree on a step; they resume from the
-    last checkpoint.
+    Several workers have to agree on a step, so they get their stops by ``poll``.
     """
     if world > 1 or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     asked = threading.Event()
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}  # as by nohup
+    for number in before:
+        signal.signal(number, lambda *_: asked.set())
     try:
         yield asked.is_set
     finally:

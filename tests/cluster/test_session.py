@@ -124,7 +124,7 @@ def as_on_a_cluster(ray_cluster, monkeypatch):
 def test_workers_that_one_machine_cannot_have_are_refused_at_once(ray_cluster):
     cpus = int(ray.cluster_resources()["CPU"])
     wait_for_workers(cpus, {"CPU": 1.0})
-    with pytest.raises(ValueError, match=rf"`workers` is {cpus + 1}, each with a CPU, .* has only {cpus}; use fewer"):
+    with pytest.raises(ValueError, match=rf"`workers` is {cpus + 1}, each with a CPU, .* has {cpus} in all; use fewer"):
         wait_for_workers(cpus + 1, {"CPU": 1.0})
 
 
@@ -146,6 +146,16 @@ def test_a_cluster_without_room_is_waited_for_with_a_line_at_a_time(as_on_a_clus
 
 
 @pytest.mark.ray
+def test_a_cluster_that_reports_no_machine_types_is_not_waited_for_without_limit(as_on_a_cluster, monkeypatch):
+    monkeypatch.setattr(session, "_WAITING_SECONDS", 1)
+    monkeypatch.setattr(session, "_GROWTH_SECONDS", 1.5)
+    cpus = int(ray.cluster_resources()["CPU"])
+    with pytest.raises(ValueError, match=rf"the Ray cluster has {cpus} in all; use fewer workers"):
+        wait_for_workers(cpus + 1, {"CPU": 1.0})
+    wait_for_workers(cpus, {"CPU": 1.0})  # the placement group is gone
+
+
+@pytest.mark.ray
 def test_resources_are_compared_with_what_the_autoscaler_may_start(as_on_a_cluster):
     types = [
         NodeGroupConfig(name="gpu", resources={"CPU": 8, "GPU": 2, "memory": 10**10}, min_count=0, max_count=2),
@@ -157,8 +167,8 @@ def test_resources_are_compared_with_what_the_autoscaler_may_start(as_on_a_clust
     try:
         assert session.capacity("GPU") == 4
         for count, each, message in (
-            (5, {"GPU": 1.0}, r"`workers` is 5, each with a GPU, but the Ray cluster has only 4; use fewer workers"),
-            (1, {"GPU": 3.0}, r"each with 3 GPU, but the Ray cluster has only 4; use a larger machine"),
+            (5, {"GPU": 1.0}, r"`workers` is 5, each with a GPU, but the Ray cluster has 4 in all; use fewer workers"),
+            (1, {"GPU": 3.0}, r"each with 3 GPU, but the Ray cluster has at most 2 on a machine; use a larger"),
             (1, {"GPU": 1.0, "memory": 1e13}, r"each with 10,000.0 GB of memory, .* use a larger machine"),
         ):
             with pytest.raises(ValueError, match=message):

@@ -21,7 +21,7 @@ import paraembed
 from paraembed.cluster.train import Training, train_model
 from paraembed.embedding.settings import Settings as EmbedSettings
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig, RnnConfig, WordConfig
+from paraembed.encoders.configs import AvgConfig, LstmAvgConfig, ProjConfig, RecursiveConfig, RnnConfig, WordConfig
 from paraembed.evaluation.measures import cosine
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
@@ -272,7 +272,7 @@ def test_bad_places_are_refused_and_left_alone(sample, tmp_path):
         fit(sample, tmp_path / "out")
     too_many = Placement(workers=int(ray.cluster_resources()["CPU"]) + 1)
     with pytest.raises(
-        ValueError, match=r"`workers` is \d+, each with a CPU, but the Ray cluster has only \d+; use fewer"
+        ValueError, match=r"`workers` is \d+, each with a CPU, but the Ray cluster has \d+ in all; use fewer"
     ):
         fit(sample, tmp_path / "out", placement=too_many)
     shutil.rmtree(tmp_path / "out.training")
@@ -299,7 +299,10 @@ def test_a_dead_tracking_server_costs_a_warning(sample, unbroken, tmp_path, monk
     assert model(tmp_path / "avg") == model(unbroken)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(stop, marks=pytest.mark.slow) for stop in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_a_stopped_driver_goes_on_to_the_same_bytes(
     sample,
     unbroken,
@@ -318,7 +321,7 @@ def test_a_stopped_driver_goes_on_to_the_same_bytes(
         time.sleep(0.002)
     process.send_signal(number)
     said = process.communicate()[1]
-    assert process.returncode == (130 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     assert "Traceback" not in said
     assert not out.exists()
     capsys.readouterr()
@@ -443,6 +446,26 @@ def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample, tmp_pa
     os.kill(workers_of(process)[0], signal.SIGKILL)
     assert process.wait(240) == 0
     assert model(tmp_path / "three") == model(tmp_path / "one")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_workers_whose_driver_is_stopped_save_at_the_next_step(sample, tmp_path):
+    """300 steps an epoch; without the stop, they would be saved at the end of an epoch only."""
+    recipe = replace(RECIPE, encoder=LstmAvgConfig(), batch_size=10)
+    out, work = tmp_path / "stopped", tmp_path / "stopped.training"
+    whole = [*command(sample, out, "--workers", "2"), "--encoder", "lstm_avg", "--batch-size", "10"]
+    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True)
+    while not saved_steps(work):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert saved_steps(work) % 300
+    fit(sample, out, recipe, placement=Placement(workers=2))
+    assert json.loads((out / "config.json").read_text())["provenance"]["steps"] == 900
 
 
 def workers_of(process):

@@ -158,7 +158,7 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     with pytest.raises(ValueError, match=r"--set 'max_words' is not of the form FIELD=VALUE"):
         tune(replace(good, fixed=("max_words",)))
     with pytest.raises(
-        ValueError, match=r"`workers` is 999, each with a CPU, but the Ray cluster has only \d+; use fewer"
+        ValueError, match=r"`workers` is 999, each with a CPU, but the Ray cluster has \d+ in all; use fewer"
     ):
         tune(replace(good, out=tmp_path / "many", placement=Placement(workers=999)))
     if not torch.cuda.is_available():

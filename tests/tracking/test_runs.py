@@ -346,6 +346,13 @@ def test_on_a_cluster_a_store_that_would_be_lost_is_an_error(tmp_path, monkeypat
     with needs_server, tracked_run("lost", job / "out"):
         pass
     assert not (job / "mlruns").exists()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")  # relative to the job's folder
+    with (
+        pytest.raises(ValueError, match="is in the temporary folder of the job"),
+        tracked_run("lost", tmp_path / "out"),
+    ):
+        pass
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with tracked_run("kept", tmp_path / "out"):
         pass
     assert (tmp_path / "mlruns" / "mlflow.db").exists()

@@ -22,7 +22,7 @@ from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training import loop
-from paraembed.training.loop import _said_by_its_worker, bits_digest, run_steps, train
+from paraembed.training.loop import Request, _said_by_its_worker, bits_digest, run_steps, train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
 from tests.training.test_exchange import in_two_processes
@@ -115,27 +115,48 @@ def test_a_gpu_that_is_too_small_ends_all_workers():
 
 def train_with_notice(rank, folder):
     """Of two workers, the second is told at its 40th question; both save at once, once, and train as without it."""
-    questions = 0
+    polls = 0
 
-    def is_preempted():
-        nonlocal questions
-        questions += 1
-        return rank == 1 and questions >= 40
+    def poll():
+        nonlocal polls
+        polls += 1
+        return Request.SAVE if rank == 1 and polls >= 40 else Request.NONE
 
     unnoticed, pairs = data(PROJ)
     train(unnoticed, pairs, PROJ, rank=rank, world=2)
     encoder, _ = data(PROJ)
     checkpoints = Checkpoints(folder / "checkpoints", keep=9)
-    with patch.object(loop, "_NOTICE_SECONDS", 0):  # which asks at every step
-        train(encoder, pairs, PROJ, rank=rank, world=2, checkpoints=checkpoints, is_preempted=is_preempted)
+    with patch.object(loop, "_POLL_SECONDS", 0):  # at every step
+        train(encoder, pairs, PROJ, rank=rank, world=2, checkpoints=checkpoints, poll=poll)
     assert all(torch.equal(one, other) for one, other in zip(unnoticed.parameters(), encoder.parameters(), strict=True))
-    assert questions == 40
+    assert polls == 124
 
 
 def test_workers_save_at_the_step_at_which_one_of_them_gets_a_notice(tmp_path):
     in_two_processes(train_with_notice, tmp_path)
     saved = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert saved == ["step-0000000040", "step-0000000062", "step-0000000124"]
+
+
+def train_with_stop(rank, folder):
+    """Of two workers, the second is stopped at its 70th poll; both stop there, saved, and resume to the same bits."""
+    whole, pairs = data(PROJ)
+    train(whole, pairs, PROJ, rank=rank, world=2)
+    encoder, _ = data(PROJ)
+    checkpoints, polls = Checkpoints(folder / "checkpoints", keep=9), iter(range(1, 1000))
+    poll = lambda: Request.STOP if next(polls) == 70 and rank == 1 else Request.NONE  # noqa: E731
+    with patch.object(loop, "_POLL_SECONDS", 0), pytest.raises(KeyboardInterrupt):
+        train(encoder, pairs, PROJ, rank=rank, world=2, checkpoints=checkpoints, poll=poll)
+    saved = sorted(path.name for path in checkpoints.folder.iterdir())
+    dist.barrier()
+    assert saved == ["step-0000000062", "step-0000000070"] or rank == 1  # rank 0 writes
+    resumed, _ = data(PROJ)
+    train(resumed, pairs, PROJ, rank=rank, world=2, checkpoints=checkpoints)
+    assert all(torch.equal(one, other) for one, other in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
+def test_workers_stop_at_the_step_at_which_one_of_them_is_stopped(tmp_path):
+    in_two_processes(train_with_stop, tmp_path)
 
 
 def train_apart(rank, folder):

@@ -139,8 +139,8 @@ class DevicePairs:
         assert self._source is not None
         order = self._order(len(self._source.lengths) // 2, epoch, seed)
         step_size = batch_size * self.world
-        # A chunk decides on padding, and that on what dropout draws: one that is begun is formed again as a whole.
-        # Where steps were of another size, those of other numbers of workers, there is none.
+        # A chunk decides the padding, and the padding decides what dropout draws, so a resumed run forms its first
+        # chunk again as a whole. After steps of another size (another number of workers) it starts a new chunk.
         begin = first_pair
         if first_pair % step_size == 0:
             begin -= first_pair % (max(1, _CHUNK_PAIRS // step_size) * step_size)
