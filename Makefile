@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 DEMO := demo
 DOCS_STAMP := $(VENV)/.docs-installed
 
-.PHONY: demo docs test test-ray test-core test-all fuzz fuzz-tables fuzz-others lint clean
+.PHONY: demo docs test test-ray test-core test-fast test-versions test-all fuzz fuzz-tables fuzz-others lint clean
 
 # torch comes first: asked for by another package, pip would take the newest CUDA build.
 $(STAMP): pyproject.toml constraints.txt
@@ -66,6 +66,21 @@ test-ray: $(STAMP)
 
 test-core: $(STAMP)
 	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz)"
+
+# The core, under two minutes on two cores.
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -m fast
+
+# The same on each supported Python that this machine has, in a virtual environment of its own.
+test-versions:
+	@for version in 3.11 3.12 3.13; do \
+	  if python$$version -c "" 2>/dev/null; then \
+	    echo "Python $$version: found"; \
+	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version test-fast || exit 1; \
+	  else \
+	    echo "Python $$version: not found on this machine"; \
+	  fi; \
+	done
 
 # 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES.
 fuzz: $(STAMP)

@@ -16,6 +16,9 @@ settings.load_profile("busy machine")
 torch.set_num_threads(1)  # two threads spin at barriers as soon as Ray runs beside them
 
 _RUNS_RAY = {"cluster", "commands", "end_to_end", "tracking"}  # folders
+_FAST = {"tests", "io", "text", "papers"}  # folders
+_NOT_FAST = {"test_wordpiece.py"}
+_FAST_FILES = {"test_encoders.py", "test_step.py", "test_objectives.py", "test_measures.py"}
 VOCABULARY = [UNKNOWN, "the", "a", "cat", "dog", "sat", "ran", "on", "mat", "home", ".", ","]
 
 
@@ -44,9 +47,15 @@ def ray_cluster():
 
 
 def pytest_itemcollected(item):
-    """Mark what the Makefile runs apart: tests in folders whose tests start Ray, and seeded cases of the readers."""
+    """Mark what the Makefile runs apart: tests in folders whose tests start Ray, seeded cases of the readers, and the
+    tests of the core that take under two minutes together.
+    """
     if item.path.parent.name in _RUNS_RAY:
         item.add_marker("ray")
     if "fuzz" in item.path.name:
         item.add_marker("fuzz")
         item.add_marker(pytest.mark.timeout(1200))  # for all of its cases; each has a limit of its own
+    is_of_core = item.path.parent.name in _FAST or item.path.name in _FAST_FILES
+    is_of_core &= item.path.name not in _NOT_FAST
+    if is_of_core and not any(map(item.get_closest_marker, ("ray", "fuzz", "slow", "gpu"))):
+        item.add_marker("fast")

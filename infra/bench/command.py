@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: ``python jobs/bench.py {embed,encoders,models,search,shard,train} [options]``.
+"""Command line of the benchmarks: ``python jobs/bench.py {embed,encoders,export,models,search,shard,train} [options]``.
 
 Each option is a field of a dataclass. ``train`` needs only torch, numpy and pyarrow; if Ray and MLflow are installed,
 every benchmark logs one MLflow run. Help and wrong flags are handled before torch or Ray is imported.
@@ -196,6 +196,25 @@ class Models(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Export(Options):
+    """Compare every encoder with its exports: ids, vectors, nearest texts, and speed in the peer's own library."""
+
+    texts: str = option("file of sentences, one per line, plain or compressed", is_path=True)
+    rows: int = option("sentences, from the first on", 10, 10**7, default=10_000)
+    encoders: tuple[str, ...] = option("names of encoders; default: all", default=())
+    width: int = option("width of the word vectors", 1, MAX_WIDTH, default=300)
+    seed: int = option("seed of word vectors and weights", 0, 2**31, default=1)
+    folder: str | None = option("folder for temporary files", is_path=True, default=None)
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        from paraembed.encoders import ENCODERS  # noqa: PLC0415 - imports torch
+
+        super().__post_init__()
+        _check_names("encoders", self.encoders, ENCODERS)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Search(Options):
     """Time the search of embeddings and the mining of pairs next to the bare matrix products."""
 
@@ -288,6 +307,7 @@ class Train(Options, TrainingSize):
 BENCHMARKS: dict[str, type[Options]] = {
     "embed": Embed,
     "encoders": Encoders,
+    "export": Export,
     "models": Models,
     "search": Search,
     "shard": Shard,
