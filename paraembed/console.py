@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import TextIO
@@ -59,7 +59,7 @@ class Status:
         with self._lock:
             if not self._what or now - self._started < QUIET_SECONDS:
                 return
-            line = printable(without_credentials(f"{self._what} ({duration(now - self._started)})"))
+            line = printable(_clean(f"{self._what} ({duration(now - self._started)})"))
             if sys.stderr.isatty():
                 write_stream(sys.stderr, f"\r{line[: _width() - 1]}\x1b[K\r")  # what follows is written over it
                 self._is_open = True
@@ -73,6 +73,25 @@ class Status:
 
 
 _status: list[Status] = []  # of the job that runs in this process, if one does
+
+
+_renames: list[Callable[[str], str]] = []
+
+
+@contextmanager
+def renamed(rename: Callable[[str], str]) -> Iterator[None]:
+    """Apply a function to all messages of the block, such as one that puts URIs in the place of their copies' paths."""
+    _renames.append(rename)
+    try:
+        yield
+    finally:
+        _renames.remove(rename)
+
+
+def _clean(text: str) -> str:
+    for rename in _renames:
+        text = rename(text)
+    return without_credentials(text)
 
 
 @contextmanager
@@ -119,7 +138,7 @@ def over_status(text: str) -> str:
 
 def say(*lines: str) -> None:
     """Write lines to the user on stderr, without passwords in URIs; results go to files."""
-    write_stream(sys.stderr, over_status(without_credentials("".join(f"{line}\n" for line in lines))))
+    write_stream(sys.stderr, over_status(_clean("".join(f"{line}\n" for line in lines))))
 
 
 def show(*lines: str) -> None:
@@ -159,7 +178,7 @@ class WithoutPasswords(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text that also erases the progress line."""
-        return over_status(without_credentials(super().format(record)))
+        return over_status(_clean(super().format(record)))
 
 
 class ProgressLine:
@@ -184,7 +203,7 @@ class ProgressLine:
             self._open = True
         elif not self._terminal and now - self._shown >= self._seconds:
             self._shown = now
-            write_stream(sys.stderr, without_credentials(f"{line}\n"))
+            write_stream(sys.stderr, _clean(f"{line}\n"))
 
     def close(self) -> None:
         """End the line, so that further output starts on a new line."""

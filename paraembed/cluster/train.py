@@ -119,8 +119,8 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
         OSError, ValueError: an input or output cannot be used; then nothing was changed. Or the loss is not finite.
     """
     data, out, placement = training.data, training.out, training.placement
-    check_gpus(placement)
-    _fetch_work(training, overwrite)
+    check_output(training.uri, placement, data.job, overwrite=overwrite)
+    _fetch_work(training)
     work = Work(out, training.work, "identity.json", data.identity(), _FILES, f"jobs/{data.job}.py", overwrite)
 
     def finished() -> Outcome | None:
@@ -137,9 +137,9 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
         work.remove_leftover()
         return before
     data.check(placement.workers)
-    memory = data.memory(1 if on_cluster() else placement.workers, gpus=placement.gpus)
+    memory = data.memory(placement.workers, gpus=placement.gpus)
     if on_cluster():  # each worker checks its machine; here only the word vectors are read
-        memory = replace(memory, copies=0, pairs=0, best=0)
+        memory = replace(memory, copies=0, pairs=0, best=0, workers=1)
     check_memory(memory, available_memory())
     with work_folder(work.folder):
         before = finished()  # by another run, since
@@ -154,23 +154,37 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
     return Outcome(table, was_finished=False)
 
 
-def _fetch_work(training: Training, overwrite: bool) -> None:
-    """Download what an earlier run left on the object store.
+def check_output(uri: str | None, placement: Workers, job: str, *, overwrite: bool) -> None:
+    """Check what can be checked without the inputs, which may take long to download.
+
+    Args:
+        uri: URI of the output on an object store; None: it is a folder.
+        placement: workers, GPUs, checkpoints.
+        job: train or finetune.
+        overwrite: replace the output.
 
     Raises:
-        ValueError: the output is to be overwritten, which is only possible for a folder, or it holds other files.
+        ValueError: a GPU is missing; the output is to be overwritten or a profile to be written, which is only possible
+            for a folder; or the work at the URI holds other files.
     """
-    if training.uri is None:
+    check_gpus(placement)
+    if uri is None:
         return
-    if training.trace is not None:
+    if isinstance(placement, Placement) and placement.profile:
         raise ValueError("`profile` writes a file next to `out`, so it needs a folder; leave it out, or change `out`")
     if overwrite:
         raise ValueError(
-            f"`overwrite` needs a folder, but {shown(training.uri)} is on an object store, which cannot replace an "
-            "output atomically; give a new `out`, or remove the objects there"
+            f"`overwrite` needs a folder, but {shown(uri)} is on an object store, which cannot replace an output "
+            "atomically; give a new `out`, or remove the objects there"
         )
-    doing(f"looking for earlier work at {shown(training.uri)}")
-    training.shared.check(_FILES, f"jobs/{training.data.job}.py")
+    doing(f"looking for earlier work at {shown(uri)}")
+    Mirror(Path(), sibling(uri, ".training")).check(_FILES, f"jobs/{job}.py")
+
+
+def _fetch_work(training: Training) -> None:
+    """Download what an earlier run left on the object store; raise ValueError if the output holds other files."""
+    if training.uri is None:
+        return
     training.home.pull([_CONFIG])
     training.shared.pull(["identity.json", "run.json", _COVERAGE, "untrained"])
     names = training.home.names()
@@ -266,8 +280,10 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
     """Train on Ray Train, or in this process for one worker; return the result of rank 0."""
     placement, work, data = training.placement, training.work, training.data
     in_process = runs_in_process(placement)
-    memory = data.memory(1, gpus=placement.gpus) if on_cluster() else None
-    resources = {"GPU" if placement.gpus else "CPU": 1.0, **({"memory": float(memory.needed)} if memory else {})}
+    memory = data.memory(placement.workers, gpus=placement.gpus) if on_cluster() else None
+    resources = {"GPU" if placement.gpus else "CPU": 1.0}
+    if memory is not None:
+        resources["memory"] = float(memory.of_workers(1, placement.workers).needed)
     if not in_process:
         wait_for_workers(placement.workers, resources)
     device = "cpu" if not placement.gpus else "cuda" if in_process else "worker"

@@ -44,7 +44,8 @@ class Task:
         checkpoints: where and how often to save.
         run: file for the records of the MLflow run, or the way to it; None: nothing is logged.
         trace: file for a profile of a few steps.
-        memory: memory of one worker, which each worker compares with that of its machine; None: the job has checked it.
+        memory: memory of all workers, of which each worker compares the part of its machine with what is available
+            there, before any of them takes it; None: the job has checked it.
     """
 
     work: Mirror
@@ -94,9 +95,10 @@ def _train(task: Task) -> Counters:
     device = ray.train.torch.get_device() if task.device == "worker" else task.device
     model, examples, num, notes, problem = None, None, 0, list[str](), ""
     folder = task.work.folder
+    if task.memory is not None:
+        here = task.memory.of_workers(context.get_local_world_size(), world)
+        agree(_memory_problem(here), world, torch.device(device))
     try:
-        if task.memory is not None:
-            check_memory(replace(task.memory, workers=context.get_local_world_size()), available_memory())
         task.work.pull(["untrained", "checkpoints"])
         model = data.load(folder / "untrained").requires_grad_().to(device)
         with shown_status() if rank == 0 else nullcontext():
@@ -131,6 +133,14 @@ def _train(task: Task) -> Counters:
     if rank == 0:
         _save(model, task)
     return counters
+
+
+def _memory_problem(memory: Memory) -> str:
+    try:
+        check_memory(memory, available_memory())
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _blocks() -> Iterator[pa.Table]:

@@ -23,6 +23,7 @@ from paraembed.commands.paths import (
     named_encoder,
     staged_input,
     staged_output,
+    staged_places,
 )
 from paraembed.console import doing, print_table, say, show
 from paraembed.evaluation.suites import HEURISTICS, SUITES
@@ -97,9 +98,7 @@ class Evaluate:
 def main(flags: Evaluate) -> None:
     """Score, log the run to MLflow, print the tables and the folder of the files."""
     check(flags)
-    from paraembed.io.stage import staged
-
-    with staged() as stage:
+    with staged_places() as stage:
         paths = paths_of(flags, stage)
         from paraembed.evaluation.analyses import earlier_files
 

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing, existing_data, existing_encoder, staged_input, staged_output
+from paraembed.commands.paths import (
+    existing,
+    existing_data,
+    existing_encoder,
+    staged_input,
+    staged_output,
+    staged_places,
+)
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
+from paraembed.commands.train import check_before_download
 from paraembed.console import print_table, say
 from paraembed.encoders import config_from_dict
 from paraembed.io.places import shown
@@ -65,29 +73,27 @@ class Finetune:
 def main(flags: Finetune) -> None:
     """Train, and print the scores next to the papers' scores, and the model folder."""
     check_min_coverage(flags.min_coverage)
-    from paraembed.io.stage import staged
-
-    with staged() as stage:
+    with staged_places() as stage:
         _finetune(flags, stage)
 
 
 def _finetune(flags: Finetune, stage: "Stage") -> None:
-    data = existing_data(staged_input(stage, flags.data, "--data"), "--data")
     out = staged_output(stage, flags.out, "--out")
+    base = find_supervised_recipe(flags.recipe)
+    if flags.encoder is not None:
+        base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
+    given = flags.data, flags.words, flags.pretrained
+    check_before_download(stage, out, given, flags.placement, "finetune", overwrite=flags.overwrite)
+    data = existing_data(staged_input(stage, flags.data, "--data"), "--data")
     words = existing(staged_input(stage, flags.words, "--words"), "--words") if flags.words else None
     pretrained = None
     if flags.pretrained:
         pretrained = existing_encoder(staged_input(stage, flags.pretrained, "--pretrained"), "--pretrained")
-    base = find_supervised_recipe(flags.recipe)
-    if flags.encoder is not None:
-        base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
-    from paraembed.cluster.session import check_gpus
     from paraembed.cluster.train import Training, train_model
     from paraembed.recipe import idle_fields
     from paraembed.supervised.labels import read_labels
 
     changed = changed_fields(flags.settings, base)
-    check_gpus(flags.placement)
     labels = read_labels(
         *(flags.settings, flags.task, flags.data_set, data, words, pretrained),
         asked=changed,

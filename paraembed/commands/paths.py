@@ -1,9 +1,11 @@
 """Check the paths and URIs of flags and make them absolute, before slow imports."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paraembed.console import doing
+from paraembed.console import doing, renamed
 from paraembed.io.places import Place, in_submitted_job, shown, to_place
 from paraembed.settings import is_peer, is_run
 
@@ -69,6 +71,15 @@ def existing_data(path: Path, flag: str) -> Path:
 def existing_pairs(path: Path, flag: str) -> Path:
     """Return the absolute path of an existing folder of pair shards."""
     return existing(path, flag, "expected a folder of pair shards, written by jobs/shard.py")
+
+
+@contextmanager
+def staged_places() -> "Iterator[Stage]":
+    """Yield the copies of a job's inputs and output; messages show URIs in the place of the copies' paths."""
+    from paraembed.io.stage import staged
+
+    with staged() as stage, renamed(stage.in_uris):
+        yield stage
 
 
 def staged_input(stage: "Stage", text: str | Path, flag: str) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing, staged_input, staged_output
+from paraembed.commands.paths import existing, staged_input, staged_output, staged_places
 from paraembed.console import print_table, say
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import shown, to_place
@@ -57,9 +57,7 @@ class Shard:
 def main(flags: Shard) -> None:
     """Shard, and print the counts and the next command."""
     check_workers(flags.workers)
-    from paraembed.io.stage import staged
-
-    with staged() as stage:
+    with staged_places() as stage:
         _shard(flags, stage)
 
 
@@ -67,9 +65,9 @@ def _shard(flags: Shard, stage: "Stage") -> None:
     out = staged_output(stage, flags.out, "--out")
     places = [to_place(text) for text in flags.input]
     inputs = [existing(place, "--input") if isinstance(place, Path) else place for place in places]
-    words = existing(staged_input(stage, flags.words, "--words"), "--words") if flags.words else None
     home = stage.mirror(out)
     _fetch_manifests(home, overwrite=flags.overwrite)
+    words = existing(staged_input(stage, flags.words, "--words"), "--words") if flags.words else None
     from paraembed.cluster.shard import shard_pairs
 
     def upload() -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing, existing_data, existing_pairs, staged_input, staged_output
+from paraembed.commands.paths import existing, existing_data, existing_pairs, staged_input, staged_output, staged_places
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
 from paraembed.console import print_table, say
 from paraembed.io.places import shown, to_place
 from paraembed.papers import RECIPES, find_recipe
 from paraembed.recipe import Recipe, without_effect
-from paraembed.settings import MIN_COVERAGE, Placement, Selection, check_min_coverage
+from paraembed.settings import MIN_COVERAGE, Placement, Selection, Workers, check_min_coverage
 
 if TYPE_CHECKING:
     from paraembed.evaluation.sets import Suite
@@ -73,8 +73,15 @@ def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], se
     """
     from paraembed.evaluation.suites import read_pairs_files, read_suites
 
-    names = [name for value in names for name in value.split(",") if name]
-    if bool(names) != (data is not None):
+    names = _check_sets(names, data is not None, files, selection)
+    suites = list(read_suites(names, existing_data(data, "--data"))) if data is not None else []
+    return suites + ([read_pairs_files([existing(file, "--evaluate-pairs") for file in files])] if files else [])
+
+
+def _check_sets(values: Sequence[str], has_data: bool, files: Sequence[Path], selection: Selection) -> list[str]:
+    """Return the names of the suites; raise ValueError if a required flag is missing."""
+    names = [name for value in values for name in value.split(",") if name]
+    if bool(names) != has_data:
         raise ValueError(
             "--evaluate and --data must be given together, for example --evaluate sts --data FOLDER; or use "
             "--evaluate-pairs FILE"
@@ -84,24 +91,34 @@ def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], se
             "--eval-every, --select and --patience have no effect without an evaluation; add --evaluate or "
             "--evaluate-pairs"
         )
-    suites = list(read_suites(names, existing_data(data, "--data"))) if data is not None else []
-    return suites + ([read_pairs_files([existing(file, "--evaluate-pairs") for file in files])] if files else [])
+    return names
+
+
+def check_before_download(
+    stage: "Stage", out: Path, inputs: Sequence[str | None], placement: Workers, job: str, *, overwrite: bool
+) -> None:
+    """Check output and GPUs if an input is on an object store; otherwise the training checks them soon enough."""
+    uri = stage.uri(out)
+    if uri is not None or any("://" in (text or "") for text in inputs):
+        from paraembed.cluster.train import check_output
+
+        check_output(uri, placement, job, overwrite=overwrite)
 
 
 def main(flags: Train) -> None:
     """Train, and print the scores, the encoder folder and the next command."""
     check_min_coverage(flags.min_coverage)
-    from paraembed.io.stage import staged
-
-    with staged() as stage:
+    with staged_places() as stage:
         _train(flags, stage)
 
 
 def _train(flags: Train, stage: "Stage") -> None:
-    pairs = existing_pairs(staged_input(stage, flags.pairs, "--pairs"), "--pairs")
-    words = existing(staged_input(stage, flags.words, "--words"), "--words")
     out = staged_output(stage, flags.out, "--out")
     base = find_recipe(flags.recipe)
+    _check_sets(flags.evaluate, flags.data is not None, flags.evaluate_pairs, flags.selection)
+    check_before_download(stage, out, (flags.pairs, flags.words), flags.placement, "train", overwrite=flags.overwrite)
+    pairs = existing_pairs(staged_input(stage, flags.pairs, "--pairs"), "--pairs")
+    words = existing(staged_input(stage, flags.words, "--words"), "--words")
     data_folder = None if flags.data is None else staged_input(stage, flags.data, "--data")
     suites = read_sets(flags.evaluate, data_folder, flags.evaluate_pairs, flags.selection)
     changed = changed_fields(flags.settings, base)

@@ -17,6 +17,7 @@ from paraembed.commands.paths import (
     existing_pairs,
     staged_input,
     staged_output,
+    staged_places,
 )
 from paraembed.console import doing, print_table, say
 from paraembed.names import current_names
@@ -128,10 +129,8 @@ def main(flags: Tune) -> None:
     Raises:
         OSError, ValueError: a flag, an input or an output cannot be used, or too many trials failed.
     """
-    from paraembed.io.stage import staged
-
     if flags.space != "smoke" or flags.pairs is not None or flags.dry_run:
-        with staged() as stage:
+        with staged_places() as stage:
             _tune(flags, stage)
         return
     if flags.words is not None or flags.data is not None:
@@ -139,7 +138,7 @@ def main(flags: Tune) -> None:
     from paraembed.cluster.session import ray_session
     from paraembed.cluster.tune import write_smoke_inputs
 
-    with TemporaryDirectory() as folder, ray_session(2), staged() as stage:
+    with TemporaryDirectory() as folder, ray_session(2), staged_places() as stage:
         pairs, words, data = write_smoke_inputs(Path(folder))
         out = flags.out or str(Path(folder) / "sweep")
         given = replace(flags, pairs=str(pairs), words=str(words), data=str(data), out=out)
@@ -155,7 +154,6 @@ def _tune(flags: Tune, stage: "Stage", *, is_kept: bool = True) -> None:
     points.check()
     _check_flags(flags, space)
     flags.settings.num_trials(points.space.size)  # raises before anything is read
-    paths = {} if flags.dry_run else _local_paths(flags, stage)
     from paraembed.cluster.tune import Sweep
     from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
     from paraembed.tuning.choosing import gold_selection, selection_by, without_idle_axes
@@ -171,6 +169,7 @@ def _tune(flags: Tune, stage: "Stage", *, is_kept: bool = True) -> None:
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
         return
+    paths = _local_paths(flags, stage)
     data: Pairs | Labels
     if space.job == "finetune":
         data, points = _labels(flags, paths, points)
@@ -248,13 +247,14 @@ def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
         "final_pairs": existing_pairs,
         "pretrained": existing_encoder,
     }
+    assert flags.out is not None
+    out = staged_output(stage, flags.out, "--out")
     paths = {
         name: checks.get(name, existing)(staged_input(stage, path, _flag(name)), _flag(name))
         for name, path in given.items()
         if path is not None
     }
-    assert flags.out is not None
-    return {**paths, "out": staged_output(stage, flags.out, "--out")}
+    return {**paths, "out": out}
 
 
 def _pairs(flags: Tune, paths: Mapping[str, Path], points: Points, selection: Selection) -> "Pairs":

@@ -5,7 +5,7 @@ needs.
 import gzip
 import logging
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -274,6 +274,10 @@ class Memory:
         copies = self.words + self.copies if self.are_shared else self.workers * self.copies
         words = self.workers * self.words + max(copies, self.workers * self.words)
         return words + self.best + self.workers * (self.pairs + _PROCESS_BYTES)
+
+    def of_workers(self, here: int, world: int) -> "Memory":
+        """Return the memory of some of the workers of a training, on one machine."""
+        return replace(self, workers=here, are_shared=self.are_shared and here == world)
 
 
 def estimate(

@@ -1,6 +1,7 @@
 """A training with its output on an object store: whole or not there, and resumable on another machine."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import psutil
 import pytest
 
 from paraembed.cluster.train import Training, remove_other, train_model
+from paraembed.commands.train import Train
+from paraembed.commands.train import main as train
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement
 from paraembed.training.data import Pairs
@@ -63,6 +66,25 @@ def test_what_an_object_store_cannot_do_is_refused_before_anything_is_written(sa
     with pytest.raises(ValueError, match="`profile` writes a file next to `out`"):
         train_model(training(sample, tmp_path / "c", server.uri("avg"), profile=True))
     assert server.objects == {"avg/letter.txt": b"dear"}
+
+
+@pytest.mark.parametrize(
+    "flags", [{"overwrite": True}, {"placement": Placement(profile=True)}, {"evaluate": ("sts",)}, {"recipe": "none"}]
+)
+def test_nothing_is_downloaded_for_flags_that_cannot_be(server, flags):
+    server.objects |= {"pairs/manifest.json": b"{}", "words.txt": b"a 1"}
+    with pytest.raises(ValueError, match=r"`overwrite` needs|`profile` writes|--evaluate and --data|unknown recipe"):
+        train(Train(server.uri("pairs"), server.uri("words.txt"), server.uri("avg"), **flags))
+    assert not [request for request in server.asked if re.match("(GET|HEAD) (pairs|words)", request)]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_the_memory_of_a_machine_is_that_of_its_workers(sample, tmp_path, world):
+    memory = training(sample, tmp_path).data.memory(world, gpus=False)
+    assert memory.of_workers(world, world) == memory
+    alone = memory.of_workers(1, world)
+    assert (alone.workers, alone.are_shared) == (1, False)
+    assert alone.needed == training(sample, tmp_path).data.memory(1, gpus=False).needed
 
 
 def test_work_of_another_training_is_replaced_but_objects_of_a_user_are_not(sample, tmp_path, server):

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paraembed.commands.paths import staged_places
+from paraembed.console import say
 from paraembed.io.stage import Mirror, UploadError, child, download, files_below, sibling, staged
 from paraembed.stops import RunFailedError
 from tests.object_store import RefusedError, serving
@@ -142,6 +144,17 @@ def test_copies_are_named_by_their_uris_in_errors_and_removed(empty, tmp_path):
     missing = pytest.raises(FileNotFoundError, match=r"s3://bucket/none\?.* does not exist; check the URI")
     with missing, staged() as stage:
         stage.input(empty.uri("none"))
+
+
+def test_messages_name_copies_by_their_uris(empty, capsys):
+    empty.objects["words.txt.gz"] = b"x"
+    with staged_places() as stage:
+        copy = stage.input(empty.uri("words.txt.gz"))
+        say(f"reading {copy}")
+    said = capsys.readouterr().err
+    assert said.startswith("reading s3://bucket/words.txt.gz")
+    assert "secret" not in said
+    assert str(copy) not in said
 
 
 def test_a_checkpoint_that_was_uploaded_in_part_is_uploaded_again(empty, tmp_path):
