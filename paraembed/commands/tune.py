@@ -154,6 +154,7 @@ def _tune(flags: Tune, stage: "Stage", *, is_kept: bool = True) -> None:
     points.check()
     _check_flags(flags, space)
     flags.settings.num_trials(points.space.size)  # raises before anything is read
+    paths = {} if flags.dry_run else _local_paths(flags, stage)
     from paraembed.cluster.tune import Sweep
     from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
     from paraembed.tuning.choosing import gold_selection, selection_by, without_idle_axes
@@ -169,7 +170,6 @@ def _tune(flags: Tune, stage: "Stage", *, is_kept: bool = True) -> None:
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
         return
-    paths = _local_paths(flags, stage)
     data: Pairs | Labels
     if space.job == "finetune":
         data, points = _labels(flags, paths, points)
