@@ -42,8 +42,8 @@ def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> Encoder | F
     """Load an encoder.
 
     Args:
-        name: encoder folder; ``st:``, ``m2v:`` or ``onnx:`` with a model's folder, or its name on the Hugging Face hub;
-            id of an MLflow run; ``models:/NAME@ALIAS``.
+        name: encoder folder; ``small``, the encoder in the package; ``st:``, ``m2v:`` or ``onnx:`` with a model's
+            folder, or its name on the Hugging Face hub; id of an MLflow run; ``models:/NAME@ALIAS``.
         inference: device, precision, prompt.
 
     Returns:

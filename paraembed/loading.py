@@ -9,7 +9,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.foreign import open_foreign
 from paraembed.encoders.foreign.base import ForeignEncoder
-from paraembed.settings import DEFAULT_INFERENCE, Inference, is_peer, is_run
+from paraembed.settings import DEFAULT_INFERENCE, SHIPPED, Inference, is_peer, is_run, is_shipped
 
 Fetch = Callable[[str, Path], Path]
 """Function that downloads the encoder of an MLflow run or registered model to a folder, and returns the encoder
@@ -23,8 +23,9 @@ def open_encoder(
     """Return an encoder by its name.
 
     Args:
-        name: an encoder folder; ``st:``, ``m2v:`` or ``onnx:`` with a folder, or a name on the Hugging Face hub; with
-            ``fetch`` also an MLflow run id or ``models:/NAME@ALIAS``.
+        name: an encoder folder; ``small``, the encoder in the package, if there is no folder of that name; ``st:``,
+            ``m2v:`` or ``onnx:`` with a folder, or a name on the Hugging Face hub; with ``fetch`` also an MLflow run id
+            or ``models:/NAME@ALIAS``.
         inference: device, precision and settings of other libraries' models.
         fetch: see ``Fetch``.
 
@@ -37,6 +38,8 @@ def open_encoder(
     if fetch is not None and is_run(name):
         with TemporaryDirectory() as folder:
             return _placed(checkpoint.load(fetch(name, Path(folder))), inference)
+    if is_shipped(name):
+        return _placed(checkpoint.load(Path(__file__).with_name(SHIPPED)), inference)
     return _placed(checkpoint.load(name), inference)
 
 

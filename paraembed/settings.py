@@ -21,6 +21,8 @@ SMOOTHING = 1e-3
 """a of the weights a / (a + p(w)) of sif (Arora et al. 2017)."""
 PEERS = {"st": "sentence_transformers", "m2v": "model2vec", "onnx": "onnxruntime"}
 """Prefix of an encoder name → the library that provides the model."""
+SHIPPED = "small"
+"""Name of the encoder that the package contains."""
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Backend = Literal["torch", "onnx", "openvino"]
@@ -32,6 +34,11 @@ MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequ
 def is_peer(name: str) -> bool:
     """Return whether an encoder name is a model of another library: ``st:…``, ``m2v:…`` or ``onnx:…``."""
     return name.partition(":")[0] in PEERS and ":" in name
+
+
+def is_shipped(name: str) -> bool:
+    """Return whether an encoder name is that of the encoder in the package, and not a file or folder of that name."""
+    return name == SHIPPED and not Path(name).exists()
 
 
 def is_run(name: str) -> bool:

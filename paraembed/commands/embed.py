@@ -32,9 +32,10 @@ class Embed:
     killed run and repairs missing or damaged parts.
     """
 
-    encoder: Annotated[str, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")]
-    """Encoder folder, written by jobs/train.py; or a model of sentence-transformers (st:), model2vec (m2v:) or ONNX
-    Runtime (onnx:), as a folder or a name on the Hugging Face hub; or an MLflow run id, or models:/NAME@ALIAS.
+    encoder: Annotated[str, tyro.conf.arg(metavar="FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")]
+    """Encoder folder, written by jobs/train.py; small, the encoder in the package; a model of sentence-transformers
+    (st:), model2vec (m2v:) or ONNX Runtime (onnx:), as a folder or a name on the Hugging Face hub; or an MLflow run id,
+    or models:/NAME@ALIAS.
     """
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
     """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet."""

@@ -55,7 +55,9 @@ class Evaluate:
     --list prints the suites.
     """
 
-    encoder: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN ...]")] = ()
+    encoder: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="[FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN ...]")
+    ] = ()
     """Encoders to score, with names as in jobs/embed.py."""
     words: Annotated[str | None, _FILE] = None
     """Word-vector file with lines 'word v1 … vd', plain or .gz, or its URI; its average is scored as a baseline."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from paraembed.console import doing, renamed
 from paraembed.io.places import Place, in_submitted_job, shown, to_place
-from paraembed.settings import is_peer, is_run
+from paraembed.settings import is_peer, is_run, is_shipped
 
 if TYPE_CHECKING:
     from paraembed.io.stage import Stage
@@ -50,12 +50,12 @@ def named_encoder(name: str, flag: str) -> str:
     ``onnx:``.
 
     Raises:
-        FileNotFoundError, ValueError: the same errors as ``existing``; names on the hub and MLflow runs are not
-            checked.
+        FileNotFoundError, ValueError: the same errors as ``existing``; ``small``, names on the hub and MLflow runs are
+            not checked.
     """
     if not name:
         raise ValueError(f"{flag} is empty; give an encoder folder, an MLflow run or st:MODEL")
-    if is_run(name):
+    if is_run(name) or is_shipped(name):
         return name
     if not is_peer(name):
         return str(existing_encoder(Path(name), flag))
