@@ -1,0 +1,82 @@
+"""The sections of docs/neighbors.md run where their packages are installed, and find the nearest text."""
+
+import os
+import re
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig
+from paraembed.export.folder import write_folder
+from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.docs.pages import blocks, text_of
+
+PAGE = "docs/neighbors.md"
+WIDTH = 300
+TEXTS = ["a cat sat on the mat", "how can i sleep better at night", "one text", "the better cat", "i sleep"]
+PACKAGES = {
+    "DuckDB": ["duckdb"],
+    "FAISS": ["faiss"],
+    "LanceDB": ["lancedb"],
+    "pgvector": ["psycopg", "pgvector"],
+    "LangChain": ["langchain_core", "langchain_huggingface"],
+    "LlamaIndex": ["llama_index.core"],
+    "Ray Data": ["ray"],
+    "Spark": ["pyspark"],
+}
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text_of(PAGE), re.M | re.S))
+
+
+def python(section):
+    """The Python of a section."""
+    return "\n".join(re.findall(r"^```python\n(.*?)^```", section, re.M | re.S))
+
+
+@pytest.fixture
+def encoder(tmp_path, monkeypatch):
+    """The working folder: an encoder, its embeddings, and its form for sentence-transformers."""
+    monkeypatch.chdir(tmp_path)
+    vocabulary = [UNKNOWN, *sorted({word for text in TEXTS for word in text.split()} | {"how", "do"})]
+    matrix = np.random.default_rng(0).standard_normal((len(vocabulary), WIDTH), np.float32)
+    encoder = Encoder(AvgConfig(), Words(pa.array(vocabulary), matrix), "ptb-v1").eval()
+    checkpoint.save(encoder, tmp_path / "encoder", recipe={}, provenance={}, model_card="tiny\n")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(encoder.encode(TEXTS).ravel()), WIDTH)
+    (tmp_path / "embeddings").mkdir()
+    columns = {"row": pa.array(range(len(TEXTS)), pa.int64()), "text": TEXTS, "embedding": vectors}
+    pq.write_table(pa.table(columns), tmp_path / "embeddings" / "part-00000.parquet")
+    return encoder
+
+
+def test_every_section_is_tested():
+    assert [*SECTIONS] == [*PACKAGES]
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("default")  # of other libraries
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_section_finds_the_nearest_texts(name, encoder, tmp_path, monkeypatch):
+    for package in PACKAGES[name]:
+        pytest.importorskip(package)
+    if name == "pgvector" and "DATABASE" not in os.environ:
+        pytest.skip("set DATABASE to a PostgreSQL server with the extension vector")
+    if name in {"LangChain", "LlamaIndex"}:
+        pytest.importorskip("sentence_transformers")
+        write_folder(encoder, "sentence-transformers", tmp_path / "model")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    names = {"__name__": "__main__"}  # as in a script: what it defines is sent to workers
+    exec(blocks(PAGE, "python")[0] + python(SECTIONS[name]), names)
+    vectors = encoder.encode(TEXTS)
+    if "hits" not in names:
+        assert [row["text"] for row in names["rows"]] == TEXTS
+        np.testing.assert_array_equal(np.array([row["embedding"] for row in names["rows"]], np.float32), vectors)
+        return
+    query = encoder.encode("how do i sleep better")
+    cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
+    nearest = np.argsort(-cosines)[:3]
+    assert [text for text, _ in names["hits"]] == [TEXTS[row] for row in nearest]
+    np.testing.assert_allclose([score for _, score in names["hits"]], cosines[nearest], rtol=0, atol=1e-5)
