@@ -1,6 +1,7 @@
 """jobs/export.py as a user runs it."""
 
 import json
+import sys
 from functools import partial
 
 import numpy as np
@@ -128,3 +129,42 @@ def test_bad_input_is_said_in_words(export, tmp_path, capsys):
     assert export("--encoder encoder --to pickle --out v.txt") == 2
     assert "word2vec" in capsys.readouterr().err
     assert not (tmp_path / "v.txt").exists()
+
+
+PAIRS = """\
+5\tthe cat's on the mat\tthe cat is on the mat
+1\ta dog ran home\tthe mat
+4\ta dog ran\tdogs ran home
+2\tthe cat sat\ta zebra ran, it did
+0\thome\tthe cat sat on a mat
+3\ton the mat\ta cat
+"""
+
+
+def test_an_exported_encoder_has_the_same_scores(export, run_job, tmp_path):
+    for name in ("sentence_transformers", "model2vec", "onnx", "onnxruntime"):
+        pytest.importorskip(name)
+    words = sorted(set(PAIRS.split()) - {*"012345", "zebra", "home"})  # two words are OOV
+    save("proj", tmp_path / "encoder", [UNKNOWN, *words])
+    (tmp_path / "pairs.tsv").write_text(PAIRS)
+    forms = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnx"}
+    for prefix, to in forms.items():
+        assert export(f"--encoder encoder --to {to} --out {prefix}") == 0
+    encoders = " ".join(["encoder", *(f"{prefix}:{prefix}" for prefix in forms)])
+    line = f"--encoder {encoders} --pairs pairs.tsv --out scores --no-analyses --resamples 0"
+    assert run_job("evaluate", line) == 0
+    columns = json.loads((tmp_path / "scores" / "scores.json").read_text())["encoders"]
+    scores = [round(column["scores"]["pairs/pairs"]["pearson"], 4) for column in columns]
+    assert len(scores) == 4
+    assert len({*scores}) == 1
+    assert 0 < abs(scores[0]) < 1
+
+
+@pytest.mark.parametrize("package", ["tokenizers", "onnx"])
+def test_a_missing_package_is_named_and_nothing_is_written(export, tmp_path, capsys, monkeypatch, package):
+    save("lstm", tmp_path / "encoder")
+    monkeypatch.setitem(sys.modules, package, None)  # an import of it raises ModuleNotFoundError
+    assert export("--encoder encoder --to onnx --out model") == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert line.endswith(f"needs the package {package}; run pip install {package}")
+    assert not (tmp_path / "model").exists()
