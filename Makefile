@@ -25,6 +25,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	rm -rf $(DEMO)
 	$(BIN)/python -m paraembed sample --out $(DEMO)/sample --lines $(LINES)
+	$(BIN)/python jobs/embed.py --encoder small --input $(DEMO)/sample/sentences.txt --keep text --out $(DEMO)/small
+	$(BIN)/python jobs/search.py $(DEMO)/small --query "the policeman inspected the big phone" --top 5
 	$(BIN)/python jobs/shard.py --input $(DEMO)/sample/ppdb-2.0-format.gz --out $(DEMO)/pairs
 	$(BIN)/python jobs/train.py --pairs $(DEMO)/pairs --words $(DEMO)/sample/vectors.txt.gz --out $(DEMO)/encoder \
 	  --tokenizer space --epochs 2 --evaluate-pairs $(DEMO)/sample/test-pairs.tsv

@@ -25,6 +25,7 @@ from paraembed.settings import (
     Selection,
     is_peer,
     is_run,
+    is_shipped,
 )
 from paraembed.tracking.fetch import fetch_encoder
 
@@ -290,7 +291,7 @@ def _absolute(path: AnyPath) -> Path:
 def _absolute_name(name: AnyPath) -> str:
     """Return an encoder's name with an absolute path, so that the record of a run names it from everywhere."""
     text = str(name)
-    if is_run(text):
+    if is_run(text) or is_shipped(text):
         return text
     kind, colon, place = text.partition(":") if is_peer(text) else ("", "", text)
     return text if colon and not Path(place).exists() else f"{kind}{colon}{_absolute(place)}"

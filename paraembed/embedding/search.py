@@ -20,7 +20,7 @@ from paraembed.embedding.vectors import finish
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.lines import read_lines
 from paraembed.loading import Fetch, open_encoder
-from paraembed.settings import is_peer
+from paraembed.settings import is_peer, is_shipped
 
 Indices = npt.NDArray[np.intp]
 _TILE_VALUES = 1 << 22  # scores of a product: 16 MB
@@ -90,7 +90,8 @@ def query_encoder(
         raise ValueError(
             f"{embeddings} does not record where encoder {embeddings.encoder[:12]} is; give it with `encoder`"
         )
-    if recorded and not Path(recorded.partition(":")[2] if is_peer(recorded) else recorded).exists():
+    place = Path(recorded.partition(":")[2] if is_peer(recorded) else recorded)
+    if recorded and not is_shipped(recorded) and not place.exists():
         raise FileNotFoundError(
             f"{embeddings} was embedded with {recorded}, which is no folder of this machine; give it with `encoder`"
         )

@@ -89,7 +89,7 @@ def test_a_flag_in_the_prose_is_one_of_a_job(parse, capsys, monkeypatch):
 @pytest.mark.timeout(900)
 def test_the_quickstart_runs(tmp_path):
     commands = [block for block in blocks("docs/quickstart.md", "bash") if re.search(r"jobs/|paraembed sample", block)]
-    assert len(commands) == 5
+    assert len(commands) == 6
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
     (tmp_path / "bin").mkdir()
     for name, call in {"python": "", "paraembed": "-m paraembed"}.items():
@@ -108,5 +108,6 @@ def test_the_quickstart_runs(tmp_path):
         ["bash", "-c", script], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert pq.read_table(tmp_path / "demo" / "embeddings", columns=["row"]).num_rows == 20_000
+    for name in ("small", "embeddings"):
+        assert pq.read_table(tmp_path / "demo" / name, columns=["row"]).num_rows == 20_000
     assert pq.read_table(tmp_path / "demo" / "corpus-embeddings")["id"].to_pylist() == [3, 4]
