@@ -31,7 +31,7 @@ from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 Vectors = npt.NDArray[np.float32]
-_HEAD = ("encoder", "format", "equal ids", "largest |Δ|", "equal top 10", "texts/s", "paraembed")
+_HEAD = ("encoder", "format", "equal ids", "largest |Δ|", "largest value", "equal top 10", "texts/s", "paraembed")
 _QUERIES, _TOP = 200, 10
 
 _PEER = """
@@ -146,7 +146,9 @@ def compare(name: str, words: Words, texts: list[str], options: Export, folder: 
         if done.returncode:
             raise ValueError(f"{to} failed for {name}: {done.stderr[-1000:]}")
         exported = np.load(place / "vectors.npy")
-        equal = [a == b for a, b in zip(ids, json.loads((place / "ids.json").read_text()), strict=True)]
+        limit = (json.loads((place / "model" / "tokenizer.json").read_text())["truncation"] or {}).get("max_length")
+        peer_ids = json.loads((place / "ids.json").read_text())  # `word` reads the first token alone
+        equal = [own[:limit] == peer for own, peer in zip(ids, peer_ids, strict=True)]
         row |= {"equal_ids": sum(equal) / len(equal), "largest": float(np.abs(exported - vectors).max())}
         row |= {"scale": float(np.abs(vectors).max()), "equal_top": share_of_equal_tops(vectors, exported)}
         rows.append({**row, "peer": len(texts) / float(done.stdout)})
@@ -167,6 +169,6 @@ def share_of_equal_tops(expected: Vectors, exported: Vectors) -> float:
 def _cells(row: dict[str, Any]) -> list[str]:
     first = [row["encoder"], row["format"]]
     if "error" in row:
-        return [*first, "—", "—", "—", "—", f"{row['paraembed']:,.0f}"]
-    shares = f"{row['equal_ids']:.4f}", f"{row['largest']:.1e}", f"{row['equal_top']:.3f}"
+        return [*first, "—", "—", "—", "—", "—", f"{row['paraembed']:,.0f}"]
+    shares = f"{row['equal_ids']:.4f}", f"{row['largest']:.1e}", f"{row['scale']:.1f}", f"{row['equal_top']:.3f}"
     return [*first, *shares, f"{row['peer']:,.0f}", f"{row['paraembed']:,.0f}"]
