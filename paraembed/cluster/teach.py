@@ -131,22 +131,22 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     check_workers(workers)
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, request.inference, fetch_encoder)
-    if request.settings.units == "wordpiece":
-        _pieces(teacher)
+    pieces = _pieces(teacher) if request.settings.units == "wordpiece" else None
     _check(request.settings, teacher)
     files = list_inputs(request.texts, request.reading)
     doing("embedding a sample with the teacher")
     columns = request.text_columns
     expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)), workers)
     rows = expected.rows * max(1, len(columns))
-    seconds = rows / max(expected.rows_per_second, 1e-9)
+    rate = max(expected.rows_per_second, 1e-9)
+    alone = ("the units", "–") if pieces is None else (f"{len(pieces):,}", duration(len(pieces) / rate))
     lines = [
-        ("texts", f"{rows:,}", "about a second for 20,000 texts"),
-        ("teacher's vectors", f"at most {rows:,}", f"{duration(seconds)} ({expected.rows_per_second:,.0f} texts/s)"),
-        ("units alone", "the units", "at the same rate or faster"),
-        ("regression", f"{-(-teacher.width // COLUMNS)} slices", "about a minute for 300,000 texts and 2 workers"),
+        ("texts", f"{rows:,}", "–"),
+        ("teacher's vectors", f"at most {rows:,}", f"{duration(rows / rate)} ({rate:,.0f} texts/s)"),
+        ("units alone", *alone),
+        ("regression", f"{-(-teacher.width // COLUMNS)} slices", "–"),
     ]
-    print_table(("stage", "rows", f"time, {workers} workers"), lines)
+    print_table(("stage", "rows", f"time at most, {workers} workers"), lines)
 
 
 def _pieces(teacher: TextEncoder) -> Any:
