@@ -222,9 +222,8 @@ class Recipe(BaseRecipe):
     temperature: float = 0.05
     """Temperature τ of info_nce and of the teacher objective softened."""
     teacher_objective: TeacherObjective = "none"
-    """Objective that teaches the encoder to embed like the teacher, added to the other one: squared distance of the
-    scaled vectors (vector), squared difference of the cosines within the batch (similarity), KL divergence of their
-    softmax (softened), or none.
+    """Objective against the vectors of a teacher, added to objective: squared distance of the unit vectors (vector),
+    squared difference of the cosines within the batch (similarity), KL divergence of their softmax (softened), or none.
     """
     teacher_weight: float = 1.0
     """Weight of the teacher objective."""
@@ -268,12 +267,12 @@ class Recipe(BaseRecipe):
             raise ValueError(
                 "objective and teacher_objective are both 'none', so nothing would be trained; set one of them"
             )
-        if self.mega_batch_size > 1 and self.negative_pool_workers == "all":
+        if self.pools_batches and self.negative_pool_workers == "all":
             raise ValueError(
                 f"mega_batch_size is {self.mega_batch_size} and negative_pool_workers is 'all'; mega-batches use the "
                 "worker's own batches only: set negative_pool_workers to own"
             )
-        if self.negative_dropout == "fresh" and self.negative_pool_workers == "all":
+        if self.objective == "margin" and self.negative_dropout == "fresh" and self.negative_pool_workers == "all":
             raise ValueError(
                 "negative_dropout is 'fresh' and negative_pool_workers is 'all'; a worker can encode only the texts "
                 "of its own batch again: set negative_pool_workers to own, or negative_dropout to shared"

@@ -103,7 +103,9 @@ def test_a_recipe_file_of_0_1_means_the_forms_of_0_1():
     assert Recipe.from_dict({**old, "adagrad_form": "lasagne"}) == Recipe(optimizer="adagrad", clip=1.0, dropout=0.1)
     assert Recipe.from_dict({}) == Recipe()
     written = Recipe().to_dict()
-    assert written.keys().isdisjoint(["adam_form", "adagrad_form", "negative_dropout", "init"])
+    assert written.keys().isdisjoint(
+        ["adam_form", "init", "adagrad_form", "negative_dropout", "temperature", "teacher_objective"]
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])

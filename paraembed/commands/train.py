@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing, existing_data, existing_pairs, staged_input, staged_output, staged_places
+from paraembed.commands.paths import (
+    absolute_place,
+    existing,
+    existing_data,
+    existing_pairs,
+    staged_input,
+    staged_output,
+    staged_places,
+)
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
 from paraembed.console import print_table, say
-from paraembed.io.places import shown, to_place
+from paraembed.io.places import shown
 from paraembed.papers import RECIPES, find_recipe
 from paraembed.recipe import Recipe, without_effect
 from paraembed.settings import MIN_COVERAGE, Placement, Selection, Workers, check_min_coverage
@@ -130,7 +138,7 @@ def _train(flags: Train, stage: "Stage") -> None:
 
     data = Pairs(
         *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes),
-        tuple(to_place(place) for place in flags.teacher),
+        tuple(absolute_place(place, "--teacher") for place in flags.teacher),
     )
     uris = stage.uri(out), stage.uri(pairs), stage.in_uris
     training = Training(flags.recipe, data, out, flags.placement, *uris, register=flags.register)

@@ -28,12 +28,17 @@ _EMBED_AGAIN = "run the same jobs/embed.py command again to repair it"
 
 class _Settings(TypedDict):
     dtype: Dtype
+    text_column: NotRequired[str | None]
     dim: NotRequired[Count | None]
     normalize: NotRequired[bool]
 
 
 class _Fingerprints(TypedDict):
     encoder: str
+
+
+class _Input(TypedDict):
+    sha256: str
 
 
 class _Part(TypedDict):
@@ -46,6 +51,7 @@ class _Manifest(TypedDict):
     id_column: str
     settings: _Settings
     fingerprints: _Fingerprints
+    inputs: NotRequired[list[_Input]]
     parts: list[_Part]
 
 
@@ -89,6 +95,8 @@ class Embeddings:
         self.encoder: str = known["fingerprints"]["encoder"]
         """Fingerprint of the encoder."""
         settings = known["settings"]
+        self.source = settings.get("text_column"), [file["sha256"] for file in known.get("inputs", [])]
+        """Column of the texts, None for lines of text, and SHA-256 of each input file, in order."""
         self.query_settings = Settings(dim=settings.get("dim"), normalize=settings.get("normalize", False))
         """How to finish the vector of a query: truncated and normalized as the rows, in float32."""
         self.names = [part["name"] for part in known["parts"]]

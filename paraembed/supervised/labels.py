@@ -13,7 +13,7 @@ from paraembed.console import doing, say
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.evaluation.selection import as_json
 from paraembed.io.fingerprint import digest_of, sha256_of
-from paraembed.io.places import require_file
+from paraembed.io.places import Place, require_file
 from paraembed.io.resume import Work
 from paraembed.papers.supervised import published_for
 from paraembed.recipe import BaseRecipe, SupervisedRecipe, check_recipe
@@ -117,7 +117,7 @@ class Labels:
         sizes = {part: len(getattr(self.task, part)) for part in ("train", "dev", "test")}
         return {name: value for name, value in identity.items() if value and name != "recipe"} | sizes
 
-    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Path, int | None]]:
+    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
         """Return the inputs for MLflow; see ``TrainingData``."""
         begins = [("words", identity["words"], self.words), ("pretrained", identity["prior"], self.pretrained)]
         return [

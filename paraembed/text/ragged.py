@@ -40,6 +40,11 @@ class Ragged:
         arrays = self.ids, self.offsets, self.merges, self.teacher
         return sum(array.nbytes for array in arrays if array is not None)
 
+    @property
+    def teacher_width(self) -> int | None:
+        """T, the length of a teacher's vector; None without a teacher."""
+        return None if self.teacher is None else self.teacher.shape[1]
+
     def num_longer(self, tokens: int) -> int:
         """Return the number of texts with more than ``tokens`` tokens."""
         blocks = (self.offsets[first : first + _BLOCK_TEXTS + 1] for first in range(0, len(self), _BLOCK_TEXTS))

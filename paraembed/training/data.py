@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -36,7 +37,7 @@ from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
 from paraembed.training.step import exchanged
-from paraembed.training.teacher import open_teacher, read_teacher
+from paraembed.training.teacher import check_teacher, open_teacher, read_teacher
 
 PICTURE = "training.png"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -102,7 +103,7 @@ class TrainingData(Protocol):
     def params(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters that are logged to MLflow."""
 
-    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Path, int | None]]:
+    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
         """Return the inputs for MLflow: name, digest, path, number of rows."""
 
     def check(self, workers: int) -> None:
@@ -190,7 +191,7 @@ class Pairs:
     selection: Selection = field(default_factory=Selection)
     min_coverage: float = MIN_COVERAGE
     max_bytes: int = 2**62
-    teacher: tuple[Place, ...] = ()
+    teacher: tuple[Place, ...] = field(default=(), repr=False)  # a URI may hold credentials
 
     job: ClassVar[str] = "train"
     model: ClassVar[str] = "encoder"
@@ -227,7 +228,7 @@ class Pairs:
 
     @cached_property
     def _teacher(self) -> list[Embeddings]:
-        return open_teacher(self.teacher, self.num_pairs)
+        return open_teacher(self.teacher, self.shards["shards"])
 
     @cached_property
     def _scoring(self) -> Scoring | None:
@@ -270,13 +271,15 @@ class Pairs:
     def params(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters that are logged to MLflow."""
         scored = {"evaluation": identity["evaluation"]} if "evaluation" in identity else {}
-        return {**scored, "pairs": self.num_pairs, "pairs_digest": identity["pairs"], "words": identity["words"]}
+        taught = {"teacher": self._teacher[0].encoder} if self.teacher else {}
+        pairs = {"pairs": self.num_pairs, "pairs_digest": identity["pairs"], "words": identity["words"]}
+        return {**scored, **pairs, **taught}
 
-    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Path, int | None]]:
+    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
         """Return the inputs for MLflow; see ``TrainingData``."""
         pairs = "pairs", str(identity["pairs"]), self.folder, self.num_pairs
-        taught = zip(identity.get("teacher", []), self.teacher, strict=True)
-        vectors = [("teacher", digest, Path(str(place)), self.num_pairs) for digest, place in taught]
+        outputs = zip(identity.get("teacher", []), self.teacher, strict=True)
+        vectors = [("teacher", digest, place, self.num_pairs) for digest, place in outputs]
         return [pairs, ("words", identity["words"], self.words, None), *vectors]
 
     def size(self) -> tuple[int, int, Path]:
@@ -295,12 +298,13 @@ class Pairs:
 
     def check(self, workers: int) -> None:
         """Raise ValueError if there are too few pairs, or if a teacher is missing or has no effect."""
-        if bool(self.teacher) != (self.recipe.teacher_objective != "none"):
+        if self.teacher and self.recipe.teacher_objective == "none":
             raise ValueError(
-                f"`teacher` {'is' if self.teacher else 'is not'} given, but teacher_objective is "
-                f"{self.recipe.teacher_objective!r}; give both: two outputs of jobs/embed.py, and vector, similarity "
-                "or softened"
+                "`teacher` is given, but `teacher_objective` is 'none'; set it to vector, similarity or softened, or "
+                "leave `teacher` out"
             )
+        if not self.teacher:
+            check_teacher(self.recipe, 0, None)
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
 
     def memory(self, workers: int, *, gpus: bool) -> Memory:
@@ -312,12 +316,14 @@ class Pairs:
             are_shared=step_kind(self.recipe.encoder, self.recipe, device, workers) == "shared",
             keeps_best=bool(self.suites),
         )
-        taught = sum(output.rows * output.width for output in self._teacher) * 4 if self.teacher else 0
-        return replace(memory, pairs=memory.pairs + min(taught, self.max_bytes))
+        vectors = sum(output.rows * output.width for output in self._teacher) * 4 if self.teacher else 0
+        return replace(memory, pairs=min(memory.pairs + vectors, max(memory.pairs, self.max_bytes)))
 
     def untrained(self) -> tuple[Encoder, Coverage]:
         """Return the encoder before training, and the coverage of the pairs by its vocabulary."""
-        return untrained_encoder(self.words, self.folder, self.shards, self.recipe)
+        encoder, coverage = untrained_encoder(self.words, self.folder, self.shards, self.recipe)
+        check_teacher(self.recipe, encoder.width, self._teacher[0].width if self.teacher else None)
+        return encoder, coverage
 
     def with_recipe(self, recipe: BaseRecipe) -> "Pairs":
         """Return the same pairs with another recipe."""
@@ -350,9 +356,11 @@ class Pairs:
                 f"read {len(pairs) // 2:,} pairs, but the manifest says {self.num_pairs:,}; shard the pairs again"
             )
         if self.teacher:
-            limit = None if scratch is None else MemoryLimit(self.max_bytes, scratch)
-            pairs = replace(pairs, teacher=read_teacher(self._teacher, limit))
-            pairs = MappedPairs.of(pairs, self.max_bytes) if isinstance(pairs, MappedPairs) else pairs
+            rest = self.max_bytes if isinstance(pairs, MappedPairs) else max(0, self.max_bytes - pairs.nbytes)
+            vectors = read_teacher(self._teacher, None if scratch is None else MemoryLimit(rest, scratch))
+            pairs = replace(pairs, teacher=vectors)
+            if isinstance(pairs, MappedPairs) or isinstance(vectors, np.memmap):
+                pairs = MappedPairs.of(pairs, self.max_bytes)
         lines = [str(pairs)] if isinstance(pairs, MappedPairs) else []
         lines += notes.lines(model)
         lines += [exchanged(model, self.recipe, world)] if world > 1 else []

@@ -122,16 +122,19 @@ def teacher_terms(form: TeacherObjective, vectors_NH: Tensor, teacher_NT: Tensor
     """
     if form == "vector":
         return (vectors_NH - teacher_NT).square().sum(dim=1).view(-1, 2)
-    student_NN, taught_NN = vectors_NH @ vectors_NH.T, teacher_NT @ teacher_NT.T
+    student_NN, teacher_NN = vectors_NH @ vectors_NH.T, teacher_NT @ teacher_NT.T
     others = max(1, len(vectors_NH) - 1)
     if form == "similarity":  # the diagonal is 1 in both; rounding and zero vectors aside
-        differs_NN = (student_NN - taught_NN).fill_diagonal_(0)
+        differs_NN = (student_NN - teacher_NN).fill_diagonal_(0)
         return (differs_NN.square().sum(dim=1) / others).view(-1, 2)
-    itself = torch.eye(len(vectors_NH), dtype=torch.bool, device=vectors_NH.device)
-    student_NN, taught_NN = (
-        (matrix / temperature).masked_fill(itself, _LOWEST).log_softmax(dim=1) for matrix in (student_NN, taught_NN)
+    is_itself_NN = torch.eye(len(vectors_NH), dtype=torch.bool, device=vectors_NH.device)
+    # Probability 0, and its product with a difference of logarithms is 0, not NaN; a cosine is at least -1.
+    lowest = -1e4 - 1 / temperature
+    student_NN, teacher_NN = (
+        (matrix / temperature).masked_fill(is_itself_NN, lowest).log_softmax(dim=1)
+        for matrix in (student_NN, teacher_NN)
     )
-    return (taught_NN.exp() * (taught_NN - student_NN)).sum(dim=1).view(-1, 2)
+    return (teacher_NN.exp() * (teacher_NN - student_NN)).sum(dim=1).view(-1, 2)
 
 
 def with_teacher(
@@ -148,13 +151,12 @@ def with_teacher(
     Returns:
         ``terms``, or those of the teacher objective if K is 0; and the sum of the loss over the pairs.
     """
-    taught = teacher_terms(
+    of_teacher = teacher_terms(
         recipe.teacher_objective, vectors_NH, torch.as_tensor(teacher_NT).to(vectors_NH), recipe.temperature
     )
-    return terms if terms.shape[1] else taught, terms.sum() + recipe.teacher_weight * taught.sum()
+    return terms if terms.shape[1] else of_teacher, terms.sum() + recipe.teacher_weight * of_teacher.sum()
 
 
-_LOWEST = -1e4  # as a logit: probability 0, and its product with a difference of logarithms is 0, not NaN
 _BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory
 
 Keys = npt.NDArray[np.uint64]

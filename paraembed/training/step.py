@@ -122,7 +122,7 @@ class Step:
         kind = _kind(encoder, recipe, world) if compiled else "plain"
         self.update = Update(encoder, recipe, world, kind in {"compiled", "additive", "shared"})
         self.skipped_pairs = 0
-        check_teacher(encoder, recipe, pairs)
+        check_teacher(recipe, encoder.width, pairs.teacher_width)
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:

@@ -1,41 +1,51 @@
 """Vectors of a teacher for the texts of pairs: outputs of ``jobs/embed.py``, joined with the pairs by row."""
 
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paraembed.console import doing
 from paraembed.embedding.output import Embeddings
-from paraembed.encoders import Encoder
 from paraembed.io.places import Place
 from paraembed.recipe import Recipe
-from paraembed.text.ragged import Ragged
 from paraembed.training.objectives import SMALLEST_NORM
 from paraembed.training.pairs import MemoryLimit
 
 SIDES = ("first", "second")
 
 
-def open_teacher(places: Sequence[Place], num_pairs: int) -> list[Embeddings]:
+def open_teacher(places: Sequence[Place], shards: Sequence[Mapping[str, Any]]) -> list[Embeddings]:
     """Open the teacher's embeddings of the first and of the second texts.
 
+    Args:
+        places: two outputs of ``jobs/embed.py``.
+        shards: entries of the pair shards in their manifest.
+
     Raises:
-        OSError, ValueError: not two finished outputs of ``jobs/embed.py``, or of other numbers of rows, or of
-            different encoders.
+        OSError, ValueError: not two finished outputs of ``jobs/embed.py``, or not of these columns, shards and rows, or
+            of different encoders.
     """
     if len(places) != len(SIDES):
         raise ValueError(
             f"{len(places)} outputs of jobs/embed.py were given as `teacher`; give two, with the vectors of the first "
             "and of the second texts of the pairs"
         )
-    outputs = [Embeddings(place) for place in places]
+    outputs, num_pairs = [Embeddings(place) for place in places], sum(shard["rows"] for shard in shards)
     for side, output in zip(SIDES, outputs, strict=True):
+        column, digests = output.source
+        again = f"; embed the pair shards with jobs/embed.py --input PAIRS/pairs-*.parquet --text-column {side}"
+        if column != side:
+            raise ValueError(f"{output} has vectors of the column {column!r}, not of the column {side!r}{again}")
+        if digests != [shard.get("sha256") for shard in shards]:
+            raise ValueError(f"{output} has vectors of other files than the {len(shards)} pair shards{again}")
         if output.rows != num_pairs:
             raise ValueError(
-                f"{output} has {output.rows:,} rows, but there are {num_pairs:,} pairs; embed the column {side!r} of "
-                "the pair shards with jobs/embed.py"
+                f"{output} has {output.rows:,} rows, but there are {num_pairs:,} pairs, and none may be rejected{again}"
             )
     if outputs[0].encoder != outputs[1].encoder:
         raise ValueError(f"{outputs[0]} and {outputs[1]} come from different encoders; embed both columns with one")
@@ -60,29 +70,45 @@ def read_teacher(outputs: Sequence[Embeddings], limit: MemoryLimit | None) -> np
     if limit is None or 4 * shape[0] * shape[1] <= limit.max_bytes:
         vectors_NT = np.empty(shape, np.float32)
     else:
-        limit.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=limit.folder) as file:
-            vectors_NT = np.memmap(file, np.float32, "w+", shape=shape)
+        vectors_NT = _in_file(shape, limit.folder)
     for side, output in enumerate(outputs):
         for first, block in output.blocks():
-            doing(f"reading the teacher's vectors: {first:,} of {num_pairs:,}")
+            doing(f"reading the teacher's vectors of the {SIDES[side]} texts: {first:,} of {num_pairs:,}")
             norms = np.maximum(np.linalg.norm(block, axis=1, keepdims=True), SMALLEST_NORM)
             vectors_NT[2 * first + side : 2 * (first + len(block)) + side : 2] = block / norms
     return vectors_NT
 
 
-def check_teacher(encoder: Encoder, recipe: Recipe, pairs: Ragged) -> None:
-    """Raise ValueError if a teacher objective has no teacher vectors, or if their width does not fit the encoder."""
-    if recipe.teacher_objective == "none":
+def _in_file(shape: tuple[int, int], folder: Path) -> npt.NDArray[np.float32]:
+    """Return an array in a file without a name; raise OSError if the disk has too little space for it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:  # a full disk would end the process when it writes to the mapped memory
+            os.posix_fallocate(file.fileno(), 0, 4 * shape[0] * shape[1])
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(folder)) from None
+        return np.memmap(file, np.float32, "r+", shape=shape)
+
+
+def check_teacher(recipe: Recipe, width: int, teacher_width: int | None) -> None:
+    """Raise ValueError if a teacher objective has no teacher vectors, or if their width does not fit the encoder's.
+
+    Args:
+        recipe: the recipe.
+        width: H of the encoder.
+        teacher_width: T; None without a teacher.
+    """
+    form = recipe.teacher_objective
+    if form == "none":
         return
-    if pairs.teacher is None:
+    if teacher_width is None:
         raise ValueError(
-            f"teacher_objective is {recipe.teacher_objective!r}, but there are no vectors of a teacher; give "
-            "`teacher`, or set teacher_objective to none"
+            f"`teacher_objective` is {form!r}, but there are no vectors of a teacher; give `teacher` two outputs of "
+            "jobs/embed.py, or set `teacher_objective` to none"
         )
-    width = pairs.teacher.shape[1]
-    if recipe.teacher_objective == "vector" and width != encoder.width:
+    if form == "vector" and teacher_width != width:
         raise ValueError(
-            f"teacher_objective is 'vector', but the vectors of the encoder have {encoder.width} dimensions and those "
-            f"of the teacher {width}; use word vectors of {width} dimensions, or similarity or softened"
+            f"`teacher_objective` is 'vector', but the vectors of the encoder have {width} dimensions and those of the "
+            f"teacher {teacher_width}; use word vectors of {teacher_width} dimensions, or set `teacher_objective` to "
+            "similarity or softened"
         )

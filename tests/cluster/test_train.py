@@ -129,12 +129,14 @@ def test_a_student_learns_the_similarities_of_its_teacher(sample, unbroken, tmp_
     again = subprocess.run(command(sample, tmp_path / "student", *flags), capture_output=True, text=True, check=False)
     assert "already finished" in again.stderr
     flags[1:3] = outputs[::-1]
-    other = subprocess.run(command(sample, tmp_path / "student", *flags), capture_output=True, text=True, check=False)
+    other = subprocess.run(command(sample, tmp_path / "swapped", *flags), capture_output=True, text=True, check=False)
     assert other.returncode == 2
-    assert "another teacher" in other.stderr
-    alone = subprocess.run(command(sample, tmp_path / "x", *flags[:3]), capture_output=True, text=True, check=False)
+    assert "has vectors of the column 'second', not of the column 'first'" in other.stderr
+    alone = subprocess.run(
+        command(sample, tmp_path / "x", "--teacher", *outputs), capture_output=True, text=True, check=False
+    )
     assert alone.returncode == 2
-    assert "teacher_objective is 'none'" in alone.stderr or "--teacher-objective is 'none'" in alone.stderr
+    assert "--teacher is given, but --teacher-objective is 'none'" in alone.stderr
 
 
 def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(sample, tmp_path, capsys):

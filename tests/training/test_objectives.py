@@ -73,6 +73,10 @@ def test_teacher_objectives_are_those_of_numpy(form):
     leaf = torch.from_numpy(student).requires_grad_()
     np.testing.assert_allclose(terms(leaf).detach().numpy().reshape(-1), expected, rtol=0, atol=1e-12)
     assert torch.autograd.gradcheck(terms, leaf)
+    opposite = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    across = torch.eye(2, dtype=torch.float64)
+    if form == "softened":  # one other text, whose probability is 1 for both; at the smallest temperature
+        assert teacher_terms(form, across, opposite, 1e-4).abs().max() == 0
     if form != "vector":
         assert terms(torch.from_numpy(teacher)).abs().max() < 1e-12
 

@@ -3,13 +3,19 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from paraembed.embedding.settings import Settings
+from paraembed.io.fingerprint import sha256_of
 from paraembed.recipe import Recipe
+from paraembed.training import pairs as pairs_module
 from paraembed.training.pairs import MappedPairs, MemoryLimit, epoch_batches
 from paraembed.training.step import step_for
 from paraembed.training.teacher import open_teacher, read_teacher
-from tests.embedding.output_of import InMemory, encoder_of, output_of
+from tests.embedding.output_of import InMemory, encoder_of
+from tests.embedding.without_ray import build
 from tests.training.conftest import encoder_of as trained_encoder_of
 from tests.training.conftest import make_pairs
 
@@ -31,20 +37,34 @@ def test_vectors_of_both_sides_are_adjacent_and_of_length_one(tmp_path, most):
 def test_outputs_that_do_not_fit_are_refused(tmp_path):
     encoder = encoder_of(np.eye(4), tmp_path / "encoder")
     other = encoder_of(np.eye(4) * 2, tmp_path / "other")
-    first, second = (output_of(encoder, [1, 2, 3], tmp_path / name) for name in ("first", "second"))
-    assert [output.rows for output in open_teacher([first, second], 3)] == [3, 3]
-    with pytest.raises(ValueError, match=r"first has 3 rows, but there are 4 pairs; .* column 'first'"):
-        open_teacher([first, second], 4)
+    shards = []
+    for number in range(2):
+        pq.write_table(
+            pa.table({"first": ["w1", "w2"], "second": ["w0", "w3"]}), path := tmp_path / f"{number}.parquet"
+        )
+        shards.append({"path": path, "rows": 2, "sha256": sha256_of(path)})
+    wanted = [(encoder, "first", "one"), (encoder, "second", "two"), (other, "second", "three")]
+    for name, column, out in wanted:
+        build(name, [shard["path"] for shard in shards], Settings(text_column=column), tmp_path / out)
+    first, second, third = (tmp_path / out for _, _, out in wanted)
+    assert [output.rows for output in open_teacher([first, second], shards)] == [4, 4]
+    with pytest.raises(ValueError, match=r"the column 'second', not of the column 'first'; .* --text-column first"):
+        open_teacher([second, first], shards)
+    with pytest.raises(ValueError, match="other files than the 1 pair shards"):
+        open_teacher([first, second], shards[:1])
+    with pytest.raises(ValueError, match="4 rows, but there are 5 pairs"):
+        open_teacher([first, second], [{**shards[0], "rows": 3}, shards[1]])
     with pytest.raises(ValueError, match="give two"):
-        open_teacher([first], 3)
+        open_teacher([first], shards)
     with pytest.raises(ValueError, match="different encoders"):
-        open_teacher([first, output_of(other, [1, 2, 3], tmp_path / "third")], 3)
+        open_teacher([first, third], shards)
 
 
-@pytest.mark.parametrize("window", [None, 4096])
-def test_each_text_of_a_batch_has_its_own_vector(window):
+@pytest.mark.parametrize("window", [None, 256])
+def test_each_text_of_a_batch_has_its_own_vector(window, monkeypatch):
     pairs = make_pairs()
     if window:
+        monkeypatch.setattr(pairs_module, "_BLOCK_PAIRS", 64)  # four blocks a window
         pairs = MappedPairs(pairs.ids, pairs.offsets, pairs.merges, pairs.teacher, window=window)
     vectors = {}
     for number in range(len(pairs)):  # a few texts repeat

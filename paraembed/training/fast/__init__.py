@@ -25,7 +25,7 @@ def step_kind(
         their
       texts.
     - compiled: the same, but on a CPU compiled loops read and update the rows of the word matrix.
-    - additive: the whole step in compiled loops on a CPU, for bag-of-words encoders with the margin loss; each of
+    - additive: the whole step in compiled loops on a CPU, for bag-of-words encoders; each of
         several
       workers computes the whole step.
     - shared: like additive, but workers on one machine each compute a part of the step, on a shared word matrix.
@@ -43,17 +43,18 @@ def step_kind(
     if dtype != torch.float32:
         return "plain"
     if device == "cuda":
-        has_shared_masks = on_pairs is not None and on_pairs.negative_dropout == "shared"
-        return "graphs" if has_shared_masks else "plain"
+        has_new_masks = on_pairs is None or (on_pairs.objective == "margin" and on_pairs.negative_dropout == "fresh")
+        return "plain" if has_new_masks else "graphs"
     if device != "cpu" or not COMPILED:
         return "plain"
     if on_pairs is None or not is_additive(config, on_pairs) or (world > 1 and not is_single):
         return "compiled"
-    return "shared" if world > 1 and on_pairs.negative_pool_workers == "own" and recipe.clip is None else "additive"
+    is_own_pool = on_pairs.negative_pool_workers == "own" or not on_pairs.has_candidates
+    return "shared" if world > 1 and is_own_pool and recipe.clip is None else "additive"
 
 
 def is_additive(config: EncoderConfig, recipe: Recipe) -> bool:
-    """Return whether a step's gradient has a closed form: texts are sums of word vectors, and no token is changed."""
+    """Return whether one gradient per text suffices: texts are sums of word vectors, and no token is changed."""
     return (
         isinstance(config, AvgConfig | SumConfig)
         and recipe.objective in {"margin", "info_nce", "none"}

@@ -203,7 +203,7 @@ class DeviceStep:
         self.matrix, self.device = encoder.matrix.detach(), encoder.matrix.device
         composition, is_contrastive = encoder.composition, recipe.objective == "contrastive"
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
-        check_teacher(encoder, recipe, pairs)
+        check_teacher(recipe, encoder.width, pairs.teacher_width)
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
@@ -454,7 +454,8 @@ class DeviceStep:
         if recipe.objective == "info_nce":
             first, excluded_NP = self.rank * inputs.num_texts * self._gathers_pool, inputs.tensors.get("excluded")
             is_no_candidate_NP = no_candidates(recipe, vectors_NH, pool_PH, first, excluded_NP)
-            return info_nce_terms(vectors_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
+            with self._autocast(enabled=False):  # the positives are not rounded either
+                return info_nce_terms(vectors_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
         selected_NH = vectors_NH if chosen_by_MH is None else chosen_by_MH
         negatives_N = self._chosen(selected_NH, pool_PH if candidates_PH is None else candidates_PH, inputs)
         return margin_terms(vectors_NH, pool_PH, negatives_N, recipe.margin)
