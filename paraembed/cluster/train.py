@@ -19,7 +19,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from paraembed.cluster.relay import Relay, relayed
 from paraembed.cluster.session import check_gpus, on_cluster, ray_session, runs_in_process, wait_for_workers
 from paraembed.cluster.train_worker import Task, work_on
-from paraembed.cluster.watch import is_interrupting
+from paraembed.cluster.watch import is_interrupting, servers_end
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
@@ -44,6 +44,7 @@ _FILES = re.compile(
 
 _RESTARTS = 3  # of the workers, after one of them failed
 _STOP_SECONDS = 60.0  # for the workers to save
+_GROUP_SECONDS = 2.0  # in which a signal to all processes of a job has ended Ray's servers
 _PATIENCE_SECONDS = 1800  # of a collective, such as while rank 0 saves; a dead worker is noticed at once, by Ray
 
 
@@ -330,6 +331,7 @@ def _stops_sent(relay: Relay) -> Iterator[None]:
     """Send the first SIGTERM or SIGHUP to the workers, which save and stop. A second signal, or no answer within
     ``_STOP_SECONDS``, ends the block with the effect of the earlier handler.
 
+    A signal to the whole process group ends Ray's servers, too, so the workers cannot save: the block ends at once.
     Ray Train has its own handler for Ctrl-C, which ends the workers at once.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -348,6 +350,8 @@ def _stops_sent(relay: Relay) -> Iterator[None]:
         stops.append(number)
         timer.start()
         threading.Thread(target=relay.stop, daemon=True).start()  # the main thread may hold locks of Ray
+        if servers_end(_GROUP_SECONDS):  # they got the signal, too; back in Ray, this process would be aborted
+            before[number](number, frame)
 
     for number in before:
         signal.signal(number, send)

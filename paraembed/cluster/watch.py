@@ -186,6 +186,24 @@ def head_watch(address: str) -> Watch:
     return Watch(check, _HEAD_SECONDS)
 
 
+def servers_end(seconds: float) -> bool:
+    """Return whether a server of the Ray that this process started ends within some seconds; False on a cluster."""
+    servers = [child for child in psutil.Process().children() if _name_of(child) in _SERVERS]
+    deadline = time.monotonic() + seconds
+    while servers and time.monotonic() < deadline:
+        if any(map(_has_ended, servers)):
+            return True
+        time.sleep(_SIGNAL_SECONDS / 10)
+    return False
+
+
+def _name_of(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.Error:
+        return ""
+
+
 def _interrupt_main_thread() -> None:
     """Raise, in the main thread, the exception of its handler for SIGTERM, or else for SIGINT."""
     for number in reversed(STOP_SIGNALS):

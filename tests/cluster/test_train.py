@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import mlflow
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 import ray
@@ -29,6 +31,7 @@ from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
+from paraembed.stops import STOPPED_LINE
 from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
 from tests.embedding.without_ray import build
@@ -468,6 +471,23 @@ def test_two_workers_whose_driver_is_stopped_save_at_the_next_step(sample, tmp_p
     assert saved_steps(work) % 300
     fit(sample, out, recipe, placement=Placement(workers=2))
     assert json.loads((out / "config.json").read_text())["provenance"]["steps"] == 900
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_stop_of_a_job_with_its_ray_ends_it_as_stopped(sample, tmp_path):
+    """As of a service manager or ``timeout``, which signal all processes of a group; the workers cannot save then."""
+    whole = command(sample, tmp_path / "out", "--workers", "2", "--epochs", "1000")
+    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True)
+    while not saved_steps(tmp_path / "out.training"):
+        assert process.poll() is None
+        time.sleep(0.01)
+    for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+        with suppress(psutil.NoSuchProcess):
+            one.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == STOPPED_LINE
 
 
 def workers_of(process):
