@@ -129,12 +129,17 @@ class BaseRecipe:
     def __post_init__(self) -> None:
         """Raise ValueError if a value is not allowed; the message names field, value and what is allowed."""
         check_fields(self, _RANGES)
-        check_tokenizer(self.tokenizer)
+        check_tokenizer(self.tokenizer, of_encoder=self.starts_from_encoder)
         if isinstance(self.encoder, WordConfig) and self.bos_eos_tokens in {"start", "both"}:
             raise ValueError(
                 f"bos_eos_tokens is {self.bos_eos_tokens!r}, but the encoder word reads only the first token, so all "
                 "texts would have the same vector; allowed: none, end"
             )
+
+    @property
+    def starts_from_encoder(self) -> bool:
+        """Whether the training starts from a pretrained encoder, which brings its tokenizer and vocabulary."""
+        return False
 
     @property
     def pulls_to_initial(self) -> bool:
@@ -417,6 +422,11 @@ class SupervisedRecipe(BaseRecipe):
         check_fields(self, _SUPERVISED_RANGES)
         if self.precision != "float32":
             raise ValueError(f"precision is {self.precision!r}; supervised models are trained in float32 only")
+
+    @property
+    def starts_from_encoder(self) -> bool:
+        """Whether the training starts from a pretrained encoder, which brings its tokenizer and vocabulary."""
+        return self.mode != "scratch"
 
     @property
     def pulls_to_initial(self) -> bool:

@@ -24,7 +24,8 @@ from paraembed.supervised.readers import read_task
 from paraembed.supervised.scores import HEAD, DevScorer, model_card, saved_rows, score, score_rows
 from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids, is_filled, tree_merges
 from paraembed.supervised.tasks import Task, write_split
-from paraembed.text.tokenize import tokenize
+from paraembed.text.tokenize import Tokens
+from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Scoring
 from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
@@ -127,12 +128,17 @@ class Labels:
 
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
         """Return tokens and examples of the training set, and the initial word vectors; see ``TrainingData``."""
-        tokens = tokenize(pa.concat_arrays(self.task.train.texts), self.recipe.tokenizer)
+        tokens = self._tokens()
         if self.encoder is None:
             assert self.words is not None
             return len(tokens.flat), len(self.task.train), self.words
         rows, width = self.encoder.matrix.shape
         return len(tokens.flat), len(self.task.train), (rows, width)
+
+    def _tokens(self) -> Tokens:
+        """Return the tokens of the training set: first texts of all examples, then second ones, and so on."""
+        vocabulary = None if self.encoder is None else self.encoder.vocabulary
+        return tokens_of(pa.concat_arrays(self.task.train.texts), self.recipe.tokenizer, vocabulary)
 
     def check(self, workers: int) -> None:
         """Raise ValueError if a training could not start, or if its result could not be scored."""
@@ -151,7 +157,7 @@ class Labels:
                 f"the {which} set of {task.name} ({task.data_set}) has {problem}, so its score is undefined; give "
                 f"larger sets in {self.folder}"
             )
-        tokens = tokenize(pa.concat_arrays(task.train.texts), recipe.tokenizer)
+        tokens = self._tokens()
         usable = int(is_filled(tokens, len(task.train.texts)).sum())
         if usable < max(2, recipe.batch_size * workers):
             least = f"{recipe.batch_size} for each of {workers} workers" if workers > 1 else str(recipe.batch_size)
@@ -184,7 +190,7 @@ class Labels:
     def untrained(self) -> tuple[Supervised, Coverage]:
         """Return the model before training, and the coverage of the training set by its vocabulary."""
         recipe = self.recipe
-        counts = pc.value_counts(tokenize(pa.concat_arrays(self.task.train.texts), recipe.tokenizer).flat)
+        counts = pc.value_counts(self._tokens().flat)
         if self.encoder is None:
             assert self.words is not None
             encoder, coverage = encoder_for(self.words, counts, recipe)

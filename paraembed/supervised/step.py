@@ -17,7 +17,8 @@ from paraembed.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Examples
 from paraembed.text.ragged import Ragged, joined
-from paraembed.text.tokenize import Tokens, tokenize
+from paraembed.text.tokenize import Tokens
+from paraembed.text.tokens import tokens_of
 from paraembed.text.trees import TreeError, fitting_trees
 from paraembed.text.vocabulary import word_ids
 from paraembed.training.fast import step_kind
@@ -62,7 +63,7 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
         ValueError: a tree does not fit its text.
     """
     encoder, num_texts = model.encoder, len(examples.texts)
-    tokens = tokenize(pa.concat_arrays(examples.texts), encoder.tokenizer)
+    tokens = tokens_of(pa.concat_arrays(examples.texts), encoder.tokenizer, encoder.vocabulary)
     merges = None
     if encoder.composition.reads_trees:
         merges = tree_merges(examples, tokens, encoder.tokenizer)

@@ -31,7 +31,7 @@ from paraembed.text.scan import (
     scan,
 )
 from paraembed.text.scan_pieces import Strings, Table, lengths_of, scan_pieces
-from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, tokenize
+from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, Tokens, tokenize
 from paraembed.text.vocabulary import UNKNOWN, unknown_row, word_ids
 from paraembed.text.wordpiece import OOV, PREFIX, WordPieces, characters, specials_of
 
@@ -121,6 +121,14 @@ class TokenIds:
             parts += [ragged.slice(start, row), self._pieces(texts[row : row + 1])]
             start = row + 1
         return joined(*parts, ragged.slice(start, len(ragged))) if parts else ragged
+
+
+def tokens_of(texts: pa.StringArray, tokenizer: str, vocabulary: pa.StringArray | None) -> Tokens:
+    """Return the tokens of a string array [n], also those of ``WORDPIECE``, which are pieces of the vocabulary."""
+    if tokenizer != WORDPIECE or vocabulary is None:
+        return tokenize(as_strings(texts), tokenizer)
+    ids = TokenIds(vocabulary, tokenizer)(texts)
+    return Tokens(vocabulary.take(pa.array(ids.ids)), ids.offsets)
 
 
 def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:

@@ -67,6 +67,25 @@ def trained(model, data, recipe, **more):
     return model
 
 
+def test_an_encoder_of_word_pieces_can_be_fine_tuned():
+    pieces = pa.array([UNKNOWN, *"w0123456789", *(f"##{digit}" for digit in "0123456789")])
+    matrix = np.random.default_rng(1).standard_normal((len(pieces), 8), dtype=np.float32)
+    recipe = replace(PLAIN, mode="universal", tokenizer="wordpiece")
+    encoder = Encoder(recipe.encoder, Words(pieces, matrix), "wordpiece")
+    model = Supervised(encoder, Kind("similarity", "sick", NAMES["similarity"], 1), options_of(recipe), recipe.seed)
+    examples = examples_of("similarity")
+    data = example_ids(model, examples)
+    rows = {piece: row for row, piece in enumerate(pieces.to_pylist())}
+    text = examples.texts[0][0].as_py()
+    expected = [rows[char if place == 0 else f"##{char}"] for word in text.split() for place, char in enumerate(word)]
+    assert data.texts.ids[: data.texts.offsets[1]].tolist() == expected
+    before = encoder.matrix.detach().clone()
+    trained(model, data, recipe)
+    assert not torch.equal(encoder.matrix.detach(), before)
+    with pytest.raises(ValueError, match="unknown tokenizer 'wordpiece'"):
+        replace(recipe, mode="scratch")
+
+
 @pytest.mark.parametrize("name", [*ENCODERS])
 def test_every_encoder_learns_every_task(name):
     for task in NAMES:
