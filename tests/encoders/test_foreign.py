@@ -92,6 +92,12 @@ def test_token_states_are_summed_in_the_same_pass(transformer):
     assert transformer.token_ids(pa.array(["unaffable", "cat"])).lengths.tolist() == [3, 1]
 
 
+def test_no_texts_have_no_vectors(tiny, transformer):
+    for encoder in (open_encoder(tiny), transformer):
+        assert encoder.embed(pa.array([], pa.string())).vectors.shape == (0, encoder.width)
+    assert transformer.encode([]).shape == (0, 384)
+
+
 def test_a_prompt_is_read_and_not_counted(transformer):
     library = pytest.importorskip("sentence_transformers")
     asked = open_encoder(f"st:{minilm()}", Inference(prompt="query: "))

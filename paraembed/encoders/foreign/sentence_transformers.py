@@ -78,6 +78,8 @@ class SentenceTransformerEncoder(InBatches):
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if self._is_static:
             return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        if not texts:  # on which tokenizers of transformers fail
+            return []
         only = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
         ids: list[list[int]] = self._tokenizer(list(texts), verbose=False, **only)["input_ids"]
         return ids
