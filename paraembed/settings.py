@@ -113,6 +113,12 @@ def check_min_coverage(least: float) -> None:
         raise ValueError(f"`min_coverage` is {least:g}; it must be a fraction from 0 (no check) to 1, for example 0.2")
 
 
+def check_register(name: str | None) -> None:
+    """Raise ValueError if MLflow would reject the name of a registered model, which it does only after the training."""
+    if name is not None and (not name.strip() or set(name) & set("/:'\"")):
+        raise ValueError(f"`register` is {name!r}; give a name without / : ' and quotation marks")
+
+
 @dataclass(frozen=True)
 class Workers:
     """Where and how a training runs."""

@@ -26,7 +26,7 @@ from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import resolve, shown
 from paraembed.io.resume import Work, foreign_work
 from paraembed.io.stage import Mirror, sibling
-from paraembed.settings import Placement, Workers
+from paraembed.settings import Placement, Workers, check_register
 from paraembed.stops import STOP_SIGNALS, RunFailedError
 from paraembed.tracking.runs import Run, send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
@@ -43,7 +43,7 @@ _FILES = re.compile(
 """Pattern of the paths in a work folder."""
 
 _RESTARTS = 3  # of the workers, after one of them failed
-_STOP_SECONDS = 60.0  # for the workers to save
+_STOP_SECONDS = 30.0  # for the workers to save; the pods of infra/kuberay get 60 s
 _GROUP_SECONDS = 2.0  # in which a signal to all processes of a job has ended Ray's servers
 _PATIENCE_SECONDS = 1800  # of a collective, such as while rank 0 saves; a dead worker is noticed at once, by Ray
 
@@ -73,6 +73,10 @@ class Training:
     shards: str | None = None
     named: Callable[[str], str] = str
     register: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the name to register is not allowed."""
+        check_register(self.register)
 
     @property
     def work(self) -> Path:
@@ -129,6 +133,8 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
             return None
         send_left(training.home.records)
         say(f"{shown(training.uri or out)} is already finished; nothing to do")
+        if training.register is not None:
+            say("warning: `register` has no effect after a training; register the model of its MLflow run")
         return Outcome(data.table_at(out), was_finished=True)
 
     before = finished()

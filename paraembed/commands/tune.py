@@ -22,7 +22,7 @@ from paraembed.commands.paths import (
 from paraembed.console import doing, print_table, say
 from paraembed.names import current_names
 from paraembed.recipe import Recipe
-from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName
+from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName, check_register
 from paraembed.tuning.points import Points
 from tune_spaces import SPACES, find_space
 from tune_spaces.space import Selection, Space
@@ -208,6 +208,7 @@ def _check_flags(flags: Tune, space: Space) -> None:
     """Raise ValueError for a flag that does not apply to the space, which trains either on labeled examples or on
     pairs.
     """
+    check_register(flags.register)
     is_gold = space.job == "finetune"
     names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "pretrained")
     idle = [name for name in names if getattr(flags, name) is not None]

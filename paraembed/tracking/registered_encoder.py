@@ -23,7 +23,12 @@ class Vectors:
 
     def predict(self, texts: Any, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002 - MLflow passes it
         """Return the vectors of texts: a list, an array, or a table with one column."""
-        return self._encoder.encode([str(text) for text in np.asarray(texts, dtype=object).ravel()])
+        table = pd.DataFrame(np.atleast_1d(np.asarray(texts, dtype=object)))
+        if table.shape[1] != 1:
+            raise ValueError(
+                f"the texts have {table.shape[1]} columns; give a list of texts, or a table with one column"
+            )
+        return self._encoder.encode(_strings(table[0]))
 
 
 class Answers:
@@ -39,8 +44,13 @@ class Answers:
 
     def predict(self, table: Any, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002 - MLflow passes it
         """Return scores, names of classes, or similarities of options, one row per example."""
-        columns = pd.DataFrame(table).astype(str)
-        return self._model.predict(*(columns[name].tolist() for name in columns))
+        columns = pd.DataFrame(table)
+        return self._model.predict(*(_strings(columns[name]) for name in columns))
+
+
+def _strings(column: pd.Series) -> list[str]:
+    """Return a column as texts; a missing one is empty."""
+    return ["" if is_missing else str(text) for text, is_missing in zip(column, column.isna(), strict=True)]
 
 
 def load_model(folder: Path) -> Vectors | Answers:

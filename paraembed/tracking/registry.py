@@ -152,6 +152,7 @@ def _needed() -> tuple[list[Path], list[str]]:
         if name.partition(".")[0] == _PACKAGE
     ]
     files = [path / "__init__.py" if path.is_dir() else path for path in own]
+    files += {data for path in files for data in path.parent.glob("*.npz")}  # tables that modules read
     others = {name.partition(".")[0] for name in finder.badmodules} - sys.stdlib_module_names - {_PACKAGE}
     known = packages_distributions()
     packages = {other if other in known[other] else known[other][0] for other in others if other in known}

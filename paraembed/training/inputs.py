@@ -18,7 +18,7 @@ import torch
 from paraembed.encoders import Encoder
 from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe
-from paraembed.text.vocabulary import END, LOW_COVERAGE, START, Words, add_random_words, read_words, word_row
+from paraembed.text.vocabulary import END, LOW_COVERAGE, START, UNKNOWN, Words, add_random_words, read_words, word_row
 
 _NUM_MISSING = 10
 _SHOWN_CHARACTERS = 30
@@ -58,7 +58,10 @@ def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words
     """
     tokens = pa.table({"word": counts.field("values"), "count": counts.field("counts")})
     total = pc.sum(tokens["count"]).as_py() or 1
-    is_known, has_vector = (pc.is_in(tokens["word"], value_set=known) for known in (pretrained, words.vocabulary))
+    is_word = pc.not_equal(tokens["word"], UNKNOWN)  # as pieces without a vector are named
+    is_known, has_vector = (
+        pc.and_(is_word, pc.is_in(tokens["word"], value_set=known)) for known in (pretrained, words.vocabulary)
+    )
     covered, with_vector = (
         (pc.sum(tokens["count"].filter(chosen)).as_py() or 0) / total for chosen in (is_known, has_vector)
     )
@@ -193,6 +196,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
         recipe.seed,
         bos_eos_tokens=encoder.bos_eos_tokens,
         max_tokens=encoder.max_tokens,
+        oov=encoder.oov,
     )
     with torch.no_grad():
         for name, tensor in encoder.state_dict().items():  # one may have a row a word, as scaled_avg's has

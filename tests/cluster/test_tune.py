@@ -111,7 +111,6 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
     (version,) = client.search_model_versions("name = 'test-smoke'")
     assert client.get_model_version_by_alias("test-smoke", "champion").version == version.version
     assert version.tags["fingerprint"] == fingerprint
-    mlflow.set_tracking_uri(store)
     champion = mlflow.pyfunc.load_model("models:/test-smoke@champion")
     assert (champion.predict(["a text"]) == paraembed.load(swept / "encoder").encode(["a text"])).all()
 

@@ -162,6 +162,8 @@ def test_an_exported_encoder_has_the_same_scores(export, run_job, tmp_path):
 
 @pytest.mark.parametrize("package", ["tokenizers", "onnx"])
 def test_a_missing_package_is_named_and_nothing_is_written(export, tmp_path, capsys, monkeypatch, package):
+    for needed in ("tokenizers", "onnx"):
+        pytest.importorskip(needed)
     save("lstm", tmp_path / "encoder")
     monkeypatch.setitem(sys.modules, package, None)  # an import of it raises ModuleNotFoundError
     assert export("--encoder encoder --to onnx --out model") == 2

@@ -59,9 +59,11 @@ def test_every_section_is_tested():
 @pytest.mark.ray
 @pytest.mark.filterwarnings("default")  # of other libraries
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_section_finds_the_nearest_texts(name, encoder, tmp_path, monkeypatch):
+def test_a_section_finds_the_nearest_texts(name, encoder, tmp_path, monkeypatch, request):
     for package in PACKAGES[name]:
         pytest.importorskip(package)
+    if name == "Ray Data":
+        request.getfixturevalue("ray_cluster")  # not one that it would start for itself
     if name == "pgvector" and "DATABASE" not in os.environ:
         pytest.skip("set DATABASE to a PostgreSQL server with the extension vector")
     if name in {"LangChain", "LlamaIndex"}:

@@ -1,6 +1,7 @@
 """A logged model runs where this project is not installed, and behind MLflow's server."""
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -13,9 +14,14 @@ import urllib.request
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 
 import paraembed
+from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig
+from paraembed.tracking.registered_encoder import load_model
 from paraembed.tracking.registry import write_mlflow_files
 from paraembed.tracking.runs import tracked_run
 
@@ -40,15 +46,31 @@ def save_model(folder, out):
     shutil.copytree(folder, out, dirs_exist_ok=True)
 
 
-def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(tiny_encoder_folder, tmp_path):
-    model, vectors = tmp_path / "model", tmp_path / "vectors.npy"
-    save_model(tiny_encoder_folder, model)
+@pytest.fixture
+def wordpiece_folder(tiny_words, tmp_path):
+    encoder = Encoder(AvgConfig(), tiny_words, "wordpiece")
+    checkpoint.save(encoder, tmp_path / "pieces", recipe={}, provenance={}, model_card="tiny\n")
+    return tmp_path / "pieces"
+
+
+@pytest.mark.parametrize("folder", ["tiny_encoder_folder", "wordpiece_folder"])
+def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(folder, tmp_path, request):
+    encoder, model, vectors = request.getfixturevalue(folder), tmp_path / "model", tmp_path / "vectors.npy"
+    save_model(encoder, model)
     packages, elsewhere = sysconfig.get_paths()["purelib"], {"PATH": "/usr/bin", "PIP_NO_INDEX": "1"}
     command = [sys.executable, "-I", "-S", "-c", ELSEWHERE, packages, str(model), str(vectors)]
     done = subprocess.run(command, cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    expected = paraembed.load(tiny_encoder_folder).encode(["the cat sat", "a dog", "unheard-of", ""])
+    expected = paraembed.load(encoder).encode(["the cat sat", "a dog", "unheard-of", ""])
     np.testing.assert_array_equal(np.load(vectors), expected)
+
+
+def test_a_missing_text_is_empty_and_a_table_of_two_columns_is_refused(tiny_encoder_folder):
+    model = load_model(tiny_encoder_folder)
+    texts = pd.DataFrame({"text": ["the cat", None, float("nan"), ""]})
+    assert model.predict(texts).any(axis=1).tolist() == [True, False, False, False]
+    with pytest.raises(ValueError, match="2 columns"):
+        model.predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
 
 
 def test_a_model_is_small_and_names_no_package_of_ours(tiny_encoder_folder, tmp_path):
@@ -61,7 +83,7 @@ def test_a_model_is_small_and_names_no_package_of_ours(tiny_encoder_folder, tmp_
     for name in ("requirements.txt", "conda.yaml", "python_env.yaml"):
         assert "paraembed" not in (tmp_path / "model" / name).read_text()
     code = [path for path in (tmp_path / "model" / "code").rglob("*") if path.is_file()]
-    assert {path.suffix for path in code} == {".py"}
+    assert {path.name for path in code if path.suffix != ".py"} == {"uncased.npz"}
     assert sum(path.stat().st_size for path in code) < 500_000
     assert not (tmp_path / "model" / "code" / "paraembed" / "cluster").exists()
 
@@ -113,7 +135,7 @@ def test_mlflow_serves_a_registered_encoder(run_id, tiny_encoder_folder, tmp_pat
         try:
             server.wait(20)
         finally:
-            server.kill()
+            os.killpg(server.pid, signal.SIGKILL)
     expected = paraembed.load(tiny_encoder_folder).encode(TEXTS)
     np.testing.assert_array_equal(np.array(answer["predictions"], dtype=np.float32), expected)
 
