@@ -172,7 +172,7 @@ def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world
     if key == "machines":
         cpu.shared_zeros = lambda *_: None  # what workers on several machines get
     if world > 1:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
+        dist.init_process_group("gloo", init_method=f"file://{folder}/meeting-{key}", rank=rank, world_size=world)
 
     def on_report(report: Report) -> None:
         if rank == 0 and not size.epochs:
