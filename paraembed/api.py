@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.foreign.base import ForeignEncoder
+from paraembed.io.places import Place, to_place
 from paraembed.loading import open_encoder
 from paraembed.papers import find_recipe
 from paraembed.process import one_thread
@@ -68,9 +69,10 @@ def train(
     out: AnyPath,
     *,
     recipe: str | Recipe = "iclr2016/avg",
-    suites: Sequence[str] = (),
+    suites: str | Sequence[str] = (),
     data: AnyPath | None = None,
-    evaluate_pairs: Sequence[AnyPath] = (),
+    evaluate_pairs: AnyPath | Sequence[AnyPath] = (),
+    teacher: Sequence[AnyPath] = (),
     selection: Selection | None = None,
     placement: Placement | None = None,
     min_coverage: float = MIN_COVERAGE,
@@ -88,6 +90,7 @@ def train(
         suites: names of suites in ``data`` to evaluate on during training; the best checkpoint is kept.
         data: folder of the evaluation suites.
         evaluate_pairs: tab-separated files of scored pairs to evaluate on.
+        teacher: for a ``teacher_objective``, two outputs of ``embed``: the columns first and second of the pair shards.
         selection: how often to evaluate, and how to select the best checkpoint.
         placement: workers, GPUs, checkpoints.
         min_coverage: minimum fraction of the tokens that must have a word vector.
@@ -109,11 +112,15 @@ def train(
     chosen = replace(base, **_checked(settings, Recipe, "recipe"))
     if bool(suites) != (data is not None):
         raise ValueError("`suites` and `data` must be given together, for example suites=['sts'], data='eval'")
-    read = list(read_suites(list(suites), _absolute(data))) if data is not None else []
-    read += [read_pairs_files([_absolute(file) for file in evaluate_pairs])] if evaluate_pairs else []
+    names, files = _several(suites), _several(evaluate_pairs)
+    if selection is not None and not (names or files):
+        raise ValueError("`selection` has no effect without `suites` and `data`, or `evaluate_pairs`; give one of them")
+    read = list(read_suites(list(map(str, names)), _absolute(data))) if data is not None else []
+    read += [read_pairs_files(list(map(_absolute, files)))] if files else []
     placement = placement or Placement()
     inputs = _absolute(pairs), _absolute(words), read, selection or Selection(), min_coverage, placement.pairs_bytes
-    training = Training(name, Pairs(chosen, *inputs), _absolute(out), placement, register=register)
+    outputs = tuple(map(_absolute_place, teacher))
+    training = Training(name, Pairs(chosen, *inputs, outputs), _absolute(out), placement, register=register)
     train_model(training, overwrite=overwrite)
     encoder = load(out)
     assert isinstance(encoder, Encoder)
@@ -154,15 +161,12 @@ def embed(
     """
     from paraembed.cluster.embed import embed as run
     from paraembed.embedding.settings import DEFAULT_LIMITS, Settings, check_settings
-    from paraembed.io.places import to_place
 
     chosen = Settings(**_checked(settings, Settings, "embed"))
     check_settings(chosen)
-    files = [inputs] if isinstance(inputs, str | Path) else inputs
-    places = [place if "://" in place else str(_absolute(place)) for place in map(str, files)]
-    target = to_place(str(out))
     return run(
-        *(_absolute_name(encoder), places, target.absolute() if isinstance(target, Path) else target, chosen),
+        *(_absolute_name(encoder), [str(_absolute_place(file)) for file in _several(inputs)], _absolute_place(out)),
+        chosen,
         workers=workers,
         overwrite=overwrite,
         limits=limits or DEFAULT_LIMITS,
@@ -174,9 +178,9 @@ def embed(
 def evaluate(
     encoders: AnyPath | Sequence[AnyPath],
     *,
-    suites: Sequence[str] = (),
+    suites: str | Sequence[str] = (),
     data: AnyPath | None = None,
-    pairs: Sequence[AnyPath] = (),
+    pairs: AnyPath | Sequence[AnyPath] = (),
     held_out: AnyPath | None = None,
     words: AnyPath | None = None,
     out: AnyPath | None = None,
@@ -212,13 +216,12 @@ def evaluate(
 
     if bool(suites) != (data is not None) or not (suites or pairs or held_out):
         raise ValueError("no data to score on; give `suites` and `data`, `pairs`, or `held_out`")
-    names = [encoders] if isinstance(encoders, str | Path) else encoders
     request = evaluation.Request(
-        encoders=tuple(map(_absolute_name, names)),
+        encoders=tuple(map(_absolute_name, _several(encoders))),
         words=None if words is None else _absolute(words),
-        suites=tuple(suites),
+        suites=tuple(map(str, _several(suites))),
         data=None if data is None else _absolute(data),
-        pairs=tuple(map(_absolute, pairs)),
+        pairs=tuple(map(_absolute, _several(pairs))),
         held_out=None if held_out is None else _absolute(held_out),
         resamples=resamples,
         inference=inference,
@@ -258,7 +261,6 @@ def search(
     """
     from paraembed.embedding import search as engine
     from paraembed.embedding.output import Embeddings
-    from paraembed.io.places import to_place
 
     if top < 1:
         raise ValueError(f"`top` is {top}; it must be at least 1")
@@ -280,6 +282,17 @@ def _checked(settings: dict[str, Any], kind: type, what: str) -> dict[str, Any]:
         raise ValueError(f"unknown setting {unknown[0]!r} of {what}; allowed: {', '.join(allowed)}")
     encoder = settings.get("encoder")
     return {**settings, "encoder": config_from_dict({"name": encoder})} if isinstance(encoder, str) else settings
+
+
+def _several(values: AnyPath | Sequence[AnyPath]) -> Sequence[AnyPath]:
+    """Return one value as a sequence, several as they are."""
+    return [values] if isinstance(values, str | Path) else values
+
+
+def _absolute_place(place: AnyPath) -> Place:
+    """Return an absolute path, or a URI as it is."""
+    found = to_place(str(place))
+    return found if isinstance(found, str) else _absolute(found)
 
 
 def _absolute(path: AnyPath) -> Path:

@@ -217,15 +217,18 @@ def _identity(sweep: Sweep) -> dict[str, Any]:
 
 def concurrency(sweep: Sweep) -> int:
     """Return the number of concurrent trials: the requested number, or as many as the CPUs or GPUs allow."""
-    gpus, workers = sweep.placement.gpus, sweep.placement.workers
     if sweep.concurrent is not None:
         return sweep.concurrent
+    gpus = sweep.placement.gpus
     if on_cluster():
-        available = capacity("GPU" if gpus else "CPU")
-    else:
-        available = torch.cuda.device_count() if gpus else len(os.sched_getaffinity(0))
-    share = sweep.gpus_per_trial if gpus else 1
-    return max(1, min(sweep.num_trials, int(available / (workers * share) + 1e-9)))
+        return fitting(sweep, capacity("GPU" if gpus else "CPU"))
+    return fitting(sweep, torch.cuda.device_count() if gpus else len(os.sched_getaffinity(0)))
+
+
+def fitting(sweep: Sweep, available: float) -> int:
+    """Return the number of trials, at least one, that a number of CPUs, or of GPUs for trials on GPUs, allows."""
+    share = sweep.gpus_per_trial if sweep.placement.gpus else 1
+    return max(1, min(sweep.num_trials, int(available / (sweep.placement.workers * share) + 1e-9)))
 
 
 def run_sweep(sweep: Sweep, run: Run) -> Swept:

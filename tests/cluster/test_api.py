@@ -9,6 +9,7 @@ import paraembed
 from paraembed.commands import embed, evaluate, search, train
 from paraembed.io.fingerprint import sha256_of
 from paraembed.papers import find_recipe
+from paraembed.settings import Selection
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
@@ -40,7 +41,16 @@ def test_each_function_does_what_its_command_does(sample, tmp_path, capsys, monk
     evaluate.main(evaluate.Evaluate(("command",), pairs=(str(scored),), resamples=50, out="scores"))
     report = paraembed.evaluate("command", pairs=[scored], resamples=50, out="api-scores")
     assert digests(tmp_path / "api-scores", "scores.*") == digests(tmp_path / "scores", "scores.*")
-    assert paraembed.evaluate("command", pairs=[scored], resamples=50).json() == report.json()
+    assert paraembed.evaluate("command", pairs=str(scored), resamples=50).json() == report.json()
+
+    shards = sorted(pairs.glob("pairs-*"))
+    for side in ("first", "second"):
+        paraembed.embed("command", shards, side, text_column=side)
+    taught = {"objective": "none", "teacher_objective": "similarity"}
+    recipe = replace(recipe, **taught)
+    train.main(train.Train(str(pairs), str(words), "student", settings=recipe, teacher=("first", "second")))
+    student = paraembed.train(pairs, words, "api-student", **SETTINGS, **taught, teacher=["first", "second"])
+    assert student.fingerprint == paraembed.load("student").fingerprint
 
     query = "the policeman inspected the big phone"
     search.main(search.Search("rows", (query,), top=3, results=tmp_path / "hits.parquet"))
@@ -52,6 +62,8 @@ def test_bad_input_names_the_parameter(tmp_path):
         paraembed.train("pairs", "words.txt", tmp_path / "out", epoch=1)
     with pytest.raises(ValueError, match="`suites` and `data` must be given together"):
         paraembed.train("pairs", "words.txt", tmp_path / "out", suites=["sts"])
+    with pytest.raises(ValueError, match="`selection` has no effect without `suites`"):
+        paraembed.train("pairs", "words.txt", tmp_path / "out", selection=Selection(patience=3))
     with pytest.raises(ValueError, match="unknown setting 'column' of embed; allowed: text_column"):
         paraembed.embed("encoder", "a.txt", tmp_path / "out", column="a")
     with pytest.raises(ValueError, match="no data to score on; give `suites` and `data`, `pairs`, or `held_out`"):

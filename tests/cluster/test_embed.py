@@ -37,6 +37,7 @@ from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
+from paraembed.encoders.devices import check_gpus
 from paraembed.io.atomic import locked
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.store import Folder
@@ -178,27 +179,26 @@ def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
 
 
 @pytest.mark.parametrize(
-    ("found", "gpus", "message"),
-    [
-        (0, None, "PyTorch finds no GPU"),
-        (1, Gpus(4), "`gpus` is 4, but PyTorch finds only 1 on this machine"),
-        (2, Gpus(2, 0.5), None),
-    ],
+    ("count", "available", "message"),
+    [(1, 0, "PyTorch finds no GPU"), (4, 1, "`gpus` is 4, but PyTorch finds only 1 on this machine")],
 )
-def test_gpus_that_this_machine_does_not_have(corpus, tiny_encoder_folder, tmp_path, monkeypatch, found, gpus, message):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: found > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+def test_gpus_that_a_machine_does_not_have(count, available, message):
+    with pytest.raises(ValueError, match=message):
+        check_gpus(count, available)
+    check_gpus(count, count)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_job_for_gpus_ends_where_there_is_none(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    arguments = tiny_encoder_folder, [corpus], tmp_path / "out", SMALL
-    given = {"inference": Inference(device="cuda"), "gpus": gpus or Gpus()}
-    if message is None:
-        encoder = open_encoder(str(tiny_encoder_folder), given["inference"])
-        assert module_of_embed._workers(encoder, 8, gpus) == (4, 0.5)
-        return
+    given = {"inference": Inference(device="cuda"), "gpus": Gpus(2, 0.5)}
     for call in (embed, dry_run):
-        with pytest.raises(ValueError, match=message):
-            call(*arguments, **given)
+        with pytest.raises(ValueError, match="PyTorch finds no GPU"):
+            call(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, **given)
     assert not (tmp_path / "out").exists()
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.2:6379")  # the workers' machines have them
+    encoder = open_encoder(str(tiny_encoder_folder), given["inference"])
+    assert module_of_embed._workers(encoder, 8, given["gpus"]) == (4, 0.5)
 
 
 @pytest.mark.ray

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _to_probe, begin, concurrency, log_trial, settled, trial_inputs
+from paraembed.cluster.tune import Sweep, _to_probe, begin, fitting, log_trial, settled, trial_inputs
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune
@@ -257,9 +256,8 @@ def test_what_a_trial_takes(tmp_path, monkeypatch):
     write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
     write_json(one.data.folder / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
     assert one.resources() == {"GPU": 0.25}
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert concurrency(one) == min(8, one.num_trials)
-    assert concurrency(replace(one, gpus_per_trial=1.0)) == 2
+    assert fitting(one, 2) == min(8, one.num_trials)
+    assert fitting(replace(one, gpus_per_trial=1.0), 2) == 2
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.2:6379")
     assert replace(one, memory_per_trial_gb=1.5).resources() == {"GPU": 0.25, "memory": 1.5e9}
     needed = one.resources()["memory"]
