@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.io.places import Place, to_place
-from paraembed.loading import open_encoder
+from paraembed.loading import open_encoder, shipped_folder
 from paraembed.papers import find_recipe
 from paraembed.process import one_thread
 from paraembed.recipe import Recipe
@@ -84,7 +84,7 @@ def train(
 
     Args:
         pairs: folder of pair shards, written by jobs/shard.py.
-        words: word-vector file.
+        words: word-vector file, or the folder of an encoder avg, or ``small``, whose vectors and tokenizer are taken.
         out: encoder folder to write.
         recipe: name of a recipe (``paraembed.RECIPES``), path of a .json file, or a recipe.
         suites: names of suites in ``data`` to evaluate on during training; the best checkpoint is kept.
@@ -118,7 +118,7 @@ def train(
     read = list(read_suites(list(map(str, names)), _absolute(data))) if data is not None else []
     read += [read_pairs_files(list(map(_absolute, files)))] if files else []
     placement = placement or Placement()
-    inputs = _absolute(pairs), _absolute(words), read, selection or Selection(), min_coverage, placement.pairs_bytes
+    inputs = _absolute(pairs), _words_at(words), read, selection or Selection(), min_coverage, placement.pairs_bytes
     outputs = tuple(map(_absolute_place, teacher))
     training = Training(name, Pairs(chosen, *inputs, outputs), _absolute(out), placement, register=register)
     train_model(training, overwrite=overwrite)
@@ -291,8 +291,12 @@ def _several(values: AnyPath | Sequence[AnyPath]) -> Sequence[AnyPath]:
 
 def _absolute_place(place: AnyPath) -> Place:
     """Return an absolute path, or a URI as it is."""
-    found = to_place(str(place))
-    return found if isinstance(found, str) else _absolute(found)
+    path_or_uri = to_place(str(place))
+    return path_or_uri if isinstance(path_or_uri, str) else _absolute(path_or_uri)
+
+
+def _words_at(words: AnyPath) -> Path:
+    return shipped_folder() if is_shipped(str(words)) else _absolute(words)
 
 
 def _absolute(path: AnyPath) -> Path:

@@ -39,8 +39,13 @@ def open_encoder(
         with TemporaryDirectory() as folder:
             return _placed(checkpoint.load(fetch(name, Path(folder))), inference)
     if is_shipped(name):
-        return _placed(checkpoint.load(Path(__file__).with_name(SHIPPED)), inference)
+        return _placed(checkpoint.load(shipped_folder()), inference)
     return _placed(checkpoint.load(name), inference)
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the encoder in the package."""
+    return Path(__file__).with_name(SHIPPED)
 
 
 def _placed(encoder: Encoder, inference: Inference) -> Encoder:

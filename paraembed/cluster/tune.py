@@ -22,6 +22,7 @@ from paraembed.io.stage import Mirror, child
 from paraembed.names import on_disk
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
+from paraembed.recipe import Recipe
 from paraembed.settings import Placement, SearchSettings
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
@@ -31,6 +32,7 @@ from paraembed.tracking.runs import Run
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs
 from paraembed.training.inputs import available_memory, estimate
+from paraembed.training.teacher import check_uses_teacher
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.search import suggest
@@ -279,6 +281,11 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     data = sweep.data
     if isinstance(data, Labels) or sweep.sample is None or sweep.sample >= data.num_pairs:
         return data
+    if data.teacher:
+        raise ValueError(
+            f"`sample` is {sweep.sample:,}, but the vectors of `teacher` are those of all {data.num_pairs:,} pairs; "
+            "give `sample` 0 for all pairs, or shard a sample and embed it"
+        )
     files = [data.folder / shard["name"] for shard in data.shards["shards"]]
     if not files:
         raise ValueError(f"{data.folder}/manifest.json names no pair shards; shard the pairs again")
@@ -306,6 +313,9 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
     """
     recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
     _, num, _ = data.size()
+    if isinstance(data, Pairs):
+        every = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, "teacher_objective"})]
+        check_uses_teacher([recipe for recipe in every if isinstance(recipe, Recipe)], has_teacher=bool(data.teacher))
     most = max(recipe.batch_size for recipe in recipes)
     if most * workers > num:
         each, fewer = (f" for each of {workers} workers", " or fewer `workers`") if workers > 1 else ("", "")
@@ -341,7 +351,8 @@ def _memory_of(points: Points, data: Pairs | Labels, workers: int) -> int:
         (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
         for recipe in (point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY}))
     }
-    return max(estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values())
+    shared = data.teacher_bytes if isinstance(data, Pairs) else 0  # one copy, in the object store
+    return shared + max(estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values())
 
 
 def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:

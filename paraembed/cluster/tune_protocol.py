@@ -18,7 +18,7 @@ from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
-from paraembed.io.places import require_file, shown, without_credentials
+from paraembed.io.places import shown, without_credentials
 from paraembed.io.stage import child
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.stops import RunFailedError
@@ -27,6 +27,7 @@ from paraembed.supervised.model import read_config
 from paraembed.tracking.registry import ALIAS, register
 from paraembed.tracking.runs import Run, tracked_run
 from paraembed.training.data import Pairs, Table
+from paraembed.training.inputs import words_digest
 
 _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuning-pairs", "ray")
 """Folders of an output that its trainings write; they upload what belongs on the object store."""
@@ -92,7 +93,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
         _check_uri(sweep.uri, protocol, sweep, overwrite=overwrite)
     doing("checking the inputs")
     if isinstance(sweep.data, Pairs):
-        require_file(sweep.data.words)
+        words_digest(sweep.data.words)  # raises for a missing or unsuitable one
         read_pair_manifest(sweep.data.folder)
     else:
         sweep.data.check(sweep.placement.workers)
@@ -182,7 +183,10 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
             {f"{part}/{name}": value for part, score in scores.items() for name, value in score["values"].items()}
         )
         return Tuned(swept, out / "encoder", done.table)
-    before = untrained(data.words, recipe.max_words, recipe.tokenizer)
+    if data.words.is_dir():
+        before = replace(trained(data.words, "before training"), is_baseline=True)
+    else:
+        before = untrained(data.words, recipe.max_words, recipe.tokenizer)
     report = compare([trained(out), before], protocol.suites, progress=doing)
     for path in report.write(sweep.out / "scores"):
         run.artifacts(path, "scores")

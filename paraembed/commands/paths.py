@@ -94,6 +94,15 @@ def staged_input(stage: "Stage", text: str | Path, flag: str) -> Path:
     return stage.input(place)
 
 
+def staged_words(stage: "Stage", text: str, flag: str) -> Path:
+    """Return the path of word vectors: a file, or the folder of an averaging encoder, also of ``small``."""
+    if is_shipped(text):
+        from paraembed.loading import shipped_folder
+
+        return shipped_folder()
+    return existing(staged_input(stage, text, flag), flag)
+
+
 def staged_output(stage: "Stage", text: str | Path, flag: str) -> Path:
     """Return the absolute path of an output, or that of the copy of one on an object store."""
     return stage.output(absolute_place(str(text), flag))

@@ -16,6 +16,7 @@ from paraembed.commands.paths import (
     staged_input,
     staged_output,
     staged_places,
+    staged_words,
 )
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
 from paraembed.console import print_table, say
@@ -40,9 +41,9 @@ class Train:
 
     pairs: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Folder of pair shards, written by jobs/shard.py, or its URI (s3://, gs://)."""
-    words: Annotated[str, tyro.conf.arg(metavar="FILE")]
-    """Word-vector file with lines 'word v1 ... vd', plain or .gz, or its URI; also word2vec's .bin, and
-    model.safetensors of a static model.
+    words: Annotated[str, tyro.conf.arg(metavar="FILE|ENCODER")]
+    """Word-vector file with lines 'word v1 ... vd', plain or .gz, or its URI; also word2vec's .bin, model.safetensors
+    of a static model, and the folder of an encoder avg, or small, whose vectors and tokenizer are taken.
     """
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Encoder folder to write, or its URI."""
@@ -126,7 +127,7 @@ def _train(flags: Train, stage: "Stage") -> None:
     _check_sets(flags.evaluate, flags.data is not None, flags.evaluate_pairs, flags.selection)
     check_before_download(stage, out, (flags.pairs, flags.words), flags.placement, "train", overwrite=flags.overwrite)
     pairs = existing_pairs(staged_input(stage, flags.pairs, "--pairs"), "--pairs")
-    words = existing(staged_input(stage, flags.words, "--words"), "--words")
+    words = staged_words(stage, flags.words, "--words")
     data_folder = None if flags.data is None else staged_input(stage, flags.data, "--data")
     suites = read_sets(flags.evaluate, data_folder, flags.evaluate_pairs, flags.selection)
     changed = changed_fields(flags.settings, base)

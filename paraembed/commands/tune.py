@@ -11,6 +11,7 @@ import tyro
 
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
+    absolute_place,
     existing,
     existing_data,
     existing_encoder,
@@ -18,6 +19,7 @@ from paraembed.commands.paths import (
     staged_input,
     staged_output,
     staged_places,
+    staged_words,
 )
 from paraembed.console import doing, print_table, say
 from paraembed.names import current_names
@@ -57,8 +59,10 @@ class Tune:
     """Search space, for example acl2017/avg; --list prints the names."""
     pairs: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of pair shards, written by jobs/shard.py, from which the training pairs are drawn, or its URI."""
-    words: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """Word-vector file with lines 'word v1 ... vd', plain or .gz, or its URI."""
+    words: Annotated[str | None, tyro.conf.arg(metavar="FILE|ENCODER")] = None
+    """Word vectors, as jobs/train.py --words takes them."""
+    teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIRST SECOND")] = ()
+    """Vectors of a teacher, as jobs/train.py --teacher takes them; with --sample 0."""
     data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of the evaluation sets that select the best trial, and of labeled examples, or its URI."""
     out: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -212,7 +216,7 @@ def _check_flags(flags: Tune, space: Space) -> None:
     is_gold = space.job == "finetune"
     names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "pretrained")
     idle = [name for name in names if getattr(flags, name) is not None]
-    idle += ["sample"] if is_gold and flags.sample else []
+    idle += [name for name in ("sample", "teacher") if is_gold and getattr(flags, name)]
     of_pairs = ("profile", "pairs_memory_gb") if is_gold else ()
     idle += [name for name in of_pairs if getattr(flags.placement, name) != getattr(Placement(), name)]
     if idle:
@@ -251,7 +255,9 @@ def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
     assert flags.out is not None
     out = staged_output(stage, flags.out, "--out")
     paths = {
-        name: checks.get(name, existing)(staged_input(stage, path, _flag(name)), _flag(name))
+        name: staged_words(stage, path, "--words")
+        if name == "words"
+        else checks.get(name, existing)(staged_input(stage, path, _flag(name)), _flag(name))
         for name, path in given.items()
         if path is not None
     }
@@ -267,7 +273,9 @@ def _pairs(flags: Tune, paths: Mapping[str, Path], points: Points, selection: Se
     for suite in suites:
         say(*suite.notes)
     assert isinstance(points.base, Recipe)
-    return Pairs(points.base, paths["pairs"], paths["words"], suites, min_coverage=flags.min_coverage)
+    teacher = tuple(absolute_place(place, "--teacher") for place in flags.teacher)
+    inputs = paths["pairs"], paths["words"], suites
+    return Pairs(points.base, *inputs, min_coverage=flags.min_coverage, teacher=teacher)
 
 
 def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[Labels, Points]":

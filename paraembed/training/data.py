@@ -23,7 +23,7 @@ from paraembed.evaluation.selection import SuiteScorer, chosen_metric, suites_di
 from paraembed.evaluation.sets import Suite
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.parquet import chunks_of
-from paraembed.io.places import Place, require_file
+from paraembed.io.places import Place
 from paraembed.io.resume import Work
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
@@ -32,12 +32,12 @@ from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import Kept, Scoring
 from paraembed.training.fast import step_kind
-from paraembed.training.inputs import Coverage, Memory, estimate, untrained_encoder
+from paraembed.training.inputs import Coverage, Memory, estimate, untrained_encoder, words_digest
 from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
 from paraembed.training.step import exchanged
-from paraembed.training.teacher import check_teacher, open_teacher, read_teacher
+from paraembed.training.teacher import check_teacher, check_uses_teacher, open_teacher, read_teacher
 
 PICTURE = "training.png"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -175,7 +175,7 @@ class Pairs:
     Attributes:
         recipe: recipe of the training.
         folder: folder of pair shards.
-        words: word-vector text file.
+        words: word-vector file, or folder of an averaging encoder, whose vectors and tokenizer are taken.
         suites: sets to score the encoder on before, during and after training; without any, the encoder of the last
             step is kept.
         selection: how often to evaluate, and how to select the best checkpoint.
@@ -245,7 +245,7 @@ class Pairs:
 
     def inputs(self) -> dict[str, Any]:
         """Return the digests of pairs, word vectors and teacher."""
-        digests: dict[str, Any] = {"pairs": sha256_of(self.folder / "manifest.json"), "words": sha256_of(self.words)}
+        digests: dict[str, Any] = {"pairs": sha256_of(self.folder / "manifest.json"), "words": words_digest(self.words)}
         return {**digests, "teacher": [output.digest for output in self._teacher]} if self.teacher else digests
 
     def identity(self) -> dict[str, Any]:
@@ -253,7 +253,6 @@ class Pairs:
         damaged.
         """
         self.shards  # noqa: B018  is read first
-        require_file(self.words)
         identity = {"recipe": self.recipe.to_dict(), **self.inputs()}
         if self._scoring is None:
             return identity
@@ -298,13 +297,7 @@ class Pairs:
 
     def check(self, workers: int) -> None:
         """Raise ValueError if there are too few pairs, or if a teacher is missing or has no effect."""
-        if self.teacher and self.recipe.teacher_objective == "none":
-            raise ValueError(
-                "`teacher` is given, but `teacher_objective` is 'none'; set it to vector, similarity or softened, or "
-                "leave `teacher` out"
-            )
-        if not self.teacher:
-            check_teacher(self.recipe, 0, None)
+        check_uses_teacher([self.recipe], has_teacher=bool(self.teacher))
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
 
     def memory(self, workers: int, *, gpus: bool) -> Memory:
@@ -316,8 +309,12 @@ class Pairs:
             are_shared=step_kind(self.recipe.encoder, self.recipe, device, workers) == "shared",
             keeps_best=bool(self.suites),
         )
-        vectors = sum(output.rows * output.width for output in self._teacher) * 4 if self.teacher else 0
-        return replace(memory, pairs=min(memory.pairs + vectors, max(memory.pairs, self.max_bytes)))
+        return replace(memory, pairs=min(memory.pairs + self.teacher_bytes, max(memory.pairs, self.max_bytes)))
+
+    @property
+    def teacher_bytes(self) -> int:
+        """Bytes of the teacher's vectors in memory."""
+        return sum(output.rows * output.width for output in self._teacher) * 4 if self.teacher else 0
 
     def untrained(self) -> tuple[Encoder, Coverage]:
         """Return the encoder before training, and the coverage of the pairs by its vocabulary."""
@@ -348,6 +345,7 @@ class Pairs:
             self._counted(self._blocks() if blocks is None else blocks, model, notes),
             model.vocabulary,
             model.composition.reads_trees,
+            tokenizer=model.tokenizer,
             max_tokens=model.max_tokens,
             limit=None if scratch is None else MemoryLimit(self.max_bytes, scratch),
         )

@@ -15,9 +15,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from paraembed.encoders import Encoder
+from paraembed import checkpoint
+from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders.configs import AvgConfig, Oov
+from paraembed.io.fingerprint import sha256_of
+from paraembed.io.places import require_file
 from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe
+from paraembed.text import WORDPIECE
+from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import END, LOW_COVERAGE, START, UNKNOWN, Words, add_random_words, read_words, word_row
 
 _NUM_MISSING = 10
@@ -121,15 +127,61 @@ def untrained_encoder(
     """Return the untrained encoder, and the coverage of the pairs by its vocabulary.
 
     Args:
-        words_file: word-vector text file.
+        words_file: word-vector file, or folder of an averaging encoder.
         pairs: folder of pair shards.
         shards: its manifest.
         recipe: architecture, vocabulary cut, treatment of words without a vector, seed.
 
     Raises:
-        OSError, ValueError: the same errors as ``read_words`` and ``read_pair_manifest``.
+        OSError, ValueError: the same errors as ``initial_words`` and ``read_pair_manifest``.
     """
-    return encoder_for(words_file, _token_counts(pairs, shards), recipe)
+    start = initial_words(words_file, recipe)
+    return _encoder_from(start, _token_counts(pairs, shards, start), recipe)
+
+
+@dataclass(frozen=True)
+class InitialWords:
+    """Word vectors from which a training starts, and what an encoder with these words has in common with them."""
+
+    words: Words
+    tokenizer: str
+    oov: Oov
+
+
+def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
+    """Read word vectors from a file, or from the folder of an averaging encoder, such as a student of jobs/teach.py.
+
+    Args:
+        path: word-vector file, see ``read_words``; or encoder folder.
+        recipe: recipe with the tokenizer of words from a file, and ``max_words``.
+
+    Raises:
+        OSError, ValueError: the same errors as ``read_words`` and ``checkpoint.load``; the encoder is no average of
+            word vectors, or ``max_words`` is set.
+    """
+    if not path.is_dir():
+        return InitialWords(read_words(path, recipe.max_words), recipe.tokenizer, "shared")
+    encoder = checkpoint.load(path)
+    if not isinstance(encoder.config, AvgConfig):
+        raise ValueError(
+            f"{path} is an encoder {encoder_name(encoder.config)!r}; `words` takes a file of word vectors or an "
+            "encoder 'avg', whose vectors of words are all it has"
+        )
+    if recipe.max_words is not None:
+        raise ValueError(
+            f"`max_words` is {recipe.max_words}, which is for files of word vectors, but {path} is an encoder; leave "
+            "it out"
+        )
+    oov: Oov = "shared" if recipe.encoder.reads_trees else encoder.oov
+    return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, oov)
+
+
+def words_digest(path: Path) -> str:
+    """Return the digest of a word-vector file, or the fingerprint of an encoder folder."""
+    if path.is_dir():
+        return str(checkpoint.read_config(path)["fingerprint"])
+    require_file(path)
+    return sha256_of(path)
 
 
 def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
@@ -141,21 +193,25 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
         recipe: recipe with the fields that ``untrained_encoder`` uses.
 
     Raises:
-        OSError, ValueError: the same errors as ``read_words``.
+        OSError, ValueError: the same errors as ``initial_words``.
     """
+    return _encoder_from(initial_words(words_file, recipe), counts, recipe)
+
+
+def _encoder_from(start: InitialWords, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
     if not pc.sum(counts.field("counts")).as_py():
         raise ValueError("the training texts have no tokens; give other texts")
-    pretrained = read_words(words_file, recipe.max_words)
-    words = with_new_words(pretrained, counts, recipe)
-    coverage = coverage_of(counts, pretrained.vocabulary, words)
+    words = with_new_words(start.words, counts, recipe)
+    coverage = coverage_of(counts, start.words.vocabulary, words)
     encoder = Encoder(
         recipe.encoder,
         _with_bos_eos(words, recipe),
-        recipe.tokenizer,
+        start.tokenizer,
         recipe.seed,
         bos_eos_tokens=recipe.bos_eos_tokens,
         max_tokens=recipe.max_tokens,
         init=recipe.init,
+        oov=start.oov,
     )
     return encoder, coverage
 
@@ -221,15 +277,19 @@ def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
     return words
 
 
-def _token_counts(pairs: Path, shards: dict[str, Any]) -> pa.StructArray:
-    """Return the count of each token in the pairs, with the fields ``values`` and ``counts``."""
+def _token_counts(pairs: Path, shards: dict[str, Any], start: InitialWords) -> pa.StructArray:
+    """Return the count of each token or word piece in the pairs, with the fields ``values`` and ``counts``."""
     if not shards["shards"]:
         raise ValueError(f"{pairs}/manifest.json names no pair shards; shard the pairs again")
     tables = []
     for shard in shards["shards"]:
         for batch in pq.ParquetFile(pairs / shard["name"]).iter_batches(_BLOCK_ROWS, columns=["first", "second"]):
             for column in batch.columns:
-                counted = pc.value_counts(pc.split_pattern(column, " ").flatten())
+                if start.tokenizer == WORDPIECE:
+                    tokens = tokens_of(column, start.tokenizer, start.words.vocabulary).flat
+                else:
+                    tokens = pc.split_pattern(column, " ").flatten()
+                counted = pc.value_counts(tokens)
                 tables.append(pa.table({"token": counted.field("values"), "count": counted.field("counts")}))
     total = pa.concat_tables(tables).group_by("token").aggregate([("count", "sum")]).combine_chunks()
     return pa.StructArray.from_arrays([total["token"].chunk(0), total["count_sum"].chunk(0)], ["values", "counts"])
@@ -298,8 +358,8 @@ def estimate(
     """Estimate the memory of a training.
 
     Args:
-        words: text file of word vectors, whose first rows and size give the number of rows; or rows and width of a
-            trained encoder's matrix.
+        words: text file of word vectors, whose first rows and size give the number of rows; folder of an encoder; or
+            rows and width of a trained encoder's matrix.
         recipe: vocabulary cut, optimizer, penalty.
         num_tokens: number of tokens in all pairs.
         num_pairs: number of pairs.
@@ -311,6 +371,9 @@ def estimate(
     Raises:
         OSError: the file cannot be read.
     """
+    if isinstance(words, Path) and words.is_dir():
+        num_words, width = checkpoint.load(words).matrix.shape
+        words = num_words, width
     if isinstance(words, Path):
         num_words, width = _shape(words)
         num_words = min(num_words, recipe.max_words or num_words)

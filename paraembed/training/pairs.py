@@ -20,8 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.text import WORDPIECE
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import tokenize
+from paraembed.text.tokens import TokenIds
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import word_ids
 
@@ -187,6 +189,7 @@ def pairs_to_ids(
     vocabulary: pa.StringArray,
     with_trees: bool = False,
     *,
+    tokenizer: str = "space",
     max_tokens: int | None = None,
     limit: MemoryLimit | None = None,
 ) -> Ragged:
@@ -197,6 +200,8 @@ def pairs_to_ids(
         vocabulary: string array [V].
         with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
             right-branching trees if these are null or missing (see ``num_without_tree``).
+        tokenizer: tokenizer of the encoder; ``WORDPIECE`` divides the texts into word pieces, all others take the
+            shards' tokens.
         max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
         limit: memory limit; larger ids are kept in memory-mapped files. None: no limit.
 
@@ -209,10 +214,11 @@ def pairs_to_ids(
     """
     ids, offsets, merges = columns = GrowingArray(np.int32), GrowingArray(np.int64), GrowingArray(np.int32)
     offsets.append(np.zeros(1, np.int64))
+    pieces = TokenIds(vocabulary, tokenizer) if tokenizer == WORDPIECE else None
     num_tokens = 0
     try:
         for block in blocks:
-            pairs = _block_ids(block, vocabulary, with_trees)
+            pairs = _block_ids(block, vocabulary, with_trees) if pieces is None else _paired(pieces(both_sides(block)))
             pairs = pairs if max_tokens is None else pairs.cut(max_tokens)
             ids.append(pairs.ids)
             offsets.append(pairs.offsets[1:] + num_tokens)
@@ -230,9 +236,13 @@ def pairs_to_ids(
 
 
 def _block_ids(block: pa.Table, vocabulary: pa.StringArray, with_trees: bool) -> Ragged:
-    tokens = tokenize(_both_sides(block, _TEXTS), "space")
-    merges = fitting_trees(_both_sides(block, _TREES), tokens).merges if with_trees else None
-    sides = Ragged(word_ids(tokens.flat, vocabulary), tokens.offsets, merges)
+    tokens = tokenize(both_sides(block), "space")
+    merges = fitting_trees(both_sides(block, _TREES), tokens).merges if with_trees else None
+    return _paired(Ragged(word_ids(tokens.flat, vocabulary), tokens.offsets, merges))
+
+
+def _paired(sides: Ragged) -> Ragged:
+    """Return the texts of the two sides, one side after the other, with those of a pair adjacent."""
     return sides.take(np.arange(len(sides)).reshape(2, -1).T.reshape(-1))
 
 
@@ -244,17 +254,17 @@ def pair_columns(shard: pa.Schema, with_trees: bool) -> list[str]:
 
 def num_without_tree(block: pa.Table) -> int:
     """Count the texts of three or more tokens in a shard block without a tree; shorter texts have only one tree."""
-    long = pc.greater(pc.count_substring(_both_sides(block, _TEXTS), " "), 1)
-    return int(pc.sum(pc.and_(long, pc.is_null(_both_sides(block, _TREES)))).as_py() or 0)
+    long = pc.greater(pc.count_substring(both_sides(block), " "), 1)
+    return int(pc.sum(pc.and_(long, pc.is_null(both_sides(block, _TREES)))).as_py() or 0)
 
 
 def num_cut(block: pa.Table, max_tokens: int) -> int:
     """Count the texts of more than ``max_tokens`` tokens in a shard block."""
-    return int(pc.sum(pc.greater(pc.count_substring(_both_sides(block, _TEXTS), " "), max_tokens - 1)).as_py() or 0)
+    return int(pc.sum(pc.greater(pc.count_substring(both_sides(block), " "), max_tokens - 1)).as_py() or 0)
 
 
-def _both_sides(block: pa.Table, names: tuple[str, str]) -> pa.StringArray:
-    """Concatenate two string columns; null for a missing column."""
+def both_sides(block: pa.Table, names: tuple[str, str] = _TEXTS) -> pa.StringArray:
+    """Return two string columns of a shard block, one after the other; null for a missing column."""
     missing = pa.nulls(len(block), pa.string())
     columns = [block[name].combine_chunks() if name in block.column_names else missing for name in names]
     return pa.concat_arrays([pa.array(column).cast(pa.string()) for column in columns])  # a block may hold nulls alone

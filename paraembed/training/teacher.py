@@ -90,6 +90,18 @@ def _in_file(shape: tuple[int, int], folder: Path) -> npt.NDArray[np.float32]:
         return np.memmap(file, np.float32, "r+", shape=shape)
 
 
+def check_uses_teacher(recipes: Sequence[Recipe], *, has_teacher: bool) -> None:
+    """Raise ValueError if a recipe lacks the vectors of a teacher, or if no recipe uses those that are given."""
+    if has_teacher and all(recipe.teacher_objective == "none" for recipe in recipes):
+        raise ValueError(
+            "`teacher` is given, but `teacher_objective` is 'none'; set it to vector, similarity or softened, or leave "
+            "`teacher` out"
+        )
+    if not has_teacher:
+        for recipe in recipes:
+            check_teacher(recipe, 0, None)
+
+
 def check_teacher(recipe: Recipe, width: int, teacher_width: int | None) -> None:
     """Raise ValueError if a teacher objective has no teacher vectors, or if their width does not fit the encoder's.
 

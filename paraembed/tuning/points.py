@@ -75,11 +75,6 @@ class Points:
         for axis, values in self.space.axes.items():
             for choice in range(len(values)):
                 recipe = self.at({**first, axis: choice}).recipe
-                if getattr(recipe, "teacher_objective", "none") != "none":
-                    raise ValueError(
-                        f"teacher_objective is {recipe.teacher_objective!r}, but a sweep has no vectors of a teacher; "  # type: ignore[attr-defined]
-                        "train such recipes one by one with jobs/train.py --teacher"
-                    )
                 for name in _OF_THE_JOB:
                     if getattr(recipe, name, None) is not None:
                         raise ValueError(

@@ -15,6 +15,7 @@ import torch
 
 from paraembed.console import say
 from paraembed.encoders import Encoder
+from paraembed.encoders.configs import Oov
 from paraembed.process import one_thread
 from paraembed.recipe import BaseRecipe
 from paraembed.supervised.labels import Labels
@@ -53,6 +54,8 @@ class Inputs:
         targets: for labeled examples, the targets of the model's ``losses`` [n, …]; None: pairs.
         kind: for labeled examples, the kind of the model; None: pairs.
         composition: initial values of the encoder's other parameters, by name; None: drawn with the seed.
+        tokenizer: tokenizer of the encoder, which word vectors from an encoder bring with them.
+        oov: the encoder's vectors of OOV tokens, likewise.
     """
 
     vocabulary: pa.StringArray
@@ -61,18 +64,21 @@ class Inputs:
     targets: npt.NDArray[Any] | None = None
     kind: Kind | None = None
     composition: Mapping[str, npt.NDArray[Any]] | None = None
+    tokenizer: str = "ptb-v1"
+    oov: Oov = "shared"
 
     @classmethod
     def of(cls, model: Encoder | Supervised, examples: Ragged | ExampleIds, *, is_pretrained: bool = False) -> "Inputs":
         """Return the inputs of trials that start like a model; with its weights if it is a pretrained encoder."""
         encoder = model.encoder if isinstance(model, Supervised) else model
         own = encoder.vocabulary, encoder.matrix.detach().numpy()
+        texts: dict[str, Any] = {"tokenizer": encoder.tokenizer, "oov": encoder.oov}
         if isinstance(examples, Ragged):
-            return cls(*own, examples)
+            return cls(*own, examples, **texts)
         assert isinstance(model, Supervised)
         weights = {name: tensor.detach().numpy() for name, tensor in encoder.composition.state_dict().items()}
         targets = examples.targets.numpy()
-        return cls(*own, examples.texts, targets, model.kind, weights if is_pretrained else None)
+        return cls(*own, examples.texts, targets, model.kind, weights if is_pretrained else None, **texts)
 
     def __len__(self) -> int:
         """Return the number of pairs or examples."""
@@ -98,11 +104,12 @@ class Inputs:
         encoder = Encoder(
             recipe.encoder,
             Words(self.vocabulary, self.matrix.copy()),
-            recipe.tokenizer,
+            self.tokenizer,
             recipe.seed,
             bos_eos_tokens=recipe.bos_eos_tokens,
             max_tokens=recipe.max_tokens,
             init=recipe.init,
+            oov="shared" if recipe.encoder.reads_trees else self.oov,
         )
         if self.composition is not None:
             encoder.composition.load_state_dict({name: _tensor(tensor) for name, tensor in self.composition.items()})

@@ -29,6 +29,7 @@ from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
+from paraembed.loading import shipped_folder
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
 from paraembed.stops import STOPPED_LINE
@@ -53,6 +54,18 @@ def test_words_that_cover_nothing_end_the_job_before_its_work(sample, tmp_path):
     with pytest.raises(ValueError, match="`min_coverage` is nan"):
         Pairs(RECIPE, sample / "pairs", vectors, min_coverage=float("nan"))
     assert [path.name for path in tmp_path.iterdir()] == ["vectors.txt"]
+
+
+def test_an_encoder_of_word_pieces_goes_on_with_its_own_tokenizer(sample, tmp_path):
+    train_model(Training("test", Pairs(RECIPE, sample / "pairs", shipped_folder()), tmp_path / "encoder", HERE))
+    before, after = paraembed.load("small"), paraembed.load(tmp_path / "encoder")
+    assert (after.tokenizer, after.oov, len(after.vocabulary)) == ("wordpiece", before.oov, len(before.vocabulary))
+    table = pq.read_table([*(sample / "pairs").glob("pairs-*")])
+    first, second = (table[side].combine_chunks() for side in ("first", "second"))
+    old, new = (cosine(encoder.encode(first), encoder.encode(second)).mean() for encoder in (before, after))
+    assert new > old + 0.1
+    config = json.loads((tmp_path / "encoder" / "config.json").read_text())
+    assert config["provenance"]["training"]["words"] == before.fingerprint
 
 
 def fit(

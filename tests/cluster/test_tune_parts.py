@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _to_probe, begin, fitting, log_trial, settled, trial_inputs
+from paraembed.cluster.tune import Sweep, _drawn, _to_probe, begin, fitting, log_trial, settled, trial_inputs
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune
@@ -158,6 +158,12 @@ def pairs_of(folder):
     return Pairs(Recipe(), folder / "pairs", folder / "words.txt")
 
 
+def write_manifest(folder, num_pairs):
+    manifest = folder / "manifest.json"
+    write_json(manifest, {"format": FORMAT, "counts": {"kept": num_pairs}, "shards": []})
+    write_json(folder / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
+
+
 def sweep(folder, **more):
     (folder / "out").mkdir(exist_ok=True)
     values = {"points": POINTS, "selection": SMOKE.selection, "data": pairs_of(folder), "out": folder / "out"}
@@ -205,9 +211,7 @@ def test_the_probe_takes_trials_that_are_left(tmp_path):
 
 def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path):
     some = pairs_of(tmp_path)
-    manifest = some.folder / "manifest.json"
-    write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
-    write_json(some.folder / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
+    write_manifest(some.folder, 150)
     with pytest.raises(
         ValueError, match=r"batches of 100 pairs for each of 2 workers, but there are only 150; give more "
     ):
@@ -217,6 +221,18 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
         file.writelines(row for _ in range(1000))
     with pytest.raises(ValueError, match=r"^1000000000 trials at a time need about .* `fixed` max_words=N, or use a"):
         trial_inputs(some, POINTS, workers=1, concurrent=10**9)
+
+
+def test_a_sweep_with_a_teacher_takes_all_its_pairs_and_uses_it(tmp_path):
+    some = pairs_of(tmp_path)
+    write_manifest(some.folder, 150)
+    with pytest.raises(ValueError, match="no vectors of a teacher; give `teacher` two outputs"):
+        trial_inputs(some, Points("smoke", SMOKE, {"teacher_objective": "vector"}), workers=1, concurrent=1)
+    taught = replace(some, teacher=("first", "second"))
+    with pytest.raises(ValueError, match="`teacher` is given, but `teacher_objective` is 'none'"):
+        trial_inputs(taught, POINTS, workers=1, concurrent=1)
+    with pytest.raises(ValueError, match="give `sample` 0 for all pairs"):
+        _drawn(sweep(tmp_path, data=taught, sample=100))
 
 
 def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
@@ -252,9 +268,7 @@ def test_flags_that_would_be_ignored_are_refused():
 def test_what_a_trial_takes(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     one = sweep(tmp_path, placement=Placement(gpus=True), gpus_per_trial=0.25)
-    manifest = one.data.folder / "manifest.json"
-    write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
-    write_json(one.data.folder / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
+    write_manifest(one.data.folder, 150)
     assert one.resources() == {"GPU": 0.25}
     assert fitting(one, 2) == min(8, one.num_trials)
     assert fitting(replace(one, gpus_per_trial=1.0), 2) == 2

@@ -8,9 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig, DanConfig, GranConfig, RecursiveConfig
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE
-from paraembed.text.vocabulary import END, START
+from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from paraembed.training.inputs import (
     Memory,
     available_memory,
@@ -19,7 +22,9 @@ from paraembed.training.inputs import (
     encoder_for,
     estimate,
     untrained_encoder,
+    words_digest,
 )
+from paraembed.training.pairs import pairs_to_ids
 
 PLAIN = Recipe()
 
@@ -37,6 +42,56 @@ def test_boundary_words_take_the_files_vectors_or_random_ones(tmp_path, has_ends
     assert ([rows[START], rows[END]] == [[7, 8], [9, 10]]) == has_ends
     a, both = encoder.encode(["a"])[0], np.array([rows[START], [1, 2], rows[END]])
     np.testing.assert_allclose(a, both.mean(axis=0), rtol=1e-6)
+
+
+PIECES = [UNKNOWN, "a", "b", "##b", "##c"]
+
+
+def encoder_at(folder, config, words, tokenizer, **more):
+    matrix = np.random.default_rng(7).standard_normal((len(words), 3), np.float32)
+    encoder = Encoder(config, Words(pa.array(words), matrix), tokenizer, **more)
+    checkpoint.save(encoder, folder, recipe={}, provenance={}, model_card="")
+    return encoder
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "tokenizer", "oov", "ids"),
+    [
+        (AvgConfig(), PIECES, "wordpiece", "shared", [[1, 3, 4, 2], [0, 1]]),
+        (DanConfig(), PIECES, "wordpiece", "drop", [[1, 3, 4, 2], [0, 1]]),
+        (AvgConfig(), [UNKNOWN, "b", "abc"], "ptb-v1", "hashed", [[2, 1], [0, 0]]),
+        (RecursiveConfig(), [UNKNOWN, "b", "abc"], "space", "hashed", [[2, 1], [0, 0]]),
+    ],
+)
+def test_words_of_an_encoder_bring_its_tokenizer(tmp_path, config, words, tokenizer, oov, ids):
+    block = pa.table({"first": ["abc b"], "second": ["zebra a"]})
+    pq.write_table(block, tmp_path / "pairs.parquet")
+    source = encoder_at(tmp_path / "encoder", AvgConfig(), words, tokenizer, oov=oov)
+    shards = {"shards": [{"name": "pairs.parquet"}]}
+    encoder, found = untrained_encoder(tmp_path / "encoder", tmp_path, shards, Recipe(encoder=config))
+    assert (encoder.config, encoder.tokenizer) == (config, tokenizer)
+    assert encoder.oov == ("shared" if encoder.composition.reads_trees else oov)
+    assert encoder.matrix.tolist() == source.matrix.tolist()
+    flat = [row for text in ids for row in text]
+    assert found.covered == 1 - flat.count(0) / len(flat)
+    pairs = pairs_to_ids([block], encoder.vocabulary, tokenizer=tokenizer)
+    assert [pairs.slice(at, at + 1).ids.tolist() for at in range(2)] == ids
+    assert words_digest(tmp_path / "encoder") == checkpoint.load(tmp_path / "encoder").fingerprint
+    assert estimate(tmp_path / "encoder", PLAIN, 0, 0, 1).num_words == len(words)
+
+
+def test_words_that_are_no_average_or_are_to_be_cut_are_refused(tmp_path):
+    counts = pa.StructArray.from_arrays([pa.array(["a"]), pa.array([1])], ["values", "counts"])
+    encoder_at(tmp_path / "gran", GranConfig(), PIECES, "wordpiece")
+    encoder_at(tmp_path / "avg", AvgConfig(), PIECES, "wordpiece")
+    with pytest.raises(ValueError, match=r"gran is an encoder 'gran'; .* an encoder 'avg'"):
+        encoder_for(tmp_path / "gran", counts, PLAIN)
+    with pytest.raises(ValueError, match="`max_words` is 2, which is for files"):
+        encoder_for(tmp_path / "avg", counts, replace(PLAIN, max_words=2))
+    with pytest.raises(FileNotFoundError, match=r"none\.txt"):
+        words_digest(tmp_path / "none.txt")
+    with pytest.raises(ValueError, match="an encoder folder"):
+        words_digest(tmp_path)
 
 
 def coverage(folder, counts, recipe=PLAIN):

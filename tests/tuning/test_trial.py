@@ -76,6 +76,20 @@ def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs, score
     assert "sts/mean is not among the scores" in run_trial(inputs, recipe, 1.0, wrong, {}).reason
 
 
+def test_trials_learn_from_a_teacher_and_keep_the_tokenizer_of_their_words(inputs, scorer):
+    vectors = np.random.default_rng(2).standard_normal((80, 5)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors.setflags(write=False)
+    taught = replace(inputs, texts=replace(inputs.texts, teacher=vectors), tokenizer="space", oov="drop")
+    recipe = Recipe(objective="none", teacher_objective="similarity", epochs=2, batch_size=10, learning_rate=0.05)
+    model = taught.model(recipe)
+    assert (model.tokenizer, model.oov) == ("space", "drop")
+    losses = [epoch.loss for epoch in run_trial(taught, recipe, 1.0, scorer, {}).curve]
+    assert losses[1] < losses[0]
+    alone = run_trial(inputs, recipe, 1.0, scorer, {})
+    assert "there are no vectors of a teacher" in alone.reason
+
+
 def test_a_share_of_the_pairs_lies_in_a_larger_one(tiny_words):
     inputs = Inputs(tiny_words.vocabulary, tiny_words.matrix, texts(100))
     assert inputs.part(1.0, 1) is inputs
