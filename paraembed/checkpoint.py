@@ -189,6 +189,19 @@ def load(folder: str | Path) -> Encoder:
     return encoder
 
 
+def check_replaceable(out: Path, *, overwrite: bool) -> None:
+    """Check that an encoder folder may be written.
+
+    Raises:
+        NotADirectoryError, ValueError: the path is a file, or a folder with something else than an encoder, or it
+            contains an encoder without ``overwrite``.
+    """
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        read_config(out)
+        if not overwrite:
+            raise ValueError(f"{out} contains an encoder; choose another `out`, or replace it with `overwrite`")
+
+
 def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the labeled data sets that an encoder was trained on, each with the ``task``, ``data_set`` and ``seed`` of
     its split.

@@ -23,7 +23,7 @@ from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, Normal, Regression
 from paraembed.distillation.settings import DEFAULT_TEACHING, TeachSettings
 from paraembed.distillation.states import SummingTeacher, read_states, sums_states, write_states
-from paraembed.distillation.student import Matrix, of_mean_length, principal, prior_of, with_rare_length, with_states
+from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import COUNT, TEXT, UNIT, VOCABULARY, left_out, read_texts, write_texts, write_units
 from paraembed.embedding.estimate import estimate
 from paraembed.embedding.inputs import InputFile, list_inputs
@@ -34,6 +34,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
+from paraembed.encoders.tables import of_mean_length
 from paraembed.io.atomic import new_folder, work_folder, write_file, write_json
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of

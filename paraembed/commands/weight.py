@@ -57,10 +57,7 @@ def main(flags: Weight) -> None:
     from paraembed.io.fingerprint import sha256_of
     from paraembed.tracking.runs import tracked_run
 
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        checkpoint.read_config(out)
-        if not flags.overwrite:
-            raise ValueError(f"{flags.out} contains an encoder; choose another --out, or replace it with --overwrite")
+    checkpoint.check_replaceable(out, overwrite=flags.overwrite)
     sources = Sources(
         **paths,
         max_words=flags.max_words,

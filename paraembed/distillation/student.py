@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from paraembed.distillation.ridge import Regression
 from paraembed.encoders.states import StateSums
+from paraembed.encoders.tables import principal_axes, with_row_length
 from paraembed.text.ragged import Ragged
 
 Matrix = npt.NDArray[np.float32]
@@ -64,19 +65,16 @@ def with_states(
 
 
 def principal(matrix_VD: Matrix, regression: Regression, dim: int) -> Matrix:
-    """Return the first ``dim`` principal components of the text vectors, as unit vectors [V, dim].
+    """Return the word vectors in the first ``dim`` principal components of the text vectors, [V, dim].
 
-    The scalar product of two text vectors changes least by these dimensions; the mean of the text vectors is near zero.
+    The mean of the text vectors is near zero; see ``principal_axes``.
     """
     width = matrix_VD.shape[1]
     squares_DD = np.zeros((width, width))
     for _, A in regression.blocks(len(matrix_VD)):
         texts_ND = A @ matrix_VD.astype(np.float64)
         squares_DD += texts_ND.T @ texts_ND
-    _, axes_DD = np.linalg.eigh(squares_DD)  # in ascending order
-    axes_DK = axes_DD[:, ::-1][:, :dim]
-    signs_K = np.sign(axes_DK[np.abs(axes_DK).argmax(axis=0), np.arange(dim)])  # eigenvectors have no sign of their own
-    components_VK: Matrix = (matrix_VD @ (axes_DK * signs_K)).astype(np.float32)
+    components_VK: Matrix = (matrix_VD @ principal_axes(squares_DD, dim)).astype(np.float32)
     return components_VK
 
 
@@ -87,15 +85,4 @@ def with_rare_length(matrix_VD: Matrix, unknown: int) -> Matrix:
     squares_V = np.square(matrix_VD.astype(np.float64)).sum(axis=1)
     rare_V = np.delete(squares_V, unknown)[(len(squares_V) - 1) // 2 :]
     length = np.sqrt(rare_V.mean()) if len(rare_V) else 0.0
-    scaled_VD = matrix_VD.copy()
-    if not squares_V[unknown]:
-        scaled_VD[unknown] = 1
-    scaled_VD[unknown] *= length / np.linalg.norm(scaled_VD[unknown])
-    return scaled_VD
-
-
-def of_mean_length(matrix_VD: Matrix) -> Matrix:
-    """Return the vectors times a factor, so that their mean length is 1; Adam's steps do not scale with the vectors."""
-    lengths = np.linalg.norm(matrix_VD.astype(np.float64), axis=1)
-    mean = lengths[lengths > 0].mean() if lengths.any() else 1.0
-    return (matrix_VD / mean).astype(np.float32)
+    return with_row_length(matrix_VD, unknown, length)

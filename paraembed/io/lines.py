@@ -182,13 +182,16 @@ def read_lines(
 
 def read_text(path: Path) -> list[str]:
     """Return the lines of a small file; raise ValueError if a line is not UTF-8."""
-    lines: list[str] = []
+    return [line for block in text_blocks(path) for line in block.to_pylist()]
+
+
+def text_blocks(path: Path) -> Iterator[pa.StringArray]:
+    """Yield the lines of a file as string arrays; raise ValueError if a line is not UTF-8."""
     for block in read_lines(path):
         if block.text.null_count:
             line = block.first + 1 + pc.index(block.text.is_null(), True).as_py()
             raise ValueError(f"{path}, line {line}: not UTF-8; correct the file, or download it again")
-        lines += block.text.to_pylist()
-    return lines
+        yield block.text
 
 
 def _text_blocks(place: Place, span: Span | None, limits: ReadLimits, size: int) -> Iterator[bytes]:

@@ -5,8 +5,9 @@ import pytest
 
 from paraembed.distillation import ridge
 from paraembed.distillation.ridge import Regression
-from paraembed.distillation.student import of_mean_length, principal, prior_of, with_rare_length
+from paraembed.distillation.student import principal, prior_of, with_rare_length
 from paraembed.distillation.texts import IDS, OFFSETS
+from paraembed.encoders.tables import of_mean_length
 from tests.embedding.output_of import encoder_of, output_of
 
 TEXTS, UNITS, WIDTH = 90, 12, 5
