@@ -277,3 +277,46 @@ class MineSettings:
             value = getattr(self, name)
             if value < least:
                 raise ValueError(f"`{name}` is {value}; it must be at least {least}")
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """How ``jobs/export.py --to encoder`` makes an encoder smaller, in this order."""
+
+    max_words: int | None = None
+    """Number of words or word pieces to keep, the most frequent ones in --texts; <unk>, special tokens and single
+    characters of word pieces are kept too. For --to encoder.
+    """
+    dim: int | None = None
+    """Number of dimensions to keep, the first principal components of the vectors of --texts. For --to encoder."""
+    dtype: Literal["float32", "int8"] | None = None
+    """Number type of the word vectors in the folder; int8 takes a quarter of the disk space; default: float32. For --to
+    encoder.
+    """
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a value is not allowed."""
+        most = 2**31 - 1
+        check_fields(self, {"max_words": (1, most), "dim": (1, most)})
+
+    def check(self, texts: Path | None, num_encoders: int) -> None:
+        """Raise ValueError if nothing would change, or if the texts do not fit the other values.
+
+        Args:
+            texts: file of texts.
+            num_encoders: number of encoders; several are averaged.
+        """
+        names = [name for name in ("max_words", "dim") if getattr(self, name) is not None]
+        if names and texts is None:
+            raise ValueError(
+                f"`{names[0]}` needs `texts`, a file with one text per line, of the kind that the encoder will embed"
+            )
+        if texts is not None and not names:
+            raise ValueError("`texts` decides nothing without `max_words` or `dim`; give one of them, or leave it out")
+        if num_encoders == 1 and self == DEFAULT_SMALLER:
+            raise ValueError(
+                "the encoder would stay the same; give `max_words`, `dim`, `dtype`, or several encoders to average"
+            )
+
+
+DEFAULT_SMALLER = Smaller()

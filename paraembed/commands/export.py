@@ -1,6 +1,6 @@
 """Command ``export``, from an encoder to another library's format: see ``python jobs/export.py --help``."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,17 +9,20 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing, existing_encoder
 from paraembed.console import doing, say
+from paraembed.settings import DEFAULT_SMALLER, Smaller, is_shipped
 
 if TYPE_CHECKING:
     from paraembed.encoders import Encoder
     from paraembed.tracking.runs import Run
+
+GROUPS = {"smaller encoder": "texts max_words dim dtype"}
 
 _PREFIXES = {"sentence-transformers": "st", "hub": "st", "model2vec": "m2v", "onnx": "onnx"}
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write an encoder in the format of another library.
+    """Write an encoder in the format of another library, or a smaller encoder.
 
     sentence-transformers: folder that SentenceTransformer(path) loads, of avg, scaled_avg, word, proj and dan.
 
@@ -32,11 +35,16 @@ class Export:
 
     word2vec: word vectors as text, a line 'rows width', then lines 'word v1 ... vd', for word2vec, gensim and
     jobs/train.py --words; values keep every bit of float32. The row UUUNKKK is <unk>; <s> and </s> are BOS and EOS.
+
+    encoder: encoder folder of paraembed, made from avg encoders: the average of several, with fewer words, fewer
+    dimensions, or in int8.
     """
 
-    encoder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
-    """Encoder folder, written by jobs/train.py."""
-    to: Literal["word2vec", "sentence-transformers", "model2vec", "onnx", "hub"]
+    encoder: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER|small [FOLDER ...]")]
+    """Encoder folder, written by jobs/train.py or jobs/teach.py; small: the encoder in the package. --to encoder
+    averages several encoders with the same words.
+    """
+    to: Literal["word2vec", "sentence-transformers", "model2vec", "onnx", "hub", "encoder"]
     """Format to write."""
     out: Path
     """Folder to write; for word2vec a file, compressed if its name ends in .gz."""
@@ -48,17 +56,48 @@ class Export:
     """License of the encoder in the model card of hub, such as apache-2.0."""
     scores: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """scores.json of jobs/evaluate.py, whose scores are in the model card of hub."""
+    texts: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Text file with one text per line, also .gz, for --max-words and --dim; texts like those to embed."""
+    smaller: Annotated[Smaller, tyro.conf.arg(name="")] = field(default_factory=Smaller)
     overwrite: bool = False
-    """Replace an existing file or exported model at --out."""
+    """Replace an existing file, exported model or encoder at --out."""
 
 
 def main(flags: Export) -> None:
     """Read the encoder, write the file or folder, and log the run."""
-    folder, out = existing_encoder(flags.encoder, "--encoder"), absolute(flags.out, "--out")
+    folders, out = [_folder(path) for path in flags.encoder], absolute(flags.out, "--out")
     check = existing(flags.check, "--check") if flags.check else None
     scores = existing(flags.scores, "--scores") if flags.scores else None
+    texts = existing(flags.texts, "--texts") if flags.texts else None
     if flags.to != "hub" and (scores or flags.license):
         raise ValueError(f"--license and --scores are for the model card of --to hub, not {flags.to}; leave them out")
+    if flags.to == "encoder":
+        _write_smaller(folders, out, flags, texts)
+        return
+    if texts or flags.smaller != DEFAULT_SMALLER:
+        raise ValueError(
+            f"--texts, --max-words, --dim and --dtype are for --to encoder, not {flags.to}; leave them out, or run "
+            "--to encoder first and export its folder"
+        )
+    if len(folders) > 1:
+        raise ValueError(
+            f"--to {flags.to} takes one encoder, got {len(folders)}; run --to encoder first, which averages them, and "
+            "export its folder"
+        )
+    _write_format(folders[0], out, flags, check, scores)
+
+
+def _folder(path: Path) -> Path:
+    """Return the folder of a value of --encoder."""
+    if is_shipped(str(path)):
+        from paraembed.loading import shipped_folder
+
+        return shipped_folder()
+    return existing_encoder(path, "--encoder")
+
+
+def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, scores: Path | None) -> None:
+    """Write an encoder in the format of another library."""
     if flags.to == "word2vec":
         if out.is_dir():
             raise IsADirectoryError(f"{flags.out} is a folder; give --out a file name, such as vectors.txt.gz")
@@ -93,6 +132,46 @@ def main(flags: Export) -> None:
             _write_folder(encoder, out, flags, check, card)
 
 
+def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | None) -> None:
+    """Write an encoder folder that is made from one or several others."""
+    if flags.check:
+        raise ValueError("--check compares tokens with another library's, and --to encoder has none; leave it out")
+    flags.smaller.check(texts, len(folders))
+    if out.resolve() in {folder.resolve() for folder in folders}:
+        raise ValueError(f"--out {flags.out} is one of the encoders to read; choose another folder")
+    from paraembed import checkpoint
+    from paraembed.export.smaller import write_smaller
+    from paraembed.io.fingerprint import sha256_of
+    from paraembed.tracking.runs import tracked_run
+
+    checkpoint.check_replaceable(out, overwrite=flags.overwrite)
+    fingerprints = [checkpoint.read_config(folder)["fingerprint"] for folder in folders]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tracked_run("export encoder", out) as tracked:
+        settings = {name: value for name, value in asdict(flags.smaller).items() if value is not None}
+        tracked.params({"encoder": " ".join(map(str, folders)), "to": flags.to, "out": str(out), **settings})
+        for folder, fingerprint in zip(folders, fingerprints, strict=True):
+            tracked.dataset("encoder", fingerprint, [str(folder)], "export")
+        if texts is not None:
+            tracked.params({"texts": str(texts)})
+            tracked.dataset("texts", sha256_of(texts), [str(texts)], "export")
+        doing(f"reading {', '.join(folder.name for folder in folders)}")
+        encoder, measures = write_smaller(folders, out, flags.smaller, texts, doing)
+        num_words = len(encoder.vocabulary)
+        size = (out / "model.safetensors").stat().st_size / 1e6
+        tracked.tags({"fingerprint": encoder.fingerprint})
+        tracked.metrics({"words": num_words, "width": encoder.width, "megabytes": size, **measures})
+    dtype = flags.smaller.dtype or "float32"
+    line = f"wrote {flags.out}: {num_words:,} word vectors of width {encoder.width} in {dtype}, {size:.1f} MB"
+    if "explained" in measures:
+        line += f"; {measures['explained']:.1%} of the squared length of the text vectors is in these dimensions"
+    if "oov" in measures:
+        line += f"; {measures['oov']:.2%} of the tokens are out of vocabulary, before {measures['oov_before']:.2%}"
+        if measures["more_tokens"]:
+            line += f"; the number of tokens changes by {measures['more_tokens']:+.1%}"
+    say(line, f"next: python jobs/evaluate.py --encoder {flags.out} …")
+
+
 def _write_word2vec(encoder: "Encoder", out: Path, flags: Export, tracked: "Run") -> None:
     from paraembed.export.word2vec import is_in_words, words_of, write_word2vec
     from paraembed.text.vocabulary import UNKNOWN
@@ -123,4 +202,4 @@ def _write_folder(encoder: "Encoder", out: Path, flags: Export, check: Path | No
 
 def command() -> int:
     """Run the job with this process's command line."""
-    return run(main, Export)
+    return run(main, Export, GROUPS)

@@ -1,0 +1,93 @@
+"""jobs/export.py --to encoder as a user runs it."""
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed import checkpoint
+from tests.export.test_smaller import TEXTS, saved
+
+
+@pytest.fixture
+def export(run_job, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    return partial(run_job, "export")
+
+
+def test_a_smaller_encoder_that_evaluate_and_embed_take(export, run_job, tmp_path, capsys):
+    for seed, name in enumerate("ab"):
+        saved(tmp_path / name, seed=seed)
+    line = "--encoder a b --to encoder --out deep/small --texts texts.txt --max-words 3 --dim 2 --dtype int8"
+    assert export(line) == 0
+    printed = capsys.readouterr().err
+    assert "wrote deep/small: 6 word vectors of width 2 in int8, 0.0 MB; " in printed
+    assert "of the squared length of the text vectors is in these dimensions; 51.61% of the tokens are" in printed
+    assert "out of vocabulary, before 12.90%" in printed
+    assert "next: python jobs/evaluate.py --encoder deep/small …" in printed
+
+    (tmp_path / "pairs.tsv").write_text("1\tthe cat\tcat\n5\tthe\tthe\n2\tcat home\tthe the cat\n")
+    assert run_job("evaluate", "--encoder deep/small --pairs pairs.tsv --out scored --no-analyses --resamples 0") == 0
+    column = json.loads((tmp_path / "scored" / "scores.json").read_text())["encoders"][0]
+    assert -1 <= column["scores"]["pairs/pairs"]["pearson"] <= 1
+    assert run_job("embed", "--encoder deep/small --input texts.txt --out vectors --workers 1") == 0
+    vectors = pq.read_table(next((tmp_path / "vectors").rglob("*.parquet")))["embedding"].combine_chunks()
+    expected = checkpoint.load(tmp_path / "deep" / "small").encode(TEXTS)
+    np.testing.assert_array_equal(vectors.flatten().to_numpy().reshape(-1, 2), expected)
+
+    assert export(line) == 2
+    assert "contains an encoder; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert export(f"{line.replace('--dim 2', '--dim 3')} --overwrite") == 0
+    assert checkpoint.load(tmp_path / "deep" / "small").width == 3
+    assert "number of tokens" not in capsys.readouterr().err
+
+
+def test_the_encoder_in_the_package_by_its_name(export, tmp_path, capsys):
+    assert export("--encoder small --to encoder --out tiny --texts texts.txt --max-words 3 --dim 3") == 0
+    printed = capsys.readouterr().err
+    assert "of width 3 in float32" in printed
+    assert "0.00% of the tokens are out of vocabulary, before 0.00%; the number of tokens changes by +" in printed
+    assert np.isfinite(checkpoint.load(tmp_path / "tiny").encode(TEXTS)).all()
+
+
+def test_what_cannot_be_done_is_a_clear_error(export, tmp_path, capsys):
+    saved(tmp_path / "a")
+    saved(tmp_path / "b", width=3)
+    saved(tmp_path / "lstm", name="lstm")
+    shutil.copytree(tmp_path / "a", tmp_path / "damaged")
+    (tmp_path / "damaged" / "words.txt").write_text("the\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for line, message in [
+        ("--encoder a", "the encoder would stay the same; give --max-words, --dim, --dtype, or several encoders"),
+        ("--encoder a --dim 2", "--dim needs --texts, a file with one text per line"),
+        ("--encoder a --dtype int8 --texts texts.txt", "--texts decides nothing without --max-words or --dim"),
+        ("--encoder a --dim 9 --texts texts.txt", "--dim is 9, but the encoder's vectors have 4 dimensions"),
+        ("--encoder a --dim 0 --texts texts.txt", "dim"),
+        ("--encoder a --dim 2 --texts none.txt", "none.txt does not exist"),
+        ("--encoder a --dim 2 --texts mine", "mine is a folder"),
+        ("--encoder a b", "b differs from"),
+        ("--encoder lstm --dtype int8", "lstm depends on layers"),
+        ("--encoder none --dtype int8", "none does not exist; expected an encoder folder"),
+        ("--encoder damaged --dtype int8", "differs from its digest"),
+        ("--encoder a --dtype int8 --license mit", "--license and --scores are for the model card of --to hub"),
+        ("--encoder a --dtype int8 --check texts.txt", "--check compares tokens with another library's"),
+        ("--encoder a --dtype int8 --out a --overwrite", "--out a is one of the encoders to read"),
+        ("--encoder a --dtype int8 --out mine --overwrite", "mine has no config.json; expected an encoder folder"),
+        ("--encoder a --dtype int8 --out texts.txt --overwrite", "texts.txt is a file; expected an encoder folder"),
+        ("--encoder a --to onnx --dim 2", "--texts, --max-words, --dim and --dtype are for --to encoder, not onnx"),
+        ("--encoder a --to hub --dtype int8", "--max-words, --dim and --dtype are for --to encoder, not hub"),
+        ("--encoder a b --to word2vec", "--to word2vec takes one encoder, got 2; run --to encoder first"),
+    ]:
+        default = {"--to": "encoder", "--out": "out"}
+        rest = " ".join(f"{flag} {value}" for flag, value in default.items() if f"{flag} " not in line)
+        assert export(f"{line} {rest}") == 2, line
+        told = capsys.readouterr().err
+        assert message in told, line
+        assert "Traceback" not in told
+        left = sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith((".mlflow.jsonl", ".lock")))
+        assert left == before, line
