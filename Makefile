@@ -73,9 +73,10 @@ test-core: $(STAMP)
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -m fast
 
-# The same on each supported Python that this machine has, in a virtual environment of its own.
+# The same on each of these Pythons that this machine has, in a virtual environment of its own.
+VERSIONS ?= 3.11 3.12 3.13
 test-versions:
-	@for version in 3.11 3.12 3.13; do \
+	@for version in $(VERSIONS); do \
 	  if python$$version -c "" 2>/dev/null; then \
 	    echo "Python $$version: found"; \
 	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version test-fast || exit 1; \

@@ -1,6 +1,6 @@
-"""Search spaces of the papers, as plain data without Ray: ``<paper>/<encoder>[-<variant>]``."""
+"""Search spaces of the papers and of students, as plain data without Ray: ``<paper>/<encoder>[-<variant>]``."""
 
-from tune_spaces import acl2017, iclr2016, pgru2017, smoke, tacl2015
+from tune_spaces import acl2017, iclr2016, pgru2017, smoke, student, tacl2015
 from tune_spaces.space import Selection, Space
 
 __all__ = ["SPACES", "Selection", "Space", "find_space"]
@@ -11,6 +11,7 @@ SPACES: dict[str, Space] = {
     **iclr2016.SPACES,
     **acl2017.SPACES,
     **pgru2017.SPACES,
+    **student.SPACES,
 }
 
 

@@ -1,4 +1,4 @@
-"""Teach a student on Ray, in stages: texts, units, the teacher's vectors, regression, student.
+"""Teach a student on Ray, in stages: texts, units, the teacher's vectors, regression, training on pairs, student.
 
 Each stage is a folder in the work folder. Its name ends with a digest of everything that decides its content, and it
 appears when it is complete, so a stopped job resumes, and jobs with other settings share the stages that are equal.
@@ -19,12 +19,26 @@ import pyarrow.parquet as pq
 from paraembed import checkpoint
 from paraembed.cluster.embed import embed
 from paraembed.cluster.session import ray_session, run_tasks
+from paraembed.cluster.shard import shard_pairs
+from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, Normal, Regression
-from paraembed.distillation.settings import DEFAULT_TEACHING, TeachSettings
+from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, TeachSettings
 from paraembed.distillation.states import SummingTeacher, read_states, sums_states, write_states
 from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
-from paraembed.distillation.texts import COUNT, TEXT, UNIT, VOCABULARY, left_out, read_texts, write_texts, write_units
+from paraembed.distillation.texts import (
+    COUNT,
+    PAIRS,
+    TEXT,
+    UNIT,
+    VOCABULARY,
+    left_out,
+    num_pairs,
+    read_texts,
+    write_pairs,
+    write_texts,
+    write_units,
+)
 from paraembed.embedding.estimate import estimate
 from paraembed.embedding.inputs import InputFile, list_inputs
 from paraembed.embedding.output import Embeddings
@@ -41,13 +55,17 @@ from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import other_work
 from paraembed.loading import open_encoder
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
+from paraembed.pairs.settings import ShardSettings
+from paraembed.recipe import Recipe
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, Placement, check_workers
 from paraembed.text import WORDPIECE
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
 from paraembed.text.wordpiece import occurring, read_vocabulary
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.runs import Run, send_left, tracked_run
+from paraembed.training.data import Pairs
+from paraembed.training.loop import check_num_pairs
 
 FORMAT = "paraembed-teach-1"
 MANIFEST = "_manifest.json"  # no input of embed
@@ -65,6 +83,8 @@ class Request:
         texts: input files, folders, globs or URIs.
         text_columns: columns with texts; empty for .txt files.
         leave_out: files of evaluation sets, whose texts are left out.
+        pairs: folder of pair shards on which the result of the regression is trained; None: no training.
+        recipe: recipe of this training.
         settings: settings of the student.
         inference: settings of the teacher.
         reading: limits on reading an input file.
@@ -74,6 +94,8 @@ class Request:
     texts: Sequence[str]
     text_columns: tuple[str, ...] = ()
     leave_out: tuple[Path, ...] = ()
+    pairs: Path | None = None
+    recipe: Recipe = STUDENT
     settings: TeachSettings = DEFAULT_TEACHING
     inference: Inference = DEFAULT_INFERENCE
     reading: TableLimits = DEFAULT_TABLE_LIMITS
@@ -105,7 +127,7 @@ def teach(
     pieces = _pieces(teacher) if request.settings.units == "wordpiece" else None
     doing("finding the texts")
     files = list_inputs(request.texts, request.reading)
-    _check(request.settings, teacher)
+    _check(request, teacher)
     before = _student_at(out)
     with work_folder(work):
         stages = _Stages(work, request, files, teacher, pieces, workers, gpus)
@@ -133,7 +155,7 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, request.inference, fetch_encoder)
     pieces = _pieces(teacher) if request.settings.units == "wordpiece" else None
-    _check(request.settings, teacher)
+    _check(request, teacher)
     files = list_inputs(request.texts, request.reading)
     doing("embedding a sample with the teacher")
     columns = request.text_columns
@@ -147,6 +169,8 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
         ("units alone", *alone),
         ("regression", f"{-(-teacher.width // COLUMNS)} slices", "–"),
     ]
+    if request.pairs is not None:
+        lines.append(("training", f"{num_pairs(request.pairs):,}", "–"))
     print_table(("stage", "rows", f"time at most, {workers} workers"), lines)
 
 
@@ -161,8 +185,8 @@ def _pieces(teacher: TextEncoder) -> Any:
         raise ValueError(f"`units` is wordpiece, but {error}; use `units` word") from None
 
 
-def _check(settings: TeachSettings, teacher: TextEncoder) -> None:
-    width = teacher.width
+def _check(request: Request, teacher: TextEncoder) -> None:
+    settings, width = request.settings, teacher.width
     if settings.dim is not None and settings.dim > width:
         raise ValueError(
             f"`dim` is {settings.dim}, but the teacher's vectors have {width} dimensions; give at most {width}"
@@ -171,6 +195,13 @@ def _check(settings: TeachSettings, teacher: TextEncoder) -> None:
         raise ValueError(
             "`prior` is states, but only st: transformers without a prompt have token states; use `prior` alone"
         )
+    if request.pairs is not None:
+        if not isinstance(request.recipe.encoder, AvgConfig) or request.recipe.teacher_objective != "none":
+            raise ValueError(
+                "the recipe of a student trains the encoder 'avg' without `teacher_objective`; for others train the "
+                "finished student, as `words` of jobs/train.py"
+            )
+        check_num_pairs(num_pairs(request.pairs), request.recipe.batch_size, 1)
 
 
 def _student_at(out: Path) -> dict[str, Any]:
@@ -238,9 +269,27 @@ class _Stages:
         return _digest(self.prior, self.vectors, self.request.settings.l2, self.request.settings.steps)
 
     @cached_property
+    def pairs(self) -> str:
+        assert self.request.pairs is not None
+        sets = sorted(sha256_of(path) for path in self.request.leave_out)
+        return _digest(FORMAT, sha256_of(self.request.pairs / "manifest.json"), sets)
+
+    @property
+    def shards(self) -> str:
+        return self.pairs
+
+    @cached_property
+    def start(self) -> str:
+        return _digest(self.ridge, self.oov)
+
+    @cached_property
+    def trained(self) -> str:
+        return _digest(self.start, self.pairs, self.request.recipe.to_dict())
+
+    @cached_property
     def student(self) -> str:
-        settings = self.request.settings
-        return _digest(self.ridge, settings.dim, self.oov, settings.dtype)
+        settings, before = self.request.settings, self.ridge if self.request.pairs is None else self.trained
+        return _digest(before, settings.dim, self.oov, settings.dtype)
 
     @cached_property
     def _has_states(self) -> bool:
@@ -288,11 +337,12 @@ class _Stages:
             "units": units["units"],
             "explained": explained,
         }
-        matrix = checkpoint.load(self.folder("ridge")).matrix.numpy()
+        if self.request.pairs is not None:
+            record |= self._train()
+        matrix = checkpoint.load(self.folder("trained" if self.request.pairs else "ridge")).matrix.detach().numpy()
         if self.request.settings.dim is not None:
             matrix = principal(matrix, self._regression(), self.request.settings.dim)
-        if self.oov == "hashed":
-            matrix = with_rare_length(matrix, len(matrix) - 1)
+        matrix = self._with_unknown(matrix)
         units, title = self._units(), f"A student of {self.request.teacher}"
         if self.pieces is not None:
             occurs = occurring(units.to_pylist())
@@ -419,6 +469,26 @@ class _Stages:
             self._save(self._units(), matrix, folder, record, "Regression")
             shutil.rmtree(parts)
         return float(checkpoint.read_config(folder)["provenance"]["taught"]["explained"])
+
+    def _with_unknown(self, matrix: Matrix) -> Matrix:
+        """Return the vectors; if those of OOV words are hashed, the vector of <unk> gets the length of rare words."""
+        return with_rare_length(matrix, len(matrix) - 1) if self.oov == "hashed" else matrix
+
+    def _train(self) -> dict[str, Any]:
+        """Train the result of the regression on the pairs without texts of the evaluation sets."""
+        assert self.request.pairs is not None
+        if not self.folder("start").exists():
+            matrix = of_mean_length(self._with_unknown(checkpoint.load(self.folder("ridge")).matrix.numpy()))
+            record = {"identity": self.start, "teacher": self.request.teacher}
+            self._save(self._units(), matrix, self.folder("start"), record, "Before training", oov=self.oov)
+        evaluation = left_out(self.request.leave_out)
+        counts = self._stage("pairs", partial(write_pairs, self.request.pairs, evaluation))
+        say(f"{counts['kept']:,} pairs of {counts['read']:,}; the others have a text of the evaluation sets")
+        settings = ShardSettings(columns=("first", "second"), tokenizer="space")
+        shard_pairs([self.folder("pairs") / PAIRS], self.folder("shards"), settings, workers=self.workers)
+        data = Pairs(self.request.recipe, self.folder("shards"), self.folder("start"))
+        train_model(Training("student", data, self.folder("trained"), Placement()))
+        return {"pairs": counts["kept"], "pairs_left_out": counts["read"] - counts["kept"]}
 
     def _slices(
         self, what: str, folder: Path, name: str, slices: list[slice], make: Callable[..., dict[str, Any]]

@@ -7,10 +7,11 @@ from typing import Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, absolute_place, existing, named_encoder
+from paraembed.commands.paths import absolute, absolute_place, existing, existing_pairs, named_encoder
 from paraembed.console import say
-from paraembed.distillation.settings import TeachSettings
+from paraembed.distillation.settings import STUDENT, TeachSettings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.recipe import Recipe, read_recipe
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
 GROUPS = {
@@ -24,9 +25,9 @@ GROUPS = {
 class Teach:
     """Teach a static encoder, one vector per word or word piece, the text vectors of a sentence encoder.
 
-    Stages: distinct texts, units and counts, the teacher's vectors of the texts and of each unit, and a regression from
-    the former to the latter. The same command resumes a stopped or killed run; runs with other settings share the
-    stages in --work that are equal.
+    Stages: distinct texts, units and counts, the teacher's vectors of the texts and of each unit, a regression from
+    the former to the latter, and with --pairs a training on paraphrase pairs. The same command resumes a stopped or
+    killed run; runs with other settings share the stages in --work that are equal.
     """
 
     teacher: Annotated[str, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")]
@@ -39,6 +40,13 @@ class Teach:
     """Columns with texts, for example 'first second' of pair shards; required for all formats except .txt."""
     leave_out: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
     """Evaluation sets, files or folders; texts that equal one of their cells in letters and digits are left out."""
+    pairs: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Pair shards on which the result of the regression is trained, without pairs that have a text of --leave-out;
+    default: no training. Word pieces need the texts as they are: shard them with --tokenizer space.
+    """
+    recipe: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Recipe of this training, a .json file such as a sweep writes; default: margin 0.6, mega-batches of 4 x 500
+    pairs, 3 epochs."""
     work: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of the stages, which is kept; default: <out>.teach."""
     settings: Annotated[TeachSettings, tyro.conf.arg(name="")] = field(default_factory=TeachSettings)
@@ -60,10 +68,14 @@ def main(flags: Teach) -> None:
     work = absolute(flags.work or out.with_name(f"{out.name}.teach"), "--work")
     texts = [str(absolute_place(argument, "--texts")) for argument in flags.texts]
     sets = [existing(path, "--leave-out") for path in flags.leave_out]
+    pairs = None if flags.pairs is None else existing_pairs(flags.pairs, "--pairs")
+    if flags.recipe is not None and pairs is None:
+        raise ValueError("--recipe is for the training on pairs; add --pairs, or leave it out")
+    recipe = STUDENT if flags.recipe is None else read_recipe(existing(flags.recipe, "--recipe"), Recipe)
     from paraembed.cluster.teach import Request, dry_run, teach
 
     files = [file for path in sets for file in _files_of(path)]
-    data = teacher, texts, flags.text_column, tuple(files)
+    data = teacher, texts, flags.text_column, tuple(files), pairs, recipe
     request = Request(*data, flags.settings, flags.inference, flags.reading)
     if flags.dry_run:
         dry_run(request, workers=flags.workers)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paraembed.options import check_fields
+from paraembed.recipe import Recipe
 
 Units = Literal["word", "wordpiece"]
 
@@ -55,3 +56,5 @@ class TeachSettings:
 
 
 DEFAULT_TEACHING = TeachSettings()
+STUDENT = Recipe(margin=0.6, learning_rate=2e-4, batch_size=500, mega_batch_size=4, epochs=3, word_l2=1e-6)
+"""Recipe of the training on pairs; docs/teach.md has its scores."""

@@ -19,6 +19,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.io.inflate import read_blocks
 from paraembed.io.tables import read_quoted
 from paraembed.pairs.hashing import hash_strings
+from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text import WORDPIECE
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
@@ -27,6 +28,7 @@ from paraembed.text.wordpiece import PREFIX
 
 TEXT, COUNT, UNIT = "text", "count", "unit"
 VOCABULARY, IDS, OFFSETS = "vocabulary.parquet", "ids.npy", "offsets.npy"
+PAIRS = "pairs.parquet"
 _PART_ROWS, _GROUP_ROWS = 100_000, 10_000
 _MOST_BYTES = 1 << 30  # of a file of evaluation texts
 
@@ -133,6 +135,40 @@ def written_texts(folder: Path) -> Iterator[pa.StringArray]:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, columns=[TEXT])[TEXT].combine_chunks()
+
+
+def num_pairs(shards: Path) -> int:
+    """Return the number of pairs in a folder of pair shards; raise OSError or ValueError if it is none or damaged."""
+    return int(read_pair_manifest(shards)["counts"]["kept"])
+
+
+def write_pairs(shards: Path, evaluation: Hashes, folder: Path) -> dict[str, int]:
+    """Write the pairs of a folder of pair shards to one Parquet file, without those that have an evaluation text.
+
+    Args:
+        shards: folder of pair shards.
+        evaluation: result of ``left_out``.
+        folder: folder to write.
+
+    Returns:
+        Numbers of pairs read and kept.
+
+    Raises:
+        OSError, ValueError: the shards are missing or damaged, or no pair is left.
+    """
+    counts = Counter(read=0, kept=0)
+    schema = pa.schema([("first", pa.string()), ("second", pa.string())])
+    with pq.ParquetWriter(folder / PAIRS, schema, compression="zstd") as file:
+        for shard in read_pair_manifest(shards)["shards"]:
+            for block in pq.ParquetFile(shards / shard["name"]).iter_batches(_PART_ROWS, columns=schema.names):
+                table = pa.table(block).cast(schema)
+                is_left_out = [np.isin(hash_strings(keys_of(side.combine_chunks())), evaluation) for side in table]
+                kept = table.filter(pa.array(~np.any(is_left_out, axis=0)))
+                counts.update(read=len(table), kept=len(kept))
+                file.write_table(kept)
+    if not counts["kept"]:
+        raise ValueError(f"no pair is left of {counts['read']:,}; all have a text of the evaluation sets")
+    return dict(counts)
 
 
 def write_units(texts: Path, pieces: pa.StringArray | None, settings: TeachSettings, folder: Path) -> dict[str, Any]:

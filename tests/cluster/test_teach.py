@@ -6,24 +6,30 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from paraembed import checkpoint
 from paraembed.cluster import teach as stages
+from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.teach import Request, dry_run, teach
 from paraembed.distillation import texts as distillation
-from paraembed.distillation.settings import TeachSettings
+from paraembed.distillation.settings import STUDENT, TeachSettings
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig
+from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
+from paraembed.pairs.settings import ShardSettings
 from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.training.loop import train
+from paraembed.training.pairs import pairs_to_ids
 from tests.encoders.models import minilm
 
 JOB = Path(__file__).parents[2] / "jobs" / "teach.py"
@@ -47,7 +53,15 @@ def data(tmp_path_factory):
     texts = [" ".join(draw.choice(names, draw.integers(2, 12))) for _ in range(2000)]
     (folder / "texts.txt").write_text("\n".join(texts))
     (folder / "set.tsv").write_text(f"5\t{texts[0].upper()}\t{texts[7]}!\n")
+    pairs = [f"{first}\t{first} {second}\n" for first, second in pairwise(texts[:400])]
+    (folder / "pairs.tsv").write_text("".join(pairs))
     return folder
+
+
+@pytest.fixture(scope="module")
+def shards(data, ray_cluster):
+    shard_pairs([data / "pairs.tsv"], data / "pairs", ShardSettings(tokenizer="space"))
+    return data / "pairs"
 
 
 def request(data, settings=EXACT, **more):
@@ -78,6 +92,40 @@ def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(ray_cluste
     assert cosines.min() > 0.99
     assert teach(request(data), tmp_path / "1", tmp_path / "work1") == (record, True)
     assert f"{tmp_path}/1 is already finished" in capsys.readouterr().err
+
+
+@pytest.mark.ray
+def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, tmp_path):
+    recipe = replace(STUDENT, batch_size=40, learning_rate=0.01)
+    wanted = request(data, pairs=shards, recipe=recipe)
+    teach(request(data), tmp_path / "regression", tmp_path / "work")
+    before = {path.name for path in (tmp_path / "work").iterdir()}
+    record, _ = teach(wanted, tmp_path / "1", tmp_path / "work")
+    assert (record["pairs"], record["pairs_left_out"]) == (397, 2)  # of the texts 0 and 7, the first of one pair each
+    added = sorted(path.name.partition("-")[0] for path in (tmp_path / "work").iterdir() if path.name not in before)
+    assert added == ["pairs", "shards", "start", "trained"]
+    teach(wanted, tmp_path / "2", tmp_path / "elsewhere", workers=1)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+    encoder = checkpoint.load(next((tmp_path / "work").glob("start-*")))
+    table = pq.read_table([*shards.glob("pairs-*")], columns=["first", "second"]).to_pylist()
+    evaluation = {
+        " ".join(cell.lower().split()) for cell in (data / "set.tsv").read_text().replace("!", "").split("\t")
+    }
+    kept = [pair for pair in table if not evaluation & {*pair.values()}]
+    train(encoder, pairs_to_ids([pa.Table.from_pylist(kept)], encoder.vocabulary), recipe)
+    texts = [row["first"] for row in table[:50]]
+    expected, found = encoder.encode(texts), checkpoint.load(tmp_path / "1").encode(texts)
+    np.testing.assert_allclose(unit(expected), unit(found), atol=1e-5)
+    assert np.abs(unit(found) - unit(checkpoint.load(tmp_path / "regression").encode(texts))).max() > 0.05
+    with pytest.raises(ValueError, match="a student trains the encoder 'avg'"):
+        teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", tmp_path / "work")
+    with pytest.raises(ValueError, match="there are only 399"):
+        dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @pytest.mark.ray
@@ -158,13 +206,17 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(ray_cluster, data, tmp_path, monkeypatch):
-    teach(request(data), tmp_path / "unbroken", tmp_path / "other")
+def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp_path, monkeypatch):
+    recipe = replace(STUDENT, batch_size=40)
+    write_json(tmp_path / "recipe.json", recipe.to_dict())
+    teach(request(data, pairs=shards, recipe=recipe), tmp_path / "unbroken", tmp_path / "other")
     inputs = ["--teacher", data / "teacher", "--texts", data / "texts.txt", "--leave-out", data / "set.tsv"]
+    inputs += ["--pairs", shards, "--recipe", tmp_path / "recipe.json"]
     settings = ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--work", tmp_path / "work"]
     command = list(map(str, [sys.executable, JOB, *inputs, *settings, "--out", tmp_path / "out"]))
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     stages = ("texts-*", "units-*", "vectors-*/_plan.json", "alone-*/part-*", "prior-*", ".ridge-*/sums-00000.npz")
+    stages += ("start-*", "pairs-*", "shards-*", "trained-*.training/model")
     for awaited in stages:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         while not list((tmp_path / "work").glob(awaited)):

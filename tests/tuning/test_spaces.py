@@ -53,6 +53,7 @@ COUNTS = {
     "acl2017/universal-avg": 11 * 3,
     **{f"acl2017/universal-{name}": 11 * 9 * 18 for name in ("lstm_avg", "gran")},
     "pgru2017/gru": 3 * 3,
+    "student/avg": 3 * 3 * 3,
 }
 
 
