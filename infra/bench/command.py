@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: ``python jobs/bench.py {embed,encoders,export,models,search,shard,train} [options]``.
+"""Command line of the benchmarks: ``python jobs/bench.py BENCHMARK [options]``, with one of ``BENCHMARKS``.
 
 Each option is a field of a dataclass. ``train`` needs only torch, numpy and pyarrow; if Ray and MLflow are installed,
 every benchmark logs one MLflow run. Help and wrong flags are handled before torch or Ray is imported.
@@ -83,6 +83,15 @@ SEARCH_PROGRAMS = {
     "product": "matrix product in memory, many queries",
     "mine": "neighbors of all blocks",
     "mine_product": "matrix products of the same tiles in memory",
+}
+
+STUDENT_PROGRAMS = {
+    "teacher": "teacher",
+    "model2vec": "model2vec",
+    "tokenlearn": "tokenlearn",
+    "static_embedding": "StaticEmbedding, random vectors",
+    "from_model2vec": "StaticEmbedding, vectors of model2vec",
+    "luxical": "Luxical",
 }
 
 
@@ -236,6 +245,25 @@ class Search(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Students(Options):
+    """Compare static encoders made from one teacher: scores, speed, size, and CPU minutes to make each."""
+
+    data: str = option("folder of the evaluation sets, whose texts are left out", is_path=True)
+    texts: str = option("file of texts, one per line, plain or compressed", is_path=True)
+    pairs: tuple[str, ...] = option("files of pairs, tab-separated or .csv", is_path=True)
+    work: str = option("folder that keeps the peers' encoders; another run only measures them", is_path=True)
+    encoders: tuple[str, ...] = option("encoder folders of this package, or small", default=("small",))
+    teacher: str | None = option("folder of the teacher; default: all-MiniLM-L6-v2", is_path=True, default=None)
+    rows: int = option("texts that a static encoder embeds in a round", 64, 10**8, default=20_000)
+    programs: tuple[str, ...] = option(f"peers; default: all of {', '.join(STUDENT_PROGRAMS)}", default=())
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        super().__post_init__()
+        _check_names("programs", self.programs, STUDENT_PROGRAMS)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSize(Checked):
     """Options of every case of a training."""
 
@@ -311,6 +339,7 @@ BENCHMARKS: dict[str, type[Options]] = {
     "models": Models,
     "search": Search,
     "shard": Shard,
+    "students": Students,
     "train": Train,
 }
 
