@@ -119,7 +119,7 @@ def train(
     read += [read_pairs_files(list(map(_absolute, files)))] if files else []
     placement = placement or Placement()
     inputs = _absolute(pairs), _words_at(words), read, selection or Selection(), min_coverage, placement.pairs_bytes
-    outputs = tuple(map(_absolute_place, teacher))
+    outputs = tuple(map(_absolute_place, _several(teacher)))
     training = Training(name, Pairs(chosen, *inputs, outputs), _absolute(out), placement, register=register)
     train_model(training, overwrite=overwrite)
     encoder = load(out)

@@ -71,6 +71,10 @@ FORMAT = "paraembed-teach-1"
 MANIFEST = "_manifest.json"  # no input of embed
 _PRIOR = "prior.npy"
 _DIGITS = 12
+_NOT_IN_CARD = ("settings", "recipe")
+_OF_STUDENTS = {"encoder": AvgConfig(), "teacher_objective": "none", "bos_eos_tokens": "none", "new_words": "unknown"}
+_OF_STUDENTS |= {"max_words": None, "max_tokens": None}
+"""Values of the recipe that keep the units as they are."""
 _PART_ROWS = 10_000  # of the teacher's vectors: what a stopped job loses
 
 
@@ -196,11 +200,12 @@ def _check(request: Request, teacher: TextEncoder) -> None:
             "`prior` is states, but only st: transformers without a prompt have token states; use `prior` alone"
         )
     if request.pairs is not None:
-        if not isinstance(request.recipe.encoder, AvgConfig) or request.recipe.teacher_objective != "none":
-            raise ValueError(
-                "the recipe of a student trains the encoder 'avg' without `teacher_objective`; for others train the "
-                "finished student, as `words` of jobs/train.py"
-            )
+        for name, allowed in _OF_STUDENTS.items():
+            if (value := getattr(request.recipe, name)) != allowed:
+                raise ValueError(
+                    f"the recipe of the student has {name} {value!r}; allowed: {allowed!r}; train the finished student "
+                    "with other recipes, as `words` of jobs/train.py"
+                )
         check_num_pairs(num_pairs(request.pairs), request.recipe.batch_size, 1)
 
 
@@ -217,6 +222,8 @@ def _student_at(out: Path) -> dict[str, Any]:
 
 def _describe(run: Run, request: Request, teacher: TextEncoder, workers: int) -> None:
     run.params({"teacher": request.teacher, **asdict(request.settings)})
+    if request.pairs is not None:
+        run.params({"recipe": request.recipe.to_dict(), "pairs": sha256_of(request.pairs / "manifest.json")})
     run.tags({"workers": str(workers), "teacher_fingerprint": teacher.fingerprint})
     run.link("encoder_run", "fingerprint", teacher.fingerprint)
 
@@ -318,6 +325,8 @@ class _Stages:
         units = self._stage("units", partial(write_units, self.folder("texts"), self.pieces, self.request.settings))
         share = units["unknown_tokens"] / max(1, units["tokens"])
         say(f"{units['units']:,} units; {share:.2%} of {units['tokens']:,} tokens are out of vocabulary")
+        if self.request.pairs is not None:
+            self._write_pairs(self.request.pairs)
         if self._has_states:
             self._embed_with_states(texts["kept"])
         else:
@@ -409,10 +418,13 @@ class _Stages:
     ) -> None:
         words = Words(units, matrix)
         tokenizer = "ptb-v1" if self.pieces is None else WORDPIECE
-        lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name != "settings"]
+        lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name not in _NOT_IN_CARD]
         card = "\n".join([f"# {markdown(title)}", "", "Written by jobs/teach.py.", "", *lines, ""])
         encoder = Encoder(AvgConfig(), words, tokenizer, oov=oov)
-        checkpoint.save(encoder, out, recipe={}, provenance={"taught": record}, model_card=card, **more)
+        provenance: dict[str, Any] = {"taught": record}
+        if "recipe" in record and self.request.pairs is not None:  # as a training on these pairs records them
+            provenance["training"] = {"pairs": sha256_of(self.request.pairs / "manifest.json")}
+        checkpoint.save(encoder, out, recipe=record.get("recipe", {}), provenance=provenance, model_card=card, **more)
 
     def _write_prior(self) -> None:
         """Write the prior as an encoder."""
@@ -481,14 +493,27 @@ class _Stages:
             matrix = of_mean_length(self._with_unknown(checkpoint.load(self.folder("ridge")).matrix.numpy()))
             record = {"identity": self.start, "teacher": self.request.teacher}
             self._save(self._units(), matrix, self.folder("start"), record, "Before training", oov=self.oov)
-        evaluation = left_out(self.request.leave_out)
-        counts = self._stage("pairs", partial(write_pairs, self.request.pairs, evaluation))
-        say(f"{counts['kept']:,} pairs of {counts['read']:,}; the others have a text of the evaluation sets")
+        # A vocabulary that does not fit the pairs is only warned of: the hours of the teacher are not thrown away.
+        data = Pairs(self.request.recipe, self.folder("shards"), self.folder("start"), min_coverage=0.0)
+        train_model(Training("student", data, self.folder("trained"), Placement()))
+        counts = self._written_pairs(self.request.pairs)
+        return {
+            "pairs": counts["kept"],
+            "pairs_left_out": counts["read"] - counts["kept"],
+            "recipe": self.request.recipe.to_dict(),
+        }
+
+    def _written_pairs(self, pairs: Path) -> dict[str, Any]:
+        return self._stage("pairs", lambda folder: write_pairs(pairs, left_out(self.request.leave_out), folder))
+
+    def _write_pairs(self, pairs: Path) -> None:
+        """Write shards of the pairs without those that have a text of the evaluation sets."""
+        counts = self._written_pairs(pairs)
+        without = f"; {counts['read'] - counts['kept']:,} have a text of the evaluation sets"
+        say(f"{counts['kept']:,} pairs of {counts['read']:,}{without if self.request.leave_out else ''}")
+        check_num_pairs(counts["kept"], self.request.recipe.batch_size, 1)
         settings = ShardSettings(columns=("first", "second"), tokenizer="space")
         shard_pairs([self.folder("pairs") / PAIRS], self.folder("shards"), settings, workers=self.workers)
-        data = Pairs(self.request.recipe, self.folder("shards"), self.folder("start"))
-        train_model(Training("student", data, self.folder("trained"), Placement()))
-        return {"pairs": counts["kept"], "pairs_left_out": counts["read"] - counts["kept"]}
 
     def _slices(
         self, what: str, folder: Path, name: str, slices: list[slice], make: Callable[..., dict[str, Any]]

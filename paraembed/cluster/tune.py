@@ -281,11 +281,6 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     data = sweep.data
     if isinstance(data, Labels) or sweep.sample is None or sweep.sample >= data.num_pairs:
         return data
-    if data.teacher:
-        raise ValueError(
-            f"`sample` is {sweep.sample:,}, but the vectors of `teacher` are those of all {data.num_pairs:,} pairs; "
-            "give `sample` 0 for all pairs, or shard a sample and embed it"
-        )
     files = [data.folder / shard["name"] for shard in data.shards["shards"]]
     if not files:
         raise ValueError(f"{data.folder}/manifest.json names no pair shards; shard the pairs again")
@@ -297,6 +292,20 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     shard_pairs(files, sweep.out / SAMPLE, settings, workers=concurrency(sweep), uri=uri)
     say(f"the trials train on {sweep.sample:,} of {data.num_pairs:,} pairs, drawn with seed {seed}")
     return replace(data, folder=sweep.out / SAMPLE)
+
+
+def check_sweep_teacher(sweep: Sweep) -> None:
+    """Raise ValueError if recipes need a teacher that is missing, or if one does not fit the trials' pairs."""
+    data = sweep.data
+    if not isinstance(data, Pairs):
+        return
+    recipes = [point.recipe for point in sweep.points.differing_in({"teacher_objective"})]
+    check_uses_teacher([recipe for recipe in recipes if isinstance(recipe, Recipe)], has_teacher=bool(data.teacher))
+    if data.teacher and sweep.sample is not None and sweep.sample < data.num_pairs:
+        raise ValueError(
+            f"`sample` is {sweep.sample:,}, but the vectors of `teacher` are those of all {data.num_pairs:,} pairs; "
+            "give `sample` 0 for all pairs, or shard a sample and embed it"
+        )
 
 
 def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, Inputs]:
@@ -313,9 +322,6 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
     """
     recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
     _, num, _ = data.size()
-    if isinstance(data, Pairs):
-        every = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, "teacher_objective"})]
-        check_uses_teacher([recipe for recipe in every if isinstance(recipe, Recipe)], has_teacher=bool(data.teacher))
     most = max(recipe.batch_size for recipe in recipes)
     if most * workers > num:
         each, fewer = (f" for each of {workers} workers", " or fewer `workers`") if workers > 1 else ("", "")
@@ -336,7 +342,9 @@ def _check_memory(points: Points, data: Pairs | Labels, concurrent: int, workers
     cluster the inputs of one, which the driver reads.
     """
     needed, available = _memory_of(points, data, workers_here(concurrent * workers)), available_memory()
-    fewer = "keep fewer words with `fixed` max_words=N, or " if isinstance(data.size()[2], Path) else ""
+    words = data.size()[2]
+    is_cut = isinstance(words, Path) and words.is_file()
+    fewer = "keep fewer words with `fixed` max_words=N, or " if is_cut else ""
     if needed > available:
         raise ValueError(
             f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, but only "

@@ -10,7 +10,7 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.session import check_gpus, on_cluster, ray_session, wait_for_workers
 from paraembed.cluster.train import Training, remove_other, train_model
-from paraembed.cluster.tune import FILES, Sweep, Swept, begin, run_sweep, settled
+from paraembed.cluster.tune import FILES, Sweep, Swept, begin, check_sweep_teacher, run_sweep, settled
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -99,6 +99,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
         sweep.data.check(sweep.placement.workers)
     if protocol is not None and protocol.pairs is not None:
         read_pair_manifest(protocol.pairs)
+    check_sweep_teacher(sweep)
     check_gpus(sweep.placement)
     joins = on_cluster()  # then the cluster says how many trials there are at a time
     if sweep.uri is not None:
@@ -169,7 +170,8 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
     if isinstance(data, Pairs):
         assert protocol.pairs is not None
         limit = sweep.placement.pairs_bytes
-        data = replace(data, folder=protocol.pairs, suites=(), max_bytes=limit)
+        teacher = () if getattr(recipe, "teacher_objective", "none") == "none" else data.teacher
+        data = replace(data, folder=protocol.pairs, suites=(), max_bytes=limit, teacher=teacher)
     out = sweep.out / data.model
     uri = child(sweep.uri, data.model) if sweep.uri else None
     name = f"{sweep.points.name} winner"

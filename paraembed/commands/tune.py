@@ -60,7 +60,7 @@ class Tune:
     pairs: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of pair shards, written by jobs/shard.py, from which the training pairs are drawn, or its URI."""
     words: Annotated[str | None, tyro.conf.arg(metavar="FILE|ENCODER")] = None
-    """Word vectors, as jobs/train.py --words takes them."""
+    """Word vectors, as jobs/train.py --words takes them; for labeled examples a file."""
     teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIRST SECOND")] = ()
     """Vectors of a teacher, as jobs/train.py --teacher takes them; with --sample 0."""
     data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -227,6 +227,8 @@ def _check_flags(flags: Tune, space: Space) -> None:
     later = [name for name in ("final_pairs", "final_epochs", "register") if getattr(flags, name) is not None]
     if later and not flags.protocol:
         raise ValueError(f"{_flag(later[0])} is for the training after the search; add --protocol, or leave it out")
+    if flags.teacher and flags.final_pairs is not None:
+        raise ValueError("--teacher has the vectors of --pairs, not of --final-pairs; leave out one of them")
     if is_gold and flags.task is None and not flags.dry_run:
         raise ValueError(
             f"the space {flags.space} trains on labeled examples; add --task, one of {', '.join(get_args(TaskName))} "

@@ -57,4 +57,4 @@ class TeachSettings:
 
 DEFAULT_TEACHING = TeachSettings()
 STUDENT = Recipe(margin=0.6, learning_rate=2e-4, batch_size=500, mega_batch_size=4, epochs=3, word_l2=1e-6)
-"""Recipe of the training on pairs; docs/teach.md has its scores."""
+"""Recipe of the training on pairs, with the scores in docs/teach.md."""

@@ -138,7 +138,7 @@ def written_texts(folder: Path) -> Iterator[pa.StringArray]:
 
 
 def num_pairs(shards: Path) -> int:
-    """Return the number of pairs in a folder of pair shards; raise OSError or ValueError if it is none or damaged."""
+    """Return the number of pairs in a folder of pair shards; the errors are those of ``read_pair_manifest``."""
     return int(read_pair_manifest(shards)["counts"]["kept"])
 
 

@@ -19,10 +19,10 @@ def chosen_device(device: Device, *, gains: bool) -> ComputeDevice:
 def require_device(device: str, count: int = 1) -> None:
     """Raise ValueError if this machine does not have the device, or not as many GPUs."""
     if device == "cuda":
-        check_gpus(count, torch.cuda.device_count() if torch.cuda.is_available() else 0)
+        require_gpus(count, torch.cuda.device_count() if torch.cuda.is_available() else 0)
 
 
-def check_gpus(count: int, available: int) -> None:
+def require_gpus(count: int, available: int) -> None:
     """Raise ValueError if there are fewer GPUs than are wanted."""
     if not available:
         raise ValueError("`device` is cuda, but PyTorch finds no GPU on this machine; use cpu, or check its driver")

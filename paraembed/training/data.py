@@ -244,8 +244,10 @@ class Pairs:
         return self._scoring
 
     def inputs(self) -> dict[str, Any]:
-        """Return the digests of pairs, word vectors and teacher."""
+        """Return the digests of pairs, word vectors and teacher, and labeled data sets that the vectors know."""
         digests: dict[str, Any] = {"pairs": sha256_of(self.folder / "manifest.json"), "words": words_digest(self.words)}
+        if self.words.is_dir() and (gold := checkpoint.gold_of(checkpoint.read_config(self.words)["provenance"] or {})):
+            digests["gold"] = gold  # the fingerprint of an encoder does not cover what it was trained on
         return {**digests, "teacher": [output.digest for output in self._teacher]} if self.teacher else digests
 
     def identity(self) -> dict[str, Any]:

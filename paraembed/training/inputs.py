@@ -141,7 +141,7 @@ def untrained_encoder(
 
 @dataclass(frozen=True)
 class InitialWords:
-    """Word vectors from which a training starts, and what an encoder with these words has in common with them."""
+    """Initial word vectors, with the tokenizer and the vectors of OOV tokens that belong to them."""
 
     words: Words
     tokenizer: str
@@ -156,21 +156,31 @@ def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
         recipe: recipe with the tokenizer of words from a file, and ``max_words``.
 
     Raises:
-        OSError, ValueError: the same errors as ``read_words`` and ``checkpoint.load``; the encoder is no average of
-            word vectors, or ``max_words`` is set.
+        OSError, ValueError: the same errors as ``read_words`` and ``checkpoint.load``; the encoder is not ``avg``, or
+            the recipe does not fit it.
     """
     if not path.is_dir():
         return InitialWords(read_words(path, recipe.max_words), recipe.tokenizer, "shared")
     encoder = checkpoint.load(path)
     if not isinstance(encoder.config, AvgConfig):
         raise ValueError(
-            f"{path} is an encoder {encoder_name(encoder.config)!r}; `words` takes a file of word vectors or an "
-            "encoder 'avg', whose vectors of words are all it has"
+            f"{path} is an encoder {encoder_name(encoder.config)!r}; `words` takes a word-vector file or an encoder "
+            "'avg'; export the word vectors of others with jobs/export.py --to word2vec"
         )
     if recipe.max_words is not None:
         raise ValueError(
             f"`max_words` is {recipe.max_words}, which is for files of word vectors, but {path} is an encoder; leave "
-            "it out"
+            "it out, or make the encoder smaller with jobs/export.py --to encoder"
+        )
+    for name in ("bos_eos_tokens", "max_tokens"):
+        if getattr(recipe, name) != getattr(encoder, name):
+            raise ValueError(
+                f"`{name}` is {getattr(recipe, name)!r}, but {getattr(encoder, name)!r} in {path}; set it to the latter"
+            )
+    if recipe.encoder.reads_trees and encoder.tokenizer == WORDPIECE:
+        raise ValueError(
+            f"the encoder {encoder_name(recipe.encoder)!r} reads parse trees of words, but {path} has word pieces; use "
+            "another encoder, or other `words`"
         )
     oov: Oov = "shared" if recipe.encoder.reads_trees else encoder.oov
     return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, oov)

@@ -37,7 +37,7 @@ from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
-from paraembed.encoders.devices import check_gpus
+from paraembed.encoders.devices import require_gpus
 from paraembed.io.atomic import locked
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.store import Folder
@@ -184,8 +184,8 @@ def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
 )
 def test_gpus_that_a_machine_does_not_have(count, available, message):
     with pytest.raises(ValueError, match=message):
-        check_gpus(count, available)
-    check_gpus(count, count)
+        require_gpus(count, available)
+    require_gpus(count, count)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -118,7 +118,12 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
     expected, found = encoder.encode(texts), checkpoint.load(tmp_path / "1").encode(texts)
     np.testing.assert_allclose(unit(expected), unit(found), atol=1e-5)
     assert np.abs(unit(found) - unit(checkpoint.load(tmp_path / "regression").encode(texts))).max() > 0.05
-    with pytest.raises(ValueError, match="a student trains the encoder 'avg'"):
+    config = checkpoint.read_config(tmp_path / "1")
+    assert config["recipe"] == recipe.to_dict()
+    assert config["provenance"]["training"] == {"pairs": sha256_of(shards / "manifest.json")}
+    with pytest.raises(ValueError, match=r"has max_tokens 5; allowed: None"):
+        teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", tmp_path / "work")
+    with pytest.raises(ValueError, match=r"has encoder ProjConfig\(.*; allowed: AvgConfig"):
         teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", tmp_path / "work")
     with pytest.raises(ValueError, match="there are only 399"):
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))

@@ -20,6 +20,7 @@ import ray
 from mlflow.tracking import MlflowClient
 
 import paraembed
+from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
 from paraembed.embedding.settings import Settings as EmbedSettings
 from paraembed.encoders import Encoder
@@ -29,7 +30,6 @@ from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
-from paraembed.loading import shipped_folder
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
 from paraembed.stops import STOPPED_LINE
@@ -56,9 +56,15 @@ def test_words_that_cover_nothing_end_the_job_before_its_work(sample, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["vectors.txt"]
 
 
-def test_an_encoder_of_word_pieces_goes_on_with_its_own_tokenizer(sample, tmp_path):
-    train_model(Training("test", Pairs(RECIPE, sample / "pairs", shipped_folder()), tmp_path / "encoder", HERE))
-    before, after = paraembed.load("small"), paraembed.load(tmp_path / "encoder")
+def test_an_encoder_of_word_pieces_keeps_its_tokenizer_and_what_it_knows(sample, tmp_path):
+    labels = {"task": "similarity", "data_set": "sick", "seed": 3}
+    before = paraembed.load("small")
+    checkpoint.save(
+        before, tmp_path / "words", recipe={}, provenance={"training": {"gold": [labels]}}, model_card="", dtype="int8"
+    )
+    pairs = Pairs(RECIPE, sample / "pairs", tmp_path / "words")
+    train_model(Training("test", pairs, tmp_path / "encoder", HERE))
+    before, after = paraembed.load(tmp_path / "words"), paraembed.load(tmp_path / "encoder")
     assert (after.tokenizer, after.oov, len(after.vocabulary)) == ("wordpiece", before.oov, len(before.vocabulary))
     table = pq.read_table([*(sample / "pairs").glob("pairs-*")])
     first, second = (table[side].combine_chunks() for side in ("first", "second"))
@@ -66,6 +72,7 @@ def test_an_encoder_of_word_pieces_goes_on_with_its_own_tokenizer(sample, tmp_pa
     assert new > old + 0.1
     config = json.loads((tmp_path / "encoder" / "config.json").read_text())
     assert config["provenance"]["training"]["words"] == before.fingerprint
+    assert checkpoint.gold_of(config["provenance"]) == [labels]
 
 
 def fit(

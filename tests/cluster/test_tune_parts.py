@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _drawn, _to_probe, begin, fitting, log_trial, settled, trial_inputs
-from paraembed.cluster.tune_protocol import protocol_of
+from paraembed.cluster.tune import Sweep, _to_probe, begin, fitting, log_trial, settled, trial_inputs
+from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
@@ -224,15 +224,16 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
 
 
 def test_a_sweep_with_a_teacher_takes_all_its_pairs_and_uses_it(tmp_path):
-    some = pairs_of(tmp_path)
-    write_manifest(some.folder, 150)
+    some, vector = sweep(tmp_path), Points("smoke", SMOKE, {"teacher_objective": "vector"})
+    write_manifest(some.data.folder, 150)
+    taught = replace(some, data=replace(some.data, teacher=("first", "second")))
     with pytest.raises(ValueError, match="no vectors of a teacher; give `teacher` two outputs"):
-        trial_inputs(some, Points("smoke", SMOKE, {"teacher_objective": "vector"}), workers=1, concurrent=1)
-    taught = replace(some, teacher=("first", "second"))
+        tune_encoder(replace(some, points=vector))
     with pytest.raises(ValueError, match="`teacher` is given, but `teacher_objective` is 'none'"):
-        trial_inputs(taught, POINTS, workers=1, concurrent=1)
+        tune_encoder(taught)
     with pytest.raises(ValueError, match="give `sample` 0 for all pairs"):
-        _drawn(sweep(tmp_path, data=taught, sample=100))
+        tune_encoder(replace(taught, points=vector, sample=100))
+    assert not any((tmp_path / "out").iterdir())
 
 
 def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):

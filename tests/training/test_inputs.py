@@ -80,7 +80,7 @@ def test_words_of_an_encoder_bring_its_tokenizer(tmp_path, config, words, tokeni
     assert estimate(tmp_path / "encoder", PLAIN, 0, 0, 1).num_words == len(words)
 
 
-def test_words_that_are_no_average_or_are_to_be_cut_are_refused(tmp_path):
+def test_encoders_that_do_not_fit_the_recipe_are_errors(tmp_path):
     counts = pa.StructArray.from_arrays([pa.array(["a"]), pa.array([1])], ["values", "counts"])
     encoder_at(tmp_path / "gran", GranConfig(), PIECES, "wordpiece")
     encoder_at(tmp_path / "avg", AvgConfig(), PIECES, "wordpiece")
@@ -88,6 +88,10 @@ def test_words_that_are_no_average_or_are_to_be_cut_are_refused(tmp_path):
         encoder_for(tmp_path / "gran", counts, PLAIN)
     with pytest.raises(ValueError, match="`max_words` is 2, which is for files"):
         encoder_for(tmp_path / "avg", counts, replace(PLAIN, max_words=2))
+    with pytest.raises(ValueError, match=r"`max_tokens` is 5, but None in .*avg"):
+        encoder_for(tmp_path / "avg", counts, replace(PLAIN, max_tokens=5))
+    with pytest.raises(ValueError, match=r"'recursive' reads parse trees of words, but .*avg has word pieces"):
+        encoder_for(tmp_path / "avg", counts, replace(PLAIN, encoder=RecursiveConfig()))
     with pytest.raises(FileNotFoundError, match=r"none\.txt"):
         words_digest(tmp_path / "none.txt")
     with pytest.raises(ValueError, match="an encoder folder"):
