@@ -133,7 +133,7 @@ def _model(key: str, teacher: str, work: Path) -> str:
 
 def _start(key: str, model: str, options: Students) -> Program:
     """Make a peer of ``STUDENT_PROGRAMS`` if it is missing, and start the process that embeds with it."""
-    name = STUDENT_PROGRAMS.get(key, f"paraembed, {key}")
+    name = STUDENT_PROGRAMS.get(key, f"paraembed, {'/'.join(Path(key).parts[-2:])}")
     missing = [package for package in PACKAGES.get(key, ()) if find_spec(package) is None]
     if missing:
         return Program(name, lambda: Round(0, 0.0), skipped=f"{missing[0]} is not installed")
