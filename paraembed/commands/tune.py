@@ -61,8 +61,6 @@ class Tune:
     """Folder of pair shards, written by jobs/shard.py, from which the training pairs are drawn, or its URI."""
     words: Annotated[str | None, tyro.conf.arg(metavar="FILE|ENCODER")] = None
     """Word vectors, as jobs/train.py --words takes them; for labeled examples a file."""
-    teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIRST SECOND")] = ()
-    """Vectors of a teacher, as jobs/train.py --teacher takes them; with --sample 0."""
     data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of the evaluation sets that select the best trial, and of labeled examples, or its URI."""
     out: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -73,6 +71,8 @@ class Tune:
     """Data set of the task similarity: sick or sts; default: sick."""
     pretrained: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Pretrained encoder, a folder written by jobs/train.py, or its URI, for spaces named universal and features."""
+    teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIRST SECOND")] = ()
+    """Vectors of a teacher, as jobs/train.py --teacher takes them; with --sample 0."""
     settings: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
     metric: str | None = None
     """Score to maximize, for example papers-22/mean; default: that of the space."""

@@ -104,8 +104,6 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
     assert (record["pairs"], record["pairs_left_out"]) == (397, 2)  # of the texts 0 and 7, the first of one pair each
     added = sorted(path.name.partition("-")[0] for path in (tmp_path / "work").iterdir() if path.name not in before)
     assert added == ["pairs", "shards", "start", "trained"]
-    teach(wanted, tmp_path / "2", tmp_path / "elsewhere", workers=1)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
     encoder = checkpoint.load(next((tmp_path / "work").glob("start-*")))
     table = pq.read_table([*shards.glob("pairs-*")], columns=["first", "second"]).to_pylist()
