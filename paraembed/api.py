@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paraembed.encoders import Encoder, config_from_dict
+from paraembed.encoders.concat import Concat
 from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.io.places import Place, to_place
 from paraembed.loading import open_encoder, shipped_folder
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 AnyPath = str | Path
 
 
-def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> Encoder | ForeignEncoder:
+def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> Encoder | Concat | ForeignEncoder:
     """Load an encoder.
 
     Args:

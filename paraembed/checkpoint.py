@@ -4,10 +4,13 @@ A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, 
 fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and other parameters) and
 ``README.md``. The word matrix is float32 ``matrix`` [V, D], or int8 with a float32 scale for each row, ``matrix_scale``
 [V]; vectors are computed in float32 in any case.
+
+The folder of two encoders as one (``Concat``) holds their folders, ``first`` and ``second``, and a ``config.json`` with
+the digests of theirs.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -15,6 +18,7 @@ import numpy as np
 import torch
 
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
+from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import BosEosTokens, Oov, TableDtype
 from paraembed.encoders.quantized import from_int8, to_int8
 from paraembed.io import folder_config
@@ -26,9 +30,12 @@ from paraembed.text import check_tokenizer
 from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, unknown_row
 
 FORMAT = "paraembed-encoder-2"
+FORMAT_OF_CONCAT = "paraembed-concat-1"
 _DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")
 _MAY_DECIDE = ("oov",)  # missing if it has its default, as in older folders
 _FILES = ("model.safetensors", "words.txt")
+_PARTS = ("first", "second")
+_CONFIGS = tuple(f"{part}/config.json" for part in _PARTS)
 
 
 class _Training(TypedDict):
@@ -52,6 +59,12 @@ class _Provenance(TypedDict):
     training: NotRequired[_Training | None]
     selected: NotRequired[_Selected | None]
     data: NotRequired[_Data | None]
+
+
+class _ConcatConfig(TypedDict):
+    files: dict[str, str]
+    fingerprint: str
+    provenance: NotRequired[_Provenance | None]
 
 
 class _Config(TypedDict):
@@ -189,6 +202,53 @@ def load(folder: str | Path) -> Encoder:
     return encoder
 
 
+def save_concat(folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str) -> Concat:
+    """Write the folder of two encoders as one, atomically; an existing folder is replaced.
+
+    Args:
+        folders: folders of the two encoders, which are copied.
+        out: folder to write.
+        provenance: see ``save``.
+        model_card: text of ``README.md``.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, ValueError: the errors of ``load``, or an encoder reads trees.
+    """
+    both = Concat(*map(load, folders))
+    with new_folder(out) as new:
+        for part, folder in zip(_PARTS, folders, strict=True):
+            shutil.copytree(folder, new / part)
+        (new / "README.md").write_text(model_card, encoding="utf-8")
+        both.fingerprint = write_config(new, FORMAT_OF_CONCAT, {}, _CONFIGS, {"provenance": provenance})
+    both.provenance = provenance
+    return both
+
+
+def load_any(folder: str | Path) -> Encoder | Concat:
+    """Load an encoder folder, or that of two encoders as one; the errors are those of ``load``."""
+    folder = Path(folder)
+    if not is_concat(folder):
+        return load(folder)
+    config = _read_concat_config(folder)
+    check_files(folder, config)
+    both = Concat(*(load(folder / part) for part in _PARTS))
+    both.fingerprint, both.provenance = config["fingerprint"], config.get("provenance") or {}
+    return both
+
+
+def is_concat(folder: Path) -> bool:
+    """Whether a folder holds two encoders as one."""
+    return (folder / _PARTS[1]).is_dir()
+
+
+def _read_concat_config(folder: Path) -> dict[str, Any]:
+    what = "two encoders as one, written by jobs/export.py --to concat"
+    return folder_config.read_config(folder, FORMAT_OF_CONCAT, _ConcatConfig, (), _CONFIGS, what)
+
+
 def check_replaceable(out: Path, *, overwrite: bool) -> None:
     """Check that an encoder folder may be written.
 
@@ -197,7 +257,7 @@ def check_replaceable(out: Path, *, overwrite: bool) -> None:
             contains an encoder without ``overwrite``.
     """
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        read_config(out)
+        (_read_concat_config if is_concat(out) else read_config)(out)
         if not overwrite:
             raise ValueError(f"{out} contains an encoder; choose another `out`, or replace it with `overwrite`")
 

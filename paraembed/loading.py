@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
+from paraembed.encoders.concat import Concat
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.foreign import open_foreign
 from paraembed.encoders.foreign.base import ForeignEncoder
@@ -19,13 +20,13 @@ folder.
 
 def open_encoder(
     name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None
-) -> Encoder | ForeignEncoder:
+) -> Encoder | Concat | ForeignEncoder:
     """Return an encoder by its name.
 
     Args:
-        name: an encoder folder; ``small``, the encoder in the package, if there is no folder of that name; ``st:``,
-            ``m2v:`` or ``onnx:`` with a folder, or a name on the Hugging Face hub; with ``fetch`` also an MLflow run id
-            or ``models:/NAME@ALIAS``.
+        name: an encoder folder, or that of two encoders as one; ``small``, the encoder in the package, if there is no
+            folder of that name; ``st:``, ``m2v:`` or ``onnx:`` with a folder, or a name on the Hugging Face hub; with
+            ``fetch`` also an MLflow run id or ``models:/NAME@ALIAS``.
         inference: device, precision and settings of other libraries' models.
         fetch: see ``Fetch``.
 
@@ -40,7 +41,7 @@ def open_encoder(
             return _placed(checkpoint.load(fetch(name, Path(folder))), inference)
     if is_shipped(name):
         return _placed(checkpoint.load(shipped_folder()), inference)
-    return _placed(checkpoint.load(name), inference)
+    return _placed(checkpoint.load_any(name), inference)
 
 
 def shipped_folder() -> Path:
@@ -48,7 +49,7 @@ def shipped_folder() -> Path:
     return Path(__file__).with_name(SHIPPED)
 
 
-def _placed(encoder: Encoder, inference: Inference) -> Encoder:
+def _placed(encoder: Encoder | Concat, inference: Inference) -> Encoder | Concat:
     for setting, unset in (
         ("prompt", None),
         ("backend", "torch"),
@@ -59,5 +60,5 @@ def _placed(encoder: Encoder, inference: Inference) -> Encoder:
             raise ValueError(
                 f"`{setting}` only applies to models of other libraries; leave it out for an encoder folder"
             )
-    device = chosen_device(inference.device, gains=encoder.composition.adds is None)
+    device = chosen_device(inference.device, gains=encoder.gains_from_gpu)
     return encoder.placed(device, inference.precision)

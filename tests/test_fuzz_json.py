@@ -17,7 +17,7 @@ from paraembed.embedding.manifest import read_run
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import ENCODERS, Encoder
-from paraembed.evaluation.candidates import trained
+from paraembed.evaluation.candidates import named, trained
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
 from paraembed.io.store import Folder
@@ -199,6 +199,18 @@ def test_encoder_folders(tmp_path, tiny_words):
 
     sign = signed("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")
     of_json(tmp_path / "e", "config.json", load, sign)
+
+
+def test_folders_of_two_encoders(tmp_path, tiny_words):
+    encoder = Encoder(ENCODERS["avg"](), tiny_words, "ptb-v1")
+    checkpoint.save(encoder, tmp_path / "a", recipe={}, provenance={}, model_card="")
+    provenance = {"training": {"gold": [{"task": "similarity", "data_set": "sick", "seed": 1}]}}
+    checkpoint.save_concat([tmp_path / "a"] * 2, tmp_path / "both", provenance=provenance, model_card="")
+
+    def load():
+        assert named(str(tmp_path / "both")).encoder.encode(["the cat"]).shape == (1, 8)
+
+    of_json(tmp_path / "both", "config.json", load, signed("files"))
 
 
 def test_model_folders(tmp_path, tiny_words):

@@ -1,5 +1,7 @@
 """Command ``export``, from an encoder to another library's format: see ``python jobs/export.py --help``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -38,13 +40,15 @@ class Export:
 
     encoder: encoder folder of paraembed, made from avg encoders: the average of several, with fewer words, fewer
     dimensions, or in int8.
+
+    concat: encoder folder of two encoders as one; its text vectors are those of both, one after the other.
     """
 
     encoder: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER|small [FOLDER ...]")]
     """Encoder folder, written by jobs/train.py or jobs/teach.py; small: the encoder in the package. --to encoder
-    averages several encoders with the same words.
+    averages several encoders with the same words, --to concat takes two of any words.
     """
-    to: Literal["word2vec", "sentence-transformers", "model2vec", "onnx", "hub", "encoder"]
+    to: Literal["word2vec", "sentence-transformers", "model2vec", "onnx", "hub", "encoder", "concat"]
     """Format to write."""
     out: Path
     """Folder to write; for word2vec a file, compressed if its name ends in .gz."""
@@ -79,6 +83,9 @@ def main(flags: Export) -> None:
             f"--texts, --max-words, --dim and --dtype are for --to encoder, not {flags.to}; leave them out, or run "
             "--to encoder first and export its folder"
         )
+    if flags.to == "concat":
+        _write_concat(folders, out, flags)
+        return
     if len(folders) > 1:
         raise ValueError(
             f"--to {flags.to} takes one encoder, got {len(folders)}; run --to encoder first, which averages them, and "
@@ -134,28 +141,15 @@ def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, sc
 
 def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | None) -> None:
     """Write an encoder folder that is made from one or several others."""
-    if flags.check:
-        raise ValueError("--check compares tokens with another library's, and --to encoder has none; leave it out")
     flags.smaller.check(texts, len(folders))
-    if out.resolve() in {folder.resolve() for folder in folders}:
-        raise ValueError(f"--out {flags.out} is one of the encoders to read; choose another folder")
-    from paraembed import checkpoint
     from paraembed.export.smaller import write_smaller
     from paraembed.io.fingerprint import sha256_of
-    from paraembed.tracking.runs import tracked_run
 
-    checkpoint.check_replaceable(out, overwrite=flags.overwrite)
-    fingerprints = [checkpoint.read_config(folder)["fingerprint"] for folder in folders]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tracked_run("export encoder", out) as tracked:
-        settings = {name: value for name, value in asdict(flags.smaller).items() if value is not None}
-        tracked.params({"encoder": " ".join(map(str, folders)), "to": flags.to, "out": str(out), **settings})
-        for folder, fingerprint in zip(folders, fingerprints, strict=True):
-            tracked.dataset("encoder", fingerprint, [str(folder)], "export")
+    with _tracked(folders, out, flags) as tracked:
+        tracked.params({name: value for name, value in asdict(flags.smaller).items() if value is not None})
         if texts is not None:
             tracked.params({"texts": str(texts)})
             tracked.dataset("texts", sha256_of(texts), [str(texts)], "export")
-        doing(f"reading {', '.join(folder.name for folder in folders)}")
         encoder, measures = write_smaller(folders, out, flags.smaller, texts, doing)
         num_words = len(encoder.vocabulary)
         size = (out / "model.safetensors").stat().st_size / 1e6
@@ -170,6 +164,42 @@ def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | 
         if measures["more_tokens"]:
             line += f"; the number of tokens changes by {measures['more_tokens']:+.1%}"
     say(line, f"next: python jobs/evaluate.py --encoder {flags.out} …")
+
+
+def _write_concat(folders: list[Path], out: Path, flags: Export) -> None:
+    """Write the folder of two encoders as one."""
+    from paraembed.export.concat import write_concat
+
+    with _tracked(folders, out, flags) as tracked:
+        both = write_concat(folders, out)
+        tracked.tags({"fingerprint": both.fingerprint})
+        tracked.metrics({"width": both.width})
+    say(
+        f"wrote {flags.out}: {both.first.config.name} of width {both.first.width} and {both.second.config.name} of "
+        f"width {both.second.width} as one encoder",
+        f"next: python jobs/evaluate.py --encoder {flags.out} …",
+    )
+
+
+@contextmanager
+def _tracked(folders: list[Path], out: Path, flags: Export) -> "Iterator[Run]":
+    """Check the folders of an export to an encoder folder, and log it as a run."""
+    from paraembed import checkpoint
+    from paraembed.tracking.runs import tracked_run
+
+    if flags.check:
+        raise ValueError(f"--check compares tokens with another library's, and --to {flags.to} has none; leave it out")
+    if any(folder.resolve() in {out.resolve(), *out.resolve().parents} for folder in folders):
+        raise ValueError(f"--out {flags.out} is, or is in, one of the encoders to read; choose another folder")
+    checkpoint.check_replaceable(out, overwrite=flags.overwrite)
+    fingerprints = [checkpoint.read_config(folder)["fingerprint"] for folder in folders]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tracked_run(f"export {flags.to}", out) as tracked:
+        tracked.params({"encoder": " ".join(map(str, folders)), "to": flags.to, "out": str(out)})
+        for folder, fingerprint in zip(folders, fingerprints, strict=True):
+            tracked.dataset("encoder", fingerprint, [str(folder)], "export")
+        doing(f"reading {', '.join(folder.name for folder in folders)}")
+        yield tracked
 
 
 def _write_word2vec(encoder: "Encoder", out: Path, flags: Export, tracked: "Run") -> None:

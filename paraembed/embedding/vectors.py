@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.embedding.settings import Settings
-from paraembed.encoders.quantized import divided, largest, to_int8
+from paraembed.encoders.quantized import normalized, to_int8
 
 _LARGEST_FLOAT16 = 65_504.0
 
@@ -29,7 +29,7 @@ def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
     """Truncate, normalize and convert vectors [n, H]; each row is independent of the others."""
     vectors = vectors_NH[:, : settings.dim]
     if settings.normalize:
-        vectors = _normalized(vectors)
+        vectors = normalized(vectors)
     if settings.dtype == "float32":
         return Finished([_column(vectors)], 0)
     if settings.dtype == "float16":
@@ -38,12 +38,6 @@ def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
         return Finished([_column(halves)], int(clipped.sum()))
     steps, scale = to_int8(vectors)
     return Finished([_column(steps), pa.array(scale)], 0)
-
-
-def _normalized(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Normalize vectors; divide by the largest number first, so that squares neither overflow nor underflow."""
-    scaled = divided(vectors, largest(vectors))
-    return divided(scaled, np.sqrt(np.square(scaled).sum(axis=1)))
 
 
 def _column(numbers: npt.NDArray[np.float32 | np.float16 | np.int8]) -> pa.FixedSizeListArray:

@@ -206,6 +206,11 @@ class Encoder(nn.Module):
         return self.composition.reads_trees
 
     @property
+    def gains_from_gpu(self) -> bool:
+        """Whether a GPU computes the vectors faster than a CPU, which reads the words of averages as fast."""
+        return self.composition.adds is None
+
+    @property
     def identity(self) -> dict[str, Any]:
         """Device and precision, if they are not those of training; see ``TextEncoder``."""
         if (self.device, self.precision) == ("cpu", "float32"):

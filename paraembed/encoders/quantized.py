@@ -1,4 +1,4 @@
-"""int8 tables: a row is 127 steps times the row's scale."""
+"""int8 tables, a row of which is 127 steps times the row's scale, and other rows divided by a number."""
 
 import numpy as np
 import numpy.typing as npt
@@ -31,3 +31,11 @@ def largest(vectors_NH: Floats) -> Floats:
 def divided(vectors_NH: Floats, by_N: Floats) -> Floats:
     """Divide each row by its number; division by zero gives zeros."""
     return np.divide(vectors_NH, by_N[:, None], out=np.zeros_like(vectors_NH), where=by_N[:, None] > 0)
+
+
+def normalized(vectors_NH: Floats) -> Floats:
+    """Return the vectors with length 1; zeros stay zeros. Each is divided by its largest number first, so that squares
+    neither overflow nor underflow.
+    """
+    scaled_NH = divided(vectors_NH, largest(vectors_NH))
+    return divided(scaled_NH, np.sqrt(np.square(scaled_NH).sum(axis=1)))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from paraembed.checkpoint import gold_of, load
 from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.encoders.protocol import Embeds, TextEncoder
@@ -71,9 +72,10 @@ def named(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | No
     return _trained(encoder, printable(Path(name).absolute().name))
 
 
-def _trained(encoder: Encoder, name: str, label: str | None = None) -> Candidate:
-    kind = encoder_name(encoder.config)
-    description = f"{kind} in {name}, fingerprint {encoder.fingerprint[:12]}{_settings(encoder)}"
+def _trained(encoder: Encoder | Concat, name: str, label: str | None = None) -> Candidate:
+    parts = (encoder.first, encoder.second) if isinstance(encoder, Concat) else (encoder,)
+    kinds = [encoder_name(part.config) for part in parts]
+    description = f"{' and '.join(kinds)} in {name}, fingerprint {encoder.fingerprint[:12]}{_settings(encoder)}"
     selected = encoder.provenance.get("selected") or {}
     chosen_by = selected.get("metric", "")
     if chosen_by:
@@ -83,7 +85,7 @@ def _trained(encoder: Encoder, name: str, label: str | None = None) -> Candidate
         label or name,
         description,
         encoder,
-        kind,
+        kinds[0] if len(kinds) == 1 else "",
         chosen_by=chosen_by,
         trained_on=training.get("pairs", ""),
         gold=tuple(dict.fromkeys(labels["data_set"] for labels in gold_of(encoder.provenance))),

@@ -16,6 +16,7 @@ from scipy import stats
 from paraembed.compiled import compiled
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import warn_of_unread
+from paraembed.encoders.concat import Concat
 from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.encoders.protocol import Embeds
 from paraembed.evaluation.candidates import PairScorer
@@ -206,7 +207,7 @@ class Similarities:
             return
         self._known = pc.unique(pa.chunked_array(suite.texts, pa.string()))
         self._embedded = encoder.embed(self._known)
-        if isinstance(encoder, Encoder | ForeignEncoder):
+        if isinstance(encoder, Encoder | Concat | ForeignEncoder):
             warn_of_unread(self._embedded, encoder.max_tokens)
 
     @property

@@ -99,7 +99,7 @@ def write_smaller(
     }
     sizes = f"{len(encoder.vocabulary):,} of {len(encoders[0].vocabulary):,}", f"{encoder.width} of {encoders[0].width}"
     card = _card(folders, encoders, sizes, record, texts)
-    provenance = {**_training(encoders), "made_smaller": record}
+    provenance = {**training_of(encoders), "made_smaller": record}
     progress(f"writing {out.name}")
     encoder.fingerprint = checkpoint.save(encoder, out, recipe={}, provenance=provenance, model_card=card, dtype=dtype)
     return encoder, measures
@@ -288,7 +288,7 @@ def _blocks(path: Path) -> Iterator[pa.StringArray]:
             yield block.slice(start, _AT_ONCE)
 
 
-def _training(encoders: Sequence[Encoder]) -> dict[str, Any]:
+def training_of(encoders: Sequence[Encoder]) -> dict[str, Any]:
     """Return the data that the encoders were trained on, and how a single one was selected."""
     labels = [entry for encoder in encoders for entry in checkpoint.gold_of(encoder.provenance)]
     pairs = {(encoder.provenance.get("training") or {}).get("pairs") for encoder in encoders}
@@ -308,7 +308,7 @@ def _card(
     texts: Path | None,
 ) -> str:
     """Return the model card, with those of the sources."""
-    names = [markdown(folder.name) for folder in folders]
+    names = names_of(folders)
     sources = [f"{name} ({source.fingerprint[:12]})" for name, source in zip(names, encoders, strict=True)]
     lines = [
         f"# {'Average' if len(names) > 1 else 'Smaller form'} of {', '.join(names)}",
@@ -326,9 +326,20 @@ def _card(
         lines.append(f"* Tokens of the texts out of vocabulary: {record['oov']:.2%}, before {record['oov_before']:.2%}")
     if "explained" in record:
         lines.append(f"* Squared length of the text vectors in the dimensions: {record['explained']:.1%}")
-    for folder, name in zip(folders, names, strict=True):
+    return "\n".join([*lines, *cards_of(folders), ""])
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """Return the names of encoder folders, for a model card."""
+    return [markdown(folder.name) for folder in folders]
+
+
+def cards_of(folders: Sequence[Path]) -> list[str]:
+    """Return the lines that quote the model cards of encoders."""
+    lines = []
+    for folder, name in zip(folders, names_of(folders), strict=True):
         readme = folder / "README.md"
         if readme.is_file():
             card = readme.read_text(encoding="utf-8").strip()
             lines += ["", f"The card of {name} follows; its scores and sizes are those of {name}.", "", "---", "", card]
-    return "\n".join([*lines, ""])
+    return lines

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
+from paraembed.loading import open_encoder
 from tests.export.test_smaller import TEXTS, saved
 
 
@@ -45,6 +46,40 @@ def test_a_smaller_encoder_that_evaluate_and_embed_take(export, run_job, tmp_pat
     assert "number of tokens" not in capsys.readouterr().err
 
 
+def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(export, run_job, tmp_path, capsys):
+    saved(tmp_path / "a", seed=1)
+    line = "--encoder a small --to concat --out deep/both"
+    assert export(line) == 0
+    assert "wrote deep/both: avg of width 4 and avg of width 256 as one encoder" in capsys.readouterr().err
+    (tmp_path / "pairs.tsv").write_text("1\tthe cat\tcat\n5\tthe\tthe\n2\tcat home\tthe the cat\n")
+    assert run_job("evaluate", "--encoder deep/both a --pairs pairs.tsv --out scored --resamples 0") == 0
+    assert (
+        "pearson"
+        in json.loads((tmp_path / "scored" / "scores.json").read_text())["encoders"][0]["scores"]["pairs/pairs"]
+    )
+    assert run_job("embed", "--encoder deep/both --input texts.txt --out vectors --workers 1") == 0
+    vectors = pq.read_table(next((tmp_path / "vectors").rglob("*.parquet")))["embedding"].combine_chunks()
+    expected = open_encoder(str(tmp_path / "deep" / "both")).encode(TEXTS)
+    np.testing.assert_array_equal(vectors.flatten().to_numpy().reshape(-1, 260), expected)
+    assert run_job("verify", "vectors --encoder deep/both --input texts.txt") == 0
+    capsys.readouterr()
+
+    assert export(line) == 2
+    assert "contains an encoder; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert export(f"{line} --overwrite") == 0
+    for line, message in [
+        ("--encoder a --out one", "concat takes two encoders, got 1; give --encoder two folders"),
+        ("--encoder a deep/both --out both", "paraembed-encoder-2"),
+        ("--encoder a small --out a --overwrite", "--out a is, or is in, one of the encoders to read"),
+        ("--encoder a small --out a/both", "--out a/both is, or is in, one of the encoders to read"),
+        ("--encoder a small --out both --dim 2", "--dim and --dtype are for --to encoder, not concat"),
+        ("--encoder a small --out both --check texts.txt", "--check compares tokens"),
+    ]:
+        assert export(f"{line} --to concat") == 2, line
+        assert message in capsys.readouterr().err, line
+    assert not (tmp_path / "both").exists()
+
+
 def test_the_encoder_in_the_package_by_its_name(export, tmp_path, capsys):
     assert export("--encoder small --to encoder --out tiny --texts texts.txt --max-words 3 --dim 3") == 0
     printed = capsys.readouterr().err
@@ -76,7 +111,7 @@ def test_what_cannot_be_done_is_a_clear_error(export, tmp_path, capsys):
         ("--encoder damaged --dtype int8", "differs from its digest"),
         ("--encoder a --dtype int8 --license mit", "--license and --scores are for the model card of --to hub"),
         ("--encoder a --dtype int8 --check texts.txt", "--check compares tokens with another library's"),
-        ("--encoder a --dtype int8 --out a --overwrite", "--out a is one of the encoders to read"),
+        ("--encoder a --dtype int8 --out a --overwrite", "--out a is, or is in, one of the encoders to read"),
         ("--encoder a --dtype int8 --out mine --overwrite", "mine has no config.json; expected an encoder folder"),
         ("--encoder a --dtype int8 --out texts.txt --overwrite", "texts.txt is a file; expected an encoder folder"),
         ("--encoder a --to onnx --dim 2", "--texts, --max-words, --dim and --dtype are for --to encoder, not onnx"),

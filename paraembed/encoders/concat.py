@@ -1,0 +1,108 @@
+"""Two encoders as one: its text vector is those of both, one after the other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paraembed.encoders.base import BATCH_SIZE, Embedded, Encoder, warn_of_unread
+from paraembed.encoders.devices import ComputeDevice
+from paraembed.encoders.quantized import normalized
+from paraembed.encoders.weights import Weights
+from paraembed.settings import Precision
+
+Matrix = npt.NDArray[np.float32]
+
+_SQRT_HALF = np.float32(np.sqrt(0.5))
+
+
+class Concat:
+    """Two encoders as one, see ``TextEncoder``.
+
+    Both text vectors are scaled to length √½, so the cosine of two texts is the mean of the cosines that the encoders
+    give. Tokens and OOV tokens are those of the first encoder.
+
+    Attributes:
+        first: the first encoder.
+        second: the second encoder.
+        fingerprint: fingerprint of the folder; empty for an encoder that was not loaded from one.
+        provenance: provenance in the folder.
+        max_tokens: maximum tokens of a text, the lower one of both encoders. None: no maximum.
+        reads_trees: False; encoders that read trees cannot be a part.
+    """
+
+    reads_trees = False
+
+    def __init__(self, first: Encoder, second: Encoder) -> None:
+        for encoder in (first, second):
+            if encoder.reads_trees:
+                raise ValueError(f"an encoder is {encoder.config.name}, which reads trees; give two without trees")
+        self.first, self.second = first, second
+        self.tokenizer = first.tokenizer
+        limits = [encoder.max_tokens for encoder in (first, second) if encoder.max_tokens is not None]
+        self.max_tokens = min(limits, default=None)
+        self.fingerprint = ""
+        self.provenance: dict[str, Any] = {}
+
+    @property
+    def width(self) -> int:
+        """H, the sum of the widths."""
+        return self.first.width + self.second.width
+
+    @property
+    def gains_from_gpu(self) -> bool:
+        """Whether a GPU computes the vectors of one of the encoders faster than a CPU."""
+        return self.first.gains_from_gpu or self.second.gains_from_gpu
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Device and precision, if they are not those of training."""
+        return self.first.identity
+
+    def placed(self, device: ComputeDevice, precision: Precision) -> "Concat":
+        """Return this encoder with another device and number type; it is moved when it first embeds."""
+        for encoder in (self.first, self.second):
+            encoder.placed(device, precision)
+        return self
+
+    def packed(self, *, is_local: bool = False) -> "PackedConcat":  # noqa: ARG002 - as Encoder.packed
+        """Return the encoder in a form for other processes."""
+        return PackedConcat(Weights.of(self.first), Weights.of(self.second), self.fingerprint)
+
+    def embed(
+        self, texts: pa.StringArray, batch_size: int = BATCH_SIZE, trees: pa.StringArray | None = None
+    ) -> Embedded:
+        """Return vectors and counts of a string array [n], see ``Encoder.embed``.
+
+        Raises:
+            ValueError: trees were given.
+        """
+        if trees is not None:
+            raise ValueError("trees were given, but a pair of encoders does not read trees; leave them out")
+        first, second = self.first.embed(texts, batch_size), self.second.embed(texts, batch_size)
+        vectors = np.concatenate([normalized(first.vectors), normalized(second.vectors)], axis=1) * _SQRT_HALF
+        return Embedded(vectors, first.num_tokens, first.num_unknown, max(first.num_cut, second.num_cut))
+
+    def encode(self, texts: str | Sequence[str], batch_size: int = BATCH_SIZE) -> Matrix:
+        """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""
+        embedded = self.embed(pa.array([texts] if isinstance(texts, str) else texts, pa.large_string()), batch_size)
+        warn_of_unread(embedded, self.max_tokens)
+        return embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
+
+
+@dataclass(frozen=True)
+class PackedConcat:
+    """Two encoders as settings and arrays, see ``Packed``."""
+
+    first: Weights
+    second: Weights
+    fingerprint: str
+
+    def encoder(self) -> Concat:
+        """Return the encoder."""
+        both = Concat(self.first.encoder(), self.second.encoder())
+        both.fingerprint = self.fingerprint
+        return both

@@ -1,0 +1,28 @@
+"""Write the folder of two encoders as one, whose text vector is those of both, one after the other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from paraembed import checkpoint
+from paraembed.encoders.concat import Concat
+from paraembed.export.smaller import cards_of, names_of, training_of
+
+
+def write_concat(folders: Sequence[Path], out: Path) -> Concat:
+    """Write the folder of two encoders as one; an existing folder is replaced (see ``checkpoint.check_replaceable``).
+
+    Raises:
+        ValueError: the number of encoders is not two, or an encoder reads trees; nothing is written.
+    """
+    if len(folders) != 2:
+        raise ValueError(f"concat takes two encoders, got {len(folders)}; give `encoder` two folders")
+    encoders = list(map(checkpoint.load, folders))
+    lines = [
+        f"# {' and '.join(names_of(folders))} as one encoder",
+        "",
+        "Written by jobs/export.py; a text vector is those of both encoders, each of length √½, one after the other, so "
+        "the cosine of two texts is the mean of their two cosines.",
+    ]
+    provenance = {**training_of(encoders), "concat": [encoder.fingerprint for encoder in encoders]}
+    card = "\n".join([*lines, *cards_of(folders), ""])
+    return checkpoint.save_concat(folders, out, provenance=provenance, model_card=card)
