@@ -20,8 +20,8 @@ def write_concat(folders: Sequence[Path], out: Path) -> Concat:
     lines = [
         f"# {' and '.join(names_of(folders))} as one encoder",
         "",
-        "Written by jobs/export.py; a text vector is those of both encoders, each of length √½, one after the other, so "
-        "the cosine of two texts is the mean of their two cosines.",
+        "Written by jobs/export.py; a text vector is those of both encoders, each of length √½, one after the other.",
+        "The cosine of two texts is the mean of their two cosines.",
     ]
     provenance = {**training_of(encoders), "concat": [encoder.fingerprint for encoder in encoders]}
     card = "\n".join([*lines, *cards_of(folders), ""])
