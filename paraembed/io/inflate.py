@@ -207,7 +207,11 @@ def _decompressor(raw: IO[bytes], kind: Compression) -> Any:
 
 
 def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the same blocks, while a thread reads the next block."""
+    """Yield the same blocks, while a thread reads the next block; most files have one block, which needs no thread."""
+    for _ in range(2):
+        if (block := next(blocks, None)) is None:
+            return
+        yield block
     with ThreadPoolExecutor(max_workers=1) as reader:
         coming = reader.submit(next, blocks, None)
         try:

@@ -1,6 +1,7 @@
 """Teaching on Ray: what a student learns, stages that are shared, and jobs that are killed at every stage."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,42 +71,55 @@ def request(data, settings=EXACT, **more):
     )
 
 
+@pytest.fixture(scope="module")
+def taught(data, ray_cluster):
+    """A student, its stages, and its record."""
+    record, was_finished = teach(request(data), data / "student", data / "stages", workers=1)
+    assert not was_finished
+    return data / "student", data / "stages", record
+
+
+@pytest.fixture
+def work(taught, tmp_path):
+    """A copy of the stages of ``taught``."""
+    shutil.copytree(taught[1], tmp_path / "work")
+    return tmp_path / "work"
+
+
 def contents(folder):
     return {path.name: sha256_of(path) for path in folder.iterdir()}
 
 
 @pytest.mark.ray
 @pytest.mark.timeout(900)
-def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(ray_cluster, data, tmp_path, capsys):
-    record, was_finished = teach(request(data), tmp_path / "1", tmp_path / "work1", workers=1)
-    assert not was_finished
+def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taught, tmp_path, capsys):
+    folder, stages_of_1, record = taught
     distinct = set((data / "texts.txt").read_text().splitlines())
     assert (record["texts"], record["left_out"], record["units"]) == (len(distinct) - 2, 2, 151)
     assert record["explained"] > 0.999
     teach(request(data), tmp_path / "2", tmp_path / "work2", workers=2)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
-    teacher, student = checkpoint.load(data / "teacher"), checkpoint.load(tmp_path / "1")
+    assert contents(folder) == contents(tmp_path / "2")
+    teacher, student = checkpoint.load(data / "teacher"), checkpoint.load(folder)
     texts = (data / "texts.txt").read_text().splitlines()
     expected, found = teacher.encode(texts), student.encode(texts)
     expected -= expected.mean(axis=0)
     cosines = (expected * found).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(found, axis=1)
     assert cosines.min() > 0.99
-    assert teach(request(data), tmp_path / "1", tmp_path / "work1") == (record, True)
-    assert f"{tmp_path}/1 is already finished" in capsys.readouterr().err
+    assert teach(request(data), folder, stages_of_1) == (record, True)
+    assert f"{folder} is already finished" in capsys.readouterr().err
 
 
 @pytest.mark.ray
-def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, tmp_path):
+def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, taught, work, tmp_path):
     recipe = replace(STUDENT, batch_size=40, learning_rate=0.01)
     wanted = request(data, pairs=shards, recipe=recipe)
-    teach(request(data), tmp_path / "regression", tmp_path / "work")
-    before = {path.name for path in (tmp_path / "work").iterdir()}
-    record, _ = teach(wanted, tmp_path / "1", tmp_path / "work")
+    before = {path.name for path in work.iterdir()}
+    record, _ = teach(wanted, tmp_path / "1", work)
     assert (record["pairs"], record["pairs_left_out"]) == (397, 2)  # of the texts 0 and 7, the first of one pair each
-    added = sorted(path.name.partition("-")[0] for path in (tmp_path / "work").iterdir() if path.name not in before)
+    added = sorted(path.name.partition("-")[0] for path in work.iterdir() if path.name not in before)
     assert added == ["pairs", "shards", "start", "trained"]
 
-    encoder = checkpoint.load(next((tmp_path / "work").glob("start-*")))
+    encoder = checkpoint.load(next(work.glob("start-*")))
     table = pq.read_table([*shards.glob("pairs-*")], columns=["first", "second"]).to_pylist()
     evaluation = {
         " ".join(cell.lower().split()) for cell in (data / "set.tsv").read_text().replace("!", "").split("\t")
@@ -115,14 +129,14 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
     texts = [row["first"] for row in table[:50]]
     expected, found = encoder.encode(texts), checkpoint.load(tmp_path / "1").encode(texts)
     np.testing.assert_allclose(unit(expected), unit(found), atol=1e-5)
-    assert np.abs(unit(found) - unit(checkpoint.load(tmp_path / "regression").encode(texts))).max() > 0.05
+    assert np.abs(unit(found) - unit(checkpoint.load(taught[0]).encode(texts))).max() > 0.05
     config = checkpoint.read_config(tmp_path / "1")
     assert config["recipe"] == recipe.to_dict()
     assert config["provenance"]["training"] == {"pairs": sha256_of(shards / "manifest.json")}
     with pytest.raises(ValueError, match=r"has max_tokens 5; allowed: None"):
-        teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", tmp_path / "work")
+        teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", work)
     with pytest.raises(ValueError, match=r"has encoder ProjConfig\(.*; allowed: AvgConfig"):
-        teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", tmp_path / "work")
+        teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", work)
     with pytest.raises(ValueError, match="there are only 399"):
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
 
@@ -132,26 +146,26 @@ def unit(vectors):
 
 
 @pytest.mark.ray
-def test_other_settings_share_the_stages(ray_cluster, data, tmp_path, capsys):
+def test_other_settings_share_the_stages(data, taught, work, tmp_path):
     few = replace(EXACT, dim=7, dtype="int8")
-    teach(request(data), tmp_path / "all", tmp_path / "work")
-    before = {path.name for path in (tmp_path / "work").iterdir()}
+    shutil.copytree(taught[0], tmp_path / "all")
+    before = {path.name for path in work.iterdir()}
     with pytest.raises(ValueError, match=r"all was started with another .*`overwrite`"):
-        teach(request(data, few), tmp_path / "all", tmp_path / "work")
-    teach(request(data, few), tmp_path / "all", tmp_path / "work", overwrite=True)
-    assert {path.name for path in (tmp_path / "work").iterdir()} == before
+        teach(request(data, few), tmp_path / "all", work)
+    teach(request(data, few), tmp_path / "all", work, overwrite=True)
+    assert {path.name for path in work.iterdir()} == before
     assert sorted(name.partition("-")[0] for name in before) == ["alone", "prior", "ridge", "texts", "units", "vectors"]
     student = checkpoint.load(tmp_path / "all")
     assert (student.width, student.oov) == (7, "hashed")
     assert load_file(tmp_path / "all" / "model.safetensors")["matrix"].dtype == torch.int8
     assert np.abs(student.encode("unheard") - student.encode("of")).max() > 0.01
     for name in ("prior", "ridge"):
-        (folder,) = (tmp_path / "work").glob(f"{name}-*")
+        (folder,) = work.glob(f"{name}-*")
         assert checkpoint.load(folder).encode("w3 w5").shape == (100,)
-    (part,) = (tmp_path / "work").glob("texts-*/part-*")
+    (part,) = work.glob("texts-*/part-*")
     part.write_bytes(b"")
     with pytest.raises(ValueError, match=r"part-00000.parquet is missing or damaged; remove .*texts-"):
-        teach(request(data), tmp_path / "other", tmp_path / "work")
+        teach(request(data), tmp_path / "other", work)
 
 
 @pytest.mark.ray
