@@ -46,11 +46,13 @@ def run_job(name, *arguments, where):
 
 
 @pytest.mark.parametrize(
-    "of_driver", [OF_DRIVER[4:5], pytest.param(OF_DRIVER, marks=pytest.mark.slow)], ids=["few", "all"]
+    ("of_workers", "of_driver"),
+    [(OF_WORKERS[1:3], OF_DRIVER[4:5]), pytest.param(OF_WORKERS, OF_DRIVER, marks=pytest.mark.slow)],
+    ids=["few", "all"],
 )
-def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tmp_path, server, of_driver):
+def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tmp_path, server, of_workers, of_driver):
     """Workers and driver die before a file is there, and when it is but they do not know; parts are read at once."""
-    moments = {*of_driver, *(moment.format(part_name(3 * at, 12)) for at, moment in enumerate(OF_WORKERS))}
+    moments = {*of_driver, *(moment.format(part_name(3 * at, 12)) for at, moment in enumerate(of_workers))}
     unreadable = []
 
     def hook(moment, port):
