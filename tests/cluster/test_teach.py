@@ -232,8 +232,8 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
     settings = ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--work", tmp_path / "work"]
     command = list(map(str, [sys.executable, JOB, *inputs, *settings, "--out", tmp_path / "out"]))
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    stages = ("texts-*", "units-*", "vectors-*/_plan.json", "alone-*/part-*", "prior-*", ".ridge-*/sums-00000.npz")
-    stages += ("start-*", "pairs-*", "shards-*", "trained-*.training/model")
+    stages = ("texts-*", "units-*", "pairs-*", "shards-*", "vectors-*/_plan.json", "alone-*/part-*", "prior-*")
+    stages += (".ridge-*/sums-00000.npz", "start-*", "trained-*.training/trained")
     for awaited in stages:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         while not list((tmp_path / "work").glob(awaited)):
