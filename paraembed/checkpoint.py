@@ -283,5 +283,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: the same errors as ``load``.
     """
+    if is_concat(folder):
+        raise ValueError(f"{folder} holds two encoders as one; give one of them: {' or '.join(_PARTS)} in that folder")
     what = "an encoder folder, written by jobs/train.py"
     return folder_config.read_config(folder, FORMAT, _Config, (*_DECIDES, *_MAY_DECIDE), _FILES, what)

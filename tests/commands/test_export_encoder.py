@@ -69,7 +69,7 @@ def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(export, run_job
     assert export(f"{line} --overwrite") == 0
     for line, message in [
         ("--encoder a --out one", "concat takes two encoders, got 1; give --encoder two folders"),
-        ("--encoder a deep/both --out both", "paraembed-encoder-2"),
+        ("--encoder a deep/both --out both", "deep/both holds two encoders as one"),
         ("--encoder a small --out a --overwrite", "--out a is, or is in, one of the encoders to read"),
         ("--encoder a small --out a/both", "--out a/both is, or is in, one of the encoders to read"),
         ("--encoder a small --out both --dim 2", "--dim and --dtype are for --to encoder, not concat"),
