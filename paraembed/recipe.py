@@ -200,6 +200,7 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
         "adam_form": "paper",
         "init": "ours",
         "negative_dropout": "shared",
+        "pair_weights": "none",
         "target_form": "paper",
         "temperature": 0.05,
         "teacher_objective": "none",
@@ -222,6 +223,10 @@ class Recipe(BaseRecipe):
     """Similarity in the objective: cosine, or dot product (Wieting 2015)."""
     margin: float = 0.4
     """Margin δ of the objective."""
+    pair_weights: Literal["none", "score"] = "none"
+    """Weight of each pair in objective: 1 (none), or the pair's score in the shards divided by the mean score of all
+    pairs (score). The teacher objective is not weighted.
+    """
     contrast_phrases: int = 29
     """k of the contrastive objective: number of random phrases per pair, drawn from all training phrases."""
     temperature: float = 0.05
@@ -328,6 +333,7 @@ def without_effect(recipe: Recipe) -> list[str]:
     own = {
         "similarity": recipe.objective in {"squared_l2", "none"},
         "margin": recipe.objective not in {"margin", "contrastive"},
+        "pair_weights": recipe.objective == "none",
         "temperature": recipe.objective != "info_nce" and recipe.teacher_objective != "softened",
         "teacher_weight": recipe.teacher_objective == "none",
         "mega_batch_anneal_steps": recipe.objective != "margin" or recipe.mega_batch_size == 1,

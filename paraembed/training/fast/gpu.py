@@ -64,6 +64,7 @@ from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
 from paraembed.training.regularize import drop, drop_factors, scrambled_by
 from paraembed.training.teacher import check_teacher
 from paraembed.training.update import Update, bias_of
+from paraembed.training.weights import PairWeights
 
 log = logging.getLogger(__name__)
 
@@ -204,6 +205,7 @@ class DeviceStep:
         composition, is_contrastive = encoder.composition, recipe.objective == "contrastive"
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
         check_teacher(recipe, encoder.width, pairs.teacher_width)
+        self._weights = PairWeights.of(recipe, pairs)
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
@@ -294,6 +296,9 @@ class DeviceStep:
             teacher = batch.parts.texts.teacher
             assert teacher is not None
             more["teacher"] = to_device(teacher[batch.parts.numbers[self.rank][:num_own]], self.device)
+        if self._weights is not None:
+            weights_B = self._weights(batch.parts.texts, batch.parts.numbers[self.rank][:num_own])
+            more["weights"] = to_device(weights_B, self.device)[:, None]
         if self.exchanges:
             more |= {"step_ids": batch.ids.reshape(-1), "step_text": batch.text}
         tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
@@ -405,7 +410,9 @@ class DeviceStep:
         with torch.enable_grad(), self._autocast():
             terms, scaled_NH = self._terms(leaf_TD, inputs)
         with torch.enable_grad():
-            terms, loss = terms.float(), terms.float().sum()
+            terms = terms.float()
+            terms = terms * inputs.tensors["weights"] if "weights" in inputs.tensors else terms
+            loss = terms.sum()
             if scaled_NH is not None:
                 terms, loss = with_teacher(recipe, terms, scaled_NH, inputs.tensors["teacher"])
             loss = loss / inputs.total
@@ -534,8 +541,11 @@ class DeviceStep:
         apart_ND = pool_PD[negatives_N] - partners_ND
         terms_N1 = F.relu(self.recipe.margin + (vectors_ND * apart_ND).sum(dim=1, keepdim=True))
         terms_N1 = terms_N1 * (chosen_N >= 0)[:, None]
+        weights_N1 = inputs.tensors["weights"].repeat_interleave(2, dim=0) if "weights" in inputs.tensors else None
+        terms_N1 = terms_N1 if weights_N1 is None else terms_N1 * weights_N1
         active_N1 = (terms_N1 > 0).to(vectors_ND)
         self._set_result(terms_N1.sum() / total, active_N1.sum(), 2 * total)
+        active_N1 = active_N1 if weights_N1 is None else active_N1 * weights_N1
         share_ND = vectors_ND * active_N1 / total
         # Sums the texts whose negative each text is, in a fixed order.
         grad_PD = torch.ops.aten.embedding_dense_backward(share_ND, negatives_N, len(pool_PD), -1, False)
