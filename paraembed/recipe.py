@@ -198,6 +198,7 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
     return {
         "adagrad_form": "torch" if values.get("optimizer") == "adagrad" else "lasagne",
         "adam_form": "paper",
+        "batches": "random",
         "init": "ours",
         "negative_dropout": "shared",
         "pair_weights": "none",
@@ -237,6 +238,10 @@ class Recipe(BaseRecipe):
     """
     teacher_weight: float = 1.0
     """Weight of the teacher objective."""
+    batches: Literal["random", "clustered"] = "random"
+    """Pairs of a batch: drawn at random, or with similar vectors of the teacher (clustered), so that batches compare
+    similar texts.
+    """
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
     """Choice of the negative: hardest candidate (max), random (rand), half hardest and half random (mix), semi-hard
     (min_violation).
@@ -276,6 +281,11 @@ class Recipe(BaseRecipe):
         if self.objective == self.teacher_objective == "none":
             raise ValueError(
                 "objective and teacher_objective are both 'none', so nothing would be trained; set one of them"
+            )
+        if self.batches == "clustered" and self.teacher_objective == "none":
+            raise ValueError(
+                "batches is 'clustered', which needs the vectors of a teacher, but teacher_objective is 'none'; set "
+                "teacher_objective, or set batches to random"
             )
         if self.pools_batches and self.negative_pool_workers == "all":
             raise ValueError(

@@ -317,6 +317,7 @@ def epoch_batches(
     rank: int = 0,
     world: int = 1,
     first_pair: int = 0,
+    order: "Order | None" = None,
 ) -> Iterator[Batch]:
     """Yield the batches of one worker in one epoch.
 
@@ -333,11 +334,12 @@ def epoch_batches(
         rank: number of the worker, from 0.
         world: number of workers.
         first_pair: number of pairs of this epoch that are already finished, over all workers.
+        order: order of pairs in memory; None: ``epoch_order``.
 
     Yields:
         ``num_steps(n, batch_size, world, first_pair)`` batches.
     """
-    in_order = _in_order(pairs, epoch, seed)
+    in_order = _in_order(pairs, epoch, seed, order or epoch_order)
     for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, _CHUNK_PAIRS):
         texts, total = in_order(places_SB.reshape(-1)), places_SB.shape[1]
         bounds = step_bounds(total, batch_size, world)
@@ -346,11 +348,15 @@ def epoch_batches(
             yield Batch(parts[rank], total, parts if world > 1 else ())
 
 
-def _in_order(pairs: Ragged, epoch: int, seed: int) -> Callable[[npt.NDArray[np.int64]], Ragged]:
+Order = Callable[[int, int, int], npt.NDArray[np.int64]]
+"""Function from the number of pairs, the epoch and the seed to the numbers of the pairs in the order of the epoch."""
+
+
+def _in_order(pairs: Ragged, epoch: int, seed: int, order_of: Order) -> Callable[[npt.NDArray[np.int64]], Ragged]:
     """Return a function from ascending positions in the epoch's order to the texts of their pairs."""
     if isinstance(pairs, MappedPairs):
         return Windows(pairs, epoch=epoch, seed=seed).take
-    order = epoch_order(len(pairs) // 2, epoch, seed)
+    order = order_of(len(pairs) // 2, epoch, seed)
     return lambda places: pairs.take_pairs(order[places])
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from paraembed.encoders import Encoder
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text.ragged import Ragged, joined
+from paraembed.training.clusters import order_for
 from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import DeviceStep
@@ -126,6 +127,7 @@ class Step:
         self.skipped_pairs = 0
         check_teacher(recipe, encoder.width, pairs.teacher_width)
         self._weights = PairWeights.of(recipe, pairs)
+        self._order = order_for(recipe, pairs)
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
@@ -150,9 +152,8 @@ class Step:
         size = recipe.batch_size
         if self._additive is not None:
             size, rank, world = size * world, 0, 1
-        batches = epoch_batches(
-            pairs, epoch=epoch, seed=recipe.seed, batch_size=size, rank=rank, world=world, first_pair=first_pair
-        )
+        how = {"epoch": epoch, "seed": recipe.seed, "batch_size": size, "first_pair": first_pair}
+        batches = epoch_batches(pairs, rank=rank, world=world, order=self._order, **how)
         return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
     def __call__(self, batch: Batch, step: int) -> Tensor:

@@ -34,6 +34,7 @@ from paraembed.encoders.packed import Steps, to_device
 from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
+from paraembed.training.clusters import order_for
 from paraembed.training.exchange import gather, gather_texts, scatter_sum
 from paraembed.training.fast import is_additive
 from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs
@@ -206,6 +207,7 @@ class DeviceStep:
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
         check_teacher(recipe, encoder.width, pairs.teacher_width)
         self._weights = PairWeights.of(recipe, pairs)
+        self._order = order_for(recipe, pairs)
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
@@ -219,6 +221,7 @@ class DeviceStep:
             repeats=not composition.reads_trees and not is_contrastive,
             rank=rank,
             world=world,
+            order=self._order,
         )
         self._texts, self.exchanges = pairs, world > 1
         excludes = self._negatives is not None and self._negatives.excludes
@@ -242,7 +245,7 @@ class DeviceStep:
         how = {"epoch": epoch, "seed": recipe.seed, "batch_size": recipe.batch_size, "first_pair": first_pair}
         if self._is_whole:
             return self._pairs.epoch(**how)
-        batches = epoch_batches(pairs, rank=self.rank, world=self.world, **how)
+        batches = epoch_batches(pairs, rank=self.rank, world=self.world, order=self._order, **how)
         return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
     def state(self) -> dict[str, Tensor]:
