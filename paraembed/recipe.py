@@ -198,8 +198,10 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
     return {
         "adagrad_form": "torch" if values.get("optimizer") == "adagrad" else "lasagne",
         "adam_form": "paper",
+        "batches": "random",
         "init": "ours",
         "negative_dropout": "shared",
+        "pair_weights": "none",
         "target_form": "paper",
         "temperature": 0.05,
         "teacher_objective": "none",
@@ -222,6 +224,10 @@ class Recipe(BaseRecipe):
     """Similarity in the objective: cosine, or dot product (Wieting 2015)."""
     margin: float = 0.4
     """Margin δ of the objective."""
+    pair_weights: Literal["none", "score"] = "none"
+    """Weight of each pair in objective: 1 (none), or the pair's score in the shards divided by the mean score of all
+    pairs (score). The teacher objective is not weighted.
+    """
     contrast_phrases: int = 29
     """k of the contrastive objective: number of random phrases per pair, drawn from all training phrases."""
     temperature: float = 0.05
@@ -232,6 +238,10 @@ class Recipe(BaseRecipe):
     """
     teacher_weight: float = 1.0
     """Weight of the teacher objective."""
+    batches: Literal["random", "clustered"] = "random"
+    """Pairs of a batch: drawn at random, or with similar vectors of the teacher (clustered), so that batches compare
+    similar texts.
+    """
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
     """Choice of the negative: hardest candidate (max), random (rand), half hardest and half random (mix), semi-hard
     (min_violation).
@@ -271,6 +281,11 @@ class Recipe(BaseRecipe):
         if self.objective == self.teacher_objective == "none":
             raise ValueError(
                 "objective and teacher_objective are both 'none', so nothing would be trained; set one of them"
+            )
+        if self.batches == "clustered" and self.teacher_objective == "none":
+            raise ValueError(
+                "batches is 'clustered', which needs the vectors of a teacher, but teacher_objective is 'none'; set "
+                "teacher_objective, or set batches to random"
             )
         if self.pools_batches and self.negative_pool_workers == "all":
             raise ValueError(
@@ -328,6 +343,7 @@ def without_effect(recipe: Recipe) -> list[str]:
     own = {
         "similarity": recipe.objective in {"squared_l2", "none"},
         "margin": recipe.objective not in {"margin", "contrastive"},
+        "pair_weights": recipe.objective == "none",
         "temperature": recipe.objective != "info_nce" and recipe.teacher_objective != "softened",
         "teacher_weight": recipe.teacher_objective == "none",
         "mega_batch_anneal_steps": recipe.objective != "margin" or recipe.mega_batch_size == 1,

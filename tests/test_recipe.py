@@ -104,7 +104,10 @@ def test_a_recipe_file_of_0_1_means_the_forms_of_0_1():
     assert Recipe.from_dict({}) == Recipe()
     written = Recipe().to_dict()
     assert written.keys().isdisjoint(
-        ["adam_form", "init", "adagrad_form", "negative_dropout", "temperature", "teacher_objective"]
+        [
+            *("adam_form", "init", "adagrad_form", "negative_dropout", "temperature", "teacher_objective"),
+            "pair_weights",
+        ]
     )
 
 
@@ -148,7 +151,7 @@ def test_every_field_that_differs_gives_another_dictionary():
         ),
         ({"objective": "contrastive"}, {"paired_negatives", "negative_pool_workers"}),
         ({"objective": "info_nce"}, {"margin", "negatives", "mega_batch_size", "teacher_weight"}),
-        ({"objective": "none", "teacher_objective": "similarity"}, {"similarity", "margin", "temperature"}),
+        ({"objective": "none", "teacher_objective": "similarity"}, {"similarity", "margin", "pair_weights"}),
         ({"encoder_l2": 1.0}, {"encoder_l2", "encoder_l2_target"}),
         ({"train_words": False, "encoder": ProjConfig()}, {"word_l2", "update"}),
         ({"scramble_swaps": 2.0, "clip_form": "global"}, {"scramble_swaps", "clip_form", "contrast_phrases"}),

@@ -73,8 +73,8 @@ _PRIOR = "prior.npy"
 _DIGITS = 12
 _NOT_IN_CARD = ("settings", "recipe")
 _OF_STUDENTS = {"encoder": AvgConfig(), "teacher_objective": "none", "bos_eos_tokens": "none", "new_words": "unknown"}
-_OF_STUDENTS |= {"max_words": None, "max_tokens": None}
-"""Values of the recipe that keep the units as they are."""
+_OF_STUDENTS |= {"max_words": None, "max_tokens": None, "pair_weights": "none"}
+"""Values of the recipe that keep the units as they are, and fit the pairs, of which only the texts are kept."""
 _PART_ROWS = 10_000  # of the teacher's vectors: what a stopped job loses
 
 

@@ -38,6 +38,7 @@ from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_with
 from paraembed.training.state import Counters
 from paraembed.training.step import exchanged
 from paraembed.training.teacher import check_teacher, check_uses_teacher, open_teacher, read_teacher
+from paraembed.training.weights import check_scores
 
 PICTURE = "training.png"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -298,9 +299,17 @@ class Pairs:
         return text_bytes // _TOKEN_BYTES, self.num_pairs, self.words
 
     def check(self, workers: int) -> None:
-        """Raise ValueError if there are too few pairs, or if a teacher is missing or has no effect."""
+        """Raise ValueError if there are too few pairs, if a teacher is missing or has no effect, or if scores cannot be
+        weights.
+        """
         check_uses_teacher([self.recipe], has_teacher=bool(self.teacher))
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
+        if self._reads_scores:
+            check_scores([self.folder / shard["name"] for shard in self.shards["shards"]])
+
+    @property
+    def _reads_scores(self) -> bool:
+        return self.recipe.pair_weights != "none"
 
     def memory(self, workers: int, *, gpus: bool) -> Memory:
         """Return the memory of a number of workers on one machine."""
@@ -336,7 +345,7 @@ class Pairs:
     def files(self) -> tuple[list[str], list[str]]:
         """Return the shards, and the columns that the encoder reads."""
         files = [str(self.folder / shard["name"]) for shard in self.shards["shards"]]
-        return files, pair_columns(pq.read_schema(files[0]), self.recipe.encoder.reads_trees)
+        return files, pair_columns(pq.read_schema(files[0]), self.recipe.encoder.reads_trees, self._reads_scores)
 
     def read(
         self, model: Encoder, blocks: Iterable[pa.Table] | None = None, scratch: Path | None = None, world: int = 1
@@ -347,6 +356,7 @@ class Pairs:
             self._counted(self._blocks() if blocks is None else blocks, model, notes),
             model.vocabulary,
             model.composition.reads_trees,
+            with_scores=self._reads_scores,
             tokenizer=model.tokenizer,
             max_tokens=model.max_tokens,
             limit=None if scratch is None else MemoryLimit(self.max_bytes, scratch),

@@ -21,7 +21,7 @@ from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.places import require_file
 from paraembed.options import Count, Range
-from paraembed.recipe import BaseRecipe
+from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text import WORDPIECE
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import END, LOW_COVERAGE, START, UNKNOWN, Words, add_random_words, read_words, word_row
@@ -394,7 +394,8 @@ def estimate(
     if recipe.train_words:
         matrices = _OPTIMISER_MATRICES[recipe.optimizer] + bool(recipe.word_l2)
         matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
-    pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + 16 * num_pairs
+    per_pair = 24 if isinstance(recipe, Recipe) and recipe.pair_weights != "none" else 16  # offsets and scores
+    pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + per_pair * num_pairs
     if most_pair_bytes is not None:
         pairs = min(pairs, most_pair_bytes)
     own = matrix + _WORD_BYTES * num_words

@@ -26,6 +26,7 @@ from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import word_ids
+from paraembed.training.weights import SCORE, scores_of
 
 _BLOCK_PAIRS = 4096
 """Consecutive pairs that are read together: 200 KB of phrase pairs; a window of a million pairs has 250 blocks from all
@@ -121,7 +122,7 @@ class MappedPairs(Ragged):
         """Return pairs with windows of at most ``max_bytes`` bytes."""
         bytes_per_pair = 2 * texts.nbytes / max(1, len(texts)) + _ORDER_BYTES
         window = max(1, int(max_bytes / bytes_per_pair) // _BLOCK_PAIRS) * _BLOCK_PAIRS
-        return cls(texts.ids, texts.offsets, texts.merges, texts.teacher, window=window)
+        return cls(texts.ids, texts.offsets, texts.merges, texts.teacher, texts.scores, window=window)
 
     def cut(self, max_tokens: int) -> Ragged:
         """Return the texts; raise ValueError if one is too long, since texts on disk must be truncated when they are
@@ -189,6 +190,7 @@ def pairs_to_ids(
     vocabulary: pa.StringArray,
     with_trees: bool = False,
     *,
+    with_scores: bool = False,
     tokenizer: str = "space",
     max_tokens: int | None = None,
     limit: MemoryLimit | None = None,
@@ -200,6 +202,7 @@ def pairs_to_ids(
         vocabulary: string array [V].
         with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
             right-branching trees if these are null or missing (see ``num_without_tree``).
+        with_scores: whether the texts get the scores of their pairs, from the column ``score``.
         tokenizer: tokenizer of the encoder; ``WORDPIECE`` divides the texts into word pieces, all others take the
             shards' tokens.
         max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
@@ -209,15 +212,20 @@ def pairs_to_ids(
         2n texts, the two of a pair adjacent; ``MappedPairs`` if they exceed the limit.
 
     Raises:
-        ValueError: a tree does not fit its text.
+        ValueError: a tree does not fit its text, or a score cannot be a weight.
         OSError: the limit's folder cannot be written to, or its disk is full.
     """
-    ids, offsets, merges = columns = GrowingArray(np.int32), GrowingArray(np.int64), GrowingArray(np.int32)
+    ids, offsets, merges = GrowingArray(np.int32), GrowingArray(np.int64), GrowingArray(np.int32)
+    scores = GrowingArray(np.float32)
+    columns = ids, offsets, merges, scores
     offsets.append(np.zeros(1, np.int64))
     pieces = TokenIds(vocabulary, tokenizer) if tokenizer == WORDPIECE else None
-    num_tokens = 0
+    num_tokens = num_pairs = 0
     try:
         for block in blocks:
+            if with_scores:
+                scores.append(np.repeat(scores_of(block, "the pairs", num_pairs), 2))
+            num_pairs += len(block)
             pairs = _block_ids(block, vocabulary, with_trees) if pieces is None else _paired(pieces(both_sides(block)))
             pairs = pairs if max_tokens is None else pairs.cut(max_tokens)
             ids.append(pairs.ids)
@@ -228,7 +236,8 @@ def pairs_to_ids(
             if limit is not None and sum(column.nbytes for column in columns) > limit.max_bytes:
                 for column in columns:
                     column.to_file(limit.folder)
-        texts = Ragged(ids.finished(), offsets.finished(), merges.finished() if with_trees else None)
+        trees, weighed = merges.finished() if with_trees else None, scores.finished() if with_scores else None
+        texts = Ragged(ids.finished(), offsets.finished(), trees, scores=weighed)
         return texts if limit is None or ids.file is None else MappedPairs.of(texts, limit.max_bytes)
     finally:
         for column in columns:
@@ -246,9 +255,9 @@ def _paired(sides: Ragged) -> Ragged:
     return sides.take(np.arange(len(sides)).reshape(2, -1).T.reshape(-1))
 
 
-def pair_columns(shard: pa.Schema, with_trees: bool) -> list[str]:
+def pair_columns(shard: pa.Schema, with_trees: bool, with_scores: bool = False) -> list[str]:
     """Return the columns of a pair shard that ``pairs_to_ids`` reads; shards of older versions have no trees."""
-    wanted = (*_TEXTS, *_TREES) if with_trees else _TEXTS
+    wanted = *_TEXTS, *(_TREES if with_trees else ()), *([SCORE] if with_scores else [])
     return [name for name in wanted if name in shard.names]
 
 
@@ -308,6 +317,7 @@ def epoch_batches(
     rank: int = 0,
     world: int = 1,
     first_pair: int = 0,
+    order: "Order | None" = None,
 ) -> Iterator[Batch]:
     """Yield the batches of one worker in one epoch.
 
@@ -324,11 +334,12 @@ def epoch_batches(
         rank: number of the worker, from 0.
         world: number of workers.
         first_pair: number of pairs of this epoch that are already finished, over all workers.
+        order: order of pairs in memory; None: ``epoch_order``.
 
     Yields:
         ``num_steps(n, batch_size, world, first_pair)`` batches.
     """
-    in_order = _in_order(pairs, epoch, seed)
+    in_order = _in_order(pairs, epoch, seed, order or epoch_order)
     for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, _CHUNK_PAIRS):
         texts, total = in_order(places_SB.reshape(-1)), places_SB.shape[1]
         bounds = step_bounds(total, batch_size, world)
@@ -337,11 +348,15 @@ def epoch_batches(
             yield Batch(parts[rank], total, parts if world > 1 else ())
 
 
-def _in_order(pairs: Ragged, epoch: int, seed: int) -> Callable[[npt.NDArray[np.int64]], Ragged]:
+Order = Callable[[int, int, int], npt.NDArray[np.int64]]
+"""Function from the number of pairs, the epoch and the seed to the numbers of the pairs in the order of the epoch."""
+
+
+def _in_order(pairs: Ragged, epoch: int, seed: int, order_of: Order) -> Callable[[npt.NDArray[np.int64]], Ragged]:
     """Return a function from ascending positions in the epoch's order to the texts of their pairs."""
     if isinstance(pairs, MappedPairs):
         return Windows(pairs, epoch=epoch, seed=seed).take
-    order = epoch_order(len(pairs) // 2, epoch, seed)
+    order = order_of(len(pairs) // 2, epoch, seed)
     return lambda places: pairs.take_pairs(order[places])
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from paraembed.encoders import Encoder
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text.ragged import Ragged, joined
+from paraembed.training.clusters import order_for
 from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import DeviceStep
@@ -36,6 +37,7 @@ from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.teacher import check_teacher
 from paraembed.training.update import Update
+from paraembed.training.weights import PairWeights
 
 # Pairs a step and worker, of avg with 15-token texts. CPU time of two workers' step against two steps of one worker:
 # with 100 pairs 3.5 against 3.3 ms, with 300 7.5 against 11.7 ms (9.9 on two machines), with 1,024 44 against 79 (51).
@@ -115,7 +117,8 @@ class Step:
                 result to 1e-6.
 
         Raises:
-            ValueError: the recipe trains no parameters, or needs more phrases than the data have.
+            ValueError: the recipe trains no parameters, or needs phrases, vectors of a teacher or scores that the data
+                do not have.
         """
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.device = encoder.matrix.device
@@ -123,6 +126,8 @@ class Step:
         self.update = Update(encoder, recipe, world, kind in {"compiled", "additive", "shared"})
         self.skipped_pairs = 0
         check_teacher(recipe, encoder.width, pairs.teacher_width)
+        self._weights = PairWeights.of(recipe, pairs)
+        self._order = order_for(recipe, pairs)
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
@@ -130,7 +135,8 @@ class Step:
         self._additive = None
         if kind in {"additive", "shared"}:
             is_shared = kind == "shared"
-            self._additive = AdditiveStep(encoder, recipe, self._negatives, self.update, rank, is_shared=is_shared)
+            of_step = encoder, recipe, self._negatives, self.update, self._weights
+            self._additive = AdditiveStep(*of_step, rank, is_shared=is_shared)
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Batch]:
@@ -146,9 +152,8 @@ class Step:
         size = recipe.batch_size
         if self._additive is not None:
             size, rank, world = size * world, 0, 1
-        batches = epoch_batches(
-            pairs, epoch=epoch, seed=recipe.seed, batch_size=size, rank=rank, world=world, first_pair=first_pair
-        )
+        how = {"epoch": epoch, "seed": recipe.seed, "batch_size": size, "first_pair": first_pair}
+        batches = epoch_batches(pairs, rank=rank, world=world, order=self._order, **how)
         return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
     def __call__(self, batch: Batch, step: int) -> Tensor:
@@ -220,6 +225,9 @@ class Step:
             terms = self._compared(self._negatives, vectors_NH, chosen_by_MH, parts, reading, generator)
         elif recipe.objective == "squared_l2":
             terms = squared_l2_terms(encoded_MH)
+        if self._weights is not None:
+            weights_B = torch.from_numpy(self._weights(own.slice(0, num_texts)))
+            terms = terms * weights_B.to(terms)[:, None]
         if recipe.teacher_objective == "none":
             return terms, terms.sum()
         scaled_NH = vectors_NH if recipe.similarity == "cosine" else unit(encoded_MH[:num_texts])

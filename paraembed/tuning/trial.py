@@ -34,6 +34,7 @@ from paraembed.tuning.points import Point
 
 DECIDES_INPUTS = (
     *("tokenizer", "max_words", "new_words", "new_words_min_count", "bos_eos_tokens", "max_tokens", "seed"),
+    "pair_weights",  # of pairs only
 )
 """Recipe fields, besides the encoder, that the inputs depend on."""
 
@@ -153,7 +154,7 @@ def read_inputs(data: TrainingData, recipe: BaseRecipe) -> Inputs:
 
 def inputs_key(recipe: BaseRecipe) -> str:
     """Return a key; recipes with equal keys have the same inputs."""
-    values = [getattr(recipe, name) for name in DECIDES_INPUTS]
+    values = [getattr(recipe, name, None) for name in DECIDES_INPUTS]
     return json.dumps([*values, recipe.encoder.reads_trees])
 
 

@@ -137,6 +137,8 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
         teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", work)
     with pytest.raises(ValueError, match=r"has encoder ProjConfig\(.*; allowed: AvgConfig"):
         teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", work)
+    with pytest.raises(ValueError, match="has pair_weights 'score'; allowed: 'none'; train the finished student"):
+        dry_run(replace(wanted, recipe=replace(recipe, pair_weights="score")))
     with pytest.raises(ValueError, match="there are only 399"):
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
 

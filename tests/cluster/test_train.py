@@ -21,6 +21,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
+from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.embedding.settings import Settings as EmbedSettings
 from paraembed.encoders import Encoder
@@ -30,11 +31,14 @@ from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
+from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
 from paraembed.stops import STOPPED_LINE
 from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
+from paraembed.training.loop import train as train_pairs
+from paraembed.training.pairs import pairs_to_ids
 from tests.embedding.without_ray import build
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
@@ -128,6 +132,34 @@ def test_what_is_not_read_is_said(sample, tmp_path, capsys):
     assert "texts have several words; the encoder word reads only the first" in capsys.readouterr().err
     fit(sample, tmp_path / "on-disk", replace(RECIPE, epochs=1), Placement(pairs_memory_gb=1e-4))
     assert re.search(r"6,000 pairs on disk .* in windows of 4,096 pairs", capsys.readouterr().err)
+
+
+def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, tmp_path):
+    recipe, vectors = replace(RECIPE, epochs=1, pair_weights="score"), sample / "sample" / "vectors.txt.gz"
+    weighted, plain = (
+        fit(sample, tmp_path / "weighted", recipe),
+        fit(sample, tmp_path / "plain", replace(RECIPE, epochs=1)),
+    )
+    assert model(weighted) != model(plain)
+    config = json.loads((weighted / "config.json").read_text())
+    assert config["recipe"]["pair_weights"] == config["provenance"]["training"]["recipe"]["pair_weights"] == "score"
+    assert "pair_weights" not in json.loads((plain / "config.json").read_text())["recipe"]
+    encoder, _ = Pairs(recipe, sample / "pairs", vectors).untrained()
+    table = pq.read_table(sorted((sample / "pairs").glob("pairs-*")))
+    train_pairs(encoder, pairs_to_ids([table], encoder.vocabulary, with_scores=True), recipe)
+    assert np.array_equal(paraembed.load(weighted).matrix.numpy(), encoder.matrix.detach().numpy())
+    two = fit(
+        sample, tmp_path / "two", replace(recipe, batch_size=25, negative_pool_workers="all"), Placement(workers=2)
+    )
+    np.testing.assert_allclose(paraembed.load(two).matrix.numpy(), encoder.matrix.detach().numpy(), rtol=0, atol=1e-3)
+    lines = tmp_path / "pairs.tsv"
+    lines.write_text("".join(f"the cat number {number}\ta cat number {number}\n" for number in range(200)))
+    shard_pairs([lines], tmp_path / "pairs", ShardSettings())
+    with pytest.raises(
+        ValueError, match=r"pairs-00000-of-00001.parquet: row 0 \(from 0\) has the score null; `pair_weights`"
+    ):
+        train_model(Training("test", Pairs(recipe, tmp_path / "pairs", vectors), tmp_path / "none", HERE))
+    assert not [*tmp_path.glob("none*")]
 
 
 def test_a_student_learns_the_similarities_of_its_teacher(sample, unbroken, tmp_path):

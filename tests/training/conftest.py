@@ -12,7 +12,7 @@ from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 
 def make_pairs():
-    """1,030 pairs: the second text is the first with one word replaced, twice as long. With vectors of a teacher."""
+    """1,030 pairs: the second text is the first with one word replaced, twice as long. With teacher and scores."""
     generator = np.random.default_rng(5)
     first = generator.integers(1, 40, (1030, 3), dtype=np.int32)
     second = np.repeat(first, 2, axis=1)
@@ -22,9 +22,11 @@ def make_pairs():
 
 
 def taught(texts):
-    """Texts with random vectors of a teacher."""
-    vectors = np.random.default_rng(9).standard_normal((len(texts), 8), np.float32)
-    return replace(texts, teacher=vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    """Texts with random vectors of a teacher, and random scores of their pairs, a fifth of them 0."""
+    generator = np.random.default_rng(9)
+    vectors = generator.standard_normal((len(texts), 8), np.float32)
+    scores = 3 * np.maximum(0, generator.random(len(texts) // 2, np.float32) - 0.2)
+    return replace(texts, teacher=vectors / np.linalg.norm(vectors, axis=1, keepdims=True), scores=np.repeat(scores, 2))
 
 
 def encoder_of(recipe):

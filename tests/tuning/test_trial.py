@@ -21,7 +21,7 @@ from paraembed.tuning.choosing import needed, read_selection, selection_by
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
-from paraembed.tuning.trial import Inputs, run_trial
+from paraembed.tuning.trial import Inputs, inputs_key, run_trial
 from tune_spaces import SPACES
 
 POINTS = Points("smoke", SPACES["smoke"])
@@ -88,6 +88,21 @@ def test_trials_learn_from_a_teacher_and_keep_the_tokenizer_of_their_words(input
     assert losses[1] < losses[0]
     alone = run_trial(inputs, recipe, 1.0, scorer, {})
     assert "there are no vectors of a teacher" in alone.reason
+
+
+def test_trials_weigh_pairs_by_their_scores(inputs, scorer):
+    recipe = Recipe(epochs=1, batch_size=10, learning_rate=0.05, pair_weights="score")
+    scores = np.repeat(np.arange(40, dtype=np.float32), 2)
+    scores.setflags(write=False)
+    weighted = replace(inputs, texts=replace(inputs.texts, scores=scores))
+    losses = [
+        run_trial(weighted, some, 1.0, scorer, {}).curve[0].loss
+        for some in (recipe, replace(recipe, pair_weights="none"))
+    ]
+    assert losses[0] != losses[1]
+    assert len(weighted.part(0.5, 1).texts.scores) == 40
+    assert "the pairs have no scores" in run_trial(inputs, recipe, 1.0, scorer, {}).reason
+    assert inputs_key(recipe) != inputs_key(replace(recipe, pair_weights="none"))
 
 
 def test_a_share_of_the_pairs_lies_in_a_larger_one(tiny_words):

@@ -41,6 +41,7 @@ from paraembed.training.negatives import Negatives
 from paraembed.training.objectives import SMALLEST_NORM, info_nce_terms, unit, with_teacher
 from paraembed.training.pairs import share_bounds
 from paraembed.training.update import Update, bias_of
+from paraembed.training.weights import PairWeights
 
 _ROWS_AT_ONCE = 1024  # 1.2 MB at width 300
 _SMALLEST = np.float32(SMALLEST_NORM)
@@ -55,12 +56,13 @@ class AdditiveStep:
         recipe: Recipe,
         negatives: Negatives | None,
         update: Update,
+        weights: PairWeights | None,
         rank: int,
         *,
         is_shared: bool,
     ) -> None:
         self.encoder, self.recipe, self.rank = encoder, recipe, rank
-        self.negatives, self.update = negatives, update
+        self.negatives, self.update, self.weights = negatives, update, weights
         self._how = isinstance(encoder.composition, Avg), recipe.similarity == "cosine", _SMALLEST
         self._places_V = np.full(len(encoder.matrix), -1, np.int32)
         self._grad_NH = self._shared_gradients() if is_shared else None
@@ -143,7 +145,8 @@ class AdditiveStep:
                 chosen_N = self._choose(self.negatives, torch.from_numpy(vectors_NH), texts, bounds, generator).numpy()
             counted = np.array(bounds[rank : rank + 2])
             margin, share = np.float32(self.recipe.margin), np.float32(1 / total)
-            result = margin_gradient(vectors_NH, chosen_N, margin, share, counted, grad_NH)
+            weights_B = np.ones(len(texts) // 2, np.float32) if self.weights is None else self.weights(texts)
+            result = margin_gradient(vectors_NH, chosen_N, margin, share, weights_B, counted, grad_NH)
         else:
             grad_NH[:] = 0
         if self.recipe.objective != "margin" or self.recipe.teacher_objective != "none":
@@ -175,6 +178,8 @@ class AdditiveStep:
                 start = 2 * first * is_all
                 is_no_candidate_NP = self.negatives.no_candidates(own_NH, pool_PH, parts[part], pool, start)
                 terms = info_nce_terms(own_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
+                if self.weights is not None:
+                    terms = terms * torch.from_numpy(self.weights(parts[part]))[:, None]
             loss = terms.sum()
             if recipe.teacher_objective != "none":
                 scaled_NH = own_NH if recipe.similarity == "cosine" else unit(own_NH)

@@ -34,6 +34,7 @@ from paraembed.encoders.packed import Steps, to_device
 from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
+from paraembed.training.clusters import order_for
 from paraembed.training.exchange import gather, gather_texts, scatter_sum
 from paraembed.training.fast import is_additive
 from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs
@@ -64,6 +65,7 @@ from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
 from paraembed.training.regularize import drop, drop_factors, scrambled_by
 from paraembed.training.teacher import check_teacher
 from paraembed.training.update import Update, bias_of
+from paraembed.training.weights import PairWeights
 
 log = logging.getLogger(__name__)
 
@@ -204,6 +206,8 @@ class DeviceStep:
         composition, is_contrastive = encoder.composition, recipe.objective == "contrastive"
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
         check_teacher(recipe, encoder.width, pairs.teacher_width)
+        self._weights = PairWeights.of(recipe, pairs)
+        self._order = order_for(recipe, pairs)
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
@@ -217,6 +221,7 @@ class DeviceStep:
             repeats=not composition.reads_trees and not is_contrastive,
             rank=rank,
             world=world,
+            order=self._order,
         )
         self._texts, self.exchanges = pairs, world > 1
         excludes = self._negatives is not None and self._negatives.excludes
@@ -240,7 +245,7 @@ class DeviceStep:
         how = {"epoch": epoch, "seed": recipe.seed, "batch_size": recipe.batch_size, "first_pair": first_pair}
         if self._is_whole:
             return self._pairs.epoch(**how)
-        batches = epoch_batches(pairs, rank=self.rank, world=self.world, **how)
+        batches = epoch_batches(pairs, rank=self.rank, world=self.world, order=self._order, **how)
         return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
     def state(self) -> dict[str, Tensor]:
@@ -294,6 +299,9 @@ class DeviceStep:
             teacher = batch.parts.texts.teacher
             assert teacher is not None
             more["teacher"] = to_device(teacher[batch.parts.numbers[self.rank][:num_own]], self.device)
+        if self._weights is not None:
+            weights_B = self._weights(batch.parts.texts, batch.parts.numbers[self.rank][:num_own])
+            more["weights"] = to_device(weights_B, self.device)[:, None]
         if self.exchanges:
             more |= {"step_ids": batch.ids.reshape(-1), "step_text": batch.text}
         tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
@@ -405,7 +413,9 @@ class DeviceStep:
         with torch.enable_grad(), self._autocast():
             terms, scaled_NH = self._terms(leaf_TD, inputs)
         with torch.enable_grad():
-            terms, loss = terms.float(), terms.float().sum()
+            terms = terms.float()
+            terms = terms * inputs.tensors["weights"] if "weights" in inputs.tensors else terms
+            loss = terms.sum()
             if scaled_NH is not None:
                 terms, loss = with_teacher(recipe, terms, scaled_NH, inputs.tensors["teacher"])
             loss = loss / inputs.total
@@ -534,8 +544,11 @@ class DeviceStep:
         apart_ND = pool_PD[negatives_N] - partners_ND
         terms_N1 = F.relu(self.recipe.margin + (vectors_ND * apart_ND).sum(dim=1, keepdim=True))
         terms_N1 = terms_N1 * (chosen_N >= 0)[:, None]
+        weights_N1 = inputs.tensors["weights"].repeat_interleave(2, dim=0) if "weights" in inputs.tensors else None
+        terms_N1 = terms_N1 if weights_N1 is None else terms_N1 * weights_N1
         active_N1 = (terms_N1 > 0).to(vectors_ND)
         self._set_result(terms_N1.sum() / total, active_N1.sum(), 2 * total)
+        active_N1 = active_N1 if weights_N1 is None else active_N1 * weights_N1
         share_ND = vectors_ND * active_N1 / total
         # Sums the texts whose negative each text is, in a fixed order.
         grad_PD = torch.ops.aten.embedding_dense_backward(share_ND, negatives_N, len(pool_PD), -1, False)

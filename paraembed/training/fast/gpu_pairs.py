@@ -19,7 +19,7 @@ from torch import Tensor
 
 from paraembed.encoders.packed import Steps, to_device
 from paraembed.text.ragged import Ragged, joined
-from paraembed.training.pairs import epoch_order, step_bounds, whole_steps
+from paraembed.training.pairs import Order, epoch_order, step_bounds, whole_steps
 
 _CHUNK_PAIRS = 65_536  # pairs whose batches are formed together: a dozen launches for all of them, and some 20 MB
 _MOST_COUNTS = 1 << 20  # of texts by their length, on the host: 8 MB
@@ -111,6 +111,7 @@ class DevicePairs:
         repeats: bool = True,
         rank: int = 0,
         world: int = 1,
+        order: Order = epoch_order,
     ) -> None:
         """Copy texts to a device.
 
@@ -123,7 +124,9 @@ class DevicePairs:
                 that would make them too long, and neither are those with far more tokens than others.
             rank: number of this worker.
             world: number of workers.
+            order: order of the pairs.
         """
+        self._order_of = order
         self.device, self.recurrent, self.repeats = torch.device(device), recurrent, repeats
         self.rank, self.world = rank, world
         self._source = None if pairs is None else _Source.of(pairs, self.device)
@@ -263,8 +266,8 @@ class DevicePairs:
         takes a few seconds).
         """
         known, self._orders = self._orders, {}
-        order = known[epoch, seed].result() if (epoch, seed) in known else epoch_order(num_pairs, epoch, seed)
-        self._orders[epoch + 1, seed] = self._thread.submit(epoch_order, num_pairs, epoch + 1, seed)
+        order = known[epoch, seed].result() if (epoch, seed) in known else self._order_of(num_pairs, epoch, seed)
+        self._orders[epoch + 1, seed] = self._thread.submit(self._order_of, num_pairs, epoch + 1, seed)
         return order
 
 

@@ -64,7 +64,13 @@ def composed(
 
 @compiled
 def margin_gradient(
-    vectors_PD: Floats, negatives_N: Longs, margin: np.float32, share: np.float32, counted: Longs, grad_PD: Floats
+    vectors_PD: Floats,
+    negatives_N: Longs,
+    margin: np.float32,
+    share: np.float32,
+    weights_B: Floats,
+    counted: Longs,
+    grad_PD: Floats,
 ) -> tuple[float, int]:
     """Margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11) and its gradient by the vectors of texts.
 
@@ -74,12 +80,13 @@ def margin_gradient(
         negatives_N: row of the negative of each text of a pair; -1: no negative, the term is 0.
         margin: δ.
         share: weight of a term in the loss.
+        weights_B: weight of each pair's terms; 1 without pair weights.
         counted: first pair whose terms are counted in the return value, and the pair after the last, int64 [2]; the
             gradient covers all pairs.
         grad_PD: output, the gradients.
 
     Returns:
-        Sum of the counted terms, and the number of them above zero.
+        Sum of the counted terms times their weights, and the number of these products above zero.
     """
     width = vectors_PD.shape[1]
     grad_PD[:] = _ZERO
@@ -93,17 +100,18 @@ def margin_gradient(
         closer = _ZERO
         for column in range(width):
             closer += vector[column] * (unlike[column] - like[column])
-        term = margin + closer
+        term = weights_B[pair] * (margin + closer)
         if term <= _ZERO:  # not so a term that is no number: it must reach the loss
             continue
         if counted[0] <= pair < counted[1]:
             loss += float(term)
             active += 1
         by_vector, by_like, by_unlike = grad_PD[text], grad_PD[partner], grad_PD[negative]
+        part = share * weights_B[pair]
         for column in range(width):
-            by_vector[column] += share * (unlike[column] - like[column])
-            by_like[column] -= share * vector[column]
-            by_unlike[column] += share * vector[column]
+            by_vector[column] += part * (unlike[column] - like[column])
+            by_like[column] -= part * vector[column]
+            by_unlike[column] += part * vector[column]
     return loss, active
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import GruConfig, SumConfig
+from paraembed.encoders.configs import GruConfig, ProjConfig, SumConfig
 from paraembed.recipe import Recipe
 from paraembed.training.fast import cpu as additive
 from paraembed.training.step import Step
@@ -44,6 +44,9 @@ CHANGES = [
     {"objective": "none", "teacher_objective": "softened", "similarity": "dot", "word_l2": 0.1},
     {"teacher_objective": "vector", "teacher_weight": 0.5, "negatives": "mix"},
     {"mega_batch_size": 3, "teacher_objective": "similarity", "teacher_weight": 20.0},
+    {"pair_weights": "score"},
+    {"pair_weights": "score", "objective": "info_nce", "similarity": "dot", "temperature": 4.0},
+    {"pair_weights": "score", "mega_batch_size": 3, "teacher_objective": "similarity", "negatives": "mix"},
 ]
 
 
@@ -100,6 +103,10 @@ SHARED = {
     "avg": replace(BASE, batch_size=25, negative_pool_workers="all"),
     "gru": replace(BASE, batch_size=25, negative_pool_workers="all", encoder=GruConfig()),
     "excluded": replace(BASE, batch_size=25, negative_pool_workers="all", paired_negatives="excluded"),
+    "weighted": replace(BASE, batch_size=25, negative_pool_workers="all", pair_weights="score"),
+    "weighted proj": Recipe(
+        encoder=ProjConfig(), batch_size=25, objective="info_nce", negative_pool_workers="all", pair_weights="score"
+    ),
 }
 
 

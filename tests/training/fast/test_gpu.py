@@ -70,6 +70,10 @@ CHANGES = [
     {"encoder": LstmAvgConfig(), "objective": "none", "teacher_objective": "softened", "similarity": "dot"},
     {"encoder": ProjConfig(), "teacher_objective": "vector", "teacher_weight": 0.5, "negatives": "mix"},
     {"mega_batch_size": 2, "teacher_objective": "similarity"},
+    {"pair_weights": "score", "negatives": "mix"},
+    {"pair_weights": "score", "objective": "info_nce", "temperature": 0.5, "teacher_objective": "softened"},
+    {"pair_weights": "score", "encoder": LstmAvgConfig(), "objective": "contrastive", "contrast_phrases": 5},
+    {"pair_weights": "score", "encoder": Gran4Config(), "mega_batch_size": 2},
 ]
 ON_A_GPU = [
     {"dropout": 0.2, "word_dropout": 0.1},

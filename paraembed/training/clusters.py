@@ -1,0 +1,73 @@
+"""Batches of similar pairs, so that the objectives within a batch compare similar texts.
+
+Each pair belongs to one of K anchors, which are pairs drawn at random: the one whose first text has the most similar
+vector of the teacher. Random anchors are cheaper than k-means, but their clusters differ more in size.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.training.pairs import MappedPairs, Order, epoch_order
+
+_MOST_ANCHORS = 1024  # 9.1M pairs with 384 dimensions: 7 TFLOP, minutes on a core
+_BLOCK_PAIRS = 4096  # 16 MB of similarities
+
+
+@dataclass(frozen=True)
+class ClusteredOrder:
+    """Order of the pairs whose batches are cut from clusters.
+
+    Attributes:
+        clusters: cluster of each pair, int64 [n].
+        batch_size: pairs per step and worker; worker r gets the r-th batch of a step.
+    """
+
+    clusters: npt.NDArray[np.int64]
+    batch_size: int
+
+    def __call__(self, num_pairs: int, epoch: int, seed: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the pairs in the order of an epoch, int64 [n].
+
+        Shuffled pairs are sorted by cluster and cut into batches, and the batches are shuffled; only a last, smaller
+        batch stays the last.
+        """
+        assert num_pairs == len(self.clusters)
+        generator = np.random.default_rng((seed, epoch))
+        order = generator.permutation(num_pairs)
+        order = order[np.argsort(self.clusters[order], kind="stable")]
+        num_whole = num_pairs - num_pairs % self.batch_size
+        batches = generator.permutation(order[:num_whole].reshape(-1, self.batch_size))
+        return np.concatenate([batches.reshape(-1), order[num_whole:]])
+
+
+def order_for(recipe: Recipe, pairs: Ragged) -> Order:
+    """Return the order of the pairs in memory; raise ValueError if clustered pairs are on disk."""
+    if recipe.batches == "random":
+        return epoch_order
+    if isinstance(pairs, MappedPairs):
+        raise ValueError(
+            f"batches is 'clustered', but there are {pairs}; give them more memory with `pairs_memory_gb`, or set "
+            "batches to random"
+        )
+    assert pairs.teacher is not None
+    return ClusteredOrder(nearest_anchors(pairs.teacher[::2], recipe.batch_size, recipe.seed), recipe.batch_size)
+
+
+def nearest_anchors(vectors_NT: npt.NDArray[np.float32], cluster_size: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return the number of the most similar anchor of each vector, int64 [n].
+
+    Args:
+        vectors_NT: vectors of length 1.
+        cluster_size: mean number of vectors with the same anchor, unless there would be too many anchors.
+        seed: seed of the draw of the anchors.
+    """
+    num_anchors = min(_MOST_ANCHORS, -(-len(vectors_NT) // cluster_size))
+    # The spawn key keeps this draw apart from those of the epochs.
+    generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+    anchors_KT = vectors_NT[generator.choice(len(vectors_NT), num_anchors, replace=False)]
+    blocks = (vectors_NT[first : first + _BLOCK_PAIRS] for first in range(0, len(vectors_NT), _BLOCK_PAIRS))
+    return np.concatenate([(block @ anchors_KT.T).argmax(axis=1) for block in blocks])

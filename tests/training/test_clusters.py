@@ -1,0 +1,110 @@
+"""Batches of pairs that are similar to the teacher."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from paraembed.recipe import Recipe
+from paraembed.training.clusters import ClusteredOrder, nearest_anchors, order_for
+from paraembed.training.fast.gpu import DeviceStep
+from paraembed.training.loop import train
+from paraembed.training.pairs import MappedPairs, epoch_batches
+from paraembed.training.state import Checkpoints
+from paraembed.training.step import Step, step_for
+from tests.training.conftest import encoder_of, make_pairs
+from tests.training.test_exchange import in_two_processes
+from tests.training.test_loop import interrupt
+
+RECIPE = Recipe(batch_size=20, epochs=2, teacher_objective="similarity", batches="clustered")
+
+
+def mean_cosine(pairs, order, size):
+    """Mean cosine of the teacher's vectors of first texts within batches."""
+    vectors = pairs.teacher[::2][order[: len(order) // size * size]].reshape(-1, size, pairs.teacher.shape[1])
+    return float((vectors @ vectors.transpose(0, 2, 1)).mean())
+
+
+def test_an_order_is_a_permutation_into_similar_batches(pairs):
+    order = order_for(RECIPE, pairs)
+    assert isinstance(order, ClusteredOrder)
+    random = order_for(replace(RECIPE, batches="random"), pairs)
+    orders = [order(1030, epoch, 1) for epoch in (0, 1)]
+    for epoch, numbers in enumerate(orders):
+        assert np.array_equal(np.sort(numbers), np.arange(1030))
+        assert np.array_equal(numbers, order_for(RECIPE, pairs)(1030, epoch, 1))
+        assert mean_cosine(pairs, numbers, 20) > mean_cosine(pairs, random(1030, epoch, 1), 20) + 0.3
+    assert not np.array_equal(*orders)
+    assert not np.array_equal(orders[0], order_for(replace(RECIPE, seed=2), pairs)(1030, 0, 1))
+    batches = [sorted(numbers[:1020].reshape(-1, 20).tolist()) for numbers in orders]
+    assert [sorted(batch) for batch in batches[0]] != [sorted(batch) for batch in batches[1]]
+
+
+def test_anchors_are_the_most_similar(pairs):
+    vectors = pairs.teacher[::2]
+    clusters = nearest_anchors(vectors, 20, 1)
+    assert len(np.unique(clusters)) == 52  # each anchor is nearest to itself
+    drawn = np.random.default_rng(np.random.SeedSequence(1, spawn_key=(0,))).choice(1030, 52, replace=False)
+    assert clusters[drawn].tolist() == list(range(52))
+    assert np.array_equal((vectors @ vectors[drawn].T).argmax(axis=1), clusters)
+    assert set(nearest_anchors(vectors[:3], 20, 1)) == {0}
+
+
+@pytest.mark.parametrize("make", [Step, DeviceStep])
+def test_steps_take_the_batches_of_the_order(pairs, make):
+    order = order_for(RECIPE, pairs)(1030, 1, RECIPE.seed)
+    step = make(encoder_of(RECIPE), RECIPE, pairs)
+    batches = [*step.batches(pairs, 1)][2:4] + [*step.batches(pairs, 1, first_pair=80)][:2]
+    for number, batch in enumerate(batches, 2):
+        expected = pairs.take_pairs(order[20 * number : 20 * number + 20])
+        texts = batch.parts.of(0) if make is DeviceStep else batch.texts
+        assert np.array_equal(texts.ids, expected.ids)
+        assert np.array_equal(texts.teacher, expected.teacher)
+    halves = [
+        next(epoch_batches(pairs, epoch=1, seed=1, batch_size=20, rank=rank, world=2, order=step._order))
+        for rank in (0, 1)
+    ]
+    for rank, batch in enumerate(halves):
+        assert np.array_equal(batch.texts.ids, pairs.take_pairs(order[20 * rank : 20 * rank + 20]).ids)
+
+
+def test_a_resumed_training_has_the_same_batches(pairs, tmp_path):
+    unbroken, resumed = encoder_of(RECIPE), encoder_of(RECIPE)
+    train(unbroken, pairs, RECIPE)
+    with pytest.raises(KeyboardInterrupt):
+        train(encoder_of(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path, steps=7), on_report=interrupt)
+    train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
+    assert torch.equal(unbroken.matrix, resumed.matrix)
+    random = encoder_of(RECIPE)
+    train(random, pairs, replace(RECIPE, batches="random"))
+    assert not torch.equal(unbroken.matrix, random.matrix)
+
+
+def _as_two(rank, folder):
+    ends = []
+    for compiled in (True, False):
+        encoder, pairs = encoder_of(RECIPE), make_pairs()
+        step = Step(encoder, RECIPE, pairs, rank, 2, compiled=compiled)
+        for number, batch in enumerate(step.batches(pairs, 0), 1):
+            step(batch, number)
+        ends.append(encoder.matrix.detach().clone())
+    torch.save(ends, folder / f"out{rank}")
+
+
+def test_two_workers_take_a_batch_each(tmp_path):
+    """Of the compiled step, every worker has the whole step; by autograd, its own batch."""
+    in_two_processes(_as_two, tmp_path)
+    one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
+    torch.testing.assert_close(*one, rtol=0, atol=2e-5)
+    assert all(torch.equal(*both) for both in zip(one, other, strict=True))
+
+
+def test_what_has_no_clusters_is_rejected(pairs):
+    with pytest.raises(ValueError, match="needs the vectors of a teacher, but teacher_objective is 'none'"):
+        Recipe(batches="clustered")
+    mapped = MappedPairs.of(pairs, 10**6)
+    with pytest.raises(ValueError, match="batches is 'clustered', but there are 1,030 pairs on disk"):
+        step_for(encoder_of(RECIPE), RECIPE, mapped)
+    assert "batches" not in replace(RECIPE, batches="random").to_dict()
+    assert Recipe.from_dict(RECIPE.to_dict()) == RECIPE
