@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.text import WORDPIECE
+from paraembed.text import OF_PIECES
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
@@ -200,8 +200,8 @@ def pairs_to_ids(
         vocabulary: string array [V].
         with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
             right-branching trees if these are null or missing (see ``num_without_tree``).
-        tokenizer: tokenizer of the encoder; ``WORDPIECE`` divides the texts into word pieces, all others take the
-            shards' tokens.
+        tokenizer: tokenizer of the encoder; those of ``OF_PIECES`` divide the texts into pieces, all others take
+            the shards' tokens.
         max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
         limit: memory limit; larger ids are kept in memory-mapped files. None: no limit.
 
@@ -214,7 +214,7 @@ def pairs_to_ids(
     """
     ids, offsets, merges = columns = GrowingArray(np.int32), GrowingArray(np.int64), GrowingArray(np.int32)
     offsets.append(np.zeros(1, np.int64))
-    pieces = TokenIds(vocabulary, tokenizer) if tokenizer == WORDPIECE else None
+    pieces = TokenIds(vocabulary, tokenizer) if tokenizer in OF_PIECES else None
     num_tokens = 0
     try:
         for block in blocks:
