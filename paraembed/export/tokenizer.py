@@ -93,11 +93,12 @@ def _stored(encoder: Encoder, unknown: Unknown, max_tokens: int | None) -> bytes
     if encoder.bos_eos_tokens != "none":
         raise ValueError(f"an encoder with the tokenizer {SUBWORD} and BOS/EOS tokens cannot be exported")
     if not subwords.keeps_ids:
+        raise ValueError("the encoder lacks pieces of its tokenizer.json; export the encoder that it is made from")
+    if unknown == "mark":
         raise ValueError(
-            "the encoder has not all pieces of its tokenizer.json; export the encoder that it is made from"
+            "model2vec leaves out OOV tokens, and takes no row without a token, which an encoder with the tokenizer "
+            f"{SUBWORD} may have; export it with `to` sentence-transformers"
         )
-    if unknown == "mark" and subwords.has_oov_token:
-        raise ValueError("OOV tokens of the encoder would be left out; export it with `to` sentence-transformers")
     document = json.loads(contents) | {"truncation": None if max_tokens is None else _truncation(max_tokens)}
     return json_bytes(document)
 

@@ -74,7 +74,6 @@ def test_texts_of_pieces_for_a_teacher():
         subwords = Subwords(vocabulary, tokenizer)
         texts[kind] = dict(zip(vocabulary.to_pylist(), subwords.alone(), strict=True))
         assert texts[kind][UNKNOWN] == ""
-        assert subwords.has_oov_token == (kind != "bytes")
         assert subwords.keeps_ids
     assert (texts["bytes"]["ĠcafÃ©"], texts["bytes"]["Ã"]) == (" café", "")
     assert texts["unigram"]["e"] == "e"
