@@ -1,9 +1,9 @@
 """Save and load encoder folders, in safetensors and JSON, never pickle.
 
 A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, digests of the other files,
-fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and other parameters) and
-``README.md``. The word matrix is float32 ``matrix`` [V, D], or int8 with a float32 scale for each row, ``matrix_scale``
-[V]; vectors are computed in float32 in any case.
+fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and other parameters), ``README.md``
+and, for the tokenizer ``subword``, ``tokenizer.json``. The word matrix is float32 ``matrix`` [V, D], or int8 with a
+float32 scale for each row, ``matrix_scale`` [V]; vectors are computed in float32 in any case.
 
 The folder of two encoders as one (``Concat``) holds their folders, ``first`` and ``second``, and a ``config.json`` with
 the digests of theirs.
@@ -24,9 +24,12 @@ from paraembed.encoders.quantized import from_int8, to_int8
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
+from paraembed.io.places import open_regular
 from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import Count, Range
-from paraembed.text import check_tokenizer
+from paraembed.text import SUBWORD, check_tokenizer
+from paraembed.text.subword import contents_of, without_ends
+from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, unknown_row
 
 FORMAT = "paraembed-encoder-2"
@@ -34,6 +37,7 @@ FORMAT_OF_CONCAT = "paraembed-concat-1"
 _DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")
 _MAY_DECIDE = ("oov",)  # missing if it has its default, as in older folders
 _FILES = ("model.safetensors", "words.txt")
+_TOKENIZER = "tokenizer.json"
 _PARTS = ("first", "second")
 _CONFIGS = tuple(f"{part}/config.json" for part in _PARTS)
 
@@ -114,6 +118,10 @@ def save(
         else:
             for name in _FILES:
                 shutil.move(written / name, new / name)
+        files: tuple[str, ...] = _FILES
+        if encoder.tokenizer == SUBWORD:
+            (new / _TOKENIZER).write_bytes(contents_of(encoder.tokenizer))
+            files = (*_FILES, _TOKENIZER)
         (new / "README.md").write_text(model_card, encoding="utf-8")
         decides = {
             "encoder": config_to_dict(encoder.config),
@@ -122,7 +130,7 @@ def save(
             "max_tokens": encoder.max_tokens,
             **({} if encoder.oov == "shared" else {"oov": encoder.oov}),
         }
-        return write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
+        return write_config(new, FORMAT, decides, files, {"recipe": recipe, "provenance": provenance})
 
 
 def _tensors(encoder: Encoder, dtype: TableDtype) -> dict[str, torch.Tensor]:
@@ -161,10 +169,18 @@ def load(folder: str | Path) -> Encoder:
     folder = Path(folder)
     config = read_config(folder)
     check_files(folder, config)
-    check_tokenizer(config["tokeniser"], of_encoder=True)
+    tokenizer: str = config["tokeniser"]
+    check_tokenizer(tokenizer, of_encoder=True)
     tensors = load_tensors(folder / "model.safetensors")
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
+    if tokenizer == SUBWORD:
+        with open_regular(folder / _TOKENIZER) as file:
+            tokenizer = without_ends(file.read(), f"{folder}/{_TOKENIZER}")
+        try:
+            TokenIds(vocabulary, tokenizer)
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}") from None
     matrix = _float32_matrix(tensors)
     if matrix is None:
         raise ValueError(
@@ -190,7 +206,7 @@ def load(folder: str | Path) -> Encoder:
         encoder = Encoder(
             options,
             Words(vocabulary, matrix.numpy()),
-            config["tokeniser"],
+            tokenizer,
             bos_eos_tokens=config["boundary_tokens"],
             max_tokens=config["max_tokens"],
             oov=config.get("oov", "shared"),
@@ -286,4 +302,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if is_concat(folder):
         raise ValueError(f"{folder} holds two encoders as one; give one of them: {' or '.join(_PARTS)} in that folder")
     what = "an encoder folder, written by jobs/train.py"
-    return folder_config.read_config(folder, FORMAT, _Config, (*_DECIDES, *_MAY_DECIDE), _FILES, what)
+    decides = (*_DECIDES, *_MAY_DECIDE)
+    config = folder_config.read_config(folder, FORMAT, _Config, decides, _FILES, what, may_list=(_TOKENIZER,))
+    if (config["tokeniser"] == SUBWORD) != (_TOKENIZER in config["files"]):
+        raise ValueError(f"{folder}/config.json must list {_TOKENIZER} if, and only if, the tokenizer is {SUBWORD}")
+    return config

@@ -285,7 +285,8 @@ class Smaller:
 
     max_words: int | None = None
     """Number of words or word pieces to keep, the most frequent ones in --texts; <unk>, special tokens and single
-    characters of word pieces are kept too. For --to encoder.
+    characters of word pieces are kept too. Without a word or subword, its tokens are OOV tokens; a removed word piece
+    is divided into shorter ones. For --to encoder.
     """
     dim: int | None = None
     """Number of dimensions to keep, the first principal components of the vectors of --texts. For --to encoder."""

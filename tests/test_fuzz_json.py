@@ -30,11 +30,14 @@ from paraembed.pairs.shards import FORMAT, read_pair_manifest
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe
 from paraembed.supervised import model as models
 from paraembed.supervised.scores import saved_rows
+from paraembed.text.subword import vocabulary_of, without_ends
+from paraembed.text.vocabulary import Words
 from paraembed.training.state import Counters, load_state, save_state
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from tests import fuzz
 from tests.embedding.without_ray import build
+from tests.encoders.models import subword_tokenizer
 from tests.fuzz import run
 from tune_spaces import SPACES
 
@@ -199,6 +202,25 @@ def test_encoder_folders(tmp_path, tiny_words):
 
     sign = signed("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")
     of_json(tmp_path / "e", "config.json", load, sign)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "unigram", "cased"])
+def test_tokenizers_of_encoder_folders(tmp_path, kind):
+    """Contents of ``tokenizer.json`` under digests that fit."""
+    tokenizer = without_ends(subword_tokenizer(kind).to_str().encode())
+    vocabulary = vocabulary_of(tokenizer)
+    words = Words(vocabulary, np.ones((len(vocabulary), 3), np.float32))
+    folder = tmp_path / "e"
+    checkpoint.save(Encoder(ENCODERS["avg"](), words, tokenizer), folder, recipe={}, provenance={}, model_card="")
+    config = json.loads((folder / "config.json").read_text())
+    sign = signed("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")
+
+    def load():
+        config["files"]["tokenizer.json"] = sha256_of(folder / "tokenizer.json")
+        put_json(folder / "config.json", sign(config))
+        assert checkpoint.load(folder).encode(["the cat \U0001f600", "", "<s>\n[CLS]"]).shape == (3, 3)
+
+    of_json(folder, "tokenizer.json", load)
 
 
 def test_folders_of_two_encoders(tmp_path, tiny_words):

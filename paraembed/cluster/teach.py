@@ -4,6 +4,7 @@ Each stage is a folder in the work folder. Its name ends with a digest of everyt
 appears when it is complete, so a stopped job resumes, and jobs with other settings share the stages that are equal.
 """
 
+import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -32,8 +33,10 @@ from paraembed.distillation.texts import (
     TEXT,
     UNIT,
     VOCABULARY,
+    Pieces,
     left_out,
     num_pairs,
+    read_pieces,
     read_texts,
     write_pairs,
     write_texts,
@@ -58,10 +61,11 @@ from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, Placement, check_workers
-from paraembed.text import WORDPIECE
+from paraembed.text import SUBWORD, WORDPIECE
 from paraembed.text.ragged import Ragged
+from paraembed.text.subword import contents_of
 from paraembed.text.vocabulary import Words
-from paraembed.text.wordpiece import occurring, read_vocabulary
+from paraembed.text.wordpiece import occurring
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.runs import Run, send_left, tracked_run
 from paraembed.training.data import Pairs
@@ -128,7 +132,7 @@ def teach(
     check_workers(workers)
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch_encoder)
-    pieces = _pieces(teacher) if request.settings.units == "wordpiece" else None
+    pieces = None if request.settings.units == "word" else _pieces(teacher)
     doing("finding the texts")
     files = list_inputs(request.texts, request.reading)
     _check(request, teacher)
@@ -158,7 +162,7 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     check_workers(workers)
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, request.inference, fetch_encoder)
-    pieces = _pieces(teacher) if request.settings.units == "wordpiece" else None
+    pieces = None if request.settings.units == "word" else _pieces(teacher)
     _check(request, teacher)
     files = list_inputs(request.texts, request.reading)
     doing("embedding a sample with the teacher")
@@ -166,7 +170,7 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)), workers)
     rows = expected.rows * max(1, len(columns))
     rate = max(expected.rows_per_second, 1e-9)
-    alone = ("the units", "–") if pieces is None else (f"{len(pieces):,}", duration(len(pieces) / rate))
+    alone = ("the units", "–") if pieces is None else (f"{len(pieces.alone):,}", duration(len(pieces.alone) / rate))
     lines = [
         ("texts", f"{rows:,}", "–"),
         ("teacher's vectors", f"at most {rows:,}", f"{duration(rows / rate)} ({rate:,.0f} texts/s)"),
@@ -178,15 +182,15 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     print_table(("stage", "rows", f"time at most, {workers} workers"), lines)
 
 
-def _pieces(teacher: TextEncoder) -> Any:
-    """Return the vocabulary of the teacher's tokenizer; raise ValueError if it is not one of word pieces."""
+def _pieces(teacher: TextEncoder) -> Pieces:
+    """Return the pieces of the teacher's tokenizer; raise ValueError if it has no ``tokenizer.json``."""
     files = getattr(teacher, "files", None)
     if files is None or "tokenizer.json" not in files.names:
-        raise ValueError("`units` is wordpiece, but the teacher has no tokenizer.json; use `units` word")
+        raise ValueError("`units` is subword, but the teacher has no tokenizer.json; use `units` word")
     try:
-        return read_vocabulary(files.folder / "tokenizer.json")
+        return read_pieces(files.folder / "tokenizer.json")
     except ValueError as error:
-        raise ValueError(f"`units` is wordpiece, but {error}; use `units` word") from None
+        raise ValueError(f"`units` is subword, but {error}; or use `units` word") from None
 
 
 def _check(request: Request, teacher: TextEncoder) -> None:
@@ -236,7 +240,7 @@ class _Stages:
     request: Request
     files: tuple[InputFile, ...]
     teacher: TextEncoder
-    pieces: pa.StringArray | None
+    pieces: Pieces | None
     workers: int
     gpus: Gpus
 
@@ -250,7 +254,9 @@ class _Stages:
     def units(self) -> str:
         settings = self.request.settings
         if self.pieces is not None:
-            return _digest(self.texts, settings.units, self.pieces.to_pylist())
+            tokenizer = self.pieces.tokenizer
+            more = [hashlib.sha256(contents_of(tokenizer)).hexdigest()] if tokenizer == SUBWORD else []
+            return _digest(self.texts, tokenizer, self.pieces.vocabulary.to_pylist(), *more)
         return _digest(self.texts, settings.units, settings.min_count, settings.max_words)
 
     @cached_property
@@ -353,7 +359,7 @@ class _Stages:
             matrix = principal(matrix, self._regression(), self.request.settings.dim)
         matrix = self._with_unknown(matrix)
         units, title = self._units(), f"A student of {self.request.teacher}"
-        if self.pieces is not None:
+        if self.pieces is not None and self.pieces.tokenizer == WORDPIECE:
             occurs = occurring(units.to_pylist())
             units, matrix = units.filter(pa.array(occurs)), matrix[occurs]
         more: dict[str, Any] = {"oov": self.oov, "dtype": self.request.settings.dtype}
@@ -417,7 +423,7 @@ class _Stages:
         **more: Any,
     ) -> None:
         words = Words(units, matrix)
-        tokenizer = "ptb-v1" if self.pieces is None else WORDPIECE
+        tokenizer = "ptb-v1" if self.pieces is None else self.pieces.tokenizer
         lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name not in _NOT_IN_CARD]
         card = "\n".join([f"# {markdown(title)}", "", "Written by jobs/teach.py.", "", *lines, ""])
         encoder = Encoder(AvgConfig(), words, tokenizer, oov=oov)
@@ -438,9 +444,10 @@ class _Stages:
         units: npt.NDArray[np.floating] = np.concatenate(vectors)
         if self._uses_states:
             assert isinstance(self.teacher, SentenceTransformerEncoder)
-            one_each = np.arange(len(units), dtype=np.int32), np.arange(len(units) + 1)
-            texts = self._vocabulary()[TEXT].combine_chunks()
-            tokens = self.teacher.token_ids(texts) if self.pieces is None else Ragged(*one_each)
+            if self.pieces is None:
+                tokens = self.teacher.token_ids(self._vocabulary()[TEXT].combine_chunks())
+            else:
+                tokens = Ragged(self.pieces.ids, np.arange(len(units) + 1))
             states = read_states(self.folder("states"))
             units = with_states(units, counts, states, tokens, settings.alone_weight)
         matrix = prior_of(units, counts, settings.smoothing)

@@ -23,7 +23,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Teach:
-    """Teach a static encoder, one vector per word or word piece, the text vectors of a sentence encoder.
+    """Teach a static encoder, one vector per word or subword, the text vectors of a sentence encoder.
 
     Stages: distinct texts, units and counts, the teacher's vectors of the texts and of each unit, a regression from
     the former to the latter, and with --pairs a training on paraphrase pairs. The same command resumes a stopped or
@@ -42,7 +42,7 @@ class Teach:
     """Evaluation sets, files or folders; texts that equal one of their cells in letters and digits are left out."""
     pairs: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Pair shards on which the result of the regression is trained, without pairs that have a text of --leave-out;
-    default: no training. Word pieces need the texts as they are: shard them with --tokenizer space.
+    default: no training. Subwords need the texts as they are: shard them with --tokenizer space.
     """
     recipe: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Recipe of this training, a .json file such as a sweep writes; default: margin 0.6, mega-batches of 4 x 500

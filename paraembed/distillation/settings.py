@@ -6,7 +6,7 @@ from typing import Literal
 from paraembed.options import check_fields
 from paraembed.recipe import Recipe
 
-Units = Literal["word", "wordpiece"]
+Units = Literal["word", "subword", "wordpiece"]
 
 
 @dataclass(frozen=True)
@@ -14,8 +14,8 @@ class TeachSettings:
     """Settings that, together with the texts and the teacher, decide the student."""
 
     units: Units = "word"
-    """Units with a vector: words of the texts, split by ptb-v1 (word); or the pieces of the teacher's tokenizer, which
-    must be that of an uncased BERT (wordpiece).
+    """Units with a vector: words of the texts, split by ptb-v1 (word); or the pieces of the teacher's tokenizer.json
+    (subword; wordpiece is an earlier name of it).
     """
     min_count: int = 2
     """Minimum occurrences of a word; rarer words share the vector of <unk>."""
@@ -38,7 +38,7 @@ class TeachSettings:
     """Steps of conjugate gradients."""
     oov: Literal["shared", "hashed", "drop"] = "hashed"
     """Vectors of out-of-vocabulary words: one for all (shared); for each word a random direction, computed from a hash,
-    as long as the vectors of rare words (hashed); or none (drop). Word pieces have shared ones.
+    as long as the vectors of rare words (hashed); or none (drop). Subwords have shared ones.
     """
     dim: int | None = None
     """Dimensions of the student, the first principal components of its text vectors; default: those of the teacher."""

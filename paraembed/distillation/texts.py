@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
 from paraembed.io.inflate import read_blocks
+from paraembed.io.places import open_regular
 from paraembed.io.tables import read_quoted
 from paraembed.pairs.hashing import hash_strings
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text import WORDPIECE
+from paraembed.text.subword import Subwords, vocabulary_of, without_ends
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
 from paraembed.text.vocabulary import UNKNOWN
-from paraembed.text.wordpiece import PREFIX
+from paraembed.text.wordpiece import PREFIX, read_vocabulary
 
 TEXT, COUNT, UNIT = "text", "count", "unit"
 VOCABULARY, IDS, OFFSETS = "vocabulary.parquet", "ids.npy", "offsets.npy"
@@ -171,12 +174,47 @@ def write_pairs(shards: Path, evaluation: Hashes, folder: Path) -> dict[str, int
     return dict(counts)
 
 
-def write_units(texts: Path, pieces: pa.StringArray | None, settings: TeachSettings, folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of a teacher's tokenizer.
+
+    Attributes:
+        tokenizer: ``WORDPIECE``, or a ``SubwordTokenizer``.
+        vocabulary: string array [V].
+        alone: text of each piece, which the teacher embeds.
+        ids: the teacher's id of each piece, int32 [V]; -1 for a piece without one.
+    """
+
+    tokenizer: str
+    vocabulary: pa.StringArray
+    alone: list[str]
+    ids: npt.NDArray[np.int32]
+
+
+def read_pieces(path: Path) -> Pieces:
+    """Return the pieces of a ``tokenizer.json``; those of an uncased BERT tokenizer have compiled loops.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or the library ``tokenizers`` is not installed.
+    """
+    try:
+        vocabulary = read_vocabulary(path)
+    except ValueError:  # another tokenizer; a damaged file is an error below
+        with open_regular(path) as file:
+            tokenizer = without_ends(file.read(), str(path))
+        vocabulary = vocabulary_of(tokenizer)
+        subwords = Subwords(vocabulary, tokenizer)
+        return Pieces(tokenizer, vocabulary, subwords.alone(), subwords.ids.astype(np.int32))
+    alone = ["" if piece == UNKNOWN else piece.removeprefix(PREFIX) for piece in vocabulary.to_pylist()]
+    return Pieces(WORDPIECE, vocabulary, alone, np.arange(len(vocabulary), dtype=np.int32))
+
+
+def write_units(texts: Path, pieces: Pieces | None, settings: TeachSettings, folder: Path) -> dict[str, Any]:
     """Write the vocabulary with counts, and all texts as ids.
 
     Args:
         texts: folder of ``write_texts``.
-        pieces: vocabulary of word pieces; None: the words of the texts.
+        pieces: pieces of the teacher's tokenizer; None: the words of the texts.
         settings: which words are kept.
         folder: folder to write: ``vocabulary.parquet`` with the columns unit, text (what the teacher embeds) and count;
             ``ids.npy`` int32 [T], ``offsets.npy`` int64 [n + 1].
@@ -184,9 +222,9 @@ def write_units(texts: Path, pieces: pa.StringArray | None, settings: TeachSetti
     Returns:
         Counts for the manifest.
     """
-    vocabulary = _frequent_words(texts, settings) if pieces is None else pieces
-    tokenizer = "ptb-v1" if pieces is None else WORDPIECE
-    to_ids, lengths = TokenIds(vocabulary, tokenizer), list[npt.NDArray[np.int64]]()
+    vocabulary = _frequent_words(texts, settings) if pieces is None else pieces.vocabulary
+    to_ids = TokenIds(vocabulary, "ptb-v1" if pieces is None else pieces.tokenizer)
+    lengths = list[npt.NDArray[np.int64]]()
     counts = np.zeros(len(vocabulary), np.int64)
     with (folder / "ids.raw").open("wb") as file:
         for block in written_texts(texts):
@@ -199,8 +237,8 @@ def write_units(texts: Path, pieces: pa.StringArray | None, settings: TeachSetti
     np.save(folder / IDS, raw)
     np.save(folder / OFFSETS, offsets)
     (folder / "ids.raw").unlink()
-    alone = [unit.removeprefix(PREFIX) if pieces is not None else unit for unit in vocabulary.to_pylist()]
-    columns = {UNIT: vocabulary, TEXT: ["" if unit == UNKNOWN else unit for unit in alone], COUNT: counts}
+    words = ("" if unit == UNKNOWN else unit for unit in vocabulary.to_pylist())
+    columns = {UNIT: vocabulary, TEXT: list(words) if pieces is None else pieces.alone, COUNT: counts}
     pq.write_table(pa.table(columns), folder / VOCABULARY, compression="zstd", row_group_size=_GROUP_ROWS)
     num_unknown = int(counts[pc.index(vocabulary, UNKNOWN).as_py()])
     return {"units": len(vocabulary), "tokens": int(offsets[-1]), "unknown_tokens": num_unknown}

@@ -24,7 +24,7 @@ from paraembed.encoders.added import add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
 from paraembed.settings import Precision
-from paraembed.text import WORDPIECE
+from paraembed.text import OF_PIECES
 from paraembed.text.oov import hashed_vectors
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
@@ -147,7 +147,7 @@ class Encoder(nn.Module):
 
     Attributes:
         config: the encoder's options.
-        tokenizer: name of the tokenizer.
+        tokenizer: name of the tokenizer; a ``SubwordTokenizer`` has its file, too.
         bos_eos_tokens: which of the tokens ``START`` and ``END`` are added around every text (Wieting 2017 footnote 4).
         max_tokens: maximum tokens per text; longer texts are truncated. None: no maximum.
         oov: vectors of OOV tokens when texts are embedded; training only knows the shared vector.
@@ -187,7 +187,7 @@ class Encoder(nn.Module):
 
             draw_as_released(self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
-        if oov != "shared" and (self.composition.reads_trees or (oov == "hashed" and tokenizer == WORDPIECE)):
+        if oov != "shared" and (self.composition.reads_trees or (oov == "hashed" and tokenizer in OF_PIECES)):
             raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only shared")
         self.fingerprint = ""
         self.device: ComputeDevice = "cpu"

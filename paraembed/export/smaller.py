@@ -28,6 +28,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import text_blocks
 from paraembed.settings import Smaller
 from paraembed.text import WORDPIECE
+from paraembed.text.subword import contents_of
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words, unknown_row
 from paraembed.text.wordpiece import PREFIX, specials_of
@@ -163,6 +164,8 @@ def _difference(first: Encoder, other: Encoder) -> str:
         before, now = getattr(first, what), getattr(other, what)
         if before != now:
             return f"{name} ({now}, not {before})"
+    if contents_of(first.tokenizer) != contents_of(other.tokenizer):
+        return "tokenizer.json"
     words, other_words = first.vocabulary.to_pylist(), other.vocabulary.to_pylist()
     if len(words) != len(other_words):
         return f"the number of words ({len(other_words):,}, not {len(words):,})"
@@ -185,7 +188,7 @@ def pruned(encoder: Encoder, counts_V: Counts, max_words: int) -> Encoder:
     """Return the encoder with its most frequent words, in the order of its vocabulary.
 
     <unk>, BOS, EOS and the special tokens of word pieces are kept too, and all pieces of a single character, so that a
-    word whose characters are pieces is still divided.
+    word whose characters are pieces is still divided. A token of ``SUBWORD`` that is removed becomes an OOV token.
 
     Args:
         encoder: an ``avg`` encoder.

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from paraembed.encoders.base import Encoder
 from paraembed.io.fingerprint import json_bytes
-from paraembed.text import WORDPIECE
+from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE
 from paraembed.text.scan import NUMBER, SPACE, SYMBOL
+from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
 from paraembed.text.tokenize import QUOTES, tokenize
 from paraembed.text.tokens import TokenIds, as_strings, character_kinds
 from paraembed.text.vocabulary import END, START, UNKNOWN
@@ -42,7 +43,12 @@ def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int
         encoder: the encoder.
         unknown: how OOV tokens are written.
         max_tokens: maximum tokens per text, without BOS and EOS; None: no maximum.
+
+    Raises:
+        ValueError: no such file can give the same ids.
     """
+    if encoder.tokenizer == SUBWORD:
+        return _stored(encoder, unknown, max_tokens)
     words = encoder.vocabulary.to_pylist()
     ids, ends = _keys(words, is_marked=False), _ends(encoder)
     model: dict[str, Any] = {"type": "WordLevel", "vocab": ids, "unk_token": UNKNOWN}
@@ -62,10 +68,9 @@ def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int
         model = {"type": "BPE", "vocab": _keys(words, is_marked=True), "merges": [], "ignore_merges": True}
         model |= {"unk_token": None, "continuing_subword_prefix": "\n", "end_of_word_suffix": None, "dropout": None}
         model |= {"fuse_unk": False, "byte_fallback": False}
-    limit = None if max_tokens is None else max_tokens + len(ends)
     document: dict[str, Any] = {
         "version": "1.0",
-        "truncation": limit and {"direction": "Right", "max_length": limit, "strategy": "LongestFirst", "stride": 0},
+        "truncation": None if max_tokens is None else _truncation(max_tokens + len(ends)),
         "padding": None,
         "added_tokens": sorted(added, key=lambda token: int(token["id"])),
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
@@ -74,6 +79,27 @@ def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int
         "decoder": None,
         "model": model,
     }
+    return json_bytes(document)
+
+
+def _truncation(limit: int) -> dict[str, Any]:
+    return {"direction": "Right", "max_length": limit, "strategy": "LongestFirst", "stride": 0}
+
+
+def _stored(encoder: Encoder, unknown: Unknown, max_tokens: int | None) -> bytes:
+    """Return the ``tokenizer.json`` of an encoder with the tokenizer ``SUBWORD``."""
+    contents = contents_of(encoder.tokenizer)
+    subwords = Subwords(encoder.vocabulary, SubwordTokenizer(contents))
+    if encoder.bos_eos_tokens != "none":
+        raise ValueError(f"an encoder with the tokenizer {SUBWORD} and BOS/EOS tokens cannot be exported")
+    if not subwords.keeps_ids:
+        raise ValueError("the encoder lacks pieces of its tokenizer.json; export the encoder that it is made from")
+    if unknown == "mark":
+        raise ValueError(
+            "model2vec leaves out OOV tokens, and takes no row without a token, which an encoder with the tokenizer "
+            f"{SUBWORD} may have; export it with `to` sentence-transformers"
+        )
+    document = json.loads(contents) | {"truncation": None if max_tokens is None else _truncation(max_tokens)}
     return json_bytes(document)
 
 
@@ -210,7 +236,7 @@ def _check(library: Any, encoder: Encoder, document: dict[str, Any], texts: pa.S
     tokens are.
     """
     words, model = encoder.vocabulary, document["model"]
-    if encoder.tokenizer != WORDPIECE:
+    if encoder.tokenizer not in OF_PIECES:
         seen = pc.unique(tokenize(as_strings(texts), encoder.tokenizer).flat)
         words = pa.concat_arrays([pa.array([UNKNOWN]), seen.filter(pc.not_equal(seen, UNKNOWN))])
         model = {**model, "vocab": _keys(words.to_pylist(), is_marked=model["type"] == "BPE")}

@@ -27,7 +27,14 @@ def write_config(folder: Path, form: str, decides: dict[str, Any], files: Sequen
 
 
 def read_config(
-    folder: Path, form: str, kind: Any, decides: Sequence[str], files: Sequence[str], what: str
+    folder: Path,
+    form: str,
+    kind: Any,
+    decides: Sequence[str],
+    files: Sequence[str],
+    what: str,
+    *,
+    may_list: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Read a ``config.json`` that ``write_config`` wrote.
 
@@ -36,8 +43,9 @@ def read_config(
         form: expected format.
         kind: typed dictionary of the configuration, with ``files`` and ``fingerprint``.
         decides: names of the values in the fingerprint, without ``files``; ``kind`` says which of them may be missing.
-        files: names of the files that it must list; no others are allowed.
+        files: names of the files that it must list.
         what: description of the expected folder, for messages: ``an encoder folder, written by jobs/train.py``.
+        may_list: names of further files that it may list; no others are allowed.
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
@@ -54,7 +62,7 @@ def read_config(
         raise ValueError(f"{folder}/config.json does not have the format {form!r}; expected {what}")
     config = checked(kind, config, f"{folder}/config.json")
     decided = {key: config[key] for key in (*decides, "files") if key in config}
-    if set(decided["files"]) != set(files):
+    if set(decided["files"]) - set(may_list) != set(files):
         raise ValueError(f"{folder}/config.json must list {' and '.join(files)} with digests, and no other file")
     if digest_of(decided) != config["fingerprint"]:
         raise ValueError(

@@ -137,8 +137,10 @@ class Labels:
 
     def _tokens(self) -> Tokens:
         """Return the tokens of the training set: first texts of all examples, then second ones, and so on."""
-        vocabulary = None if self.encoder is None else self.encoder.vocabulary
-        return tokens_of(pa.concat_arrays(self.task.train.texts), self.recipe.tokenizer, vocabulary)
+        texts = pa.concat_arrays(self.task.train.texts)
+        if self.encoder is None:
+            return tokens_of(texts, self.recipe.tokenizer, None)
+        return tokens_of(texts, self.encoder.tokenizer, self.encoder.vocabulary)
 
     def check(self, workers: int) -> None:
         """Raise ValueError if a training could not start, or if its result could not be scored."""
@@ -347,7 +349,7 @@ def _of_pretrained(
         )
     decided: dict[str, Any] = {
         "encoder": config_from_dict(config_to_dict(pretrained.config)),
-        "tokenizer": pretrained.tokenizer,
+        "tokenizer": str(pretrained.tokenizer),
         "bos_eos_tokens": pretrained.bos_eos_tokens,
         "max_tokens": pretrained.max_tokens,
     }

@@ -4,10 +4,14 @@ TOKENIZERS = ("ptb-v1", "space")
 """Tokenizers that split a text into words."""
 WORDPIECE = "wordpiece"
 """Tokenizer of encoders that divide the words into the pieces of their vocabulary; see ``paraembed.text.wordpiece``."""
+SUBWORD = "subword"
+"""Tokenizer of encoders with a ``tokenizer.json`` of Hugging Face; see ``paraembed.text.subword``."""
+OF_PIECES = (WORDPIECE, SUBWORD)
+"""Tokenizers whose tokens are pieces of words."""
 
 
 def check_tokenizer(name: str, *, of_encoder: bool = False) -> None:
     """Raise ValueError if ``name`` is not a tokenizer; that of an encoder may need its vocabulary."""
-    allowed = (*TOKENIZERS, WORDPIECE) if of_encoder else TOKENIZERS
+    allowed = (*TOKENIZERS, *OF_PIECES) if of_encoder else TOKENIZERS
     if name not in allowed:
         raise ValueError(f"unknown tokenizer {name[:80]!r}; allowed: {', '.join(allowed)}")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.compiled import COMPILED
-from paraembed.text import WORDPIECE, check_tokenizer
+from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE, check_tokenizer
 from paraembed.text.oov import codes_of
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.scan import (
@@ -31,6 +31,7 @@ from paraembed.text.scan import (
     scan,
 )
 from paraembed.text.scan_pieces import Strings, Table, lengths_of, scan_pieces
+from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
 from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, Tokens, tokenize
 from paraembed.text.vocabulary import UNKNOWN, unknown_row, word_ids
 from paraembed.text.wordpiece import OOV, PREFIX, WordPieces, characters, specials_of
@@ -46,11 +47,12 @@ class TokenIds:
 
     Args:
         vocabulary: string array [V].
-        tokenizer: one of ``paraembed.text.TOKENIZERS``, or ``WORDPIECE``.
+        tokenizer: one of ``paraembed.text.TOKENIZERS``, ``WORDPIECE``, or a ``SubwordTokenizer``.
         hashes_unknown: give OOV tokens their negative ``oov_code``, not the row of <unk>; for tokenizers of words.
 
     Raises:
-        ValueError: the tokenizer is unknown, or the vocabulary has no row for OOV tokens or is not a string array.
+        ValueError: the tokenizer is unknown, or the vocabulary has no row for OOV tokens or is not a string array; or
+            the error is one of ``Subwords``.
     """
 
     def __init__(self, vocabulary: pa.StringArray, tokenizer: str, *, hashes_unknown: bool = False) -> None:
@@ -59,7 +61,9 @@ class TokenIds:
         self.vocabulary, self.tokenizer = vocabulary, tokenizer
         row = unknown_row(vocabulary)
         self._unknown = -1 if hashes_unknown else row
-        if tokenizer == WORDPIECE:
+        if tokenizer == SUBWORD:
+            self._subwords = Subwords(vocabulary, SubwordTokenizer(contents_of(tokenizer)))
+        elif tokenizer == WORDPIECE:
             self._pieces = WordPieces(vocabulary)
             if COMPILED:
                 self._of_pieces = _piece_tables(vocabulary)
@@ -75,6 +79,8 @@ class TokenIds:
         Raises:
             ValueError: a text is not UTF-8.
         """
+        if self.tokenizer == SUBWORD:
+            return self._subwords(texts)
         if not COMPILED:
             if self.tokenizer == WORDPIECE:
                 return self._pieces(texts)
@@ -124,8 +130,8 @@ class TokenIds:
 
 
 def tokens_of(texts: pa.StringArray, tokenizer: str, vocabulary: pa.StringArray | None) -> Tokens:
-    """Return the tokens of a string array [n], also those of ``WORDPIECE``, which are pieces of the vocabulary."""
-    if tokenizer != WORDPIECE or vocabulary is None:
+    """Return the tokens of a string array [n], also those that are pieces of the vocabulary."""
+    if tokenizer not in OF_PIECES or vocabulary is None:
         return tokenize(as_strings(texts), tokenizer)
     ids = TokenIds(vocabulary, tokenizer)(texts)
     return Tokens(vocabulary.take(pa.array(ids.ids)), ids.offsets)

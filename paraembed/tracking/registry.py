@@ -91,6 +91,8 @@ def write_mlflow_files(model: Path, out: Path) -> None:
         out: folder to write; its content belongs next to the files of the model folder.
     """
     modules, packages = _needed()
+    if any(model.rglob("tokenizer.json")):  # the tokenizer subword
+        packages = [*packages, f"tokenizers=={version('tokenizers')}"]
     with warnings.catch_warnings(), TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # MLflow's, of its own types, and pandas', of how MLflow uses it
         pyfunc = import_module("mlflow.pyfunc")  # 1 s, and only here; a plain import puts it off

@@ -22,7 +22,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.places import require_file
 from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe, Recipe
-from paraembed.text import WORDPIECE
+from paraembed.text import OF_PIECES
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import END, LOW_COVERAGE, START, UNKNOWN, Words, add_random_words, read_words, word_row
 
@@ -177,7 +177,7 @@ def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
             raise ValueError(
                 f"`{name}` is {getattr(recipe, name)!r}, but {getattr(encoder, name)!r} in {path}; set it to the latter"
             )
-    if recipe.encoder.reads_trees and encoder.tokenizer == WORDPIECE:
+    if recipe.encoder.reads_trees and encoder.tokenizer in OF_PIECES:
         raise ValueError(
             f"the encoder {encoder_name(recipe.encoder)!r} reads parse trees of words, but {path} has word pieces; use "
             "another encoder, or other `words`"
@@ -295,7 +295,7 @@ def _token_counts(pairs: Path, shards: dict[str, Any], start: InitialWords) -> p
     for shard in shards["shards"]:
         for batch in pq.ParquetFile(pairs / shard["name"]).iter_batches(_BLOCK_ROWS, columns=["first", "second"]):
             for column in batch.columns:
-                if start.tokenizer == WORDPIECE:
+                if start.tokenizer in OF_PIECES:
                     tokens = tokens_of(column, start.tokenizer, start.words.vocabulary).flat
                 else:
                     tokens = pc.split_pattern(column, " ").flatten()

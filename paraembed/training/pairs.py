@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.text import WORDPIECE
+from paraembed.text import OF_PIECES
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
@@ -203,8 +203,8 @@ def pairs_to_ids(
         with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
             right-branching trees if these are null or missing (see ``num_without_tree``).
         with_scores: whether the texts get the scores of their pairs, from the column ``score``.
-        tokenizer: tokenizer of the encoder; ``WORDPIECE`` divides the texts into word pieces, all others take the
-            shards' tokens.
+        tokenizer: tokenizer of the encoder; those of ``OF_PIECES`` divide the texts into pieces, all others take
+            the shards' tokens.
         max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
         limit: memory limit; larger ids are kept in memory-mapped files. None: no limit.
 
@@ -219,7 +219,7 @@ def pairs_to_ids(
     scores = GrowingArray(np.float32)
     columns = ids, offsets, merges, scores
     offsets.append(np.zeros(1, np.int64))
-    pieces = TokenIds(vocabulary, tokenizer) if tokenizer == WORDPIECE else None
+    pieces = TokenIds(vocabulary, tokenizer) if tokenizer in OF_PIECES else None
     num_tokens = num_pairs = 0
     try:
         for block in blocks:

@@ -19,19 +19,25 @@ from safetensors.torch import load_file
 
 from paraembed import checkpoint
 from paraembed.cluster import teach as stages
+from paraembed.cluster.embed import embed
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.teach import Request, dry_run, teach
 from paraembed.distillation import texts as distillation
 from paraembed.distillation.settings import STUDENT, TeachSettings
+from paraembed.embedding.output import Embeddings
+from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
+from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.training.inputs import untrained_encoder
 from paraembed.training.loop import train
 from paraembed.training.pairs import pairs_to_ids
-from tests.encoders.models import minilm
+from tests.encoders.models import TAUGHT, minilm, save_transformer, subword_tokenizer
 
 JOB = Path(__file__).parents[2] / "jobs" / "teach.py"
 EXACT = TeachSettings(l2=1e-4, steps=60, min_count=1)
@@ -202,10 +208,47 @@ def test_token_states_become_the_prior(ray_cluster, data, tmp_path, monkeypatch)
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("default")  # of sentence-transformers
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
+def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
+    teacher, draw = save_transformer(subword_tokenizer(kind), tmp_path), np.random.default_rng(0)
+    texts = [" ".join(draw.choice(" ".join(TAUGHT).split(), draw.integers(2, 9))) for _ in range(600)]
+    texts += ["A\U0001f600 <s> \\ 漢", "é" * 3]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    settings, recipe = TeachSettings(units="subword", l2=1e-3, steps=40), replace(STUDENT, batch_size=40)
+    wanted = Request(teacher, [str(tmp_path / "texts.txt")], settings=settings)
+    with_pairs = kind == "unigram"
+    if with_pairs:
+        (tmp_path / "pairs.tsv").write_text("".join(f"{first}\t{second}\n" for first, second in pairwise(texts[:200])))
+        shard_pairs([tmp_path / "pairs.tsv"], tmp_path / "pairs", ShardSettings(tokenizer="space"))
+        smaller = replace(settings, dim=16, dtype="int8")
+        wanted = replace(wanted, pairs=tmp_path / "pairs", recipe=recipe, settings=smaller)
+    dry_run(wanted)
+    record, _ = teach(wanted, tmp_path / "student", tmp_path / "work")
+    assert record["explained"] > (0.7 if with_pairs else 0.9)  # 39 pieces, most of them characters; 317
+    student = checkpoint.load(tmp_path / "student")
+    assert (student.tokenizer, student.oov, student.width) == ("subword", "shared", 16 if with_pairs else 32)
+    vectors = student.encode(texts)
+    if with_pairs:
+        untrained, coverage = untrained_encoder(
+            tmp_path / "student", tmp_path / "pairs", read_pair_manifest(tmp_path / "pairs"), recipe
+        )
+        assert untrained.encode(texts).tobytes() == vectors.tobytes()
+        assert coverage.covered > 0.9
+        return
+    expected = open_encoder(teacher).embed(pa.array(texts)).vectors
+    assert (unit(expected - expected.mean(axis=0)) * unit(vectors)).sum(1).mean() > 0.9
+    embed(str(tmp_path / "student"), [tmp_path / "texts.txt"], tmp_path / "out", Settings(part_rows=100))
+    in_workers = np.concatenate([block.vectors for block in Embeddings(tmp_path / "out").blocks()])
+    assert in_workers.tobytes() == vectors.tobytes()
+
+
+@pytest.mark.ray
 def test_wrong_requests_change_nothing(data, tmp_path, capsys):
     for settings, message in (
         (TeachSettings(dim=101), "`dim` is 101, but the teacher's vectors have 100 dimensions"),
-        (TeachSettings(units="wordpiece"), "the teacher has no tokenizer.json; use `units` word"),
+        (TeachSettings(units="subword"), "the teacher has no tokenizer.json; use `units` word"),
         (TeachSettings(prior="states"), "only st: transformers without a prompt have token states"),
     ):
         with pytest.raises(ValueError, match=message):

