@@ -108,6 +108,10 @@ class _Body(TypedDict):
     tensors: str
 
 
+_EARLIER_NAMES = {"pairs a window (--pairs-memory-gb)": "pairs per window (--pairs-memory-gb)"}
+"""Names in ``decides`` that had another form in checkpoints of version 0.1."""
+
+
 def save_state(
     folder: Path, counters: Counters, tensors: dict[str, Tensor], decides: dict[str, Any], keep: int
 ) -> None:
@@ -167,7 +171,8 @@ def load_state(
         except (OSError, ValueError) as error:
             damaged.append(f"{path.name} ({error})")
             continue
-        if changed := differences(body["decides"], decides):
+        decided = {_EARLIER_NAMES.get(name, name): value for name, value in body["decides"].items()}
+        if changed := differences(decided, decides):
             raise ValueError(
                 f"{path} is a checkpoint of another training: {changed}; use the earlier settings, or remove the "
                 "checkpoint"

@@ -101,7 +101,8 @@ def test_a_stopped_training_is_resumed_to_the_same_weights(released):
     )
     assert resumed.keys() == whole.keys()
     for name, tensor in whole.items():
-        np.testing.assert_allclose(resumed[name], tensor, atol=1e-5)
+        # The fixture comes from another processor: there and here, an uninterrupted training differs by 4.5e-5.
+        np.testing.assert_allclose(resumed[name], tensor, atol=1e-4)
 
 
 def test_a_finished_embedding_is_verified(released):
