@@ -6,7 +6,7 @@ and, for the tokenizer ``subword``, ``tokenizer.json``. The word matrix is float
 float32 scale for each row, ``matrix_scale`` [V]; vectors are computed in float32 in any case.
 
 The folder of two encoders as one (``Concat``) holds their folders, ``first`` and ``second``, and a ``config.json`` with
-the digests of theirs.
+their fingerprints.
 """
 
 import shutil
@@ -39,7 +39,6 @@ _MAY_DECIDE = ("oov",)  # missing if it has its default, as in older folders
 _FILES = ("model.safetensors", "words.txt")
 _TOKENIZER = "tokenizer.json"
 _PARTS = ("first", "second")
-_CONFIGS = tuple(f"{part}/config.json" for part in _PARTS)
 
 
 class _Training(TypedDict):
@@ -66,6 +65,7 @@ class _Provenance(TypedDict):
 
 
 class _ConcatConfig(TypedDict):
+    encoders: list[str]
     files: dict[str, str]
     fingerprint: str
     provenance: NotRequired[_Provenance | None]
@@ -238,7 +238,8 @@ def save_concat(folders: Sequence[Path], out: Path, *, provenance: dict[str, Any
         for part, folder in zip(_PARTS, folders, strict=True):
             shutil.copytree(folder, new / part)
         (new / "README.md").write_text(model_card, encoding="utf-8")
-        both.fingerprint = write_config(new, FORMAT_OF_CONCAT, {}, _CONFIGS, {"provenance": provenance})
+        decides = {"encoders": [both.first.fingerprint, both.second.fingerprint]}
+        both.fingerprint = write_config(new, FORMAT_OF_CONCAT, decides, (), {"provenance": provenance})
     both.provenance = provenance
     return both
 
@@ -249,8 +250,11 @@ def load_any(folder: str | Path) -> Encoder | Concat:
     if not is_concat(folder):
         return load(folder)
     config = _read_concat_config(folder)
-    check_files(folder, config)
     both = Concat(*(load(folder / part) for part in _PARTS))
+    if [both.first.fingerprint, both.second.fingerprint] != config["encoders"]:
+        raise ValueError(
+            f"{folder}/{_PARTS[0]} or {_PARTS[1]} is another encoder than in config.json; write the folder again"
+        )
     both.fingerprint, both.provenance = config["fingerprint"], config.get("provenance") or {}
     return both
 
@@ -262,7 +266,7 @@ def is_concat(folder: Path) -> bool:
 
 def _read_concat_config(folder: Path) -> dict[str, Any]:
     what = "two encoders as one, written by jobs/export.py --to concat"
-    return folder_config.read_config(folder, FORMAT_OF_CONCAT, _ConcatConfig, (), _CONFIGS, what)
+    return folder_config.read_config(folder, FORMAT_OF_CONCAT, _ConcatConfig, ("encoders",), (), what)
 
 
 def check_replaceable(out: Path, *, overwrite: bool) -> None:

@@ -232,7 +232,7 @@ def test_folders_of_two_encoders(tmp_path, tiny_words):
     def load():
         assert named(str(tmp_path / "both")).encoder.encode(["the cat"]).shape == (1, 8)
 
-    of_json(tmp_path / "both", "config.json", load, signed("files"))
+    of_json(tmp_path / "both", "config.json", load, signed("encoders", "files"))
 
 
 def test_model_folders(tmp_path, tiny_words):

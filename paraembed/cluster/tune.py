@@ -22,6 +22,7 @@ from paraembed.io.stage import Mirror, child
 from paraembed.names import on_disk
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import read_pair_manifest
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, SearchSettings
 from paraembed.stops import RunFailedError
@@ -33,6 +34,7 @@ from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs
 from paraembed.training.inputs import available_memory, estimate
 from paraembed.training.teacher import check_uses_teacher
+from paraembed.training.weights import check_scores
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.search import suggest
@@ -306,6 +308,17 @@ def check_sweep_teacher(sweep: Sweep) -> None:
             f"`sample` is {sweep.sample:,}, but the vectors of `teacher` are those of all {data.num_pairs:,} pairs; "
             "give `sample` 0 for all pairs, or shard a sample and embed it"
         )
+
+
+def check_sweep_scores(sweep: Sweep, protocol_pairs: Path | None) -> None:
+    """Raise ValueError if a recipe weights pairs, and the scores of the trials' pairs or of the protocol's cannot be
+    weights.
+    """
+    data, points = sweep.data, sweep.points.differing_in({"pair_weights"})
+    if isinstance(data, Pairs) and any(getattr(point.recipe, "pair_weights", "none") != "none" for point in points):
+        for folder in (data.folder, protocol_pairs):
+            if folder is not None:
+                check_scores([folder / shard["name"] for shard in read_pair_manifest(folder)["shards"]])
 
 
 def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, Inputs]:

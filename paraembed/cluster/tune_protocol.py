@@ -10,7 +10,16 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.session import check_gpus, on_cluster, ray_session, wait_for_workers
 from paraembed.cluster.train import Training, remove_other, train_model
-from paraembed.cluster.tune import FILES, Sweep, Swept, begin, check_sweep_teacher, run_sweep, settled
+from paraembed.cluster.tune import (
+    FILES,
+    Sweep,
+    Swept,
+    begin,
+    check_sweep_scores,
+    check_sweep_teacher,
+    run_sweep,
+    settled,
+)
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -100,6 +109,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     if protocol is not None and protocol.pairs is not None:
         read_pair_manifest(protocol.pairs)
     check_sweep_teacher(sweep)
+    check_sweep_scores(sweep, None if protocol is None else protocol.pairs)
     check_gpus(sweep.placement)
     joins = on_cluster()  # then the cluster says how many trials there are at a time
     if sweep.uri is not None:

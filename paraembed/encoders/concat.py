@@ -23,7 +23,7 @@ class Concat:
     """Two encoders as one, see ``TextEncoder``.
 
     Both text vectors are scaled to length √½, so the cosine of two texts is the mean of the cosines that the encoders
-    give. Tokens and OOV tokens are those of the first encoder.
+    give, unless one of them gives a text the vector zero. Tokens and OOV tokens are those of the first encoder.
 
     Attributes:
         first: the first encoder.

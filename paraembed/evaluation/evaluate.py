@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paraembed.encoders import Encoder
+from paraembed.encoders.concat import Concat
 from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
 from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
 from paraembed.evaluation.candidates import Candidate, named, unique_labels, untrained
@@ -125,7 +126,7 @@ def find_candidates(request: Request, fetch: Fetch, progress: Progress) -> list[
     for number, name in enumerate(request.encoders, start=1):
         progress(f"reading encoder {number} of {len(request.encoders)}")
         candidates.append(named(name, _inference_for(name, request), fetch))
-    encoders = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, Encoder)]
+    encoders = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, Encoder | Concat)]
     tokenizer = next((encoder.tokenizer for encoder in encoders if encoder.tokenizer in TOKENIZERS), "ptb-v1")
     names = {*request.baselines, *request.suites}
     if request.words:

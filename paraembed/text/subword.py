@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.io.fingerprint import json_bytes
 from paraembed.options import json_value
 from paraembed.process import HUB, set_environment
 from paraembed.text import SUBWORD
@@ -61,7 +60,8 @@ def without_ends(contents: bytes, name: str = "tokenizer.json") -> SubwordTokeni
     if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
         raise ValueError(f"{name} has no object 'model', so it is not a tokenizer.json of Hugging Face")
     model = {key: None if key == "dropout" else value for key, value in document["model"].items()}
-    tokenizer = SubwordTokenizer(json_bytes({**document, **dict.fromkeys(_AROUND), "model": model}))
+    kept = {**document, **dict.fromkeys(_AROUND), "model": model}
+    tokenizer = SubwordTokenizer(json.dumps(kept, ensure_ascii=False, sort_keys=True).encode())
     _parsed(tokenizer.contents)
     return tokenizer
 

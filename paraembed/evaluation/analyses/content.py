@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.encoders import Encoder
+from paraembed.encoders.concat import Concat
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.report import Report
@@ -214,7 +215,7 @@ def pools(inputs: Inputs) -> list[Pool]:
     Raises:
         CannotMakeError: no graded pairs were scored.
     """
-    own = [candidate.encoder for candidate in inputs.candidates if isinstance(candidate.encoder, Encoder)]
+    own = [candidate.encoder for candidate in inputs.candidates if isinstance(candidate.encoder, Encoder | Concat)]
     tokenizer = next((encoder.tokenizer for encoder in own if encoder.tokenizer in TOKENIZERS), "ptb-v1")
     pooled = []
     for suite in inputs.suites:
