@@ -16,6 +16,7 @@ from paraembed.distillation.texts import (
     IDS,
     OFFSETS,
     VOCABULARY,
+    Pieces,
     keys_of,
     left_out,
     read_texts,
@@ -24,6 +25,7 @@ from paraembed.distillation.texts import (
     written_texts,
 )
 from paraembed.embedding.inputs import list_inputs
+from paraembed.text import WORDPIECE
 from paraembed.text.vocabulary import UNKNOWN
 
 
@@ -103,9 +105,11 @@ def test_units_have_the_counts_and_ids_of_the_texts(tmp_path):
     pieces = tmp_path / "pieces"
     pieces.mkdir()
     vocabulary = pa.array(["cat", UNKNOWN, "##s", "un", "##affable", "[CLS]"])
-    write_units(tmp_path, vocabulary, TeachSettings(), pieces)
+    alone = ["cat", "", "s", "un", "affable", "[CLS]"]
+    of_teacher = Pieces(WORDPIECE, vocabulary, alone, np.arange(6, dtype=np.int32))
+    write_units(tmp_path, of_teacher, TeachSettings(), pieces)
     table = pq.read_table(pieces / VOCABULARY).to_pydict()
-    assert table["text"] == ["cat", "", "s", "un", "affable", "[CLS]"]
+    assert table["text"] == alone
     ids = np.load(pieces / IDS).tolist()
     assert Counter(ids) == Counter({1: 12, 0: 4, 2: 1, 3: 2, 4: 2})
     assert table["count"] == [Counter(ids)[row] for row in range(6)]
