@@ -20,13 +20,7 @@ from paraembed.encoders.configs import (
 from paraembed.encoders.gran import gated_sums
 from paraembed.encoders.packed import pack
 from paraembed.text.ragged import Ragged
-from tests.encoders.oracles_recurrent import (
-    OFFSETS,
-    assert_alone_is_together,
-    assert_equals_the_loop,
-    encoder_of,
-    texts_of,
-)
+from tests.encoders.oracles import OFFSETS, assert_equals_the_loop, encoder_of, texts_of
 
 CPU = torch.device("cpu")
 PLAIN = [GranConfig(), Gran2Config(), Gran3Config(), Gran4Config(), Gran5Config(), GranNoGateConfig(), BiGranConfig()]
@@ -115,11 +109,6 @@ def test_bigran_with_one_pair_of_eyes_does_not_care_for_the_direction(combine):
     texts = texts_of(encoder)
     mirrored = Ragged(np.concatenate([texts.slice(at, at + 1).ids[::-1] for at in range(len(texts))]), texts.offsets)
     torch.testing.assert_close(encoder(texts), encoder(mirrored))
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=repr)
-def test_a_text_alone_is_the_text_in_any_batch(config):
-    assert_alone_is_together(config)
 
 
 @pytest.mark.parametrize("config", PLAIN, ids=repr)

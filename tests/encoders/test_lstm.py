@@ -1,4 +1,4 @@
-"""LSTM encoders: against the loop, against torch's LSTM, and what must hold between them."""
+"""LSTM encoders: against the loop, and what must hold between them."""
 
 from dataclasses import replace
 from itertools import pairwise, product
@@ -6,20 +6,12 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.nn.utils.rnn import PackedSequence
 
 from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig
 from paraembed.encoders.lstm import lstm_states
 from paraembed.encoders.packed import pack
 from paraembed.text.ragged import Ragged
-from tests.encoders.oracles_recurrent import (
-    OFFSETS,
-    assert_alone_is_together,
-    assert_equals_the_loop,
-    encoder_of,
-    texts_of,
-)
+from tests.encoders.oracles import OFFSETS, assert_equals_the_loop, encoder_of, texts_of
 
 CPU = torch.device("cpu")
 GATES = list(product([True, False], [True, False]))
@@ -50,26 +42,11 @@ def test_the_gradient_is_the_difference_quotient(offsets, output_gate, peepholes
     )
 
 
-def drawn(*shapes, dtype=torch.float64):
+def drawn(*shapes):
     generator = torch.Generator().manual_seed(1)
-    return [torch.randn(*shape, generator=generator, dtype=dtype).mul_(0.7).requires_grad_() for shape in shapes]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("backward", [False, True])
-def test_without_peepholes_it_is_torchs(backward, dtype):
-    packed = pack(OFFSETS, CPU, backward=backward)
-    words, weight_x, weight_h, bias, onto = drawn((len(packed.tokens), 5), (12, 5), (12, 3), (12,), (3,), dtype=dtype)
-    torchs = nn.LSTM(5, 3, dtype=dtype)
-    with torch.no_grad():
-        for theirs, value in zip(torchs.parameters(), (weight_x, weight_h, bias, torch.zeros(12)), strict=True):
-            theirs.copy_(value)
-    expected = torchs(PackedSequence(words, torch.tensor(packed.sizes)))[0].data
-    states = lstm_states(words @ weight_x.t() + bias, weight_h, None, packed)
-    torch.testing.assert_close(states, expected)
-    grads = torch.autograd.grad((states @ onto).sum(), (words, weight_x, weight_h, bias))
-    expected_grads = torch.autograd.grad((expected @ onto).sum(), (words, *list(torchs.parameters())[:3]))
-    torch.testing.assert_close(grads, expected_grads)
+    return [
+        torch.randn(*shape, generator=generator, dtype=torch.float64).mul_(0.7).requires_grad_() for shape in shapes
+    ]
 
 
 def test_no_peepholes_are_peepholes_of_zero():
@@ -85,18 +62,6 @@ def test_no_peepholes_are_peepholes_of_zero():
     (expected * onto).sum().backward()
     for name, parameter in blind.named_parameters():
         torch.testing.assert_close(parameter.grad, seeing.get_parameter(name).grad)
-
-
-@pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
-def test_states_are_the_same_with_and_without_gradient(output_gate, peepholes):
-    packed = pack(OFFSETS, CPU)
-    gates = 4 if output_gate else 3
-    parts = drawn((len(packed.tokens), gates * 3), (gates * 3, 3), (gates - 1, 3))
-    inputs, weight, seen = parts if peepholes else (*parts[:2], None)
-    states = lstm_states(inputs, weight, seen, packed)
-    for without in (torch.no_grad, torch.inference_mode):
-        with without():
-            assert torch.equal(lstm_states(inputs.clone(), weight, seen, packed), states)
 
 
 def test_the_gradient_does_not_spoil_what_it_needs():
@@ -137,11 +102,6 @@ def vectors_by_direction(encoder, texts):
         read(composition.reader, pack(offsets, CPU)),
         read(composition.reader_back, pack(offsets, CPU, backward=True)),
     ]
-
-
-@pytest.mark.parametrize("config", [*CONFIGS, *BOTH_WAYS, LstmConfig(peepholes=False)], ids=repr)
-def test_a_text_alone_is_the_text_in_any_batch(config):
-    assert_alone_is_together(config)
 
 
 @pytest.mark.parametrize("config", [*CONFIGS, *BOTH_WAYS], ids=repr)
