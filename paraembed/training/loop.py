@@ -175,19 +175,10 @@ def run_steps(
     trace: Path | None = None,
     poll: Callable[[], Request] | None = None,
 ) -> Counters:
-    """Run the steps of all epochs; result and errors are those of ``train``.
+    """Run the steps of all epochs; further arguments, result and errors are those of ``train``.
 
-    Args:
-        model: model to train.
-        step: training step.
-        data: training data of the step.
-        num_pairs: number of pairs, or other examples, per epoch.
-        decides: what decides the run besides recipe and ``num_pairs``; a checkpoint with other values is rejected.
-        checkpoints: see ``train``.
-        on_report: see ``train``.
-        evaluation: see ``train``.
-        trace: see ``train``.
-        poll: see ``train``.
+    A checkpoint with other values in ``decides``, which decides the run besides the recipe and the number of pairs (or
+    other examples) per epoch, is rejected.
     """
     recipe, rank, world = step.recipe, step.rank, step.world
     best = Best(model, evaluation, num_pairs, recipe.epochs, rank, world)
@@ -365,14 +356,14 @@ class _Saver:
         saved, problem = None, ""
         try:
             weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
-            expected = {**weights, **self.step.state()}
+            expected = {**weights, **self.step.update.state()}
             saved = load_state(self.checkpoints.folder, self.decides, expected) if self.checkpoints else None
         except ValueError as error:
             problem = str(error)
         if saved is not None:
             self.counters, tensors = saved
             self.model.load_state_dict({name: tensors[f"encoder.{name}"] for name in self.model.state_dict()})
-            self.step.load_state(tensors)
+            self.step.update.load_state(tensors)
             self.step.skipped_pairs = self.counters.skipped_pairs
         self._agree(problem)
         self.best.restore(self.counters, saved[1] if saved is not None else {})
@@ -446,7 +437,7 @@ class _Saver:
         """
         counters = self.counters
         weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        tensors = {**weights, **self.step.state()}
+        tensors = {**weights, **self.step.update.state()}
         # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
         if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
             raise _astray("weights or loss are no longer finite", counters, self.step.recipe)

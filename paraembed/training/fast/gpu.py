@@ -248,14 +248,6 @@ class DeviceStep:
         batches = epoch_batches(pairs, rank=self.rank, world=self.world, order=self._order, **how)
         return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the optimizers' state as named tensors, like ``Step``."""
-        return self.update.state()
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the tensors that ``state`` returned."""
-        self.update.load_state(tensors)
-
     @torch.no_grad()
     def __call__(self, batch: DeviceBatch | Batch, step: int) -> Tensor:
         """Train on a batch of ``batches``; ``step`` counts from 1 over the run. The return value is that of
@@ -382,17 +374,11 @@ class DeviceStep:
     def _by_row(
         self, ids_T: Tensor, is_token_T: Tensor, source_T: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sum values over the tokens of each row.
+        """Sum values over the tokens of each row; ``source_T`` is the index of each token's value, and padding is
+        ignored.
 
-        Args:
-            ids_T: rows of the tokens.
-            is_token_T: whether each position is a token; the others are padding and are ignored.
-            source_T: index of each token's value.
-            values: gradients [·, D].
-
-        Returns:
-            The R distinct rows, padded to T with repeated rows; whether each is one of the R [T, 1]; their gradients
-                [T, D].
+        Return the R distinct rows, padded to T with repeated rows; whether each is one of the R, [T, 1]; and their
+        gradients [T, D].
         """
         num_tokens, num_rows = len(ids_T), len(self.matrix)
         sorted_T, order_T = torch.where(is_token_T, ids_T, num_rows).sort(stable=True)  # padding is the last segment

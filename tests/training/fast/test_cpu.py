@@ -159,7 +159,7 @@ def _shared_and_sent(rank, folder):
             assert shares == (not several_machines and recipe.clip is None and recipe.mega_batch_size == 1)
             losses = [step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]
             dist.barrier()
-            ends.append([torch.stack(losses), encoder.matrix.detach().clone(), *step.state().values()])
+            ends.append([torch.stack(losses), encoder.matrix.detach().clone(), *step.update.state().values()])
     torch.save(ends, folder / f"out{rank}")
 
 
@@ -182,7 +182,7 @@ def _lets_go(rank, folder):
     words = step.update.words
     assert len(words) == 2
     assert all(np.array_equal(one.numpy(), before) for one in words)
-    assert len({one.untyped_storage().data_ptr() for one in (*words, *step.state().values())}) == 1
+    assert len({one.untyped_storage().data_ptr() for one in (*words, *step.update.state().values())}) == 1
     (folder / f"out{rank}").write_text("done")
 
 
