@@ -219,16 +219,8 @@ def load(folder: str | Path) -> Encoder:
 
 
 def save_concat(folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str) -> Concat:
-    """Write the folder of two encoders as one, atomically; an existing folder is replaced.
-
-    Args:
-        folders: folders of the two encoders, which are copied.
-        out: folder to write.
-        provenance: see ``save``.
-        model_card: text of ``README.md``.
-
-    Returns:
-        The encoder.
+    """Write the folder of two encoders as one, with copies of their folders, atomically; an existing folder is
+    replaced.
 
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: the errors of ``load``, or an encoder reads trees.

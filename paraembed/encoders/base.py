@@ -237,12 +237,8 @@ class Encoder(nn.Module):
         return self.compose(self.matrix, torch.from_numpy(texts.ids).to(self.matrix.device), texts)
 
     def compose(self, rows_RD: Tensor, ids_T: Tensor, texts: Ragged) -> Tensor:
-        """Return the vectors [N, H] of texts whose words are rows of another matrix than the word matrix.
-
-        Args:
-            rows_RD: word vectors.
-            ids_T: rows of the tokens in ``rows_RD``, which replace ``texts.ids``.
-            texts: offsets, trees, and rows in the vocabulary.
+        """Return the vectors [N, H] of texts whose words are rows of another matrix than the word matrix; ``ids_T``
+        replaces ``texts.ids``.
         """
         structure = [torch.from_numpy(texts.offsets)]
         if self.composition.reads_trees:

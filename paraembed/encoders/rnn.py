@@ -47,13 +47,7 @@ def last_states(
     inputs_PH: Tensor, weight_HH: Tensor, packed: Packed, activation: Literal["tanh", "relu", "identity"]
 ) -> Tensor:
     """Return the state h_t = f(inputs_t + W h_{t-1}) after the last token of each text, [N, H], in the order of the
-    texts.
-
-    Args:
-        inputs_PH: a vector for each slot; overwritten with the states if no gradient is needed.
-        weight_HH: W.
-        packed: layout of the tokens.
-        activation: f.
+    texts. The inputs are overwritten with the states if no gradient is needed.
     """
     keep = torch.is_grad_enabled() and (inputs_PH.requires_grad or weight_HH.requires_grad)
     return in_float32(_LastStates, inputs_PH, weight_HH, packed, activation, keep)

@@ -87,13 +87,7 @@ def _without_bias(dan: Dan) -> tuple[Tensor, ...]:
 
 
 def write_sentence_transformers(form: StaticForm, tokenizer: bytes, folder: Path) -> None:
-    """Write the files that ``SentenceTransformer(folder)`` loads into an existing folder.
-
-    Args:
-        form: the vectors.
-        tokenizer: ``tokenizer.json``.
-        folder: folder to write to.
-    """
+    """Write the files that ``SentenceTransformer(folder)`` loads into an existing folder."""
     modules = [("", "StaticEmbedding"), *((f"{number}_Dense", "Dense") for number in range(1, len(form.layers) + 1))]
     listed = [
         {"idx": index, "name": str(index), "path": path, "type": f"{_OF_MODULES}.{kind}"}
@@ -115,13 +109,8 @@ def write_sentence_transformers(form: StaticForm, tokenizer: bytes, folder: Path
 def write_model2vec(form: StaticForm, tokenizer: bytes, folder: Path) -> None:
     """Write the files that ``StaticModel.from_pretrained(folder)`` loads into an existing folder.
 
-    ``max_length`` is null, because model2vec would otherwise truncate texts to 512 tokens, and before that
-    to a number of characters.
-
-    Args:
-        form: the vectors.
-        tokenizer: ``tokenizer.json`` with marks, because model2vec drops the tokens that are named unknown.
-        folder: folder to write to.
+    ``max_length`` is null, because model2vec would otherwise truncate texts to 512 tokens, and before that to a number
+    of characters. The tokenizer has marks, because model2vec drops the tokens that are named unknown.
 
     Raises:
         ValueError: the form has layers or a maximum number of tokens.

@@ -177,14 +177,8 @@ SUPERVISED_RESULTS = (
 
 
 def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) -> dict[str, list[tuple[str, float]]]:
-    """Return labels and values, ×100, of the published rows to compare a model with, by measure.
-
-    Args:
-        task: task of the model.
-        data_set: data set of the task.
-        kind: the model's encoder; if the papers have no row for it, all rows of the mode are returned.
-        mode: scratch, universal or features.
-        measure: measure of the task.
+    """Return labels and values, ×100, of the published rows to compare a model with, by measure. If the papers have no
+    row for its encoder, all rows of the mode are returned.
     """
     of_mode = [row for row in SUPERVISED_RESULTS if (task, data_set) in row.values and row.mode == mode]
     rows = [row for row in of_mode if row.kind == kind] or of_mode

@@ -366,13 +366,8 @@ def epoch_order(num_pairs: int, epoch: int, seed: int) -> npt.NDArray[np.int64]:
 
 
 def whole_steps(num_pairs: int, step_size: int, first_pair: int, at_once: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the positions [S, pairs of a step] of S steps of equal size in the epoch's order.
-
-    Args:
-        num_pairs: number of pairs in the epoch.
-        step_size: pairs per step, over all workers; the last step may be smaller.
-        first_pair: number of positions that are already finished.
-        at_once: approximate number of positions to yield at a time.
+    """Yield the positions [S, pairs of a step] of S steps of equal size in the epoch's order, about ``at_once`` at a
+    time; the last step of an epoch may be smaller.
     """
     smaller = num_pairs - (num_pairs - first_pair) % step_size  # where the last step begins if it is a smaller one
     at_once = max(1, at_once // step_size) * step_size

@@ -17,18 +17,8 @@ from paraembed.text.ragged import Ragged
 def drop_factors(
     shape: tuple[int, int], dropout: float, word_dropout: float, generator: torch.Generator, like: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return dropout factors for the word vectors of tokens: zero for dropped values or words, a scale above 1 for the
-    others.
-
-    Args:
-        shape: T tokens, and the width of a word vector.
-        dropout: fraction of the values to drop, drawn for each value of each token.
-        word_dropout: fraction of the tokens to drop, drawn for each token.
-        generator: random generator, on the device of ``like``.
-        like: tensor with the type and device of the result.
-
-    Returns:
-        Zero to two tensors, [T, D] and [T, 1].
+    """Return dropout factors for the word vectors of tokens, zero to two tensors [T, D] and [T, 1]: zero for dropped
+    values or words, a scale above 1 for the others.
     """
     return tuple(
         torch.empty(size, dtype=like.dtype, device=like.device)
@@ -40,15 +30,8 @@ def drop_factors(
 
 
 def drop(rows_RD: Tensor, ids_T: Tensor, factors: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the word vectors of the tokens after dropout and word dropout.
-
-    Args:
-        rows_RD: word vectors.
-        ids_T: rows of the tokens.
-        factors: from ``drop_factors``.
-
-    Returns:
-        A row for each token [T, D], and the numbers of these rows, int32 [T].
+    """Return the word vectors of the tokens after dropout and word dropout, a row for each token [T, D], and the
+    numbers of these rows, int32 [T]; the factors are those of ``drop_factors``.
     """
     tokens_TD = F.embedding(ids_T, rows_RD)  # not index_select: on a GPU its gradient adds up in no fixed order
     for factor in factors:
@@ -64,18 +47,9 @@ def scrambled_texts(
     generator: np.random.Generator,
     num_scrambled: int | None = None,
 ) -> tuple[Ragged, Tensor]:
-    """Return the texts of a step after the recipe's word scrambling.
+    """Return the texts of a step after the recipe's word scrambling, and the rows of their tokens, int32 [T].
 
-    Args:
-        recipe: recipe with the fraction of texts to shuffle.
-        texts: texts with their BOS/EOS tokens.
-        rows_RD: the word vectors in use; the result is on their device.
-        ids: int32 [T], rows of the tokens among them.
-        generator: random generator.
-        num_scrambled: shuffle only among the first ``num_scrambled`` texts; None: among all.
-
-    Returns:
-        The texts, and the rows of their tokens, int32 [T].
+    The ids are the rows of the tokens in ``rows_RD``; only the first ``num_scrambled`` texts are shuffled (None: all).
     """
     if recipe.scramble:
         pairs = texts.slice(0, len(texts) if num_scrambled is None else num_scrambled)
@@ -119,7 +93,8 @@ def scrambled(
     keep_first: bool = False,
     keep_last: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Return an order of the tokens in which the words of some texts are shuffled.
+    """Return an order of the tokens in which the words of some texts are shuffled: token t of the result is
+    ``texts.ids[positions[t]]``.
 
     Args:
         texts: 2B texts.
@@ -128,10 +103,7 @@ def scrambled(
         form: pair: one draw for both texts of a pair; each: one draw for each text.
         swaps: mean of the Poisson-distributed number of swaps of two words; None: a random permutation of the words.
         keep_first: keep the first token of every text in place, because it is the BOS token.
-        keep_last: keep the last token of every text in place, because it is the EOS token.
-
-    Returns:
-        Positions int64 [T]: token t of the result is ``texts.ids[positions[t]]``.
+        keep_last: the same for the last one, the EOS token.
     """
     if form == "pair":
         chosen = np.repeat(generator.random(len(texts) // 2) < rate, 2)

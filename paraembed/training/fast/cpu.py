@@ -96,16 +96,10 @@ class AdditiveStep:
     ) -> tuple[float, int]:
         """Train on the batch of all workers.
 
-        Args:
-            texts: texts of the whole step's pairs, equal on every worker, followed by the texts of negatives that are
-                already chosen.
-            chosen_N: row of each text's negative among them; None: choose negatives in this step.
-            total: number of pairs in the step.
-            step: number of the step in the run, from 1.
-            generator: random generator of this worker.
-
-        Returns:
-            Sum of the objective's terms in this worker's part, and the number of them above zero.
+        The texts are those of the whole step's ``total`` pairs, equal on every worker, followed by the texts of
+        negatives that are already chosen, if ``chosen_N`` gives the row of each text's negative among them; otherwise
+        this step chooses. Return the sum of the objective's terms in this worker's part, and the number of them above
+        zero.
         """
         bounds = share_bounds(total, self.update.world)
         if self._grad_NH is None:

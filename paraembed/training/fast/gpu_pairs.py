@@ -113,18 +113,10 @@ class DevicePairs:
         world: int = 1,
         order: Order = epoch_order,
     ) -> None:
-        """Copy texts to a device.
+        """Copy 2n texts with their BOS/EOS tokens to a device; None: every batch is copied, see ``batch_of``.
 
-        Args:
-            pairs: 2n texts, which already have the BOS/EOS tokens of the encoder; None: every batch is copied, see
-                ``batch_of``.
-            device: target device.
-            recurrent: whether batches get ``steps``.
-            repeats: whether batches are padded to repeating shapes; batches of a recurrent encoder are not padded if
-                that would make them too long, and neither are those with far more tokens than others.
-            rank: number of this worker.
-            world: number of workers.
-            order: order of the pairs.
+        With ``recurrent``, batches get ``steps``. With ``repeats``, batches are padded to repeating shapes, except for
+        those with far more tokens than others, and those of a recurrent encoder if that would make them too long.
         """
         self._order_of = order
         self.device, self.recurrent, self.repeats = torch.device(device), recurrent, repeats
@@ -193,15 +185,10 @@ class DevicePairs:
     def _formed_steps(
         self, source: _Source, parts: list[Longs], num_tokens_SW: Longs, most_S: Longs, is_long_S: npt.NDArray[np.bool_]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield ids [W, T], texts [W, T] and this worker's offsets [N + 2] of each step.
+        """Yield ids [W, T], texts [W, T] and this worker's offsets [N + 2] of each step; T is in ``most_S``.
 
-        Args:
-            source: the texts.
-            parts: numbers of each worker's texts.
-            num_tokens_SW: number of tokens of each part, with its padding.
-            most_S: T of each step.
-            is_long_S: steps that are formed apart, since all steps that are formed together take the memory of the
-                longest.
+        The steps ``is_long_S`` are formed apart, since all steps that are formed together take the memory of the
+        longest.
         """
         num_texts = max(texts_SN.shape[1] for texts_SN in parts)
         cuts = 1 + np.flatnonzero(is_long_S[1:] | is_long_S[:-1])
