@@ -77,29 +77,6 @@ def encoder_and_pairs():
     return Encoder(ProjConfig(), words, "space", 1), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
 
 
-def _train(rank, folder):
-    """21 pairs in steps of 2 x 5: the last step leaves one pair, so one worker's share is empty."""
-    encoder, pairs = encoder_and_pairs()
-    step = Step(encoder, ALL, pairs, rank, 2)
-    batches = epoch_batches(pairs, epoch=0, seed=1, batch_size=5, rank=rank, world=2)
-    losses = [step(batch, number) for number, batch in enumerate(batches, 1)]
-    torch.save([torch.stack(losses), *(one.detach() for one in encoder.parameters())], folder / f"out{rank}")
-
-
-def test_the_pool_of_all_workers_is_the_pool_of_one_worker_with_the_whole_step(tmp_path):
-    in_two_processes(_train, tmp_path)
-    one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
-    encoder, pairs = encoder_and_pairs()
-    step = Step(encoder, replace(ALL, batch_size=10), pairs)
-    batches = epoch_batches(pairs, epoch=0, seed=1, batch_size=10)
-    losses = torch.stack([step(batch, number) for number, batch in enumerate(batches, 1)])
-    torch.testing.assert_close(one[0] + other[0], losses, rtol=0, atol=1e-6)
-    assert losses[:2, 0].min() > 0.1
-    for ours, theirs, whole in zip(one[1:], other[1:], encoder.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-        torch.testing.assert_close(ours, whole.detach(), rtol=0, atol=1e-6)
-
-
 def _train_others(rank, folder):
     ends = []
     for changes in OTHERS:
