@@ -71,7 +71,7 @@ def train_as_two(recipe, rank, folder):
         (folder / "workers").write_text(json.dumps([resumed.workers, resumed.pairs, resumed.step]))
 
 
-@pytest.mark.parametrize("recipe", [AVG, PROJ], ids=["avg", "proj"])
+@pytest.mark.parametrize("recipe", [AVG, pytest.param(PROJ, marks=pytest.mark.slow)], ids=["avg", "proj"])
 def test_two_workers_go_on_as_two_or_as_one(tmp_path, caplog, recipe):
     in_two_processes(partial(train_as_two, recipe), tmp_path)
     first, second = (load_tensors(tmp_path / f"rank{rank}") for rank in range(2))
