@@ -275,11 +275,8 @@ def check_replaceable(out: Path, *, overwrite: bool) -> None:
 
 
 def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the labeled data sets that an encoder was trained on, each with the ``task``, ``data_set`` and ``seed`` of
-    its split.
-
-    Args:
-        provenance: provenance of the encoder; entries of another form are skipped.
+    """Return the ``task``, ``data_set`` and ``seed`` of the labeled data that an encoder was trained on; other entries
+    are skipped.
     """
     wanted = {"task": str, "data_set": str, "seed": int}
     return [

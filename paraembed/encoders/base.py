@@ -366,9 +366,7 @@ class Encoder(nn.Module):
         stop: int,
         embedded: Embedded,
     ) -> tuple[int, int]:
-        """Write vectors and counts of texts ``start`` to ``stop`` - 1; return how many were truncated and how many had
-        no tree.
-        """
+        """Write vectors and counts of some texts; return how many were truncated and how many had no tree."""
         block = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.large_string())
         of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
         if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:

@@ -144,9 +144,7 @@ class Lstm(Reader):
         return lstm_states(inputs_PG, self.state_weight, self.peepholes, packed)
 
     def _by_torch(self, words_PD: Tensor, packed: Packed) -> Tensor:
-        """Return the states [P, H] of torch's LSTM. On a GPU this is cuDNN, which needs its parameters in one block of
-        memory.
-        """
+        """Return the states [P, H] of torch's LSTM; cuDNN needs its parameters in one block of memory."""
         parameters = self.input_weight, self.state_weight, self.bias, torch.zeros_like(self.bias)
         piece = torch.cat([parameter.flatten() for parameter in parameters]).split_with_sizes(
             [parameter.numel() for parameter in parameters]

@@ -223,9 +223,7 @@ def _sample() -> Iterator[str]:
 
 
 def _check(library: Any, encoder: Encoder, document: dict[str, Any], texts: pa.StringArray) -> None:
-    """Compare ids; those of words under the vocabulary of all tokens of the texts, so that they are equal only if all
-    tokens are.
-    """
+    """Compare ids, those of words under a vocabulary of all tokens of the texts: equal only if all tokens are."""
     words, model = encoder.vocabulary, document["model"]
     if encoder.tokenizer not in OF_PIECES:
         seen = pc.unique(tokenize(as_strings(texts), encoder.tokenizer).flat)

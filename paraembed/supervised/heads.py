@@ -75,9 +75,7 @@ class ChoiceHead(nn.Module):
     """
 
     def __init__(self, task: str, similarity: str, margin: float) -> None:
-        """Initialize the head with the task, the similarity (``cosine`` or ``dot``), and the margin δ (1 in the
-        paper).
-        """
+        """Initialize the head; the similarity is ``cosine`` or ``dot``, and the margin δ is 1 in the paper."""
         super().__init__()
         self.num_asked, self.similarity, self.margin = NUM_ASKED[task], similarity, margin
 

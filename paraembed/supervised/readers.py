@@ -250,9 +250,7 @@ def _labelled(pairs: ScoredPairs) -> Examples:
 
 
 def _contrasts(given: Examples, words: list[str], rows: Rows) -> tuple[Rows, Rows]:
-    """Return the rows of all combinations of a right and a wrong phrase of the same word, in the order of the right
-    ones.
-    """
+    """Return the rows of all combinations of a right and a wrong phrase of the same word, in the right ones' order."""
     wrong: dict[str, list[int]] = {}
     for row in rows.tolist():
         if given.labels[row] == 0:

@@ -163,15 +163,10 @@ class SupervisedStep:
         )
 
     def __call__(self, batch: ExampleBatch, step: int) -> Tensor:
-        """Train on a batch.
+        """Train on the next batch, at a step counted from 1 over the run.
 
-        Args:
-            batch: next batch.
-            step: number of the step in the run, from 1.
-
-        Returns:
-            [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction of
-                right answers.
+        Return [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction
+        of right answers.
         """
         device = self.model.matrix.device
         generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))

@@ -249,9 +249,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
 
 
 def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
-    """Return the words with the BOS/EOS tokens of the recipe, with the file's vectors of <s> and </s> or random
-    ones.
-    """
+    """Return the words with the recipe's BOS/EOS tokens: the file's vectors of <s> and </s>, or random ones."""
     wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.bos_eos_tokens]
     new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]
     if not new:

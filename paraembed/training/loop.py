@@ -349,9 +349,7 @@ class _Saver:
         self.has_failed = False
 
     def restore(self) -> Counters:
-        """Load the last checkpoint into model and step and return its counters; without a checkpoint, return those of a
-        new run.
-        """
+        """Load the last checkpoint into model and step; return its counters, or those of a new run."""
         rank, world = self.step.rank, self.step.world
         saved, problem = None, ""
         try:
@@ -395,10 +393,7 @@ class _Saver:
         earlier.append((step + 1, now))
 
     def _agree(self, problem: str) -> None:
-        """Raise ValueError on all workers unless they resume from the same step; wait for all of them.
-
-        They have to wait because they may share the word matrix, which each of them has just read.
-        """
+        """Raise ValueError on all workers unless they resume from the same step; wait until all have read the words."""
         if self.checkpoints is None:
             return
         states = [problem or f"step {self.counters.step}"]
@@ -432,9 +427,7 @@ class _Saver:
         return self.checkpoints is not None and time.perf_counter() - self.saved_at > self.checkpoints.seconds
 
     def save(self, sums: Tensor) -> None:
-        """Check that loss and tensors are finite, and write a checkpoint; ``sums``: sums over all workers since the
-        last report.
-        """
+        """Check that loss and tensors are finite, and write a checkpoint, with the sums since the last report."""
         counters = self.counters
         weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors = {**weights, **self.step.update.state()}
@@ -480,9 +473,7 @@ def bits_digest(tensor: Tensor) -> int:
 
 @contextmanager
 def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
-    """With several workers, raise errors as RuntimeError with the worker's rank, so that the other workers stop,
-    too.
-    """
+    """Raise errors of one of several workers as RuntimeError with its rank, so that the others stop, too."""
     try:
         yield
     except AstrayError:
@@ -500,11 +491,7 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
 
 @contextmanager
 def _stop_between_steps(world: int) -> Iterator[Callable[[], bool]]:
-    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of a step; the block calls the yielded function to ask whether one
-    came.
-
-    Several workers have to agree on a step, so they get their stops by ``poll``.
-    """
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the block asks whether one came; several workers use ``poll``."""
     if world > 1 or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return

@@ -237,10 +237,7 @@ class PairedPhrases:
     def of(cls, pairs: Ragged, lemma: Callable[[int], int | None] = lambda _: None) -> "PairedPhrases":
         """Return the paraphrases in 2n texts.
 
-        Args:
-            pairs: the data.
-            lemma: function from the row of a word to the row of its lemma, None without a lemma; the lemmas of paired
-                words are paired, too.
+        ``lemma`` maps the row of a word to that of its lemma, or None; the lemmas of paired words are paired, too.
         """
         keys = phrase_keys(pairs).reshape(-1, 2)
         anchors, paired = keys.T.reshape(-1), keys[:, ::-1].T.reshape(-1)

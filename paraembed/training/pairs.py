@@ -146,9 +146,7 @@ class Windows:
     """Pairs in the order f(seed, epoch, window), with one window of them in memory at a time."""
 
     def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int) -> None:
-        """Initialize the order from the epoch (from 0) and the seed of the run; a window is rounded up to whole
-        blocks.
-        """
+        """Initialize the order of an epoch (from 0); a window is rounded up to whole blocks."""
         num_pairs = len(pairs) // 2
         self.pairs, self.entropy = pairs, (seed, epoch)
         self._blocks = np.random.default_rng(self.entropy).permutation(-(-num_pairs // _BLOCK_PAIRS))
@@ -319,25 +317,13 @@ def epoch_batches(
     first_pair: int = 0,
     order: "Order | None" = None,
 ) -> Iterator[Batch]:
-    """Yield the batches of one worker in one epoch.
+    """Yield the batches of one worker in one epoch, counted from 0; ``first_pair`` pairs are finished, over all
+    workers.
 
     The order of the pairs is f(seed, epoch), independent of the number of workers (for ``MappedPairs``: f(seed, epoch,
     window)). A step takes the next ``world * batch_size`` pairs and gives each worker ``batch_size`` of them (in the
     last step, equal parts). So every pair is seen exactly once per epoch, even if the epoch is interrupted and resumed
     by another number of workers.
-
-    Args:
-        pairs: 2n texts.
-        epoch: number of the epoch, from 0.
-        seed: seed of the run.
-        batch_size: pairs per step and worker.
-        rank: number of the worker, from 0.
-        world: number of workers.
-        first_pair: number of pairs of this epoch that are already finished, over all workers.
-        order: order of pairs in memory; None: ``epoch_order``.
-
-    Yields:
-        ``num_steps(n, batch_size, world, first_pair)`` batches.
     """
     in_order = _in_order(pairs, epoch, seed, order or epoch_order)
     for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, _CHUNK_PAIRS):

@@ -241,9 +241,7 @@ class Step:
     def _reading(
         self, parts: Sequence[Ragged], generator: np.random.Generator, num_scrambled: int | None = None
     ) -> _Reading:
-        """Return this worker's texts as the encoder reads them; only the first ``num_scrambled`` are scrambled (None:
-        all).
-        """
+        """Return this worker's texts as the encoder reads them, the first ``num_scrambled`` scrambled (None: all)."""
         texts, step_ids = parts[self.rank], None
         if len(texts):
             texts = self.encoder.with_boundaries(texts)
@@ -275,9 +273,7 @@ class Step:
             return vectors_NH, encoder.compose(rows_RD.detach(), read_ids_T, read)
 
     def _encoded_again(self, reading: _Reading, numbers_N: Tensor, generator: np.random.Generator) -> Tensor:
-        """Encode texts of a batch again with new dropout masks; return the embeddings [N, H] that the objective
-        compares.
-        """
+        """Encode texts of a batch again with new dropout masks; return the embeddings to compare, [N, H]."""
         numbers = numbers_N.cpu().numpy()
         ids = replace(reading.read, ids=reading.read_ids.cpu().numpy()).take(numbers).ids
         ids_T = torch.from_numpy(ids).to(self.device)

@@ -95,8 +95,8 @@ def _is_ignored(path: Path) -> bool:
 
 
 def _is_harmless(weights: Path) -> bool:
-    """Return whether a weights file is harmless: it is not the one that is loaded, or it holds OpenVINO's numbers
-    (``.bin`` with ``.xml``).
+    """Return whether a weights file is not the one that is loaded, or holds OpenVINO's numbers (``.bin`` with
+    ``.xml``).
     """
     if any((weights.parent / name).is_file() for name in _LOADED):
         return True

@@ -205,9 +205,7 @@ class DevicePairs:
     def _formed(
         self, source: _Source, texts_SN: Longs, ends_S: Longs, num_tokens: int, num_texts: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ids [S, T], texts [S, T] and offsets [S, N + 2] of the given texts, with a dozen operators for all
-        steps; the text of padding is ``num_texts``.
-        """
+        """Return ids [S, T], texts [S, T] and offsets [S, N + 2] of texts; padding is the text ``num_texts``."""
         own_texts = texts_SN.shape[1]
         there_SM = to_device(np.concatenate([texts_SN, ends_S[:, None]], axis=1), self.device)
         texts = there_SM[:, :-1]
@@ -249,9 +247,7 @@ class DevicePairs:
         return [(sizes, ends_L[: len(sizes)]) for sizes, ends_L in zip(sizes_S, ends_SL, strict=True)]
 
     def _order(self, num_pairs: int, epoch: int, seed: int) -> Longs:
-        """Return the order of an epoch, while a thread computes that of the next (9.1M pairs: 0.35 s; an epoch on a GPU
-        takes a few seconds).
-        """
+        """Return the order of an epoch, while a thread computes that of the next (9.1M pairs: 0.35 s)."""
         known, self._orders = self._orders, {}
         order = known[epoch, seed].result() if (epoch, seed) in known else self._order_of(num_pairs, epoch, seed)
         self._orders[epoch + 1, seed] = self._thread.submit(self._order_of, num_pairs, epoch + 1, seed)
