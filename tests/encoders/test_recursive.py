@@ -86,9 +86,8 @@ def test_merges_that_are_no_trees_are_our_mistake():
             arrange(np.array(merges, np.int32), 1)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_gradients(seed):
-    generator = torch.Generator().manual_seed(seed)
+def test_gradients():
+    generator = torch.Generator().manual_seed(0)
     composition = Recursive(3, generator).double()
     trees = [(0, (1, 2)), 3, ((4, 0), (1, (2, 3))), (((3, 3), 3), 3), (4, 1)]
     texts = ragged(trees)

@@ -18,7 +18,7 @@ from paraembed.training.exchange import gather_texts
 from paraembed.training.loop import Report, train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
-from tests.training.conftest import encoder_of, make_pairs
+from tests.training.conftest import Killed, encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, dropout=0.2, negatives="mix")
@@ -27,10 +27,6 @@ AVG = Recipe(batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 MakeEncoder = Callable[[Recipe], Encoder]
 Weights = dict[str, torch.Tensor]
 Reporter = Callable[[Report], None]
-
-
-class Killed(BaseException):
-    """Stands for a SIGKILL: nothing is saved on the way out."""
 
 
 def weights(encoder):

@@ -16,15 +16,12 @@ from paraembed.recipe import Recipe
 from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
+from tests.training.conftest import Killed
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 SLOW = pytest.mark.slow
 MakeEncoder = Callable[[Recipe], Encoder]
 Curve = list[tuple[int, float, float]]
-
-
-class Killed(BaseException):
-    """Stands for a SIGKILL: nothing is saved on the way out."""
 
 
 def curve_of(reports):

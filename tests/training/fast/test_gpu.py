@@ -38,7 +38,7 @@ from paraembed.training.loop import train as whole_training
 from paraembed.training.pairs import MappedPairs
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
-from tests.training.conftest import encoder_of, taught
+from tests.training.conftest import Killed, encoder_of, taught
 from tests.training.fast.test_gpu_pairs import host_may_not_wait
 
 BASE = Recipe(batch_size=20, learning_rate=0.002)
@@ -305,10 +305,6 @@ def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(pairs, 
     assert np.array_equal(*ends)
 
 
-class BrokenOffError(Exception):
-    """Stands for a SIGKILL: nothing is saved on the way out."""
-
-
 @pytest.mark.gpu
 @NO_GPU
 def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs, tmp_path):
@@ -325,10 +321,10 @@ def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs, tmp_pa
 
     def break_off(report):
         if report.step == 200:
-            raise BrokenOffError
+            raise Killed
 
     steps = run(unbroken, None)
-    with pytest.raises(BrokenOffError):
+    with pytest.raises(Killed):
         run(broken, Checkpoints(tmp_path, steps=7), break_off)
     assert run(resumed, Checkpoints(tmp_path)) == steps
     torch.testing.assert_close(resumed.matrix, unbroken.matrix, rtol=0, atol=1e-5)
