@@ -195,6 +195,11 @@ class Encoder(nn.Module):
         self._halves = False
         self.provenance: dict[str, Any] = {}
 
+    def with_words(self, words: Words, seed: int = 0) -> "Encoder":
+        """Return a new encoder with the same options, over other words."""
+        ends, limit = self.bos_eos_tokens, self.max_tokens
+        return Encoder(self.config, words, self.tokenizer, seed, bos_eos_tokens=ends, max_tokens=limit, oov=self.oov)
+
     @property
     def width(self) -> int:
         """H, the length of a text vector."""

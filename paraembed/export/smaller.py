@@ -239,16 +239,7 @@ def _with_table(
     if encoder.oov == "hashed" and relative_length is not None:
         unknown = unknown_row(vocabulary)
         table_VD = with_row_length(table_VD, unknown, relative_length * _mean_length(table_VD, unknown))
-    smaller = Encoder(
-        encoder.config,
-        Words(vocabulary, table_VD),
-        encoder.tokenizer,
-        bos_eos_tokens=encoder.bos_eos_tokens,
-        max_tokens=encoder.max_tokens,
-        oov=encoder.oov,
-    )
-    smaller.requires_grad_(requires_grad=False).eval()
-    return smaller
+    return encoder.with_words(Words(vocabulary, table_VD)).requires_grad_(requires_grad=False).eval()
 
 
 def _relative_length(table_VD: Floats, row: int) -> float:

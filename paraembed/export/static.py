@@ -27,13 +27,8 @@ _OF_MODULES = "sentence_transformers.models"  # every version from 3 on finds it
 
 @dataclass(frozen=True)
 class StaticForm:
-    """A text vector as a mean of table rows, and dense layers on it.
-
-    Attributes:
-        table: float32 [V, H], or [V, D + 1] if layers follow.
-        layers: weights [out, in] of the dense layers, float32.
-        activation: activation function of every layer, a class of ``torch.nn``.
-        max_tokens: maximum tokens per text; None: no maximum.
+    """A text vector as a mean of table rows, float32 [V, H], or [V, D + 1] if dense layers follow: weights [out, in],
+    and the name of their activation function in ``torch.nn``. At most ``max_tokens`` tokens per text count; None: all.
     """
 
     table: npt.NDArray[np.float32]

@@ -102,16 +102,10 @@ TURNEY = ("turney", "turney")
 
 @dataclass(frozen=True)
 class SupervisedRow:
-    """One row, or column, of a published table.
+    """One row, or column, of a published table, as ``results.Row``, with the mode ("" for a model of other authors).
 
-    Attributes:
-        paper: module of ``paraembed.papers`` with its recipes.
-        table: source in the paper, such as ``table 5``.
-        name: name in the paper.
-        mode: scratch, universal or features; "" for a model of other authors.
-        kind: name of the registered encoder; "" for another.
-        values: task and data set → Pearson's r or accuracy as printed, ×100.
-        measure: measure of the values, if it is not that of the task.
+    ``values`` are Pearson's r or accuracy as printed, ×100, by task and data set; ``measure`` is theirs, if it is not
+    that of the task.
     """
 
     paper: str

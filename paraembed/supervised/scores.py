@@ -76,11 +76,7 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
 
 @dataclass(frozen=True)
 class DevScorer:
-    """Scores a model on the dev set of its task.
-
-    Attributes:
-        task: the task without its other splits, which are not needed during training.
-    """
+    """Scores a model on the dev set of its task, which is without its other splits."""
 
     task: Task
     keeps_best: ClassVar[bool] = True

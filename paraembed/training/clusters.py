@@ -23,11 +23,8 @@ _EXACT_WIDTH = 2**24 // 127**2
 
 @dataclass(frozen=True)
 class ClusteredOrder:
-    """Order of the pairs whose batches are cut from clusters.
-
-    Attributes:
-        clusters: cluster of each pair, int64 [n].
-        batch_size: pairs per step and worker; worker r gets the r-th batch of a step.
+    """Order of the pairs whose batches, of ``batch_size`` pairs, are cut from clusters; worker r gets the r-th batch of
+    a step.
     """
 
     clusters: npt.NDArray[np.int64]

@@ -232,15 +232,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
     coverage = coverage_of(counts, pretrained.vocabulary, words)
     if not coverage.num_random:
         return encoder, coverage
-    wider = Encoder(
-        encoder.config,
-        words,
-        encoder.tokenizer,
-        recipe.seed,
-        bos_eos_tokens=encoder.bos_eos_tokens,
-        max_tokens=encoder.max_tokens,
-        oov=encoder.oov,
-    )
+    wider = encoder.with_words(words, recipe.seed)
     with torch.no_grad():
         for name, tensor in encoder.state_dict().items():  # one may have a row a word, as scaled_avg's has
             wider.state_dict()[name][: len(tensor)] = tensor

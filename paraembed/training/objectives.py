@@ -138,39 +138,6 @@ def _block_keys(texts: Ragged) -> Keys:
     return mixed(np.add.reduceat(terms, texts.offsets[:-1]))
 
 
-@dataclass(frozen=True)
-class PhraseTypes:
-    """Distinct phrases of the data.
-
-    Attributes:
-        keys: uint64 [U], ascending.
-        first: number of the first text equal to each phrase, int64 [U].
-    """
-
-    keys: Keys
-    first: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, texts: Ragged) -> "PhraseTypes":
-        """Return the distinct phrases of n texts."""
-        return cls(*np.unique(phrase_keys(texts), return_index=True))
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Contrast phrases of B pairs.
-
-    Attributes:
-        texts: the C distinct phrases.
-        numbers: numbers of these texts in the data, int64 [C].
-        drawn: indices of the phrases of each pair, int64 [B, k].
-    """
-
-    texts: Ragged
-    numbers: npt.NDArray[np.int64]
-    drawn: Tensor
-
-
 class ContrastPhrases:
     """Sampler of contrast phrases from all phrases of the data (Zhou 2017 §2.4)."""
 
@@ -181,23 +148,25 @@ class ContrastPhrases:
             ValueError: the data have fewer than three distinct phrases.
         """
         self.pairs, self.count = pairs, count
-        self.types = PhraseTypes.of(pairs)
-        if len(self.types.keys) < 3:
+        self._keys, self._first = np.unique(phrase_keys(pairs), return_index=True)
+        if len(self._keys) < 3:
             raise ValueError(
-                f"the pairs have only {len(self.types.keys)} distinct phrases; contrast phrases need at least 3"
+                f"the pairs have only {len(self._keys)} distinct phrases; contrast phrases need at least 3"
             )
 
-    def draw(self, pairs: Ragged, generator: np.random.Generator) -> Contrast:
-        """Draw k phrases for each of B pairs, uniformly from the distinct phrases outside of the pair."""
-        keys = self.types.keys
+    def draw(self, pairs: Ragged, generator: np.random.Generator) -> tuple[npt.NDArray[np.int64], Tensor]:
+        """Draw k phrases for each of B pairs, uniformly from the distinct phrases outside of the pair.
+
+        Return the numbers of the C drawn texts in the data [C], and the indices of the phrases of each pair [B, k].
+        """
+        keys = self._keys
         own = np.sort(np.searchsorted(keys, phrase_keys(pairs)).reshape(-1, 2), axis=1)
         low, high = own[:, :1], own[:, 1:]
         drawn = generator.integers(0, len(keys) - 1 - (low != high), (len(own), self.count))
         drawn += drawn >= low
         drawn += (drawn >= high) & (low != high)
         types, place = np.unique(drawn, return_inverse=True)
-        numbers = self.types.first[types]
-        return Contrast(self.pairs.take(numbers), numbers, torch.from_numpy(place.reshape(drawn.shape)))
+        return self._first[types], torch.from_numpy(place.reshape(drawn.shape))
 
 
 def with_contrast(
@@ -216,17 +185,15 @@ def with_contrast(
         phrases.draw(texts, generator if worker == rank else step_draws(seed, step, worker))
         for worker, texts in enumerate(parts)
     ]
-    return [joined(texts, own.texts) for texts, own in zip(parts, drawn, strict=True)], drawn[rank].drawn
+    read = [joined(texts, phrases.pairs.take(numbers)) for texts, (numbers, _) in zip(parts, drawn, strict=True)]
+    return read, drawn[rank][1]
 
 
 @dataclass(frozen=True)
 class PairedPhrases:
     """Paraphrases of each phrase in the data, which must not be its negatives ("constraints", Wieting 2015 §4.1).
 
-    Attributes:
-        keys: uint64 [U], ascending.
-        offsets: int64 [U + 1]; phrase i is paired with ``paired[offsets[i]:offsets[i + 1]]``.
-        paired: keys of the paraphrases, uint64.
+    Phrase i of the ascending keys [U] is paired with the keys ``paired[offsets[i]:offsets[i + 1]]``.
     """
 
     keys: Keys

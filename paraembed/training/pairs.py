@@ -37,12 +37,8 @@ _ORDER_BYTES = 8  # a pair's place in the order of its window
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Memory limit of one worker for the data.
-
-    Attributes:
-        max_bytes: larger data are kept in files.
-        folder: folder of these files. They have no name there, so none of them outlives its process, even after a
-            crash.
+    """Memory limit of one worker for the data; larger data are kept in files of a folder, which have no name there, so
+    none of them outlives its process, even after a crash.
     """
 
     max_bytes: int

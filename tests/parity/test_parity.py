@@ -107,10 +107,10 @@ def check_pairs(recipe, dtype=torch.float64, tolerance=1e-12):
         draw = step_draws(recipe.seed, count, rank=0)
         batches.append({"read": own, "pairs": own})
         if phrases is not None:
-            contrast = phrases.draw(ragged(own), draw)
+            numbers, indices = phrases.draw(ragged(own), draw)
             drawn = [text for batch in texts for text in batch]
-            chosen = [drawn[number] for number in contrast.numbers]
-            batches[-1] |= {"read": own + chosen, "contrast": chosen, "drawn": contrast.drawn.numpy()}
+            chosen = [drawn[number] for number in numbers]
+            batches[-1] |= {"read": own + chosen, "contrast": chosen, "drawn": indices.numpy()}
         elif recipe.negatives in {"mix", "rand"}:
             batches[-1] |= {"draws": draw.random((2, len(own)))}
         read.append(Batch(ragged(own), PAIRS))

@@ -62,7 +62,7 @@ from paraembed.training.objectives import (
     with_teacher,
 )
 from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
-from paraembed.training.regularize import drop, drop_factors, scrambled_by
+from paraembed.training.regularize import drop, drop_factors, scrambled
 from paraembed.training.teacher import check_teacher
 from paraembed.training.update import Update, bias_of
 from paraembed.training.weights import PairWeights
@@ -318,13 +318,13 @@ class DeviceStep:
         if recipe.scramble:
             order = np.arange(batch.num_tokens)
             if num_texts:
-                places = scrambled_by(recipe, batch.parts.of(self.rank).slice(0, num_texts), generator)
+                places = scrambled(recipe, batch.parts.of(self.rank).slice(0, num_texts), generator)
                 order[: len(places)] = places
             drawn["order"] = to_device(order, self.device)
         if recipe.dropout or recipe.word_dropout:
             device_generator = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
             shape = batch.num_tokens, self.matrix.shape[1]
-            factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, device_generator, self.matrix)
+            factors = drop_factors(recipe, shape, device_generator, self.matrix)
             drawn |= {f"factor{number}": factor for number, factor in enumerate(factors)}
         if self._negatives is not None and self._draws_negatives:
             drawn["draws"] = self._negatives.draws(num_texts, generator)

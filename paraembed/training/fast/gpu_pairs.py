@@ -115,8 +115,8 @@ class DevicePairs:
     ) -> None:
         """Copy 2n texts with their BOS/EOS tokens to a device; None: every batch is copied, see ``batch_of``.
 
-        With ``recurrent``, batches get ``steps``. With ``repeats``, batches are padded to repeating shapes, except for
-        those with far more tokens than others, and those of a recurrent encoder if that would make them too long.
+        ``recurrent``: batches get ``steps``. ``repeats``: batches are padded to repeating shapes, unless they become
+        too long.
         """
         self._order_of = order
         self.device, self.recurrent, self.repeats = torch.device(device), recurrent, repeats
