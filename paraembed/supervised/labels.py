@@ -77,13 +77,9 @@ class Labels:
     @property
     def vectors(self) -> str:
         """Name of the word-vector file, or of the pretrained encoder."""
-        return (
-            self.words.name
-            if self.words
-            else f"the pretrained encoder {self.pretrained.name}"
-            if self.pretrained
-            else ""
-        )
+        if self.words:
+            return self.words.name
+        return f"the pretrained encoder {self.pretrained.name}" if self.pretrained else ""
 
     @property
     def about(self) -> str:
