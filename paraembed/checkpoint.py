@@ -219,16 +219,8 @@ def load(folder: str | Path) -> Encoder:
 
 
 def save_concat(folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str) -> Concat:
-    """Write the folder of two encoders as one, atomically; an existing folder is replaced.
-
-    Args:
-        folders: folders of the two encoders, which are copied.
-        out: folder to write.
-        provenance: see ``save``.
-        model_card: text of ``README.md``.
-
-    Returns:
-        The encoder.
+    """Write the folder of two encoders as one, with copies of their folders, atomically; an existing folder is
+    replaced.
 
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: the errors of ``load``, or an encoder reads trees.
@@ -283,11 +275,8 @@ def check_replaceable(out: Path, *, overwrite: bool) -> None:
 
 
 def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the labeled data sets that an encoder was trained on, each with the ``task``, ``data_set`` and ``seed`` of
-    its split.
-
-    Args:
-        provenance: provenance of the encoder; entries of another form are skipped.
+    """Return the ``task``, ``data_set`` and ``seed`` of the labeled data that an encoder was trained on; other entries
+    are skipped.
     """
     wanted = {"task": str, "data_set": str, "seed": int}
     return [

@@ -275,9 +275,7 @@ def _typed_dict(kind: Any) -> Reader:
 
 
 def _dataclass(kind: Any) -> Reader:
-    """Return the reader of a dataclass. Fields with ``compare=False`` belong to the process only: files do not have
-    them.
-    """
+    """Return the reader of a dataclass; files lack fields with ``compare=False``, which belong to the process."""
     hints = get_type_hints(kind, include_extras=True)
     saved = [field for field in dataclasses.fields(kind) if field.compare]
     fields = {field.name: _reader(hints[field.name]) for field in saved}

@@ -190,11 +190,7 @@ class BaseRecipe:
 
 
 def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
-    """Return the later fields that a recipe file of 0.1 implies, so that results of 0.1 stay reproducible.
-
-    Args:
-        values: the other fields; the AdaGrad form of 0.1 is added if the optimizer is AdaGrad.
-    """
+    """Return the later fields that a recipe file of 0.1 implies, so that results of 0.1 stay reproducible."""
     return {
         "adagrad_form": "torch" if values.get("optimizer") == "adagrad" else "lasagne",
         "adam_form": "paper",
@@ -315,13 +311,7 @@ class Recipe(BaseRecipe):
 
 
 def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) -> list[str]:
-    """Return the fields of any training that have no effect, given the others.
-
-    Args:
-        recipe: the settings.
-        has_weights: whether encoder parameters other than the word vectors are trained.
-        head_l2: λ_s of the head.
-    """
+    """Return the fields of any training that have no effect, given the others; ``head_l2`` is λ_s of the head."""
     return named(
         {
             "encoder_l2": not has_weights,

@@ -195,6 +195,11 @@ class Encoder(nn.Module):
         self._halves = False
         self.provenance: dict[str, Any] = {}
 
+    def with_words(self, words: Words, seed: int = 0) -> "Encoder":
+        """Return a new encoder with the same options, over other words."""
+        ends, limit = self.bos_eos_tokens, self.max_tokens
+        return Encoder(self.config, words, self.tokenizer, seed, bos_eos_tokens=ends, max_tokens=limit, oov=self.oov)
+
     @property
     def width(self) -> int:
         """H, the length of a text vector."""
@@ -237,12 +242,8 @@ class Encoder(nn.Module):
         return self.compose(self.matrix, torch.from_numpy(texts.ids).to(self.matrix.device), texts)
 
     def compose(self, rows_RD: Tensor, ids_T: Tensor, texts: Ragged) -> Tensor:
-        """Return the vectors [N, H] of texts whose words are rows of another matrix than the word matrix.
-
-        Args:
-            rows_RD: word vectors.
-            ids_T: rows of the tokens in ``rows_RD``, which replace ``texts.ids``.
-            texts: offsets, trees, and rows in the vocabulary.
+        """Return the vectors [N, H] of texts whose words are rows of another matrix than the word matrix; ``ids_T``
+        replaces ``texts.ids``.
         """
         structure = [torch.from_numpy(texts.offsets)]
         if self.composition.reads_trees:
@@ -370,9 +371,7 @@ class Encoder(nn.Module):
         stop: int,
         embedded: Embedded,
     ) -> tuple[int, int]:
-        """Write vectors and counts of texts ``start`` to ``stop`` - 1; return how many were truncated and how many had
-        no tree.
-        """
+        """Write vectors and counts of some texts; return how many were truncated and how many had no tree."""
         block = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.large_string())
         of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
         if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:

@@ -23,15 +23,8 @@ class Concat:
     """Two encoders as one, see ``TextEncoder``.
 
     Both text vectors are scaled to length √½, so the cosine of two texts is the mean of the cosines that the encoders
-    give, unless one of them gives a text the vector zero. Tokens and OOV tokens are those of the first encoder.
-
-    Attributes:
-        first: the first encoder.
-        second: the second encoder.
-        fingerprint: fingerprint of the folder; empty for an encoder that was not loaded from one.
-        provenance: provenance in the folder.
-        max_tokens: maximum tokens of a text, the lower one of both encoders. None: no maximum.
-        reads_trees: False; encoders that read trees cannot be a part.
+    give, unless one of them gives a text the vector zero. Tokens and OOV tokens are those of the first encoder; a text
+    is truncated to the lower maximum of both. Encoders that read trees cannot be a part.
     """
 
     reads_trees = False

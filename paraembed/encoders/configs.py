@@ -143,6 +143,7 @@ class IrnnConfig(EncoderConfig):
     """Linear recurrence that starts with identity weights; no options."""
 
     name = "irnn"
+    module = "rnn"
 
 
 @dataclass(frozen=True)

@@ -73,13 +73,8 @@ class Gran(Reader):
 
 
 def gated_sums(words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: Packed) -> Tensor:
-    """Return a_t = a_{t-1}⊙g_1 + x_t⊙g_2 with g = σ(logits_t + W a_{t-1}), [P, D].
-
-    Args:
-        words_PD: x_t.
-        logits_PG: logits of g_1 and g_2, concatenated; overwritten with the gates if no gradient is needed.
-        weight_GD: W; None: the gates do not depend on a_{t-1}.
-        packed: layout of the tokens.
+    """Return a_t = a_{t-1}⊙g_1 + x_t⊙g_2 with g = σ(logits_t + W a_{t-1}), [P, D]; without a weight, the gates do not
+    depend on a_{t-1}. The logits are overwritten with the gates if no gradient is needed.
     """
     parts = words_PD, logits_PG, weight_GD
     keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)

@@ -44,13 +44,7 @@ class Reader(nn.Module):
 
     @abstractmethod
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
-        """Return a vector for each slot, [P, H].
-
-        Args:
-            rows_RD: word vectors.
-            ids_P: rows of the tokens, in the order of the slots.
-            packed: layout of the tokens.
-        """
+        """Return a vector for each slot, [P, H], given the rows of the tokens in the order of the slots."""
 
 
 class Recurrent(Composition):
@@ -150,9 +144,7 @@ class Lstm(Reader):
         return lstm_states(inputs_PG, self.state_weight, self.peepholes, packed)
 
     def _by_torch(self, words_PD: Tensor, packed: Packed) -> Tensor:
-        """Return the states [P, H] of torch's LSTM. On a GPU this is cuDNN, which needs its parameters in one block of
-        memory.
-        """
+        """Return the states [P, H] of torch's LSTM; cuDNN needs its parameters in one block of memory."""
         parameters = self.input_weight, self.state_weight, self.bias, torch.zeros_like(self.bias)
         piece = torch.cat([parameter.flatten() for parameter in parameters]).split_with_sizes(
             [parameter.numel() for parameter in parameters]
@@ -167,14 +159,9 @@ class Lstm(Reader):
 
 
 def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: Packed) -> Tensor:
-    """Return the states h_t of an LSTM, [P, H].
+    """Return the states h_t of an LSTM, [P, H], from W_x x_t + b of the gates i, f, c and, with an output gate, o.
 
-    Args:
-        inputs_PG: W_x x_t + b of the gates i, f, c and, with an output gate, o; overwritten with the gates if no
-            gradient is needed.
-        weight_GH: W_h of these gates.
-        peepholes_KH: w_ci, w_cf and, with an output gate, w_co; None: no peepholes.
-        packed: layout of the tokens.
+    The inputs are overwritten with the gates if no gradient is needed; the peepholes are w_ci, w_cf and w_co, or None.
     """
     parts = inputs_PG, weight_GH, peepholes_KH
     keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)

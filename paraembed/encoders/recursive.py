@@ -69,14 +69,10 @@ class Arrangement:
 
 
 def arrange(merges: npt.NDArray[np.int32], num_texts: int) -> Arrangement:
-    """Number the nodes of trees by height.
+    """Number the nodes of the trees of N texts by height.
 
     In each round, all adjacent nodes that can be joined are joined, and form the next level. A node can be joined as
     soon as both of its children exist and are adjacent.
-
-    Args:
-        merges: int32 [T], as in ``Ragged``; every text has at least one token.
-        num_texts: N.
     """
     waiting = merges.copy()  # of each subtree, the joins that are still to come behind it
     nodes = np.arange(len(merges))

@@ -7,13 +7,10 @@ Floats = npt.NDArray[np.float32]
 
 
 def principal_axes(squares_DD: npt.NDArray[np.float64], dim: int) -> npt.NDArray[np.float64]:
-    """Return the first ``dim`` principal axes of text vectors, as unit vectors [D, dim].
+    """Return the first ``dim`` principal axes of text vectors X [n, D], given XᵀX, as unit vectors [D, dim], the
+    largest first.
 
     The scalar product of two text vectors changes least by these dimensions; the vectors are not centered.
-
-    Args:
-        squares_DD: XᵀX of the text vectors X [n, D].
-        dim: number of axes, the axis of the largest variance first.
     """
     _, axes_DD = np.linalg.eigh(squares_DD)  # in ascending order
     axes_DK = axes_DD[:, ::-1][:, :dim]

@@ -17,20 +17,7 @@ from paraembed.text.vocabulary import Words
 
 @dataclass(frozen=True)
 class Weights:
-    """Encoder as options and arrays, see ``Packed``; all workers of a machine share the arrays.
-
-    Attributes:
-        config: options of the encoder.
-        tokenizer: name of the tokenizer.
-        bos_eos_tokens: see ``Encoder``.
-        max_tokens: see ``Encoder``.
-        oov: see ``Encoder``.
-        fingerprint: fingerprint of the encoder folder.
-        device: device of the computation.
-        precision: number type of the computation.
-        vocabulary: string array [V].
-        tensors: state of the encoder by name.
-    """
+    """Encoder as options and arrays, see ``Packed`` and ``Encoder``; all workers of a machine share the arrays."""
 
     config: EncoderConfig
     tokenizer: str

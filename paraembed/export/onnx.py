@@ -25,9 +25,8 @@ from paraembed.encoders.cnn import Cnn
 from paraembed.encoders.dense import Dan, Proj
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.gru import Gru
-from paraembed.encoders.irnn import Irnn
 from paraembed.encoders.lstm import BiRecurrent, Lstm, Reader, Recurrent
-from paraembed.encoders.rnn import Rnn
+from paraembed.encoders.rnn import Irnn, Rnn
 from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_json
 from paraembed.text.vocabulary import UNKNOWN

@@ -122,16 +122,12 @@ def check_averaging(encoder: Encoder, name: str) -> None:
 
 
 def averaged(encoders: Sequence[Encoder], names: Sequence[str]) -> Encoder:
-    """Return the encoder whose table is the mean of the tables, each scaled to vectors of mean length 1; a single
-    encoder is returned unchanged.
-
-    Args:
-        encoders: ``avg`` encoders of the same words.
-        names: their names, for messages.
+    """Return the encoder whose table is the mean of the tables of ``avg`` encoders, each scaled to vectors of mean
+    length 1; a single encoder is returned unchanged.
 
     Raises:
         ValueError: two encoders differ in something else than the values of their tables; the message has the first
-            difference.
+            difference, and their ``names``.
     """
     first, *others = encoders
     if not others:
@@ -185,15 +181,11 @@ def token_counts(encoder: Encoder, read: Read) -> Counts:
 
 
 def pruned(encoder: Encoder, counts_V: Counts, max_words: int) -> Encoder:
-    """Return the encoder with its most frequent words, in the order of its vocabulary.
+    """Return an ``avg`` encoder with its most frequent words, in the order of its vocabulary; ties go to the first
+    rows.
 
     <unk>, BOS, EOS and the special tokens of word pieces are kept too, and all pieces of a single character, so that a
     word whose characters are pieces is still divided. A token of ``SUBWORD`` that is removed becomes an OOV token.
-
-    Args:
-        encoder: an ``avg`` encoder.
-        counts_V: occurrences of the words; of words with equal counts, the first rows are kept.
-        max_words: number of words to keep, apart from the special ones.
     """
     words = encoder.vocabulary.to_pylist()
     specials, is_piece = {UNKNOWN, START, END}, encoder.tokenizer == WORDPIECE
@@ -207,15 +199,10 @@ def pruned(encoder: Encoder, counts_V: Counts, max_words: int) -> Encoder:
 
 
 def reduced(encoder: Encoder, read: Read, dim: int) -> tuple[Encoder, float]:
-    """Return the encoder in the first principal components of its text vectors, and their fraction of the squared
-    length of the text vectors.
+    """Return an ``avg`` encoder in the first ``dim`` principal components of its text vectors, and their fraction of
+    the squared length of the text vectors.
 
     Hashed vectors of OOV tokens have no direction that a map could keep, so they do not count here.
-
-    Args:
-        encoder: an ``avg`` encoder.
-        read: function that reads the texts.
-        dim: number of components, at most the width of the encoder.
 
     Raises:
         ValueError: fewer texts than components have a vector.
@@ -246,27 +233,13 @@ def _with_table(
     table_VD: Floats,
     relative_length: float | None = None,
 ) -> Encoder:
-    """Return the encoder with another vocabulary and table.
-
-    Args:
-        encoder: an ``avg`` encoder.
-        vocabulary: string array [V].
-        table_VD: word vectors.
-        relative_length: length of <unk> if it is that of hashed vectors, see ``_relative_length``; None: unchanged.
+    """Return an ``avg`` encoder with another vocabulary and table; ``relative_length`` is that of <unk> if it is the
+    length of hashed vectors, see ``_relative_length``; None: unchanged.
     """
     if encoder.oov == "hashed" and relative_length is not None:
         unknown = unknown_row(vocabulary)
         table_VD = with_row_length(table_VD, unknown, relative_length * _mean_length(table_VD, unknown))
-    smaller = Encoder(
-        encoder.config,
-        Words(vocabulary, table_VD),
-        encoder.tokenizer,
-        bos_eos_tokens=encoder.bos_eos_tokens,
-        max_tokens=encoder.max_tokens,
-        oov=encoder.oov,
-    )
-    smaller.requires_grad_(requires_grad=False).eval()
-    return smaller
+    return encoder.with_words(Words(vocabulary, table_VD)).requires_grad_(requires_grad=False).eval()
 
 
 def _relative_length(table_VD: Floats, row: int) -> float:

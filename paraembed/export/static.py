@@ -27,13 +27,8 @@ _OF_MODULES = "sentence_transformers.models"  # every version from 3 on finds it
 
 @dataclass(frozen=True)
 class StaticForm:
-    """A text vector as a mean of table rows, and dense layers on it.
-
-    Attributes:
-        table: float32 [V, H], or [V, D + 1] if layers follow.
-        layers: weights [out, in] of the dense layers, float32.
-        activation: activation function of every layer, a class of ``torch.nn``.
-        max_tokens: maximum tokens per text; None: no maximum.
+    """A text vector as a mean of table rows, float32 [V, H], or [V, D + 1] if dense layers follow: weights [out, in],
+    and the name of their activation function in ``torch.nn``. At most ``max_tokens`` tokens per text count; None: all.
     """
 
     table: npt.NDArray[np.float32]
@@ -87,13 +82,7 @@ def _without_bias(dan: Dan) -> tuple[Tensor, ...]:
 
 
 def write_sentence_transformers(form: StaticForm, tokenizer: bytes, folder: Path) -> None:
-    """Write the files that ``SentenceTransformer(folder)`` loads into an existing folder.
-
-    Args:
-        form: the vectors.
-        tokenizer: ``tokenizer.json``.
-        folder: folder to write to.
-    """
+    """Write the files that ``SentenceTransformer(folder)`` loads into an existing folder."""
     modules = [("", "StaticEmbedding"), *((f"{number}_Dense", "Dense") for number in range(1, len(form.layers) + 1))]
     listed = [
         {"idx": index, "name": str(index), "path": path, "type": f"{_OF_MODULES}.{kind}"}
@@ -115,13 +104,8 @@ def write_sentence_transformers(form: StaticForm, tokenizer: bytes, folder: Path
 def write_model2vec(form: StaticForm, tokenizer: bytes, folder: Path) -> None:
     """Write the files that ``StaticModel.from_pretrained(folder)`` loads into an existing folder.
 
-    ``max_length`` is null, because model2vec would otherwise truncate texts to 512 tokens, and before that
-    to a number of characters.
-
-    Args:
-        form: the vectors.
-        tokenizer: ``tokenizer.json`` with marks, because model2vec drops the tokens that are named unknown.
-        folder: folder to write to.
+    ``max_length`` is null, because model2vec would otherwise truncate texts to 512 tokens, and before that to a number
+    of characters. The tokenizer has marks, because model2vec drops the tokens that are named unknown.
 
     Raises:
         ValueError: the form has layers or a maximum number of tokens.

@@ -37,12 +37,8 @@ _AT_ONCE = 16_384
 
 
 def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int | None = None) -> bytes:
-    """Return ``tokenizer.json`` of an encoder, with its tokenizer, vocabulary and BOS/EOS tokens.
-
-    Args:
-        encoder: the encoder.
-        unknown: how OOV tokens are written.
-        max_tokens: maximum tokens per text, without BOS and EOS; None: no maximum.
+    """Return ``tokenizer.json`` of an encoder, with its tokenizer, vocabulary and BOS/EOS tokens, which ``max_tokens``
+    does not count.
 
     Raises:
         ValueError: no such file can give the same ids.
@@ -199,12 +195,7 @@ def _library() -> Any:
 
 
 def check_ids(encoder: Encoder, document: bytes, texts: Sequence[str]) -> None:
-    """Check that a ``tokenizer.json`` gives the tokens of the encoder.
-
-    Args:
-        encoder: the encoder.
-        document: result of ``tokenizer_json``.
-        texts: texts to compare, in addition to a built-in sample.
+    """Check that a ``tokenizer.json`` gives the tokens of the encoder, on a built-in sample and on texts.
 
     Raises:
         ValueError: the tokens of a text differ; the message has the first such text. Or the library is not installed.
@@ -232,9 +223,7 @@ def _sample() -> Iterator[str]:
 
 
 def _check(library: Any, encoder: Encoder, document: dict[str, Any], texts: pa.StringArray) -> None:
-    """Compare ids; those of words under the vocabulary of all tokens of the texts, so that they are equal only if all
-    tokens are.
-    """
+    """Compare ids, those of words under a vocabulary of all tokens of the texts: equal only if all tokens are."""
     words, model = encoder.vocabulary, document["model"]
     if encoder.tokenizer not in OF_PIECES:
         seen = pc.unique(tokenize(as_strings(texts), encoder.tokenizer).flat)

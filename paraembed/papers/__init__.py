@@ -11,7 +11,7 @@ from pathlib import Path
 
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
 from paraembed.papers.supervised import SUPERVISED_RECIPES
-from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe
+from paraembed.recipe import AnyRecipe, Recipe, SupervisedRecipe, read_recipe
 
 RECIPES: dict[str, Recipe] = {
     **tacl2015.RECIPES,
@@ -33,17 +33,17 @@ def find_recipe(name: str) -> Recipe:
         >>> recipe.encoder.name, recipe.epochs, recipe.margin
         ('avg', 10, 0.4)
     """
-    if name in RECIPES:
-        return RECIPES[name]
-    if name.endswith(".json"):
-        return read_recipe(Path(name), Recipe)
-    raise ValueError(f"unknown recipe {name!r}; allowed: {', '.join(RECIPES)}, or the path of a .json file")
+    return _found(name, RECIPES, Recipe)
 
 
 def find_supervised_recipe(name: str) -> SupervisedRecipe:
     """Return a supervised recipe by its name, or from a ``.json`` file; the errors are those of ``find_recipe``."""
-    if name in SUPERVISED_RECIPES:
-        return SUPERVISED_RECIPES[name]
+    return _found(name, SUPERVISED_RECIPES, SupervisedRecipe)
+
+
+def _found(name: str, recipes: dict[str, AnyRecipe], kind: type[AnyRecipe]) -> AnyRecipe:
+    if name in recipes:
+        return recipes[name]
     if name.endswith(".json"):
-        return read_recipe(Path(name), SupervisedRecipe)
-    raise ValueError(f"unknown recipe {name!r}; allowed: {', '.join(SUPERVISED_RECIPES)}, or the path of a .json file")
+        return read_recipe(Path(name), kind)
+    raise ValueError(f"unknown recipe {name!r}; allowed: {', '.join(recipes)}, or the path of a .json file")

@@ -80,15 +80,11 @@ class Published:
 
 
 def published(row: Row, name: str, members: Mapping[str, Sequence[str]]) -> Published | None:
-    """Return the row's value for a score; None if it has none over the same sets.
+    """Return the row's value for a score; None if it has none over the same sets. ``members`` names the scores of each
+    mean.
 
     A printed mean is used only if the score is a mean over exactly the same sets; otherwise the mean is recomputed from
     the row's values for the sets of the score.
-
-    Args:
-        row: row of a published table.
-        name: name of the score.
-        members: name of each mean → names of the scores it is the mean of.
     """
     if name not in members:
         return Published(row.values[name]) if name in row.values else None

@@ -102,16 +102,10 @@ TURNEY = ("turney", "turney")
 
 @dataclass(frozen=True)
 class SupervisedRow:
-    """One row, or column, of a published table.
+    """One row, or column, of a published table, as ``results.Row``, with the mode ("" for a model of other authors).
 
-    Attributes:
-        paper: module of ``paraembed.papers`` with its recipes.
-        table: source in the paper, such as ``table 5``.
-        name: name in the paper.
-        mode: scratch, universal or features; "" for a model of other authors.
-        kind: name of the registered encoder; "" for another.
-        values: task and data set → Pearson's r or accuracy as printed, ×100.
-        measure: measure of the values, if it is not that of the task.
+    ``values`` are Pearson's r or accuracy as printed, ×100, by task and data set; ``measure`` is theirs, if it is not
+    that of the task.
     """
 
     paper: str
@@ -177,14 +171,8 @@ SUPERVISED_RESULTS = (
 
 
 def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) -> dict[str, list[tuple[str, float]]]:
-    """Return labels and values, ×100, of the published rows to compare a model with, by measure.
-
-    Args:
-        task: task of the model.
-        data_set: data set of the task.
-        kind: the model's encoder; if the papers have no row for it, all rows of the mode are returned.
-        mode: scratch, universal or features.
-        measure: measure of the task.
+    """Return labels and values, ×100, of the published rows to compare a model with, by measure. If the papers have no
+    row for its encoder, all rows of the mode are returned.
     """
     of_mode = [row for row in SUPERVISED_RESULTS if (task, data_set) in row.values and row.mode == mode]
     rows = [row for row in of_mode if row.kind == kind] or of_mode

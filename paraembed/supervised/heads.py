@@ -75,9 +75,7 @@ class ChoiceHead(nn.Module):
     """
 
     def __init__(self, task: str, similarity: str, margin: float) -> None:
-        """Initialize the head with the task, the similarity (``cosine`` or ``dot``), and the margin δ (1 in the
-        paper).
-        """
+        """Initialize the head; the similarity is ``cosine`` or ``dot``, and the margin δ is 1 in the paper."""
         super().__init__()
         self.num_asked, self.similarity, self.margin = NUM_ASKED[task], similarity, margin
 
@@ -101,19 +99,11 @@ class ChoiceHead(nn.Module):
 
 
 def score_targets(scores_N: Tensor, low: int, high: int) -> Tensor:
-    """Return sparse distributions over the integer scores low … high whose expectation is the score (Wieting 2016 eq.
-    13).
+    """Return sparse distributions [N, K] over the integer scores low … high whose expectation is the score (Wieting
+    2016 eq. 13).
 
     p_{⌊y⌋+1} = y - ⌊y⌋ and p_{⌊y⌋} = ⌊y⌋ - y + 1; for the highest score, the last class has probability 1. Differences
     are computed in float64, before the rounding to float32.
-
-    Args:
-        scores_N: scores from ``low`` to ``high``.
-        low: lowest score, class 0.
-        high: highest score, class K - 1.
-
-    Returns:
-        float32 [N, K].
 
     Raises:
         ValueError: a score is below ``low``, above ``high``, or NaN.
@@ -137,10 +127,6 @@ def similarity_loss(logits_NK: Tensor, targets_NK: Tensor) -> Tensor:
     by K.
 
     It is computed with log-softmax and 0 log 0 = 0, so value and gradient are finite even if p̂ is close to 0 or 1.
-
-    Args:
-        logits_NK: logits.
-        targets_NK: p, from ``score_targets``.
     """
     return F.kl_div(logits_NK.log_softmax(dim=1), targets_NK, reduction="none").sum(dim=1)
 

@@ -77,13 +77,9 @@ class Labels:
     @property
     def vectors(self) -> str:
         """Name of the word-vector file, or of the pretrained encoder."""
-        return (
-            self.words.name
-            if self.words
-            else f"the pretrained encoder {self.pretrained.name}"
-            if self.pretrained
-            else ""
-        )
+        if self.words:
+            return self.words.name
+        return f"the pretrained encoder {self.pretrained.name}" if self.pretrained else ""
 
     @property
     def about(self) -> str:
@@ -176,9 +172,7 @@ class Labels:
         return estimate(words, self.recipe, num_tokens, num_examples, workers, keeps_best=True)
 
     def _check_split(self) -> None:
-        """Raise ValueError if the encoder was trained on another split of the data set, which would overlap with the
-        test set.
-        """
+        """Raise ValueError if the encoder was trained on another split of the data set, so on test examples."""
         if self.encoder is None or self.task.split is None:
             return
         for before in checkpoint.gold_of(self.encoder.provenance):
@@ -339,9 +333,7 @@ def read_labels(
 def _of_pretrained(
     recipe: SupervisedRecipe, pretrained: Encoder, asked: Sequence[str], otherwise: str
 ) -> SupervisedRecipe:
-    """Return the recipe with the fields that a pretrained encoder determines: architecture, tokenizer, BOS/EOS tokens,
-    truncation.
-    """
+    """Return the recipe with the fields that a pretrained encoder determines."""
     wanted, actual = encoder_name(recipe.encoder), encoder_name(pretrained.config)
     if wanted != actual:
         raise ValueError(

@@ -40,14 +40,7 @@ NUM_TEXTS = {"similarity": (2,), "entailment": (2,), "sentiment": (1,), "semeval
 
 @dataclass(frozen=True)
 class Kind:
-    """Task and answers of a model.
-
-    Attributes:
-        task: name of the task.
-        data_set: data set of its training.
-        classes: names of the classes; the integer scores, ascending, for similarity; empty for choices.
-        low: lowest score for similarity, else 0.
-    """
+    """Task and answers of a model, as in ``Task``."""
 
     task: TaskName
     data_set: DataSet

@@ -75,11 +75,8 @@ def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
 
 
 def read_sick(data: Path, task: str) -> Task:
-    """Read SICK (Marelli et al. 2014) with its published splits: 4,500 training, 500 dev (trial) and 4,927 test pairs.
-
-    Args:
-        data: folder with ``sick/``.
-        task: ``similarity`` (relatedness, 1 to 5) or ``entailment`` (three classes).
+    """Read SICK (Marelli et al. 2014), relatedness or entailment, with its published splits: 4,500 training, 500 dev
+    (trial) and 4,927 test pairs.
     """
     files = [(name, file_of(data, name, f"task {task!r}")) for name in _SICK.values()]
     train, dev, test = (_sick_part(path, task) for _, path in files)
@@ -90,14 +87,11 @@ def read_sick(data: Path, task: str) -> Task:
 
 
 def read_sts(data: Path, seed: int) -> Task:
-    """Read the available STS sets of 2012 to 2015, each split 40 : 10 : 50 (Wieting 2017 §4.3); scores 0 to 5.
+    """Read the available STS sets of 2012 to 2015 (``sts/<year>/<set>.tsv``, or ``.gz``), each split 40 : 10 : 50
+    (Wieting 2017 §4.3); scores 0 to 5.
 
     The paper does not publish its split. Here each set's split depends only on its name and the seed, not on which
     other sets are available.
-
-    Args:
-        data: folder with ``sts/<year>/<set>.tsv``, or ``.gz``.
-        seed: random seed of the split.
     """
     root = data / "sts"
     files = {
@@ -144,10 +138,6 @@ def read_semeval2013(data: Path, seed: int) -> Task:
 
     Dev: a random tenth of the words of en.trainSet, with all their pairs; test: en.testSet. Both are pairs of word and
     phrase with the label 1 (same meaning) or 0.
-
-    Args:
-        data: folder with ``phrase/semeval2013_5a/``.
-        seed: random seed of the dev set.
     """
     files = [(name, file_of(data, name, "task 'semeval2013'")) for name in _SEMEVAL]
     (pairs,) = suites.read_semeval2013(data).groups[0].sets
@@ -185,10 +175,6 @@ def read_turney(data: Path, seed: int) -> Task:
 
     An example has 7 texts: bigram, reversed bigram, answer, 4 other words. The first 680 questions are for training,
     with a random tenth of them as dev set, and the other 1,500 for testing; the file does not mark the splits.
-
-    Args:
-        data: folder with ``phrase/turney2012_jair.data``.
-        seed: random seed of the dev set.
     """
     path = file_of(data, _TURNEY, "task 'turney'")
     _, ten = suites.read_turney(data).groups[0].sets
@@ -264,9 +250,7 @@ def _labelled(pairs: ScoredPairs) -> Examples:
 
 
 def _contrasts(given: Examples, words: list[str], rows: Rows) -> tuple[Rows, Rows]:
-    """Return the rows of all combinations of a right and a wrong phrase of the same word, in the order of the right
-    ones.
-    """
+    """Return the rows of all combinations of a right and a wrong phrase of the same word, in the right ones' order."""
     wrong: dict[str, list[int]] = {}
     for row in rows.tolist():
         if given.labels[row] == 0:
@@ -300,9 +284,6 @@ def read_sst(data: Path) -> Task:
 
     The texts are tokenized; the tokenizer ``space`` returns the leaves of every tree, whereas ``ptb-v1`` splits words
     like ``and/or`` and so does not fit 810 of the training trees.
-
-    Args:
-        data: folder with ``sst/train.txt.gz``, ``dev`` and ``test``.
     """
     files = [(name, file_of(data, name, "task 'sentiment'")) for name in (f"sst/{part}.txt.gz" for part in _PARTS)]
     train, dev, test = (_sentences(path) for _, path in files)

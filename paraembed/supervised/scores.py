@@ -50,13 +50,7 @@ class TaskScores:
 
 
 def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> TaskScores:
-    """Score a model on a split of its task.
-
-    Args:
-        model: model trained on the task.
-        task: task with its examples.
-        part: split to score.
-        resamples: bootstrap resamples for intervals; 0: none.
+    """Score a model on a split of its task, with 95 % intervals from bootstrap resamples if there are any.
 
     Raises:
         ValueError: a correlation is undefined, or all similarities are equal.
@@ -82,11 +76,7 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
 
 @dataclass(frozen=True)
 class DevScorer:
-    """Scores a model on the dev set of its task.
-
-    Attributes:
-        task: the task without its other splits, which are not needed during training.
-    """
+    """Scores a model on the dev set of its task, which is without its other splits."""
 
     task: Task
     keeps_best: ClassVar[bool] = True
@@ -130,11 +120,7 @@ class _Scored(TypedDict):
 
 
 def saved_rows(provenance: Mapping[str, Any], where: str) -> list[list[str]]:
-    """Return the table rows of a model that was already scored, from the provenance in its folder.
-
-    Args:
-        provenance: provenance of the model.
-        where: its folder, for messages.
+    """Return the table rows of a model that was already scored, from the provenance in its folder, ``where``.
 
     Raises:
         ValueError: the provenance has no scores.
@@ -146,16 +132,7 @@ def saved_rows(provenance: Mapping[str, Any], where: str) -> list[list[str]]:
 def model_card(
     name: str, recipe: SupervisedRecipe, model: Supervised, task: Task, rows: Sequence[Sequence[str]], picture: str
 ) -> str:
-    """Return the README of a model folder: description, usage, scores and recipe.
-
-    Args:
-        name: name of the recipe.
-        recipe: recipe of the training.
-        model: the trained model.
-        task: task of the training.
-        rows: rows of ``score_rows``.
-        picture: file of the training curves.
-    """
+    """Return the README of a model folder: description, usage, scores (``score_rows``), recipe and training curves."""
     figures = {
         "sentiment": '["a warm , funny film"]',
         "similarity": '["a man plays a guitar"], ["a man is playing music"]',

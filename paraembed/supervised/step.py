@@ -77,11 +77,8 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
 
 
 def is_filled(tokens: Tokens, num_texts: int) -> npt.NDArray[np.bool_]:
-    """Return which examples have a token in each of their texts, [n].
-
-    Args:
-        tokens: first texts of all examples, then second ones, and so on.
-        num_texts: number of texts per example.
+    """Return which examples have a token in each of their texts, [n]; tokens of the first texts of all examples come
+    first.
     """
     filled: npt.NDArray[np.bool_] = np.logical_and.reduce((np.diff(tokens.offsets) > 0).reshape(num_texts, -1))
     return filled
@@ -90,10 +87,7 @@ def is_filled(tokens: Tokens, num_texts: int) -> npt.NDArray[np.bool_]:
 def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArray[np.int32]:
     """Return the trees of the examples as ``merges`` of ``Ragged``; a text without a tree gets the right-branching one.
 
-    Args:
-        examples: n examples.
-        tokens: first texts of all examples, then second ones, and so on.
-        tokenizer: tokenizer of the tokens.
+    The tokens are those of the first texts of all examples, then of the second ones, and so on.
 
     Raises:
         ValueError: a tree does not fit its text.
@@ -109,16 +103,8 @@ def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArr
 def epoch_batches(
     examples: ExampleIds, *, epoch: int, seed: int, batch_size: int, rank: int = 0, world: int = 1, first: int = 0
 ) -> Iterator[ExampleBatch]:
-    """Yield the batches of one worker in one epoch, whose order is f(seed, epoch) as for pairs.
-
-    Args:
-        examples: all examples; the same on every worker.
-        epoch: number of the epoch, from 0.
-        seed: seed of the run.
-        batch_size: examples per step and worker.
-        rank: number of the worker, from 0.
-        world: number of workers.
-        first: number of examples of this epoch that are already finished, over all workers.
+    """Yield the batches of one worker in one epoch, whose order is f(seed, epoch) as for pairs
+    (``training.pairs.epoch_batches``); ``first`` examples are already finished, over all workers.
     """
     order = epoch_order(len(examples), epoch, seed)
     num_texts = len(examples.texts) // max(1, len(examples))
@@ -177,15 +163,10 @@ class SupervisedStep:
         )
 
     def __call__(self, batch: ExampleBatch, step: int) -> Tensor:
-        """Train on a batch.
+        """Train on the next batch, at a step counted from 1 over the run.
 
-        Args:
-            batch: next batch.
-            step: number of the step in the run, from 1.
-
-        Returns:
-            [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction of
-                right answers.
+        Return [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction
+        of right answers.
         """
         device = self.model.matrix.device
         generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))
@@ -225,11 +206,3 @@ class SupervisedStep:
             vectors_NMH = vectors_NMH * kept.div_(1 - recipe.head_dropout)
         outputs_NK: Tensor = self.model.head(vectors_NMH)
         return outputs_NK
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the named tensors that a resumed run needs besides the model's parameters."""
-        return self.update.state()
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the tensors that ``state`` returned."""
-        self.update.load_state(tensors)

@@ -85,13 +85,8 @@ class Task:
 
 
 def drawn_parts(num: int, shares: tuple[float, ...], name: str, seed: int) -> tuple[Rows, ...]:
-    """Split the numbers below ``num`` randomly into disjoint parts, each ascending.
-
-    Args:
-        num: number of examples.
-        shares: fraction of every part except the last, rounded down; the last part gets the rest.
-        name: name of the data; the draw depends only on it, on ``num`` and on the seed.
-        seed: random seed, a whole number of at least 0.
+    """Split the numbers below ``num`` randomly into disjoint parts, each ascending: a fraction of them for every part
+    except the last, rounded down, and the rest. The draw depends only on ``num``, the name of the data and the seed.
     """
     digest = np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint32)
     order = np.random.default_rng([seed, *digest.tolist()]).permutation(num)

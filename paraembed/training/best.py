@@ -86,14 +86,9 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a model is evaluated during training; the checkpoint with the highest score is kept.
+    """How a model is evaluated during training, as in ``Evaluation``; the checkpoint with the highest score is kept.
 
-    Attributes:
-        scorer: computes the score.
-        metric: name of the score.
-        every: epochs between evaluations.
-        patience: number of consecutive evaluations without improvement that end the training; None: no early stopping.
-        decides: JSON value that the score depends on, recorded in checkpoints.
+    ``scorer`` computes the score, whose name is ``metric``.
     """
 
     scorer: Scorer

@@ -23,11 +23,8 @@ _EXACT_WIDTH = 2**24 // 127**2
 
 @dataclass(frozen=True)
 class ClusteredOrder:
-    """Order of the pairs whose batches are cut from clusters.
-
-    Attributes:
-        clusters: cluster of each pair, int64 [n].
-        batch_size: pairs per step and worker; worker r gets the r-th batch of a step.
+    """Order of the pairs whose batches, of ``batch_size`` pairs, are cut from clusters; worker r gets the r-th batch of
+    a step.
     """
 
     clusters: npt.NDArray[np.int64]
@@ -62,15 +59,11 @@ def order_for(recipe: Recipe, pairs: Ragged) -> Order:
 
 
 def nearest_anchors(vectors_NT: npt.NDArray[np.float32], cluster_size: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return the number of the most similar anchor of each vector, int64 [n].
+    """Return the number of the most similar anchor of each vector, int64 [n]; about ``cluster_size`` vectors have the
+    same one, unless there would be too many anchors.
 
     Vectors are rounded to int8, so that scalar products are exact in floating point whatever the order of the sums:
     workers on other processors, whose order differs, must come to the same clusters.
-
-    Args:
-        vectors_NT: vectors of the teacher.
-        cluster_size: mean number of vectors with the same anchor, unless there would be too many anchors.
-        seed: seed of the draw of the anchors.
     """
     num_anchors = min(_MOST_ANCHORS, -(-len(vectors_NT) // cluster_size))
     # The spawn key keeps this draw apart from those of the epochs.

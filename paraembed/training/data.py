@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -351,9 +352,9 @@ class Pairs:
         self, model: Encoder, blocks: Iterable[pa.Table] | None = None, scratch: Path | None = None, world: int = 1
     ) -> tuple[Ragged, int, list[str]]:
         """Return the pairs as word ids; see ``TrainingData``."""
-        notes = _Notes()
+        unread: Counter[str] = Counter()
         pairs = pairs_to_ids(
-            self._counted(self._blocks() if blocks is None else blocks, model, notes),
+            self._counted(self._blocks() if blocks is None else blocks, model, unread),
             model.vocabulary,
             model.composition.reads_trees,
             with_scores=self._reads_scores,
@@ -372,7 +373,7 @@ class Pairs:
             if isinstance(pairs, MappedPairs) or isinstance(vectors, np.memmap):
                 pairs = MappedPairs.of(pairs, self.max_bytes)
         lines = [str(pairs)] if isinstance(pairs, MappedPairs) else []
-        lines += notes.lines(model)
+        lines += [f"{count:,} of {len(pairs):,} texts {what}" for what, count in unread.items() if count]
         lines += [exchanged(model, self.recipe, world)] if world > 1 else []
         return pairs, self.num_pairs, lines
 
@@ -381,11 +382,13 @@ class Pairs:
         for file in files:
             yield from map(pa.table, pq.ParquetFile(file).iter_batches(_BLOCK_ROWS, columns=columns))
 
-    def _counted(self, blocks: Iterable[pa.Table], encoder: Encoder, notes: "_Notes") -> Iterator[pa.Table]:
+    def _counted(self, blocks: Iterable[pa.Table], encoder: Encoder, unread: Counter[str]) -> Iterator[pa.Table]:
+        num_pairs = 0
         for block in blocks:
-            notes.add(block, encoder)
+            unread.update(_unread(block, encoder))
+            num_pairs += len(block)
             yield block
-            doing(f"reading the pairs: {notes.texts // 2:,} of {self.num_pairs:,}")
+            doing(f"reading the pairs: {num_pairs:,} of {self.num_pairs:,}")
 
     def load(self, folder: Path) -> Encoder:
         """Load an encoder."""
@@ -446,33 +449,17 @@ class Pairs:
             return None
 
 
-class _Notes:
-    """Counts of texts that the encoder truncates or otherwise reads only in part."""
-
-    def __init__(self) -> None:
-        self.texts = self.cut = self.without_tree = self.several = 0
-
-    def add(self, block: pa.Table, encoder: Encoder) -> None:
-        """Count the texts of a block."""
-        self.texts += 2 * len(block)
-        if encoder.max_tokens is not None:
-            self.cut += num_cut(block, encoder.max_tokens)
-        if encoder.composition.reads_trees:
-            self.without_tree += num_without_tree(block)
-        if isinstance(encoder.config, WordConfig):
-            self.several += num_cut(block, 1)
-
-    def lines(self, encoder: Encoder) -> list[str]:
-        """Return the remarks for the user."""
-        lines = []
-        of = f"of {self.texts:,} texts"
-        if self.cut:
-            lines.append(f"{self.cut:,} {of} are truncated to max_tokens = {encoder.max_tokens} tokens")
-        if self.without_tree:
-            lines.append(f"{self.without_tree:,} {of} have no parse tree; right-branching trees are used")
-        if self.several:
-            lines.append(f"{self.several:,} {of} have several words; the encoder word reads only the first")
-        return lines
+def _unread(block: pa.Table, encoder: Encoder) -> dict[str, int]:
+    """Return the numbers of texts that the encoder reads only in part, by the remark for the user."""
+    counts = {}
+    if encoder.max_tokens is not None:
+        cut = num_cut(block, encoder.max_tokens)
+        counts[f"are truncated to max_tokens = {encoder.max_tokens} tokens"] = cut
+    if encoder.composition.reads_trees:
+        counts["have no parse tree; right-branching trees are used"] = num_without_tree(block)
+    if isinstance(encoder.config, WordConfig):
+        counts["have several words; the encoder word reads only the first"] = num_cut(block, 1)
+    return counts
 
 
 def recorded_identity(config: dict[str, Any], kind: type[BaseRecipe]) -> dict[str, Any]:

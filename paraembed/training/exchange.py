@@ -21,14 +21,9 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 def gather(tensor_N: Tensor, num_rows: int, world: int) -> Tensor:
     """Concatenate the tensors of all workers, each padded with zeros to ``num_rows`` rows, in one collective.
 
-    Args:
-        tensor_N: tensor of this worker, [N, …]; its gradient is the sum over all workers' losses. Every worker must run
-            the backward pass, even with an empty tensor.
-        num_rows: maximum N of all workers, which all of them must know.
-        world: number of workers.
-
-    Returns:
-        [world · num_rows, …]; the rows of worker r start at r · num_rows.
+    ``num_rows`` is the maximum length over all workers, which all of them must know. The rows of worker r start at r ·
+    num_rows. The gradient of a tensor is the sum over all workers' losses; every worker must run the backward pass,
+    even with an empty tensor.
     """
     gathered: Tensor = _Gather.apply(tensor_N, num_rows, world)  # type: ignore[no-untyped-call]
     return gathered

@@ -124,13 +124,7 @@ _REMEDIES = (
 def untrained_encoder(
     words_file: Path, pairs: Path, shards: dict[str, Any], recipe: BaseRecipe
 ) -> tuple[Encoder, Coverage]:
-    """Return the untrained encoder, and the coverage of the pairs by its vocabulary.
-
-    Args:
-        words_file: word-vector file, or folder of an averaging encoder.
-        pairs: folder of pair shards.
-        shards: its manifest.
-        recipe: architecture, vocabulary cut, treatment of words without a vector, seed.
+    """Return the untrained encoder, and the coverage of the pairs by its vocabulary; ``shards`` is their manifest.
 
     Raises:
         OSError, ValueError: the same errors as ``initial_words`` and ``read_pair_manifest``.
@@ -150,10 +144,6 @@ class InitialWords:
 
 def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
     """Read word vectors from a file, or from the folder of an averaging encoder, such as a student of jobs/teach.py.
-
-    Args:
-        path: word-vector file, see ``read_words``; or encoder folder.
-        recipe: recipe with the tokenizer of words from a file, and ``max_words``.
 
     Raises:
         OSError, ValueError: the same errors as ``read_words`` and ``checkpoint.load``; the encoder is not ``avg``, or
@@ -195,15 +185,8 @@ def words_digest(path: Path) -> str:
 
 
 def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
-    """Return the untrained encoder for texts with given token counts.
-
-    Args:
-        words_file: word-vector text file.
-        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` returns them.
-        recipe: recipe with the fields that ``untrained_encoder`` uses.
-
-    Raises:
-        OSError, ValueError: the same errors as ``initial_words``.
+    """Return the untrained encoder for texts with given token counts, the fields ``values`` and ``counts`` as
+    ``pyarrow.compute.value_counts`` returns them; the errors are those of ``initial_words``.
     """
     return _encoder_from(initial_words(words_file, recipe), counts, recipe)
 
@@ -227,13 +210,7 @@ def _encoder_from(start: InitialWords, counts: pa.StructArray, recipe: BaseRecip
 
 
 def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> Words:
-    """Return the words, with a random vector for each counted token without one if the recipe says so.
-
-    Args:
-        words: vocabulary with vectors.
-        counts: token counts, as for ``encoder_for``.
-        recipe: recipe with ``new_words``, ``new_words_min_count`` and ``seed``.
-    """
+    """Return the words, with a random vector for each counted token without one if the recipe says so."""
     if recipe.new_words != "random":
         return words
     known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
@@ -255,15 +232,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
     coverage = coverage_of(counts, pretrained.vocabulary, words)
     if not coverage.num_random:
         return encoder, coverage
-    wider = Encoder(
-        encoder.config,
-        words,
-        encoder.tokenizer,
-        recipe.seed,
-        bos_eos_tokens=encoder.bos_eos_tokens,
-        max_tokens=encoder.max_tokens,
-        oov=encoder.oov,
-    )
+    wider = encoder.with_words(words, recipe.seed)
     with torch.no_grad():
         for name, tensor in encoder.state_dict().items():  # one may have a row a word, as scaled_avg's has
             wider.state_dict()[name][: len(tensor)] = tensor
@@ -272,9 +241,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
 
 
 def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
-    """Return the words with the BOS/EOS tokens of the recipe, with the file's vectors of <s> and </s> or random
-    ones.
-    """
+    """Return the words with the recipe's BOS/EOS tokens: the file's vectors of <s> and </s>, or random ones."""
     wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.bos_eos_tokens]
     new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]
     if not new:

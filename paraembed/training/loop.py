@@ -175,19 +175,10 @@ def run_steps(
     trace: Path | None = None,
     poll: Callable[[], Request] | None = None,
 ) -> Counters:
-    """Run the steps of all epochs; result and errors are those of ``train``.
+    """Run the steps of all epochs; further arguments, result and errors are those of ``train``.
 
-    Args:
-        model: model to train.
-        step: training step.
-        data: training data of the step.
-        num_pairs: number of pairs, or other examples, per epoch.
-        decides: what decides the run besides recipe and ``num_pairs``; a checkpoint with other values is rejected.
-        checkpoints: see ``train``.
-        on_report: see ``train``.
-        evaluation: see ``train``.
-        trace: see ``train``.
-        poll: see ``train``.
+    A checkpoint with other values in ``decides``, which decides the run besides the recipe and the number of pairs (or
+    other examples) per epoch, is rejected.
     """
     recipe, rank, world = step.recipe, step.rank, step.world
     best = Best(model, evaluation, num_pairs, recipe.epochs, rank, world)
@@ -358,21 +349,19 @@ class _Saver:
         self.has_failed = False
 
     def restore(self) -> Counters:
-        """Load the last checkpoint into model and step and return its counters; without a checkpoint, return those of a
-        new run.
-        """
+        """Load the last checkpoint into model and step; return its counters, or those of a new run."""
         rank, world = self.step.rank, self.step.world
         saved, problem = None, ""
         try:
             weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
-            expected = {**weights, **self.step.state()}
+            expected = {**weights, **self.step.update.state()}
             saved = load_state(self.checkpoints.folder, self.decides, expected) if self.checkpoints else None
         except ValueError as error:
             problem = str(error)
         if saved is not None:
             self.counters, tensors = saved
             self.model.load_state_dict({name: tensors[f"encoder.{name}"] for name in self.model.state_dict()})
-            self.step.load_state(tensors)
+            self.step.update.load_state(tensors)
             self.step.skipped_pairs = self.counters.skipped_pairs
         self._agree(problem)
         self.best.restore(self.counters, saved[1] if saved is not None else {})
@@ -404,10 +393,7 @@ class _Saver:
         earlier.append((step + 1, now))
 
     def _agree(self, problem: str) -> None:
-        """Raise ValueError on all workers unless they resume from the same step; wait for all of them.
-
-        They have to wait because they may share the word matrix, which each of them has just read.
-        """
+        """Raise ValueError on all workers unless they resume from the same step; wait until all have read the words."""
         if self.checkpoints is None:
             return
         states = [problem or f"step {self.counters.step}"]
@@ -441,12 +427,10 @@ class _Saver:
         return self.checkpoints is not None and time.perf_counter() - self.saved_at > self.checkpoints.seconds
 
     def save(self, sums: Tensor) -> None:
-        """Check that loss and tensors are finite, and write a checkpoint; ``sums``: sums over all workers since the
-        last report.
-        """
+        """Check that loss and tensors are finite, and write a checkpoint, with the sums since the last report."""
         counters = self.counters
         weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        tensors = {**weights, **self.step.state()}
+        tensors = {**weights, **self.step.update.state()}
         # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
         if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
             raise _astray("weights or loss are no longer finite", counters, self.step.recipe)
@@ -489,9 +473,7 @@ def bits_digest(tensor: Tensor) -> int:
 
 @contextmanager
 def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
-    """With several workers, raise errors as RuntimeError with the worker's rank, so that the other workers stop,
-    too.
-    """
+    """Raise errors of one of several workers as RuntimeError with its rank, so that the others stop, too."""
     try:
         yield
     except AstrayError:
@@ -509,11 +491,7 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
 
 @contextmanager
 def _stop_between_steps(world: int) -> Iterator[Callable[[], bool]]:
-    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of a step; the block calls the yielded function to ask whether one
-    came.
-
-    Several workers have to agree on a step, so they get their stops by ``poll``.
-    """
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the block asks whether one came; several workers use ``poll``."""
     if world > 1 or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return

@@ -40,12 +40,8 @@ def candidate_similarity(
 ) -> Tensor:
     """Return the similarity of each text to each text of the pool; -inf if the pool's text is not a candidate.
 
-    Args:
-        vectors_NH: embeddings of B pairs, N = 2B.
-        pool_PH: embeddings of the negative pool; the same pairs are its rows first … first + N - 1.
-        pool: candidates: both texts of every other pair, or only the text on the same side.
-        first: first row of the pairs in the pool.
-        excluded_NP: texts of the pool that are excluded for other reasons.
+    The pairs are the rows from ``first`` on of the pool. Candidates are both texts of every other pair, or only the
+    text on the same side, without those of ``excluded_NP``.
     """
     num_texts, num_pool = len(vectors_NH), len(pool_PH)
     similarity_NP = vectors_NH @ pool_PH.T
@@ -73,7 +69,8 @@ def no_candidates(
 def choose(
     rule: Rule, similarity_NP: Tensor, positive_B1: Tensor | None, margin: float, draws_2N: Tensor | None = None
 ) -> Tensor:
-    """Return the negative of each text.
+    """Return the negative of each text: its row in the pool, int64 [N]; ties go to the lowest row; -1 without a
+    candidate.
 
     Args:
         rule: max: the most similar candidate. rand: a random candidate. mix: max with probability ½, else rand, drawn
@@ -84,9 +81,6 @@ def choose(
         margin: δ.
         draws_2N: for rand and mix, [2, N] uniform numbers in [0, 1): the first selects the candidate, the second
             decides between max and rand.
-
-    Returns:
-        Row of the negative in the pool, int64 [N]; ties go to the lowest row; -1 for a text without a candidate.
     """
     if not len(similarity_NP):  # a worker's share of a last step may be empty
         return torch.zeros(0, dtype=torch.int64, device=similarity_NP.device)
@@ -146,12 +140,8 @@ class Negatives:
     ) -> tuple[Tensor, Tensor]:
         """Return the embeddings of the candidates [P, H], and the row of each text's negative among them [N].
 
-        Args:
-            vectors_NH: embeddings of this worker's texts.
-            selected_NH: embeddings by which negatives are selected; None: ``vectors_NH``.
-            parts: texts of each worker.
-            rank: number of this worker.
-            generator: random generator for the rules rand and mix.
+        Negatives are selected by ``selected_NH``, or by ``vectors_NH`` if that is None; ``parts`` are the texts of each
+        worker.
         """
         if not self.gather:
             selected_NH = vectors_NH.detach() if selected_NH is None else selected_NH
@@ -201,15 +191,8 @@ class Negatives:
         first: int,
         generator: np.random.Generator,
     ) -> Tensor:
-        """Return the negative of each text: its row in the pool, -1 for none, int64 [N].
-
-        Args:
-            vectors_NH: embeddings of B pairs.
-            pool_PH: embeddings of the candidates, which include the pairs from row ``first`` on.
-            texts: the pairs.
-            pool_texts: the candidates.
-            first: first row of the pairs in the pool.
-            generator: random generator for the rules rand and mix.
+        """Return the negative of each text of B pairs: its row in the pool, -1 for none, int64 [N]; the pairs are the
+        rows from ``first`` on of the pool.
         """
         excluded_NP = self._excluded_among(texts, pool_texts)
         return self._choose(vectors_NH, pool_PH, first, excluded_NP, generator)
@@ -285,12 +268,7 @@ def mega_size(recipe: Recipe, step: int) -> int:
 
 def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -> Iterator[Batch]:
     """Yield the same batches; the first of each mega-batch also holds the texts of all, and a run may end only after
-    the last.
-
-    Args:
-        batches: batches of an epoch.
-        recipe: recipe with the size of mega-batches.
-        first_step: number of the first batch's step in the run, from 1.
+    the last. ``first_step`` is the number of the first batch's step in the run, from 1.
     """
     step = first_step
     while group := list(islice(batches, mega_size(recipe, step))):

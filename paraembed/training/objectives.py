@@ -40,18 +40,10 @@ def positive(vectors_NH: Tensor) -> Tensor:
 
 
 def margin_terms(vectors_NH: Tensor, pool_PH: Tensor, negatives_N: Tensor, margin: float) -> Tensor:
-    """Return the hinge terms of the margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11, Wieting 2017 eq. 2).
+    """Return the hinge terms of the margin loss [B, 2] (Wieting 2015 eq. 1, Wieting 2016 eq. 11, Wieting 2017 eq. 2).
 
-    The terms of each pair are max(0, δ - s(x1, x2) + s(x1, t1)) and max(0, δ - s(x1, x2) + s(x2, t2)).
-
-    Args:
-        vectors_NH: embeddings of B pairs.
-        pool_PH: embeddings of the candidates.
-        negatives_N: row of each text's negative in the pool; -1 for a text without a candidate, whose term is 0.
-        margin: δ.
-
-    Returns:
-        [B, 2].
+    The terms of each pair are max(0, δ - s(x1, x2) + s(x1, t1)) and max(0, δ - s(x1, x2) + s(x2, t2)). A text whose
+    negative is -1 has no candidate, and its term is 0.
     """
     negative_N = (vectors_NH * F.embedding(negatives_N.clamp(min=0), pool_PH)).sum(dim=1)
     terms = F.relu(margin - positive(vectors_NH) + negative_N.view(-1, 2))
@@ -64,38 +56,21 @@ def squared_l2_terms(vectors_NH: Tensor) -> Tensor:
 
 
 def contrastive_terms(vectors_NH: Tensor, contrast_CH: Tensor, drawn_BK: Tensor, margin: float) -> Tensor:
-    """Return the terms of the contrastive max-margin loss (Zhou 2017 §2.4).
+    """Return the terms of the contrastive max-margin loss [B, k] (Zhou 2017 §2.4).
 
-    The terms are max(0, δ - s(p1, p2) + s(p1, c_i)) for each of the k contrast phrases of a pair.
-
-    Args:
-        vectors_NH: embeddings of B pairs.
-        contrast_CH: embeddings of the distinct contrast phrases of the batch.
-        drawn_BK: rows of each pair's contrast phrases.
-        margin: δ.
-
-    Returns:
-        [B, k].
+    The terms are max(0, δ - s(p1, p2) + s(p1, c_i)) for each of the k contrast phrases of a pair, which ``drawn_BK``
+    names among the distinct ones of the batch.
     """
     similarity_BC = vectors_NH[0::2] @ contrast_CH.T
     return F.relu(margin - positive(vectors_NH) + similarity_BC.gather(1, drawn_BK))
 
 
 def info_nce_terms(vectors_NH: Tensor, pool_PH: Tensor, is_no_candidate_NP: Tensor, temperature: float) -> Tensor:
-    """Return the InfoNCE terms of each pair, the cross-entropy of finding each text's partner among the candidates
-    (van den Oord et al. 2018 eq. 4; in both directions as in Chen et al. 2020 eq. 1).
+    """Return the InfoNCE terms of each pair [B, 2], the cross-entropy of finding each text's partner among the
+    candidates (van den Oord et al. 2018 eq. 4; in both directions as in Chen et al. 2020 eq. 1).
 
     The term of a text is -log(exp(s⁺/τ) / (exp(s⁺/τ) + Σ exp(s/τ))), where s⁺ is the similarity to its partner and the
-    sum is over its candidates.
-
-    Args:
-        vectors_NH: embeddings of B pairs.
-        pool_PH: embeddings of the candidates.
-        is_no_candidate_NP: texts of the pool that are no candidates of a text.
-        temperature: τ.
-
-    Returns:
-        [B, 2]; 0 for a text without a candidate.
+    sum is over its candidates; 0 for a text without a candidate.
     """
     similarity_NP = (vectors_NH @ pool_PH.T).masked_fill(is_no_candidate_NP, -torch.inf)
     positive_N1 = positive(vectors_NH).repeat_interleave(2, dim=0)
@@ -104,21 +79,12 @@ def info_nce_terms(vectors_NH: Tensor, pool_PH: Tensor, is_no_candidate_NP: Tens
 
 
 def teacher_terms(form: TeacherObjective, vectors_NH: Tensor, teacher_NT: Tensor, temperature: float) -> Tensor:
-    """Return the terms that teach the encoder to embed like another one, the teacher.
+    """Return the terms [B, 2] that teach the encoder to embed like another one, the teacher; all vectors have length 1.
 
     - vector: ‖v - t‖² of the vectors v and t of a text, which is 2 - 2 cos(v, t).
     - similarity: mean over the other texts of the batch of (cos(v, v') - cos(t, t'))².
     - softened: KL divergence of the distribution of the student from that of the teacher, over the other texts of the
       batch, each the softmax of the cosines divided by τ (Luxical's loss; Hinton et al. 2015 for single labels).
-
-    Args:
-        form: which of these.
-        vectors_NH: embeddings of N = 2B texts, scaled to length 1.
-        teacher_NT: vectors of the teacher, scaled to length 1; for ``vector``, T = H.
-        temperature: τ.
-
-    Returns:
-        [B, 2].
     """
     if form == "vector":
         return (vectors_NH - teacher_NT).square().sum(dim=1).view(-1, 2)
@@ -140,16 +106,10 @@ def teacher_terms(form: TeacherObjective, vectors_NH: Tensor, teacher_NT: Tensor
 def with_teacher(
     recipe: Recipe, terms: Tensor, vectors_NH: Tensor, teacher_NT: Tensor | npt.NDArray[np.float32] | None
 ) -> tuple[Tensor, Tensor]:
-    """Add the teacher objective of a recipe to its other objective.
+    """Add the teacher objective of a recipe to its other objective, whose terms are [B, K]; K is 0 without one.
 
-    Args:
-        recipe: the recipe.
-        terms: terms of the other objective [B, K]; K is 0 without one.
-        vectors_NH: embeddings of the pairs' texts, scaled to length 1.
-        teacher_NT: vectors of the teacher, scaled to length 1.
-
-    Returns:
-        ``terms``, or those of the teacher objective if K is 0; and the sum of the loss over the pairs.
+    All vectors have length 1. Return ``terms``, or those of the teacher objective if K is 0; and the sum of the loss
+    over the pairs.
     """
     of_teacher = teacher_terms(
         recipe.teacher_objective, vectors_NH, torch.as_tensor(teacher_NT).to(vectors_NH), recipe.temperature
@@ -178,39 +138,6 @@ def _block_keys(texts: Ragged) -> Keys:
     return mixed(np.add.reduceat(terms, texts.offsets[:-1]))
 
 
-@dataclass(frozen=True)
-class PhraseTypes:
-    """Distinct phrases of the data.
-
-    Attributes:
-        keys: uint64 [U], ascending.
-        first: number of the first text equal to each phrase, int64 [U].
-    """
-
-    keys: Keys
-    first: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, texts: Ragged) -> "PhraseTypes":
-        """Return the distinct phrases of n texts."""
-        return cls(*np.unique(phrase_keys(texts), return_index=True))
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Contrast phrases of B pairs.
-
-    Attributes:
-        texts: the C distinct phrases.
-        numbers: numbers of these texts in the data, int64 [C].
-        drawn: indices of the phrases of each pair, int64 [B, k].
-    """
-
-    texts: Ragged
-    numbers: npt.NDArray[np.int64]
-    drawn: Tensor
-
-
 class ContrastPhrases:
     """Sampler of contrast phrases from all phrases of the data (Zhou 2017 §2.4)."""
 
@@ -221,23 +148,25 @@ class ContrastPhrases:
             ValueError: the data have fewer than three distinct phrases.
         """
         self.pairs, self.count = pairs, count
-        self.types = PhraseTypes.of(pairs)
-        if len(self.types.keys) < 3:
+        self._keys, self._first = np.unique(phrase_keys(pairs), return_index=True)
+        if len(self._keys) < 3:
             raise ValueError(
-                f"the pairs have only {len(self.types.keys)} distinct phrases; contrast phrases need at least 3"
+                f"the pairs have only {len(self._keys)} distinct phrases; contrast phrases need at least 3"
             )
 
-    def draw(self, pairs: Ragged, generator: np.random.Generator) -> Contrast:
-        """Draw k phrases for each of B pairs, uniformly from the distinct phrases outside of the pair."""
-        keys = self.types.keys
+    def draw(self, pairs: Ragged, generator: np.random.Generator) -> tuple[npt.NDArray[np.int64], Tensor]:
+        """Draw k phrases for each of B pairs, uniformly from the distinct phrases outside of the pair.
+
+        Return the numbers of the C drawn texts in the data [C], and the indices of the phrases of each pair [B, k].
+        """
+        keys = self._keys
         own = np.sort(np.searchsorted(keys, phrase_keys(pairs)).reshape(-1, 2), axis=1)
         low, high = own[:, :1], own[:, 1:]
         drawn = generator.integers(0, len(keys) - 1 - (low != high), (len(own), self.count))
         drawn += drawn >= low
         drawn += (drawn >= high) & (low != high)
         types, place = np.unique(drawn, return_inverse=True)
-        numbers = self.types.first[types]
-        return Contrast(self.pairs.take(numbers), numbers, torch.from_numpy(place.reshape(drawn.shape)))
+        return self._first[types], torch.from_numpy(place.reshape(drawn.shape))
 
 
 def with_contrast(
@@ -256,17 +185,15 @@ def with_contrast(
         phrases.draw(texts, generator if worker == rank else step_draws(seed, step, worker))
         for worker, texts in enumerate(parts)
     ]
-    return [joined(texts, own.texts) for texts, own in zip(parts, drawn, strict=True)], drawn[rank].drawn
+    read = [joined(texts, phrases.pairs.take(numbers)) for texts, (numbers, _) in zip(parts, drawn, strict=True)]
+    return read, drawn[rank][1]
 
 
 @dataclass(frozen=True)
 class PairedPhrases:
     """Paraphrases of each phrase in the data, which must not be its negatives ("constraints", Wieting 2015 §4.1).
 
-    Attributes:
-        keys: uint64 [U], ascending.
-        offsets: int64 [U + 1]; phrase i is paired with ``paired[offsets[i]:offsets[i + 1]]``.
-        paired: keys of the paraphrases, uint64.
+    Phrase i of the ascending keys [U] is paired with the keys ``paired[offsets[i]:offsets[i + 1]]``.
     """
 
     keys: Keys
@@ -277,10 +204,7 @@ class PairedPhrases:
     def of(cls, pairs: Ragged, lemma: Callable[[int], int | None] = lambda _: None) -> "PairedPhrases":
         """Return the paraphrases in 2n texts.
 
-        Args:
-            pairs: the data.
-            lemma: function from the row of a word to the row of its lemma, None without a lemma; the lemmas of paired
-                words are paired, too.
+        ``lemma`` maps the row of a word to that of its lemma, or None; the lemmas of paired words are paired, too.
         """
         keys = phrase_keys(pairs).reshape(-1, 2)
         anchors, paired = keys.T.reshape(-1), keys[:, ::-1].T.reshape(-1)

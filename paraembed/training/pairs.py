@@ -37,12 +37,8 @@ _ORDER_BYTES = 8  # a pair's place in the order of its window
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Memory limit of one worker for the data.
-
-    Attributes:
-        max_bytes: larger data are kept in files.
-        folder: folder of these files. They have no name there, so none of them outlives its process, even after a
-            crash.
+    """Memory limit of one worker for the data; larger data are kept in files of a folder, which have no name there, so
+    none of them outlives its process, even after a crash.
     """
 
     max_bytes: int
@@ -146,9 +142,7 @@ class Windows:
     """Pairs in the order f(seed, epoch, window), with one window of them in memory at a time."""
 
     def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int) -> None:
-        """Initialize the order from the epoch (from 0) and the seed of the run; a window is rounded up to whole
-        blocks.
-        """
+        """Initialize the order of an epoch (from 0); a window is rounded up to whole blocks."""
         num_pairs = len(pairs) // 2
         self.pairs, self.entropy = pairs, (seed, epoch)
         self._blocks = np.random.default_rng(self.entropy).permutation(-(-num_pairs // _BLOCK_PAIRS))
@@ -319,25 +313,13 @@ def epoch_batches(
     first_pair: int = 0,
     order: "Order | None" = None,
 ) -> Iterator[Batch]:
-    """Yield the batches of one worker in one epoch.
+    """Yield the batches of one worker in one epoch, counted from 0; ``first_pair`` pairs are finished, over all
+    workers.
 
     The order of the pairs is f(seed, epoch), independent of the number of workers (for ``MappedPairs``: f(seed, epoch,
     window)). A step takes the next ``world * batch_size`` pairs and gives each worker ``batch_size`` of them (in the
     last step, equal parts). So every pair is seen exactly once per epoch, even if the epoch is interrupted and resumed
     by another number of workers.
-
-    Args:
-        pairs: 2n texts.
-        epoch: number of the epoch, from 0.
-        seed: seed of the run.
-        batch_size: pairs per step and worker.
-        rank: number of the worker, from 0.
-        world: number of workers.
-        first_pair: number of pairs of this epoch that are already finished, over all workers.
-        order: order of pairs in memory; None: ``epoch_order``.
-
-    Yields:
-        ``num_steps(n, batch_size, world, first_pair)`` batches.
     """
     in_order = _in_order(pairs, epoch, seed, order or epoch_order)
     for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, _CHUNK_PAIRS):
@@ -366,13 +348,8 @@ def epoch_order(num_pairs: int, epoch: int, seed: int) -> npt.NDArray[np.int64]:
 
 
 def whole_steps(num_pairs: int, step_size: int, first_pair: int, at_once: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the positions [S, pairs of a step] of S steps of equal size in the epoch's order.
-
-    Args:
-        num_pairs: number of pairs in the epoch.
-        step_size: pairs per step, over all workers; the last step may be smaller.
-        first_pair: number of positions that are already finished.
-        at_once: approximate number of positions to yield at a time.
+    """Yield the positions [S, pairs of a step] of S steps of equal size in the epoch's order, about ``at_once`` at a
+    time; the last step of an epoch may be smaller.
     """
     smaller = num_pairs - (num_pairs - first_pair) % step_size  # where the last step begins if it is a smaller one
     at_once = max(1, at_once // step_size) * step_size

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,40 +14,23 @@ from paraembed.text.ragged import Ragged
 
 
 def drop_factors(
-    shape: tuple[int, int], dropout: float, word_dropout: float, generator: torch.Generator, like: Tensor
+    recipe: BaseRecipe, shape: tuple[int, int], generator: torch.Generator, like: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return dropout factors for the word vectors of tokens: zero for dropped values or words, a scale above 1 for the
-    others.
-
-    Args:
-        shape: T tokens, and the width of a word vector.
-        dropout: fraction of the values to drop, drawn for each value of each token.
-        word_dropout: fraction of the tokens to drop, drawn for each token.
-        generator: random generator, on the device of ``like``.
-        like: tensor with the type and device of the result.
-
-    Returns:
-        Zero to two tensors, [T, D] and [T, 1].
+    """Return dropout factors for the word vectors of tokens, zero to two tensors [T, D] and [T, 1]: zero for dropped
+    values or words, a scale above 1 for the others.
     """
     return tuple(
         torch.empty(size, dtype=like.dtype, device=like.device)
         .bernoulli_(1 - share, generator=generator)
         .div_(1 - share)
-        for share, size in ((dropout, shape), (word_dropout, (shape[0], 1)))
+        for share, size in ((recipe.dropout, shape), (recipe.word_dropout, (shape[0], 1)))
         if share
     )
 
 
 def drop(rows_RD: Tensor, ids_T: Tensor, factors: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the word vectors of the tokens after dropout and word dropout.
-
-    Args:
-        rows_RD: word vectors.
-        ids_T: rows of the tokens.
-        factors: from ``drop_factors``.
-
-    Returns:
-        A row for each token [T, D], and the numbers of these rows, int32 [T].
+    """Return the word vectors of the tokens after dropout and word dropout, a row for each token [T, D], and the
+    numbers of these rows, int32 [T]; the factors are those of ``drop_factors``.
     """
     tokens_TD = F.embedding(ids_T, rows_RD)  # not index_select: on a GPU its gradient adds up in no fixed order
     for factor in factors:
@@ -64,23 +46,14 @@ def scrambled_texts(
     generator: np.random.Generator,
     num_scrambled: int | None = None,
 ) -> tuple[Ragged, Tensor]:
-    """Return the texts of a step after the recipe's word scrambling.
+    """Return the texts of a step after the recipe's word scrambling, and the rows of their tokens, int32 [T].
 
-    Args:
-        recipe: recipe with the fraction of texts to shuffle.
-        texts: texts with their BOS/EOS tokens.
-        rows_RD: the word vectors in use; the result is on their device.
-        ids: int32 [T], rows of the tokens among them.
-        generator: random generator.
-        num_scrambled: shuffle only among the first ``num_scrambled`` texts; None: among all.
-
-    Returns:
-        The texts, and the rows of their tokens, int32 [T].
+    The ids are the rows of the tokens in ``rows_RD``; only the first ``num_scrambled`` texts are shuffled (None: all).
     """
     if recipe.scramble:
         pairs = texts.slice(0, len(texts) if num_scrambled is None else num_scrambled)
         order = np.arange(len(ids))
-        order[: len(pairs.ids)] = scrambled_by(recipe, pairs, generator)
+        order[: len(pairs.ids)] = scrambled(recipe, pairs, generator)
         texts, ids = replace(texts, ids=texts.ids[order]), ids[order]
     return texts, torch.from_numpy(ids).to(rows_RD.device)
 
@@ -93,54 +66,21 @@ def dropped(
         return rows_RD, ids_T
     drawn = torch.Generator(rows_RD.device).manual_seed(int(generator.integers(2**63)))
     shape = len(ids_T), rows_RD.shape[1]
-    return drop(rows_RD, ids_T, drop_factors(shape, recipe.dropout, recipe.word_dropout, drawn, rows_RD))
+    return drop(rows_RD, ids_T, drop_factors(recipe, shape, drawn, rows_RD))
 
 
-def scrambled_by(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return positions like ``scrambled``, for texts with the BOS/EOS tokens of the recipe."""
-    return scrambled(
-        texts,
-        generator,
-        rate=recipe.scramble,
-        form=recipe.scramble_form,
-        swaps=recipe.scramble_swaps,
-        keep_first=recipe.bos_eos_tokens in {"start", "both"},
-        keep_last=recipe.bos_eos_tokens in {"end", "both"},
-    )
-
-
-def scrambled(
-    texts: Ragged,
-    generator: np.random.Generator,
-    *,
-    rate: float,
-    form: Literal["pair", "each"] = "pair",
-    swaps: float | None = None,
-    keep_first: bool = False,
-    keep_last: bool = False,
-) -> npt.NDArray[np.int64]:
-    """Return an order of the tokens in which the words of some texts are shuffled.
-
-    Args:
-        texts: 2B texts.
-        generator: random generator.
-        rate: ρ, probability that a pair (or a text) is shuffled.
-        form: pair: one draw for both texts of a pair; each: one draw for each text.
-        swaps: mean of the Poisson-distributed number of swaps of two words; None: a random permutation of the words.
-        keep_first: keep the first token of every text in place, because it is the BOS token.
-        keep_last: keep the last token of every text in place, because it is the EOS token.
-
-    Returns:
-        Positions int64 [T]: token t of the result is ``texts.ids[positions[t]]``.
+def scrambled(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Return an order of the tokens in which the words of some of 2B texts are shuffled, without BOS and EOS tokens:
+    token t of the result is ``texts.ids[positions[t]]``.
     """
-    if form == "pair":
-        chosen = np.repeat(generator.random(len(texts) // 2) < rate, 2)
+    keep_first, keep_last = (recipe.bos_eos_tokens in {side, "both"} for side in ("start", "end"))
+    if recipe.scramble_form == "pair":
+        chosen = np.repeat(generator.random(len(texts) // 2) < recipe.scramble, 2)
     else:
-        chosen = generator.random(len(texts)) < rate
-    if swaps is not None:
-        return _swapped(
-            texts, np.where(chosen, generator.poisson(swaps, len(texts)), 0), generator, keep_first, keep_last
-        )
+        chosen = generator.random(len(texts)) < recipe.scramble
+    if recipe.scramble_swaps is not None:
+        times = np.where(chosen, generator.poisson(recipe.scramble_swaps, len(texts)), 0)
+        return _swapped(texts, times, generator, keep_first, keep_last)
     text = np.repeat(np.arange(len(texts)), texts.lengths)
     key = np.where(chosen[text], generator.random(len(text)), np.arange(len(text)))
     if keep_first:

@@ -117,12 +117,7 @@ def save_state(
 ) -> None:
     """Write checkpoint ``step-<n>`` below ``folder``, then remove all but the last ``keep``.
 
-    Args:
-        folder: folder of the checkpoints, created if it is missing.
-        counters: progress of the run.
-        tensors: parameters and optimizer state.
-        decides: JSON value that decides the run; ``load_state`` rejects a checkpoint with another one.
-        keep: number of checkpoints to keep, at least 1.
+    ``decides`` is a JSON value that decides the run; ``load_state`` rejects a checkpoint with another one.
 
     Raises:
         OSError: the checkpoint could not be written; earlier ones are unchanged.
@@ -148,10 +143,7 @@ def load_state(
 ) -> tuple[Counters, dict[str, Tensor]] | None:
     """Return the last intact checkpoint below ``folder``; None without one.
 
-    Args:
-        folder: folder of the checkpoints.
-        decides: JSON value that decides the run, as for ``save_state``.
-        expected: tensors of an intact checkpoint by name, for their types and shapes.
+    ``expected`` are the tensors of an intact checkpoint by name, for their types and shapes.
 
     Raises:
         ValueError: the checkpoint is of another run; the message names the fields that differ.

@@ -51,6 +51,8 @@ class TrainingStep(Protocol):
     def recipe(self) -> BaseRecipe:
         """Recipe of the training."""
 
+    update: Update
+    """Update of the parameters; its state is that of the step."""
     rank: int
     world: int
     skipped_pairs: int
@@ -60,12 +62,6 @@ class TrainingStep(Protocol):
 
     def __call__(self, batch: Any, step: int) -> Tensor:
         """Train on a batch."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the tensors for a checkpoint."""
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the tensors of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +101,9 @@ class Step:
         *,
         compiled: bool = True,
     ) -> None:
-        """Prepare the step.
+        """Prepare the step; ``pairs`` are all pairs of the data, for contrast phrases and false-negative filtering.
 
-        Args:
-            encoder: encoder to train.
-            recipe: recipe of the training.
-            pairs: all pairs of the data, for contrast phrases and false-negative filtering.
-            rank: number of this worker.
-            world: number of workers.
-            compiled: use compiled loops if ``step_kind`` chooses them; otherwise only PyTorch, which computes the same
-                result to 1e-6.
+        Without ``compiled``, only PyTorch is used, which computes the same result to 1e-6.
 
         Raises:
             ValueError: the recipe trains no parameters, or needs phrases, vectors of a teacher or scores that the data
@@ -140,13 +129,10 @@ class Step:
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Batch]:
-        """Return the batches of an epoch: this worker's parts of the steps, or whole steps.
+        """Return the batches of an epoch (from 0): this worker's parts of the steps, or whole steps.
 
-        Args:
-            pairs: 2n texts.
-            epoch: number of the epoch, from 0.
-            first_pair: number of pairs of the epoch that are already finished, over all workers.
-            first_step: number of the first batch's step in the run, from 1.
+        ``first_pair`` pairs of the epoch are already finished, over all workers; the first batch is that of step
+        ``first_step`` of the run, from 1.
         """
         recipe, rank, world = self.recipe, self.rank, self.world
         size = recipe.batch_size
@@ -157,15 +143,10 @@ class Step:
         return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
     def __call__(self, batch: Batch, step: int) -> Tensor:
-        """Train on a batch of ``batches``.
+        """Train on the next batch of ``batches``, at a step counted from 1 over the run.
 
-        Args:
-            batch: the next one.
-            step: number of the step in the run, from 1.
-
-        Returns:
-            [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction of
-                the objective's terms above zero.
+        Return [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction
+        of the objective's terms above zero.
         """
         alone = batch.total == 1 and (self._mega is None or self._mega.is_alone(batch))
         if self.recipe.is_idle_alone and alone:  # no negative exists: nothing moves
@@ -186,14 +167,6 @@ class Step:
             loss.backward()  # type: ignore[no-untyped-call]
         self.update.apply(step)
         return torch.stack([loss.detach(), (terms.detach() > 0).sum() / (batch.total * terms.shape[1])])
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the named tensors that a resumed run needs besides the encoder's parameters."""
-        return self.update.state()
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the tensors that ``state`` returned."""
-        self.update.load_state(tensors)
 
     def _loss(
         self,
@@ -268,9 +241,7 @@ class Step:
     def _reading(
         self, parts: Sequence[Ragged], generator: np.random.Generator, num_scrambled: int | None = None
     ) -> _Reading:
-        """Return this worker's texts as the encoder reads them; only the first ``num_scrambled`` are scrambled (None:
-        all).
-        """
+        """Return this worker's texts as the encoder reads them, the first ``num_scrambled`` scrambled (None: all)."""
         texts, step_ids = parts[self.rank], None
         if len(texts):
             texts = self.encoder.with_boundaries(texts)
@@ -302,9 +273,7 @@ class Step:
             return vectors_NH, encoder.compose(rows_RD.detach(), read_ids_T, read)
 
     def _encoded_again(self, reading: _Reading, numbers_N: Tensor, generator: np.random.Generator) -> Tensor:
-        """Encode texts of a batch again with new dropout masks; return the embeddings [N, H] that the objective
-        compares.
-        """
+        """Encode texts of a batch again with new dropout masks; return the embeddings to compare, [N, H]."""
         numbers = numbers_N.cpu().numpy()
         ids = replace(reading.read, ids=reading.read_ids.cpu().numpy()).take(numbers).ids
         ids_T = torch.from_numpy(ids).to(self.device)

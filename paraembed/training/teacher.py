@@ -20,11 +20,8 @@ SIDES = ("first", "second")
 
 
 def open_teacher(places: Sequence[Place], shards: Sequence[Mapping[str, Any]]) -> list[Embeddings]:
-    """Open the teacher's embeddings of the first and of the second texts.
-
-    Args:
-        places: two outputs of ``jobs/embed.py``.
-        shards: entries of the pair shards in their manifest.
+    """Open the teacher's embeddings of the first and of the second texts of pair shards, given their entries in the
+    manifest.
 
     Raises:
         OSError, ValueError: not two finished outputs of ``jobs/embed.py``, or not of these columns, shards and rows, or
@@ -53,14 +50,8 @@ def open_teacher(places: Sequence[Place], shards: Sequence[Mapping[str, Any]]) -
 
 
 def read_teacher(outputs: Sequence[Embeddings], limit: MemoryLimit | None) -> npt.NDArray[np.float32]:
-    """Read the vectors of the texts of n pairs, scaled to length 1; a zero vector stays zero.
-
-    Args:
-        outputs: from ``open_teacher``.
-        limit: memory limit; larger vectors are in a memory-mapped file. None: no limit.
-
-    Returns:
-        [2n, T], the two texts of a pair adjacent.
+    """Read the vectors of the texts of n pairs, scaled to length 1, [2n, T], the two texts of a pair adjacent; a zero
+    vector stays zero. Vectors beyond the memory limit are in a memory-mapped file.
 
     Raises:
         OSError, ValueError: a part is missing or damaged, or the disk is full.
@@ -103,12 +94,8 @@ def check_uses_teacher(recipes: Sequence[Recipe], *, has_teacher: bool) -> None:
 
 
 def check_teacher(recipe: Recipe, width: int, teacher_width: int | None) -> None:
-    """Raise ValueError if a teacher objective has no teacher vectors, or if their width does not fit the encoder's.
-
-    Args:
-        recipe: the recipe.
-        width: H of the encoder.
-        teacher_width: T; None without a teacher.
+    """Raise ValueError if a teacher objective has no teacher vectors (``teacher_width`` None), or if their width does
+    not fit the encoder's.
     """
     form = recipe.teacher_objective
     if form == "none":

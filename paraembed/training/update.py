@@ -46,14 +46,9 @@ class RowOptimizer(Protocol):
     state: dict[str, Tensor]
 
     def update(self, matrix_VD: Tensor, rows_R: Tensor | None, grad_RD: Tensor, bias: Bias) -> None:
-        """Update rows with their gradients.
+        """Update rows of a matrix, the same one in every call, in place; None: all rows, of a tensor of any shape.
 
-        Args:
-            matrix_VD: parameter matrix, changed in place; the same in every call.
-            rows_R: row numbers; a row may be repeated if its gradient is repeated, too: it is updated once. None: all
-                rows, of a tensor of any shape.
-            grad_RD: gradients.
-            bias: bias correction of the step.
+        A row may be repeated if its gradient is repeated, too: it is updated once.
         """
 
 
@@ -168,15 +163,9 @@ class Update:
         head: Sequence[nn.Parameter] = (),
         head_l2: float = 0.0,
     ) -> None:
-        """Prepare the update.
+        """Prepare the update; with ``compiled``, compiled loops update the rows.
 
-        Args:
-            encoder: encoder to train.
-            recipe: recipe of the training.
-            world: number of workers.
-            compiled: whether compiled loops update the rows.
-            head: further parameters, which are updated like the composition.
-            head_l2: λ_s, weight of the L2 penalty on the head.
+        ``head`` are further parameters, which are updated like the composition, with λ_s ``head_l2``.
 
         Raises:
             ValueError: the recipe trains no parameters.
@@ -229,9 +218,8 @@ class Update:
         """Return the word vectors of a step as a leaf of its graph [R, D], and the position of each id among them,
         int32 [T].
 
-        Args:
-            ids: ids of this worker's texts.
-            step_ids: ids of the texts of all workers, in one order on every worker; None: this is the only worker.
+        ``step_ids`` are the ids of the texts of all workers, in one order on every worker; None: this is the only
+        worker.
         """
         if self._has_dense_words:
             self._leaf_RD = self.encoder.matrix
@@ -275,13 +263,9 @@ class Update:
     def move(self, rows_R: Tensor, grad_RD: Tensor, bias: Bias, counted_R1: Tensor | None = None) -> None:
         """Add the gradients of the penalties, clip, and update.
 
-        The gradients of the other parameters are in their ``grad``, summed over the workers, too.
-
-        Args:
-            rows_R: rows of W_w; ignored if every row has a gradient.
-            grad_RD: their gradients of the objective, over all workers; changed in place.
-            bias: Adam's bias correction at this step.
-            counted_R1: zero for a repeated row, which does not count for the norm; None: the rows are distinct.
+        The gradients of the rows of W_w (of every row if the update is dense) are those of the objective over all
+        workers, and are changed in place; those of the other parameters are in their ``grad``. ``counted_R1`` is zero
+        for a repeated row, which does not count for the norm; None: the rows are distinct.
         """
         grads = [self._composition_grad(number) for number in range(len(self.composition))]
         if self._initial is not None:
@@ -352,14 +336,10 @@ class Update:
 def distinct(
     ids: npt.NDArray[np.int32], seen: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the distinct ids, and the position of each id among them.
+    """Return the distinct ids, rows [R], and the position of each id among them, local [T], so that ``rows[local] ==
+    ids``.
 
-    Args:
-        ids: int32 [T].
-        seen: scratch memory, int32 [V] with any content; it avoids the sort of ``np.unique``.
-
-    Returns:
-        rows [R], and local [T] with ``rows[local] == ids``.
+    ``seen`` is scratch memory, int32 [V] with any content; it avoids the sort of ``np.unique``.
     """
     places = np.arange(len(ids), dtype=np.int32)
     seen[ids] = places

@@ -32,13 +32,9 @@ Floats = npt.NDArray[np.float32]
 def scores_of(block: pa.Table, where: str, first_row: int) -> Floats:
     """Return the scores of a block of pairs, float32 [n].
 
-    Args:
-        block: table with the column ``score``.
-        where: name of the data, for an error.
-        first_row: number of the block's first row in the data, from 0.
-
     Raises:
-        ValueError: the column is missing, or a score is null, not finite, or negative.
+        ValueError: the column ``score`` is missing, or a score is null, not finite, or negative; the message names
+            ``where`` and the row, counted from the block's ``first_row``.
     """
     if SCORE not in block.column_names:
         raise ValueError(f"{where}: there is no column 'score'; {_NEEDS}")
@@ -93,12 +89,7 @@ class PairWeights:
         return cls(mean)
 
     def __call__(self, texts: Ragged, numbers: npt.NDArray[np.int64] | slice = slice(None)) -> Floats:
-        """Return the weights of B pairs, float32 [B].
-
-        Args:
-            texts: texts that hold those of the pairs.
-            numbers: numbers of the 2B texts of the pairs among them.
-        """
+        """Return the weights of B pairs, float32 [B], whose 2B texts have these numbers among ``texts``."""
         assert texts.scores is not None
         scores = texts.scores[numbers][::2]
         return np.divide(scores, self.mean, dtype=np.float64).astype(np.float32)

@@ -51,15 +51,6 @@ def test_the_number_of_threads_and_slices_changes_no_bit(encoder):
     assert made[0].num_unknown.tolist() == [some.count("é") for some in tokens]
 
 
-def test_compiled_loops_add_as_pytorch_does(encoder, monkeypatch):
-    texts = pa.array(drawn_texts(500))
-    compiled = encoder.embed(texts)
-    monkeypatch.setattr(type(encoder.composition), "adds", None)
-    plain = encoder.embed(texts)
-    np.testing.assert_allclose(compiled.vectors, plain.vectors, rtol=0, atol=1e-5)
-    assert not compiled.vectors[-2:].any()
-
-
 def test_rows_are_added_in_the_order_of_the_text():
     generator = np.random.default_rng(0)
     matrix = generator.standard_normal((50, 37)) * 10.0 ** generator.integers(-4, 5, (50, 37))

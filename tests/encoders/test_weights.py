@@ -3,19 +3,22 @@
 import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from paraembed import checkpoint
 from paraembed.encoders import ENCODERS, Encoder
-from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.weights import Weights
+from paraembed.text.vocabulary import END, START, Words
 
 TEXTS = ["the cat sat on the mat .", "", "a zebra", "a dog ran home ."]
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_weights_that_travelled_give_the_same_bits_and_are_not_copied(tiny_words, tmp_path, name):
-    made = Encoder(ENCODERS[name](), tiny_words, "ptb-v1", 3, max_tokens=5)
+    more = np.ones((2, 4), np.float32)
+    words = Words(pa.array([*tiny_words.vocabulary.to_pylist(), START, END]), np.concatenate([tiny_words.matrix, more]))
+    made = Encoder(ENCODERS[name](), words, "ptb-v1", 3, max_tokens=5, bos_eos_tokens="both")
     checkpoint.save(made, tmp_path / "encoder", recipe={}, provenance={}, model_card="")
     loaded = checkpoint.load(tmp_path / "encoder")
     buffers = []
@@ -23,10 +26,6 @@ def test_weights_that_travelled_give_the_same_bits_and_are_not_copied(tiny_words
     shared = [bytes(buffer) for buffer in buffers]  # read-only, as there
     arrived = pickle.loads(sent, buffers=shared).encoder()
     assert np.array_equal(arrived.encode(TEXTS), loaded.encode(TEXTS))
-    assert (arrived.fingerprint, arrived.tokenizer, arrived.max_tokens) == (loaded.fingerprint, "ptb-v1", 5)
+    fields = "fingerprint", "tokenizer", "max_tokens", "bos_eos_tokens"
+    assert [getattr(arrived, field) for field in fields] == [loaded.fingerprint, "ptb-v1", 5, "both"]
     assert any(np.shares_memory(arrived.matrix.numpy(), np.frombuffer(buffer, np.uint8)) for buffer in shared if buffer)
-
-
-def test_boundary_tokens_travel(tiny_words, tmp_path):
-    made = Encoder(AvgConfig(), tiny_words, "space")
-    assert Weights.of(made).encoder().bos_eos_tokens == made.bos_eos_tokens

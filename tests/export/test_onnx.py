@@ -11,6 +11,7 @@ from tests.export.test_static import TEXTS, encoder_of
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("unchecked_ids")
 OPTIONS = {
     "proj": [{"width": 3}],
     "dan": [{"layers": 3, "width": 5}, {"activation": "relu"}],
@@ -25,12 +26,6 @@ OPTIONS = {
     "cnn": [{"filters": 7}],
 }
 CONFIGS = [{"name": name, **options} for name in ENCODERS for options in OPTIONS.get(name, [{}])]
-
-
-@pytest.fixture(autouse=True)
-def _no_check(monkeypatch):
-    """The tokens are the subject of test_tokenizer; the comparison takes a second for each encoder."""
-    monkeypatch.setattr("paraembed.export.folder.check_ids", lambda *_: None)
 
 
 @pytest.mark.parametrize("ends", ["none", "both"])

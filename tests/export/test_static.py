@@ -45,6 +45,9 @@ ENCODERS = [
 ]
 
 
+KINDS = ["bytes", "unigram", "cased"]
+
+
 def encoder_of(config, tokenizer="ptb-v1", **options):
     """Encoder whose parameters are all random."""
     vocabulary = pa.array(["the", "cat", "'s", "on", UNKNOWN, "mat", ",", "a", "中", START, END, ""])
@@ -54,6 +57,13 @@ def encoder_of(config, tokenizer="ptb-v1", **options):
     for parameter in encoder.composition.parameters():
         parameter.data.copy_(parameter.data.new_tensor(rng.standard_normal(parameter.shape)))
     return encoder.requires_grad_(False).eval()
+
+
+def with_own_tokenizer(kind):
+    tokenizer = without_ends(subword_tokenizer(kind).to_str().encode())
+    words = vocabulary_of(tokenizer)
+    matrix = np.random.default_rng(0).standard_normal((len(words), 4), np.float32)
+    return Encoder(AvgConfig(), Words(words, matrix), tokenizer, max_tokens=40).requires_grad_(False).eval()
 
 
 def check_loaded(to, encoders, folder):
@@ -70,16 +80,19 @@ def check_loaded(to, encoders, folder):
         assert not vectors[2].any()
 
 
+@pytest.mark.usefixtures("unchecked_ids")
 def test_sentence_transformers_computes_the_same_vectors(tmp_path):
     cut = encoder_of({"name": "avg"}, max_tokens=3)
-    check_loaded("sentence-transformers", [cut, *map(encoder_of, ENCODERS)], tmp_path)
+    check_loaded("sentence-transformers", [cut, *map(encoder_of, ENCODERS), *map(with_own_tokenizer, KINDS)], tmp_path)
 
 
+@pytest.mark.usefixtures("unchecked_ids")
 def test_model2vec_computes_the_same_vectors_of_unknown_words_too(tmp_path):
     static = [encoder_of(config, "space") for config in ENCODERS if config["name"] in {"avg", "scaled_avg", "proj"}]
     check_loaded("model2vec", static, tmp_path)
 
 
+@pytest.mark.usefixtures("unchecked_ids")
 @pytest.mark.parametrize(
     ("config", "options", "to", "message"),
     [
@@ -97,13 +110,9 @@ def test_what_a_library_cannot_compute_is_refused(config, options, to, message, 
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("kind", ["bytes", "unigram", "cased"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_encoders_with_a_tokenizer_of_their_own(kind, tmp_path):
-    tokenizer = without_ends(subword_tokenizer(kind).to_str().encode())
-    words = vocabulary_of(tokenizer)
-    matrix = np.random.default_rng(0).standard_normal((len(words), 4), np.float32)
-    encoder = Encoder(AvgConfig(), Words(words, matrix), tokenizer, max_tokens=40).requires_grad_(False).eval()
-    check_loaded("sentence-transformers", [encoder], tmp_path)
+    encoder = with_own_tokenizer(kind)
     write_folder(encoder, "onnx", tmp_path / "onnx")
     loaded = open_encoder(f"onnx:{tmp_path / 'onnx'}")
     np.testing.assert_allclose(loaded.embed(pa.array(TEXTS)).vectors, encoder.encode(TEXTS), rtol=0, atol=1e-5)
@@ -117,8 +126,9 @@ def test_encoders_with_a_tokenizer_of_their_own(kind, tmp_path):
     with pytest.raises(ValueError, match=r"lacks pieces of its tokenizer.json"):
         write_folder(smaller, "onnx", tmp_path / "out")
     if kind == "cased":
-        folded = json.loads(tokenizer.contents) | {"normalizer": {"type": "Lowercase"}}
-        other = Encoder(AvgConfig(), Words(words, matrix), without_ends(json.dumps(folded).encode()))
+        folded = json.loads(encoder.tokenizer.contents) | {"normalizer": {"type": "Lowercase"}}
+        words = Words(encoder.vocabulary, encoder.matrix.numpy())
+        other = Encoder(AvgConfig(), words, without_ends(json.dumps(folded).encode()))
         with pytest.raises(ValueError, match=r"b differs from a in tokenizer.json"):
             averaged([encoder, other], ["a", "b"])
 
@@ -131,6 +141,7 @@ def test_the_bytes_depend_only_on_the_encoder(tmp_path):
     assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
 
 
+@pytest.mark.usefixtures("unchecked_ids")
 def test_only_exported_models_are_replaced(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()

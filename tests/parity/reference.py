@@ -91,7 +91,7 @@ def dan(p, words, ids, merges, options):
 
 
 def rnn(p, words, ids, merges, options):
-    state = np.zeros_like(words[0])
+    state = np.zeros_like(p["bias"])
     for word in words:
         summed = linear(p["input_weight"], word) + linear(p["state_weight"], state) + p["bias"]
         state = F[options.get("activation", "tanh")](summed)
@@ -109,7 +109,7 @@ def lstm_states(p, words, options, side="f"):
         summed = linear(p[f"{side}.x{name}"], word) + linear(p[f"{side}.h{name}"], state) + p[f"{side}.b{name}"]
         return summed + (p[f"{side}.c{name}"] * cell if options.get("peepholes", True) and name != "c" else 0)
 
-    state = cell = np.zeros_like(words[0])
+    state = cell = np.zeros_like(p[f"{side}.bi"])
     states = []
     for word in words:
         take, forget = (sigmoid(gate(name, word, state, cell)) for name in "if")
@@ -189,10 +189,14 @@ def gran(form):
 
 def gru(p, words, ids, merges, options):
     """The reset gate acts on the state before U does (Zhou 2017 §2.2)."""
-    state = np.zeros_like(words[0])
+
+    def gate(name, word, state):
+        return linear(p[f"x{name}"], word) + linear(p[f"h{name}"], state) + p.get(f"b{name}", 0)
+
+    state = np.zeros_like(p["xz"][..., 0])
     for word in words:
-        update, reset = (sigmoid(linear(p[f"x{name}"], word) + linear(p[f"h{name}"], state)) for name in "zr")
-        state = (1 - update) * state + update * np.tanh(linear(p["xn"], word) + linear(p["hn"], reset * state))
+        update, reset = (sigmoid(gate(name, word, state)) for name in "zr")
+        state = (1 - update) * state + update * np.tanh(gate("n", word, reset * state))
     return state
 
 

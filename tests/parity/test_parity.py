@@ -19,6 +19,7 @@ from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.objectives import ContrastPhrases, step_draws
 from paraembed.training.pairs import Batch
 from paraembed.training.step import Step
+from tests.encoders.oracles import stacks_of, values_of
 from tests.parity import reference
 
 VOCABULARY, WIDTH, PAIRS, BATCHES, STEPS, SEED = 9, 3, 3, 2, 20, 6
@@ -64,40 +65,6 @@ def randomize(model):
             parameter.copy_(torch.from_numpy(draw.normal(0, 0.7, tuple(parameter.shape))))
 
 
-def names_of(path, composition, config):
-    """The reference's names of the gates that a parameter of the package stacks."""
-    owner, _, leaf = path.rpartition(".")
-    kind, side = type(composition.get_submodule(owner)).__name__, "b." if path.startswith("reader_back") else "f."
-    letter = {"input_weight": "x", "state_weight": "h", "sum_weight": "a", "bias": "b", "peepholes": "c"}.get(leaf)
-    if kind == "Lstm":
-        gates = "ifco" if config.output_gate else "ifc"
-        return [f"{side}{letter}{gate}" for gate in (gates.replace("c", "") if leaf == "peepholes" else gates)]
-    if kind == "Gran":
-        two = config.name in {"gran3", "gran4", "gran5"}
-        return [f"{side}{letter}{gate}" for gate in ("12" if two else "1")]
-    return [f"{letter}{gate}" for gate in "zrn"] if kind == "Gru" else [path]
-
-
-def stacks_of(encoder, head=None):
-    """Each parameter, with the reference's names of its gates."""
-    stacks = [
-        (parameter, names_of(path, encoder.composition, encoder.config))
-        for path, parameter in encoder.composition.named_parameters()
-    ]
-    stacks += [] if head is None else [(parameter, [f"head.{name}"]) for name, parameter in head.named_parameters()]
-    return [*stacks, (encoder.matrix, ["words"])]
-
-
-def values_of(stacks):
-    values = {}
-    for parameter, names in stacks:
-        parts = parameter.detach().double().numpy().copy()
-        split = np.split(parts, len(names)) if len(names) > 1 else [parts]
-        is_row = names[0][:3] in {"f.c", "b.c"}  # a peephole weight is diagonal
-        values |= {name: part.reshape(-1) if is_row else part for name, part in zip(names, split, strict=True)}
-    return values
-
-
 def forms_of(recipe):
     """The recipe's fields as the reference has them."""
     return {
@@ -140,10 +107,10 @@ def check_pairs(recipe, dtype=torch.float64, tolerance=1e-12):
         draw = step_draws(recipe.seed, count, rank=0)
         batches.append({"read": own, "pairs": own})
         if phrases is not None:
-            contrast = phrases.draw(ragged(own), draw)
+            numbers, indices = phrases.draw(ragged(own), draw)
             drawn = [text for batch in texts for text in batch]
-            chosen = [drawn[number] for number in contrast.numbers]
-            batches[-1] |= {"read": own + chosen, "contrast": chosen, "drawn": contrast.drawn.numpy()}
+            chosen = [drawn[number] for number in numbers]
+            batches[-1] |= {"read": own + chosen, "contrast": chosen, "drawn": indices.numpy()}
         elif recipe.negatives in {"mix", "rand"}:
             batches[-1] |= {"draws": draw.random((2, len(own)))}
         read.append(Batch(ragged(own), PAIRS))

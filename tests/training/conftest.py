@@ -11,6 +11,10 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 
+class Killed(BaseException):
+    """Stands for a SIGKILL: nothing is saved on the way out."""
+
+
 def make_pairs():
     """1,030 pairs: the second text is the first with one word replaced, twice as long. With teacher and scores."""
     generator = np.random.default_rng(5)

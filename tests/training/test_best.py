@@ -18,7 +18,7 @@ from paraembed.training.exchange import gather_texts
 from paraembed.training.loop import Report, train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
-from tests.training.conftest import encoder_of, make_pairs
+from tests.training.conftest import Killed, encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, dropout=0.2, negatives="mix")
@@ -27,10 +27,6 @@ AVG = Recipe(batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 MakeEncoder = Callable[[Recipe], Encoder]
 Weights = dict[str, torch.Tensor]
 Reporter = Callable[[Report], None]
-
-
-class Killed(BaseException):
-    """Stands for a SIGKILL: nothing is saved on the way out."""
 
 
 def weights(encoder):
@@ -70,10 +66,8 @@ def scripted(encoder, script, seen, **more):
 )
 def test_scores_are_taken_at_fixed_steps(every, steps):
     """1,030 pairs in steps of ten; the first step at which so much of an epoch is done, and the last of all."""
-    encoder, taken = encoder_of(RECIPE), []
-    counters = train(
-        encoder, make_pairs(), RECIPE, evaluation=Evaluation(lambda step: taken.append(step) or 0.0, every)
-    )
+    encoder, taken = encoder_of(AVG), []
+    counters = train(encoder, make_pairs(), AVG, evaluation=Evaluation(lambda step: taken.append(step) or 0.0, every))
     assert taken[: len(steps)] == steps
     assert [step for step, *_ in counters.scores] == taken
     assert taken[-1] == 309
@@ -126,7 +120,7 @@ def watch(encoder):
     return Evaluation(lambda _: wild(encoder), every=0.1, patience=14)
 
 
-@pytest.mark.parametrize("killed_at", [1, 12, 53, 104, 150])
+@pytest.mark.parametrize("killed_at", [12, 104, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 53, 150))])
 def test_a_killed_run_keeps_the_same_best_encoder(tmp_path, monkeypatch, killed_at):
     unbroken = encoder_of(RECIPE)
     whole = train(unbroken, make_pairs(), RECIPE, evaluation=watch(unbroken))

@@ -40,34 +40,6 @@ def _start(rank, count, work, folder):
     dist.destroy_process_group()
 
 
-def _sum(rank, folder):
-    tensors = [torch.full((2, 2), 10.0**rank), torch.tensor(rank + 1.0), torch.full((1,), rank, dtype=torch.float64)]
-    kept = [tensor.clone() for tensor in tensors]
-    sums = sum_over_workers(tensors)
-    assert all(map(torch.equal, tensors, kept))  # autograd owns them
-    (folder / f"out{rank}").write_text(" ".join(f"{one.dtype} {one.tolist()}" for one in sums))
-
-
-def test_one_sum_has_all_tensors(tmp_path):
-    in_processes(3, _sum, tmp_path)
-    sums = "torch.float32 [[111.0, 111.0], [111.0, 111.0]] torch.float32 6.0 torch.float64 [3.0]"
-    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1, 2)] == [sums] * 3
-
-
-def _gather(rank, folder):
-    mine = torch.full((2 * rank, 3), float(rank + 1), requires_grad=True)  # worker 0 has none
-    everyone = gather(mine, 2, 2)
-    (everyone.sum() * (rank + 1)).backward()
-    (folder / f"out{rank}").write_text(f"{everyone.tolist()} {None if mine.grad is None else mine.grad.tolist()}")
-
-
-def test_gathered_tensors_carry_gradients_of_all_workers(tmp_path):
-    in_two_processes(_gather, tmp_path)
-    rows = [*[[0.0] * 3] * 2, *[[2.0] * 3] * 2]
-    assert (tmp_path / "out0").read_text() == f"{rows} []"
-    assert (tmp_path / "out1").read_text() == f"{rows} {[[3.0] * 3] * 2}"
-
-
 def encoder_and_pairs():
     generator = np.random.default_rng(1)
     matrix = generator.standard_normal((30, 6), dtype=np.float32)
@@ -75,29 +47,6 @@ def encoder_and_pairs():
     lengths = generator.integers(1, 5, 42)
     ids = generator.integers(1, 30, lengths.sum(), dtype=np.int32)
     return Encoder(ProjConfig(), words, "space", 1), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
-
-
-def _train(rank, folder):
-    """21 pairs in steps of 2 x 5: the last step leaves one pair, so one worker's share is empty."""
-    encoder, pairs = encoder_and_pairs()
-    step = Step(encoder, ALL, pairs, rank, 2)
-    batches = epoch_batches(pairs, epoch=0, seed=1, batch_size=5, rank=rank, world=2)
-    losses = [step(batch, number) for number, batch in enumerate(batches, 1)]
-    torch.save([torch.stack(losses), *(one.detach() for one in encoder.parameters())], folder / f"out{rank}")
-
-
-def test_the_pool_of_all_workers_is_the_pool_of_one_worker_with_the_whole_step(tmp_path):
-    in_two_processes(_train, tmp_path)
-    one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
-    encoder, pairs = encoder_and_pairs()
-    step = Step(encoder, replace(ALL, batch_size=10), pairs)
-    batches = epoch_batches(pairs, epoch=0, seed=1, batch_size=10)
-    losses = torch.stack([step(batch, number) for number, batch in enumerate(batches, 1)])
-    torch.testing.assert_close(one[0] + other[0], losses, rtol=0, atol=1e-6)
-    assert losses[:2, 0].min() > 0.1
-    for ours, theirs, whole in zip(one[1:], other[1:], encoder.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-        torch.testing.assert_close(ours, whole.detach(), rtol=0, atol=1e-6)
 
 
 def _train_others(rank, folder):
@@ -110,27 +59,6 @@ def _train_others(rank, folder):
             step(batch, number)
         ends += [one.detach() for one in encoder.parameters()]
     torch.save(ends, folder / f"out{rank}")
-
-
-def _choose(rank, folder):
-    """The pool's embeddings have dropout, those that negatives are chosen by have none."""
-    encoder, pairs = encoder_and_pairs()
-    vectors = torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
-    selected = torch.randn(12, 4, generator=torch.Generator().manual_seed(2))
-    mine = slice(0, 4) if rank == 0 else slice(4, 12)
-    negatives = Negatives(ALL, encoder, pairs, 2)
-    parts = pairs.slice(0, 4), pairs.slice(4, 12)
-    pool, chosen = negatives(vectors[mine], selected[mine], parts, rank, np.random.default_rng(0))
-    similarity = candidate_similarity(selected[mine], selected, "both_sides", first=mine.start)
-    assert torch.equal(pool, torch.cat([vectors[:4], torch.zeros(4, 4), vectors[4:]]))
-    place = similarity.argmax(dim=1)
-    assert chosen.tolist() == torch.where(place < 4, place, place + 4).tolist()
-    (folder / f"out{rank}").write_text("chosen")
-
-
-def test_the_pool_of_all_workers_is_chosen_from_without_dropout(tmp_path):
-    in_two_processes(_choose, tmp_path)
-    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["chosen"] * 2
 
 
 OTHERS = [
@@ -152,15 +80,57 @@ def test_workers_agree_whatever_the_recipe_draws(tmp_path):
         assert not torch.equal(ours, before)
 
 
-def _texts(rank, folder):
-    told = gather_texts(["", "kein Platz für ☃" * 200][rank], 2, torch.device("cpu"))
-    (folder / f"out{rank}").write_text(f"{told[0]!r} {told[1][:18]!r} {len(told[1].encode())}")
+def check_sums(rank):
+    """One sum has all tensors."""
+    tensors = [torch.full((2, 2), 10.0**rank), torch.tensor(rank + 1.0), torch.full((1,), rank, dtype=torch.float64)]
+    kept = [tensor.clone() for tensor in tensors]
+    sums = sum_over_workers(tensors)
+    assert all(map(torch.equal, tensors, kept))  # autograd owns them
+    assert [(one.dtype, one.tolist()) for one in sums] == [
+        *((torch.float32, [[11.0] * 2] * 2), (torch.float32, 3.0), (torch.float64, [1.0])),
+    ]
 
 
-def test_workers_tell_each_other_texts(tmp_path):
-    in_two_processes(_texts, tmp_path)
-    expected = "'' 'kein Platz für ☃ke' "
-    told = [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)]
-    assert told[0] == told[1]
-    assert told[0].startswith(expected)
-    assert 1990 < int(told[0].split()[-1]) <= 2000
+def check_gradients(rank):
+    """Gathered tensors carry gradients of all workers."""
+    mine = torch.full((2 * rank, 3), float(rank + 1), requires_grad=True)  # worker 0 has none
+    everyone = gather(mine, 2, 2)
+    (everyone.sum() * (rank + 1)).backward()
+    assert everyone.tolist() == [*[[0.0] * 3] * 2, *[[2.0] * 3] * 2]
+    assert mine.grad.tolist() == [[3.0] * 3] * 2 * rank
+
+
+def check_choice(rank):
+    """The pool's embeddings have dropout, those that negatives are chosen by have none."""
+    encoder, pairs = encoder_and_pairs()
+    vectors = torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
+    selected = torch.randn(12, 4, generator=torch.Generator().manual_seed(2))
+    mine = slice(0, 4) if rank == 0 else slice(4, 12)
+    negatives = Negatives(ALL, encoder, pairs, 2)
+    parts = pairs.slice(0, 4), pairs.slice(4, 12)
+    pool, chosen = negatives(vectors[mine], selected[mine], parts, rank, np.random.default_rng(0))
+    similarity = candidate_similarity(selected[mine], selected, "both_sides", first=mine.start)
+    assert torch.equal(pool, torch.cat([vectors[:4], torch.zeros(4, 4), vectors[4:]]))
+    place = similarity.argmax(dim=1)
+    assert chosen.tolist() == torch.where(place < 4, place, place + 4).tolist()
+
+
+def check_texts(rank):
+    texts = gather_texts(["", "kein Platz für ☃" * 200][rank], 2, torch.device("cpu"))
+    assert texts[0] == ""
+    assert texts[1].startswith("kein Platz für ☃ke")
+    assert 1990 < len(texts[1].encode()) <= 2000
+
+
+CHECKS = [check_sums, check_gradients, check_choice, check_texts]
+
+
+def _check(rank, folder):
+    for check in CHECKS:
+        check(rank)
+        (folder / f"{check.__name__}{rank}").touch()
+
+
+def test_what_two_workers_tell_each_other(tmp_path):
+    in_two_processes(_check, tmp_path)
+    assert len([*tmp_path.glob("check_*")]) == 2 * len(CHECKS)

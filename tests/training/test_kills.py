@@ -16,7 +16,7 @@ SCORES = [14, 27, 40, 53, 66, 79, 92, 106, 119, 132, 145, 158, 171, 184, 197]
         ("avg", 1, REPORTS),
         pytest.param("mega", 2, REPORTS, marks=pytest.mark.slow),
         pytest.param("proj", 3, REPORTS, marks=pytest.mark.slow),
-        ("best", 4, sorted([*SCORES, 100, 101, 197])),
+        pytest.param("best", 4, sorted([*SCORES, 100, 101, 197]), marks=pytest.mark.slow),
     ],
 )
 def test_killed_runs_end_with_the_bits_of_an_unbroken_one(tmp_path, recipe, seed, steps):

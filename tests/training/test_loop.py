@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import signal
@@ -12,17 +13,15 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
-from paraembed.training.loop import train
+from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
+from tests.training.conftest import Killed
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
+SLOW = pytest.mark.slow
 MakeEncoder = Callable[[Recipe], Encoder]
 Curve = list[tuple[int, float, float]]
-
-
-class Killed(BaseException):
-    """Stands for a SIGKILL: nothing is saved on the way out."""
 
 
 def curve_of(reports):
@@ -87,7 +86,9 @@ def interrupt(report):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("killed_at", [1, 99, 100, 101, 103, 104, 205, 206, 250, 308])
+@pytest.mark.parametrize(
+    "killed_at", [1, 101, 206, *(pytest.param(at, marks=SLOW) for at in (99, 100, 103, 104, 205, 250, 308))]
+)
 def test_resumed_run_is_the_unbroken_run_to_the_bit(make_encoder, pairs, tmp_path, monkeypatch, killed_at):
     unbroken, whole = make_encoder(RECIPE), []
     train(unbroken, pairs, RECIPE, on_report=whole.append)
@@ -195,3 +196,18 @@ def test_texts_are_cut_at_max_tokens(make_encoder, pairs):
 def test_too_few_pairs_are_refused(make_encoder, pairs, num_pairs, batch_size, world, message):
     with pytest.raises(ValueError, match=message):
         train(make_encoder(RECIPE), pairs.slice(0, 2 * num_pairs), replace(RECIPE, batch_size=batch_size), world=world)
+
+
+def test_some_steps_are_traced(make_encoder, pairs, tmp_path, caplog):
+    recipe = Recipe(batch_size=10, epochs=1)
+    train(make_encoder(recipe), pairs, recipe, trace=tmp_path / "trace.json.gz")
+    events = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["traceEvents"]
+    names = {event.get("name") for event in events}
+    assert {name for name in names if str(name).startswith("ProfilerStep")} == {
+        f"ProfilerStep#{SKIPPED_STEPS + number}" for number in range(TRACED_STEPS)
+    }
+    assert any("paraembed/training/step.py" in str(name) for name in names)
+    whole = replace(recipe, batch_size=500)
+    train(make_encoder(whole), pairs, whole, trace=tmp_path / "none.json.gz")
+    assert "no trace was written: it starts after 20 steps" in caplog.text
+    assert not (tmp_path / "none.json.gz").exists()

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig, WordConfig
@@ -90,41 +89,6 @@ def test_the_choice_is_that_of_a_search_over_all_candidates(
         }
         expected["mix"] = expected["max"] if draws[1, text] < 0.5 else expected["rand"]
         assert negative == expected[rule]
-
-
-def test_a_pair_alone_has_no_negative():
-    vectors = embeddings(2, 0, coarse=False)
-    similarity = candidate_similarity(vectors, vectors, "both_sides")
-    assert choose("max", similarity, positive(vectors), 0.4).tolist() == [-1, -1]
-
-
-def negatives_of(rule, draws):
-    """MAX of 10 pairs, and so many choices of a rule for them."""
-    recipe = Recipe(negatives=rule)
-    words = Words(pa.array([UNKNOWN, "w"]), np.ones((2, 4), np.float32))
-    vectors, texts = embeddings(20, 3, coarse=False), Ragged(np.zeros(20, np.int32), np.arange(21))
-    negatives = Negatives(recipe, Encoder(recipe.encoder, words, "space"), texts, 1)
-    best = choose("max", candidate_similarity(vectors, vectors, "both_sides"), positive(vectors), 0.4)
-    generator = np.random.default_rng(7)
-    return best, torch.stack([negatives(vectors, None, [texts], 0, generator)[1] for _ in range(draws)])
-
-
-def test_rand_is_uniform_over_the_candidates():
-    _, chosen = negatives_of("rand", 2000)
-    for text in range(20):
-        counts = torch.bincount(chosen[:, text], minlength=20)
-        own = [text, text ^ 1]
-        assert counts[own].tolist() == [0, 0]
-        others = np.delete(counts.numpy(), own)
-        assert stats.chisquare(others).pvalue > 1e-4
-
-
-def test_mix_takes_max_half_of_the_time():
-    """1,000 batches of 20 texts; of the random half, one in 18 happens to be the most similar one."""
-    best, chosen = negatives_of("mix", 1000)
-    share_best = (chosen == best).double().mean().item()
-    share_max = (share_best - 1 / 18) / (1 - 1 / 18)
-    assert share_max == pytest.approx(0.5, abs=0.02)
 
 
 def word_pairs(*pairs):

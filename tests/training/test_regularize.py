@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.regularize import drop, drop_factors, scrambled
 
@@ -17,7 +18,8 @@ def numbered(lengths):
 
 def dropped(rows, ids, dropout, word_dropout, seed):
     shape, generator = (len(ids), rows.shape[1]), torch.Generator().manual_seed(seed)
-    return drop(rows, ids, drop_factors(shape, dropout, word_dropout, generator, rows))
+    recipe = Recipe(dropout=dropout, word_dropout=word_dropout)
+    return drop(rows, ids, drop_factors(recipe, shape, generator, rows))
 
 
 def texts_of(texts, places):
@@ -37,15 +39,9 @@ def texts_of(texts, places):
 )
 def test_scrambling_leaves_the_bag_of_words_and_the_boundaries(lengths, seed, rate, form, swaps, first, last):
     texts = numbered([length + first + last for length in lengths])
-    places = scrambled(
-        texts,
-        np.random.default_rng(seed),
-        rate=rate,
-        form=form,
-        swaps=swaps,
-        keep_first=first,
-        keep_last=last,
-    )
+    ends = {(False, False): "none", (True, False): "start", (False, True): "end", (True, True): "both"}[first, last]
+    recipe = Recipe(scramble=rate, scramble_form=form, scramble_swaps=swaps, bos_eos_tokens=ends)
+    places = scrambled(recipe, texts, np.random.default_rng(seed))
     for before, after in zip(texts_of(texts, np.arange(len(texts.ids))), texts_of(texts, places), strict=True):
         assert sorted(after) == before
         assert rate > 0 or after == before
@@ -58,7 +54,7 @@ def test_scrambling_leaves_the_bag_of_words_and_the_boundaries(lengths, seed, ra
 def test_scrambling_has_its_rate_and_takes_pairs_together(rate, form):
     """Texts of 12 tokens: that a shuffle leaves one as it is happens once in 479,001,600."""
     texts = numbered([12] * 20_000)
-    places = scrambled(texts, np.random.default_rng(1), rate=rate, form=form)
+    places = scrambled(Recipe(scramble=rate, scramble_form=form), texts, np.random.default_rng(1))
     changed = (places.reshape(-1, 12) != np.arange(len(places)).reshape(-1, 12)).any(axis=1)
     assert changed.mean() == pytest.approx(rate, abs=0.02)
     together = (changed[0::2] == changed[1::2]).mean()
@@ -67,7 +63,7 @@ def test_scrambling_has_its_rate_and_takes_pairs_together(rate, form):
 
 def test_every_order_is_equally_likely():
     texts = numbered([3] * 12_000)
-    places = scrambled(texts, np.random.default_rng(2), rate=1.0).reshape(-1, 3) % 3
+    places = scrambled(Recipe(scramble=1.0), texts, np.random.default_rng(2)).reshape(-1, 3) % 3
     counts = np.unique(places @ [9, 3, 1], return_counts=True)[1]
     assert len(counts) == 6
     assert counts == pytest.approx(2000, rel=0.1)
@@ -76,7 +72,8 @@ def test_every_order_is_equally_likely():
 def test_swaps_follow_poisson():
     """A swap of two different words: no swap leaves a text as it is with probability e^-λ."""
     texts = numbered([30] * 20_000)
-    places = scrambled(texts, np.random.default_rng(3), rate=1.0, form="each", swaps=0.7)
+    recipe = Recipe(scramble=1.0, scramble_form="each", scramble_swaps=0.7)
+    places = scrambled(recipe, texts, np.random.default_rng(3))
     moved = (places.reshape(-1, 30) != np.arange(len(places)).reshape(-1, 30)).sum(axis=1)
     assert (moved == 0).mean() == pytest.approx(np.exp(-0.7), abs=0.02)
     assert (moved == 2).mean() == pytest.approx(0.7 * np.exp(-0.7), abs=0.02)

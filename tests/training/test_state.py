@@ -183,6 +183,7 @@ def test_a_run_whose_checkpoints_cannot_be_written_goes_on(make_encoder, pairs, 
     assert "training continues, and earlier checkpoints are kept" in message
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_a_warning_and_no_checkpoint(make_encoder, pairs, small_disk, caplog):
     folder = small_disk / "checkpoints"
     folder.mkdir()

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.encoders import config_from_dict
-from paraembed.encoders.configs import AvgConfig, IrnnConfig, ProjConfig, RnnConfig, ScaledAvgConfig
+from paraembed.encoders.configs import AvgConfig, IrnnConfig, ProjConfig, RnnConfig
 from paraembed.recipe import Recipe
-from paraembed.training.fast import step_kind
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
 from paraembed.training.update import distinct
@@ -31,22 +30,6 @@ def run(encoder, recipe, pairs, steps=30):
     step = Step(encoder, recipe, pairs)
     batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=recipe.batch_size))[:steps]
     return [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]
-
-
-@pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig(), ScaledAvgConfig()])
-@pytest.mark.parametrize("encoder_l2", [0.0, 0.01])
-def test_sparse_adagrad_steps_equal_dense_ones(
-    make_encoder,
-    pairs,
-    encoder,
-    encoder_l2,
-):
-    recipe = replace(ADAGRAD, encoder=encoder, encoder_l2=encoder_l2)
-    sparse, dense = make_encoder(recipe), make_encoder(recipe)
-    losses = run(sparse, recipe, pairs)
-    assert losses == pytest.approx(run(dense, replace(recipe, update="dense"), pairs), abs=1e-5)
-    for ours, theirs in zip(sparse.parameters(), dense.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
 def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):
@@ -137,22 +120,6 @@ def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder, pairs):
     recipe = Recipe(train_words=False)
     with pytest.raises(ValueError, match="train_words is off, but the encoder avg has no other parameters"):
         Step(make_encoder(recipe), recipe, pairs)
-
-
-def test_scales_alone_are_learned_where_words_stay(make_encoder, pairs):
-    """By autograd: a closed form would not know of the scales."""
-    recipe = replace(ADAGRAD, encoder=ScaledAvgConfig(), train_words=False, clip=None)
-    encoder = make_encoder(recipe)
-    before = encoder.matrix.detach().clone()
-    losses = run(encoder, recipe, pairs, steps=51)
-    assert np.mean(losses[-10:]) < np.mean(losses[:10])
-    assert torch.equal(encoder.matrix, before)
-    used = np.unique(pairs.ids)
-    scale = encoder.composition.get_parameter("scale").detach()
-    assert (scale[used] != 1).all()
-    assert scale.shape == (42,)
-    assert (np.delete(scale.numpy(), used) == 1).all()
-    assert step_kind(encoder.config, replace(recipe, train_words=True), "cpu", 1) != "additive"
 
 
 @pytest.mark.parametrize("changes", [{"dropout": 0.6}, {"word_dropout": 0.6}])

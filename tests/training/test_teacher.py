@@ -61,18 +61,18 @@ def test_outputs_that_do_not_fit_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("window", [None, 256])
-def test_each_text_of_a_batch_has_its_own_vector(window, monkeypatch):
-    pairs = make_pairs()
+def test_each_text_of_a_batch_has_its_own_vector_and_the_score_of_its_pair(window, monkeypatch):
+    pairs, known = make_pairs(), {}
+    for number in range(0, len(pairs), 2):  # a few pairs may repeat
+        pair = pairs.slice(number, number + 2)
+        known.setdefault(pair.ids.tobytes(), []).append((pair.teacher.tolist(), pair.scores.tolist()))
     if window:
         monkeypatch.setattr(pairs_module, "_BLOCK_PAIRS", 64)  # four blocks a window
-        pairs = MappedPairs(pairs.ids, pairs.offsets, pairs.merges, pairs.teacher, window=window)
-    vectors = {}
-    for number in range(len(pairs)):  # a few texts repeat
-        vectors.setdefault(tuple(pairs.slice(number, number + 1).ids), []).append(pairs.teacher[number].tolist())
+        pairs = MappedPairs(pairs.ids, pairs.offsets, pairs.merges, pairs.teacher, pairs.scores, window=window)
     for batch in epoch_batches(pairs, epoch=0, seed=1, batch_size=50, rank=1, world=2):
-        for number in range(len(batch.texts)):
-            text = batch.texts.slice(number, number + 1)
-            assert text.teacher[0].tolist() in vectors[tuple(text.ids)]
+        for number in range(0, len(batch.texts), 2):
+            pair = batch.texts.slice(number, number + 2)
+            assert (pair.teacher.tolist(), pair.scores.tolist()) in known[pair.ids.tobytes()]
 
 
 def test_a_teacher_that_is_missing_or_has_another_width_is_told():

@@ -152,38 +152,6 @@ def test_equal_scores_are_no_weights(pairs, objective, make):
 
 
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
-@pytest.mark.parametrize("objective", ["margin", "squared_l2"])
-def test_a_weight_is_a_number_of_repetitions(pairs, objective, make):
-    """In steps of all pairs, whose negatives are the same because repetitions of a pair are none."""
-    pairs = pairs.slice(0, 80)
-    scores = np.arange(40) % 4
-    repeated = pairs.take_pairs(np.repeat(np.arange(40), scores))
-    recipe = replace(SGD, objective=objective, equal_negatives="excluded", paired_negatives="excluded")
-    once = pairs.take_pairs(np.flatnonzero(scores))  # a pair of weight 0 would still be a candidate
-    losses, encoder = trained(make, replace(recipe, batch_size=30), scored(once, scores[scores > 0]), epochs=3)
-    unweighted = replace(recipe, batch_size=int(scores.sum()), pair_weights="none")
-    expected, other = trained(make, unweighted, repeated, epochs=3)
-    assert len(losses) == 3
-    torch.testing.assert_close(losses[:, 0], expected[:, 0], rtol=0, atol=1e-5)
-    torch.testing.assert_close(encoder.matrix, other.matrix, rtol=0, atol=1e-5)
-    assert (encoder.matrix - encoder_of(recipe).matrix).abs().max() > 0.05
-
-
-@pytest.mark.parametrize("window", [None, 256])
-def test_each_text_of_a_batch_has_the_score_of_its_pair(pairs, window, monkeypatch):
-    monkeypatch.setattr(pairs_module, "_BLOCK_PAIRS", 64)  # four blocks a window
-    scores = {}
-    for number in range(1030):
-        scores.setdefault(pairs.slice(2 * number, 2 * number + 2).ids.tobytes(), set()).add(pairs.scores[2 * number])
-    if window:
-        pairs = MappedPairs(pairs.ids, pairs.offsets, scores=pairs.scores, window=window)
-    for batch in epoch_batches(pairs, epoch=0, seed=1, batch_size=50, rank=1, world=2):
-        assert np.array_equal(batch.texts.scores[::2], batch.texts.scores[1::2])
-        for number in range(0, len(batch.texts), 2):
-            assert batch.texts.scores[number] in scores[batch.texts.slice(number, number + 2).ids.tobytes()]
-
-
-@pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
 def test_pairs_on_disk_are_trained_and_resumed_with_their_weights(tmp_path, monkeypatch, make):
     monkeypatch.setattr(pairs_module, "_BLOCK_PAIRS", 64)
     texts = make_pairs()

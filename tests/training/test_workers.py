@@ -25,6 +25,7 @@ from paraembed.training import loop
 from paraembed.training.loop import Request, _said_by_its_worker, bits_digest, run_steps, train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
+from tests.training.conftest import Killed
 from tests.training.test_exchange import in_two_processes
 
 AVG = Recipe(batch_size=10, epochs=2, learning_rate=0.01)
@@ -42,13 +43,9 @@ def data(recipe):
     return Encoder(recipe.encoder, words, "space"), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
 
 
-class BrokenOff(BaseException):
-    """Stands for the death of all workers."""
-
-
 def break_off(report):
     if report.step == 100:
-        raise BrokenOff
+        raise Killed
 
 
 def train_as_two(recipe, rank, folder):
@@ -56,7 +53,7 @@ def train_as_two(recipe, rank, folder):
     checkpoints = Checkpoints(folder / "checkpoints", steps=7)
     whole, pairs = data(recipe)
     unbroken = train(whole, pairs, recipe, rank=rank, world=2)
-    with pytest.raises(BrokenOff):
+    with pytest.raises(Killed):
         train(data(recipe)[0], pairs, recipe, rank=rank, world=2, checkpoints=checkpoints, on_report=break_off)
     dist.barrier()
     if rank == 0:
@@ -71,7 +68,7 @@ def train_as_two(recipe, rank, folder):
         (folder / "workers").write_text(json.dumps([resumed.workers, resumed.pairs, resumed.step]))
 
 
-@pytest.mark.parametrize("recipe", [AVG, PROJ], ids=["avg", "proj"])
+@pytest.mark.parametrize("recipe", [AVG, pytest.param(PROJ, marks=pytest.mark.slow)], ids=["avg", "proj"])
 def test_two_workers_go_on_as_two_or_as_one(tmp_path, caplog, recipe):
     in_two_processes(partial(train_as_two, recipe), tmp_path)
     first, second = (load_tensors(tmp_path / f"rank{rank}") for rank in range(2))

@@ -24,12 +24,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Files of a model.
-
-    Attributes:
-        folder: folder of the model.
-        names: paths of the files below it, sorted.
-    """
+    """Files of a model: its folder, and the sorted paths of the files below it."""
 
     folder: Path
     names: tuple[str, ...]
@@ -95,8 +90,8 @@ def _is_ignored(path: Path) -> bool:
 
 
 def _is_harmless(weights: Path) -> bool:
-    """Return whether a weights file is harmless: it is not the one that is loaded, or it holds OpenVINO's numbers
-    (``.bin`` with ``.xml``).
+    """Return whether a weights file is not the one that is loaded, or holds OpenVINO's numbers (``.bin`` with
+    ``.xml``).
     """
     if any((weights.parent / name).is_file() for name in _LOADED):
         return True
@@ -118,13 +113,8 @@ def _fetched(wanted: str, name: str) -> Path:
 
 @dataclass(frozen=True)
 class PackedFiles:
-    """Files of a model, with their contents for machines that do not share a disk with the driver.
-
-    Attributes:
-        folder: folder of the model on the driver's machine.
-        stamp: see ``ModelFiles``.
-        names: see ``ModelFiles``.
-        contents: path of each file → its bytes, uint8; empty if all processes see the driver's disk.
+    """Files of a model on the driver's machine (see ``ModelFiles``), with their contents for machines that do not share
+    its disk: path of each file → its bytes, uint8; empty if all processes see the driver's disk.
     """
 
     folder: str

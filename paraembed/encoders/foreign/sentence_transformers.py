@@ -67,9 +67,7 @@ class SentenceTransformerEncoder(InBatches):
 
     @cached_property
     def _on_device(self) -> Any:
-        """The model on its device. It is moved there with the first batch, because the driver of a cluster may not have
-        or need a GPU.
-        """
+        """The model on its device; moved there with the first batch, because a cluster's driver may have no GPU."""
         return self._model.to(self.inference.device)
 
     def _more_identity(self) -> Mapping[str, Any]:

@@ -19,24 +19,15 @@ def step_kind(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> StepKind:
-    """Return the fastest kind of step for an encoder, a recipe and a device.
+    """Return the fastest kind of step for an encoder, a recipe, a device (cpu or cuda) and a type of word vectors.
 
     - plain: PyTorch's operators. Also on a GPU if negatives get new dropout masks, because the host must then know
-        their
-      texts.
+      their texts.
     - compiled: the same, but on a CPU compiled loops read and update the rows of the word matrix.
-    - additive: the whole step in compiled loops on a CPU, for bag-of-words encoders; each of
-        several
-      workers computes the whole step.
+    - additive: the whole step in compiled loops on a CPU, for bag-of-words encoders; each of several workers computes
+      the whole step.
     - shared: like additive, but workers on one machine each compute a part of the step, on a shared word matrix.
     - graphs: on GPUs, recorded as CUDA graphs, without waiting for the GPU.
-
-    Args:
-        config: configuration of the encoder.
-        recipe: recipe of the training.
-        device: cpu or cuda.
-        world: number of workers.
-        dtype: type of the word vectors.
     """
     on_pairs = recipe if isinstance(recipe, Recipe) else None
     is_single = on_pairs is not None and not on_pairs.pools_batches

@@ -68,11 +68,7 @@ class AdditiveStep:
         self._grad_NH = self._shared_gradients() if is_shared else None
 
     def _shared_gradients(self) -> Tensor | None:
-        """Return shared memory for the gradients of a step's texts, or None if the workers cannot share memory.
-
-        Clipping needs all rows at once, and a cross-worker negative pool needs all vectors; each worker then computes
-        everything.
-        """
+        """Return shared memory for the gradients of a step's texts; None if the workers cannot share memory."""
         world, words = self.update.world, self.update.words
         shapes = [tuple(words[0].shape)] * (len(words) + len(self.update.state()))
         num_texts = 2 * world * self.recipe.batch_size
@@ -96,16 +92,10 @@ class AdditiveStep:
     ) -> tuple[float, int]:
         """Train on the batch of all workers.
 
-        Args:
-            texts: texts of the whole step's pairs, equal on every worker, followed by the texts of negatives that are
-                already chosen.
-            chosen_N: row of each text's negative among them; None: choose negatives in this step.
-            total: number of pairs in the step.
-            step: number of the step in the run, from 1.
-            generator: random generator of this worker.
-
-        Returns:
-            Sum of the objective's terms in this worker's part, and the number of them above zero.
+        The texts are those of the whole step's ``total`` pairs, equal on every worker, followed by the texts of
+        negatives that are already chosen, if ``chosen_N`` gives the row of each text's negative among them; otherwise
+        this step chooses. Return the sum of the objective's terms in this worker's part, and the number of them above
+        zero.
         """
         bounds = share_bounds(total, self.update.world)
         if self._grad_NH is None:
@@ -131,9 +121,8 @@ class AdditiveStep:
         generator: np.random.Generator,
         grad_NH: npt.NDArray[np.float32],
     ) -> tuple[float, int]:
-        """Write the gradient of each text with respect to any of its tokens; ``bounds`` are the parts of the workers.
-
-        The return values are those of ``__call__``.
+        """Write the gradient of each text by any of its tokens; ``bounds`` are the workers' parts. Return as
+        ``__call__``.
         """
         whole = self.encoder.with_boundaries(texts)
         vectors_NH = np.empty_like(grad_NH)
@@ -164,9 +153,7 @@ class AdditiveStep:
         total: int,
         grad_NH: npt.NDArray[np.float32],
     ) -> tuple[float, int]:
-        """Add the gradient of the objectives without a closed form, of all parts of the step; return the sum of this
-        worker's part and the number of terms above zero.
-        """
+        """Add the gradient of the objectives without a closed form, of all parts; return as ``__call__``."""
         recipe, leaf_NH = self.recipe, torch.from_numpy(vectors_NH).requires_grad_()
         results, whole = [], leaf_NH.new_zeros(())
         parts = [texts.slice(2 * first, 2 * last) for first, last in pairwise(bounds)]
@@ -213,9 +200,7 @@ class AdditiveStep:
         bounds: list[int],
         generator: np.random.Generator,
     ) -> Tensor:
-        """Return the negative of each text as its row in the step, int64 [N]; each worker computes those of its
-        part.
-        """
+        """Return the negative of each text as its row in the step, int64 [N]; each worker computes its part."""
         if len(bounds) == 2:
             return negatives.choose(vectors_NH, vectors_NH, texts, texts, 0, generator)
         starts = [2 * bound for bound in bounds]
@@ -299,9 +284,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _on_huge_pages(number: int, num_bytes: int) -> mmap.mmap:
-    """Map the memory of a file, on huge pages if ``/sys/kernel/mm/transparent_hugepage/shmem_enabled`` is
-    ``advise``.
-    """
+    """Map a file's memory, on huge pages if ``transparent_hugepage/shmem_enabled`` of Linux is ``advise``."""
     memory = mmap.mmap(number, num_bytes)
     with contextlib.suppress(OSError, AttributeError):  # where the system has none
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -62,7 +62,7 @@ from paraembed.training.objectives import (
     with_teacher,
 )
 from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
-from paraembed.training.regularize import drop, drop_factors, scrambled_by
+from paraembed.training.regularize import drop, drop_factors, scrambled
 from paraembed.training.teacher import check_teacher
 from paraembed.training.update import Update, bias_of
 from paraembed.training.weights import PairWeights
@@ -123,9 +123,7 @@ class Graphs:
         self._failed: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, run: Callable[[Inputs], None], inputs: Inputs) -> None:
-        """Run a step function, the same one in every call: the first steps of a shape directly, later ones from the
-        recording.
-        """
+        """Run a step function, the same one in every call; after the first steps of a shape, replay its recording."""
         if not self._records:
             run(inputs)
             return
@@ -196,9 +194,7 @@ class DeviceStep:
     """
 
     def __init__(self, encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> None:
-        """Copy the pairs to the encoder's device, unless they are on disk; arguments and errors are those of
-        ``Step``.
-        """
+        """Copy the pairs to the encoder's device, unless they are on disk; the rest is as in ``Step``."""
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.skipped_pairs = 0
         self.update = Update(encoder, recipe, world)
@@ -248,19 +244,9 @@ class DeviceStep:
         batches = epoch_batches(pairs, rank=self.rank, world=self.world, order=self._order, **how)
         return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the optimizers' state as named tensors, like ``Step``."""
-        return self.update.state()
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the tensors that ``state`` returned."""
-        self.update.load_state(tensors)
-
     @torch.no_grad()
     def __call__(self, batch: DeviceBatch | Batch, step: int) -> Tensor:
-        """Train on a batch of ``batches``; ``step`` counts from 1 over the run. The return value is that of
-        ``Step``.
-        """
+        """Train on a batch of ``batches``, as ``Step`` does."""
         is_alone = batch.total == 1 and (
             self._mega is None or (isinstance(batch, Batch) and self._mega.is_alone(batch))
         )
@@ -277,9 +263,7 @@ class DeviceStep:
         return self._result.clone()
 
     def _inputs(self, batch: DeviceBatch | Batch, step: int) -> tuple[bool, Inputs]:
-        """Return whether shapes like that of a batch repeat, and its inputs; every draw is a function of (seed, step,
-        rank), in the order of ``Step``.
-        """
+        """Return whether shapes like that of a batch repeat, and its inputs, with draws in the order of ``Step``."""
         generator, more = step_draws(self.recipe.seed, step, self.rank), dict[str, Tensor]()
         compares_texts = self._excludes or self._gathers_pool
         if isinstance(batch, DeviceBatch):
@@ -328,21 +312,19 @@ class DeviceStep:
         return replace(self._pairs.batch_of(whole, batch.total), may_pause=batch.may_pause)
 
     def _drawn(self, batch: DeviceBatch, num_texts: int, generator: np.random.Generator) -> dict[str, Tensor]:
-        """Return the random draws of regularizers and negatives; the first ``num_texts`` texts are those of the
-        pairs.
-        """
+        """Return the random draws of regularizers and negatives; the pairs have the first ``num_texts`` texts."""
         recipe = self.recipe
         drawn: dict[str, Tensor] = {}
         if recipe.scramble:
             order = np.arange(batch.num_tokens)
             if num_texts:
-                places = scrambled_by(recipe, batch.parts.of(self.rank).slice(0, num_texts), generator)
+                places = scrambled(recipe, batch.parts.of(self.rank).slice(0, num_texts), generator)
                 order[: len(places)] = places
             drawn["order"] = to_device(order, self.device)
         if recipe.dropout or recipe.word_dropout:
             device_generator = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
             shape = batch.num_tokens, self.matrix.shape[1]
-            factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, device_generator, self.matrix)
+            factors = drop_factors(recipe, shape, device_generator, self.matrix)
             drawn |= {f"factor{number}": factor for number, factor in enumerate(factors)}
         if self._negatives is not None and self._draws_negatives:
             drawn["draws"] = self._negatives.draws(num_texts, generator)
@@ -382,17 +364,11 @@ class DeviceStep:
     def _by_row(
         self, ids_T: Tensor, is_token_T: Tensor, source_T: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sum values over the tokens of each row.
+        """Sum values over the tokens of each row; ``source_T`` is the index of each token's value, and padding is
+        ignored.
 
-        Args:
-            ids_T: rows of the tokens.
-            is_token_T: whether each position is a token; the others are padding and are ignored.
-            source_T: index of each token's value.
-            values: gradients [·, D].
-
-        Returns:
-            The R distinct rows, padded to T with repeated rows; whether each is one of the R [T, 1]; their gradients
-                [T, D].
+        Return the R distinct rows, padded to T with repeated rows; whether each is one of the R, [T, 1]; and their
+        gradients [T, D].
         """
         num_tokens, num_rows = len(ids_T), len(self.matrix)
         sorted_T, order_T = torch.where(is_token_T, ids_T, num_rows).sort(stable=True)  # padding is the last segment
@@ -405,9 +381,7 @@ class DeviceStep:
         return sorted_T[starts_T[again_T]], (places_T < count)[:, None], sums_TD[again_T]
 
     def _by_autograd(self, inputs: Inputs) -> Tensor:
-        """Return the gradient of each token's word vector [T, D]; the gradients of the other parameters go to their
-        ``grad``.
-        """
+        """Return the gradient of each token's word vector [T, D]; those of other parameters are in ``grad``."""
         recipe = self.recipe
         leaf_TD = self.matrix.index_select(0, inputs.tensors["ids"]).requires_grad_(recipe.train_words)
         with torch.enable_grad(), self._autocast():
@@ -436,9 +410,7 @@ class DeviceStep:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
     def _terms(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
-        """Return the terms of the objective, without the teacher's, and for the latter the vectors of the pairs' texts,
-        scaled to length 1.
-        """
+        """Return the terms of the objective, and vectors of length 1 of the pairs' texts for the teacher's."""
         recipe, num_texts = self.recipe, 2 * inputs.num_pairs
         encoded_MH, chosen_by_MH = self._encoded(leaf_TD, inputs)
         scaled_NH = unit(encoded_MH[:num_texts]) if recipe.teacher_objective != "none" else None
@@ -509,11 +481,7 @@ class DeviceStep:
         return choose(recipe.negatives, similarity_NP, positive_B1, recipe.margin, tensors.get("draws"))
 
     def _closed_form(self, inputs: Inputs) -> Tensor:
-        """Return the gradient with respect to any token of a text [N + 1, D] for bag-of-words encoders; zero for the
-        padding.
-
-        This avoids autograd's operators, which would take most of a step of the smallest encoders.
-        """
+        """Return the gradient by any token of a text [N + 1, D], for bag-of-words encoders, without autograd."""
         lengths_M1 = inputs.tensors["offsets"].diff()[:-1, None].float()
         bags = inputs.tensors["ids"], self.matrix, inputs.tensors["offsets"][:-1]  # the last is the padding
         vectors_MD = F.embedding_bag(*bags, mode="sum")[:-1]
@@ -530,8 +498,8 @@ class DeviceStep:
         return F.pad(grad_MD, (0, 0, 0, inputs.num_texts + 1 - len(grad_MD)))
 
     def _margin_gradient(self, vectors_MD: Tensor, inputs: Inputs) -> Tensor:
-        """Return the gradient of the mean loss with respect to the vectors of this worker's pairs, and of negatives
-        that are already chosen; write the loss and the active fraction to ``_result``.
+        """Return the mean loss's gradient by a worker's vectors; write loss and active fraction to
+        ``_result``.
         """
         pairs, total = inputs.num_pairs, inputs.total
         vectors_ND, pool_PD = vectors_MD[: 2 * pairs], vectors_MD

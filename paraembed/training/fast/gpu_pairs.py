@@ -113,18 +113,10 @@ class DevicePairs:
         world: int = 1,
         order: Order = epoch_order,
     ) -> None:
-        """Copy texts to a device.
+        """Copy 2n texts with their BOS/EOS tokens to a device; None: every batch is copied, see ``batch_of``.
 
-        Args:
-            pairs: 2n texts, which already have the BOS/EOS tokens of the encoder; None: every batch is copied, see
-                ``batch_of``.
-            device: target device.
-            recurrent: whether batches get ``steps``.
-            repeats: whether batches are padded to repeating shapes; batches of a recurrent encoder are not padded if
-                that would make them too long, and neither are those with far more tokens than others.
-            rank: number of this worker.
-            world: number of workers.
-            order: order of the pairs.
+        ``recurrent``: batches get ``steps``. ``repeats``: batches are padded to repeating shapes, unless they become
+        too long.
         """
         self._order_of = order
         self.device, self.recurrent, self.repeats = torch.device(device), recurrent, repeats
@@ -193,15 +185,10 @@ class DevicePairs:
     def _formed_steps(
         self, source: _Source, parts: list[Longs], num_tokens_SW: Longs, most_S: Longs, is_long_S: npt.NDArray[np.bool_]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield ids [W, T], texts [W, T] and this worker's offsets [N + 2] of each step.
+        """Yield ids [W, T], texts [W, T] and this worker's offsets [N + 2] of each step; T is in ``most_S``.
 
-        Args:
-            source: the texts.
-            parts: numbers of each worker's texts.
-            num_tokens_SW: number of tokens of each part, with its padding.
-            most_S: T of each step.
-            is_long_S: steps that are formed apart, since all steps that are formed together take the memory of the
-                longest.
+        The steps ``is_long_S`` are formed apart, since all steps that are formed together take the memory of the
+        longest.
         """
         num_texts = max(texts_SN.shape[1] for texts_SN in parts)
         cuts = 1 + np.flatnonzero(is_long_S[1:] | is_long_S[:-1])
@@ -218,9 +205,7 @@ class DevicePairs:
     def _formed(
         self, source: _Source, texts_SN: Longs, ends_S: Longs, num_tokens: int, num_texts: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ids [S, T], texts [S, T] and offsets [S, N + 2] of the given texts, with a dozen operators for all
-        steps; the text of padding is ``num_texts``.
-        """
+        """Return ids [S, T], texts [S, T] and offsets [S, N + 2] of texts; padding is the text ``num_texts``."""
         own_texts = texts_SN.shape[1]
         there_SM = to_device(np.concatenate([texts_SN, ends_S[:, None]], axis=1), self.device)
         texts = there_SM[:, :-1]
@@ -262,9 +247,7 @@ class DevicePairs:
         return [(sizes, ends_L[: len(sizes)]) for sizes, ends_L in zip(sizes_S, ends_SL, strict=True)]
 
     def _order(self, num_pairs: int, epoch: int, seed: int) -> Longs:
-        """Return the order of an epoch, while a thread computes that of the next (9.1M pairs: 0.35 s; an epoch on a GPU
-        takes a few seconds).
-        """
+        """Return the order of an epoch, while a thread computes that of the next (9.1M pairs: 0.35 s)."""
         known, self._orders = self._orders, {}
         order = known[epoch, seed].result() if (epoch, seed) in known else self._order_of(num_pairs, epoch, seed)
         self._orders[epoch + 1, seed] = self._thread.submit(self._order_of, num_pairs, epoch + 1, seed)

@@ -25,19 +25,9 @@ _ONE = np.float32(1)
 def composed(
     matrix_VD: Floats, ids_T: Ints, offsets_N1: Longs, mean: bool, unit: bool, smallest: np.float32, vectors_ND: Floats
 ) -> Floats:
-    """Return the sum or mean of the word vectors of each text.
-
-    Args:
-        matrix_VD: word vectors.
-        ids_T: rows of the tokens.
-        offsets_N1: start and end of each text; no text is empty.
-        mean: divide by the number of tokens.
-        unit: scale to length 1.
-        smallest: minimum divisor: a vector shorter than this is divided by this value instead of its length.
-        vectors_ND: output, the text vectors.
-
-    Returns:
-        float32 [N], the lengths of the vectors before scaling; ones without scaling.
+    """Write the sums or means of the word vectors of texts, none of them empty, to ``vectors_ND``; with ``unit``,
+    scaled to length 1. A vector shorter than ``smallest`` is divided by this value instead of its length. Return the
+    lengths before scaling, float32 [N]; ones without scaling.
     """
     width = matrix_VD.shape[1]
     norms_N = np.empty(len(offsets_N1) - 1, np.float32)
@@ -72,21 +62,13 @@ def margin_gradient(
     counted: Longs,
     grad_PD: Floats,
 ) -> tuple[float, int]:
-    """Margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11) and its gradient by the vectors of texts.
+    """Write the gradient of the margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11) by the vectors of texts to
+    ``grad_PD``.
 
-    Args:
-        vectors_PD: the texts of N / 2 pairs, adjacent, then other texts that serve as negatives. Their dot product is
-            the similarity.
-        negatives_N: row of the negative of each text of a pair; -1: no negative, the term is 0.
-        margin: δ.
-        share: weight of a term in the loss.
-        weights_B: weight of each pair's terms; 1 without pair weights.
-        counted: first pair whose terms are counted in the return value, and the pair after the last, int64 [2]; the
-            gradient covers all pairs.
-        grad_PD: output, the gradients.
-
-    Returns:
-        Sum of the counted terms times their weights, and the number of these products above zero.
+    The vectors are the texts of N / 2 pairs, adjacent, then other texts that serve as negatives; their dot product is
+    the similarity. A negative of -1 is none, and its term is 0. ``share`` is the weight of a term in the loss,
+    ``weights_B`` those of the pairs' terms. Return the sum of the weighted terms of the pairs from ``counted[0]`` to
+    ``counted[1]`` - 1, and the number of those above zero; the gradient covers all pairs.
     """
     width = vectors_PD.shape[1]
     grad_PD[:] = _ZERO
@@ -125,17 +107,7 @@ def gradient_by_token(
     smallest: np.float32,
     grad_ND: Floats,
 ) -> None:
-    """Convert the gradient of a text's vector to the gradient of any of its words' vectors, in place.
-
-    Args:
-        vectors_ND: from ``composed``.
-        norms_N: from ``composed``.
-        offsets_N1: argument of ``composed``.
-        mean: argument of ``composed``.
-        unit: argument of ``composed``.
-        smallest: argument of ``composed``.
-        grad_ND: gradients, changed in place.
-    """
+    """Convert the gradient of each text's vector to that of any of its words' vectors, in place; see ``composed``."""
     width = vectors_ND.shape[1]
     for text in range(len(vectors_ND)):
         factor = _ONE / np.float32(offsets_N1[text + 1] - offsets_N1[text]) if mean else _ONE
@@ -162,17 +134,9 @@ def texts_by_row(
 ) -> int:
     """Find the distinct rows that texts contain, and for each row the texts that contain it, once per token.
 
-    Args:
-        ids_T: rows of the tokens.
-        offsets_N1: start and end of each text.
-        owner: (r, w): only the rows r, r + w, r + 2w, ….
-        places_V: scratch memory, -1 everywhere, before and after.
-        rows_T: output, the R distinct rows.
-        texts_T: output, the texts of the first row, of the second, ….
-        starts_T1: output, R + 1 positions in ``texts_T`` where each row's texts start.
-
-    Returns:
-        R.
+    With the owner (r, w), only the rows r, r + w, r + 2w, … count. ``places_V`` is scratch memory, -1 everywhere,
+    before and after. Return the number R of rows, written to ``rows_T``; the texts of row i are
+    ``texts_T[starts_T1[i]:starts_T1[i + 1]]``.
     """
     rank, world = owner
     count = 0
@@ -204,14 +168,7 @@ def texts_by_row(
 
 @compiled
 def row_gradients(starts_R1: Longs, texts_T: Ints, grad_ND: Floats, grad_RD: Floats) -> None:
-    """Sum the gradients of rows over the texts that contain them; see ``texts_by_row``.
-
-    Args:
-        starts_R1: start of each row's texts.
-        texts_T: texts by row.
-        grad_ND: gradient that each token of a text contributes.
-        grad_RD: output, the gradients of the rows.
-    """
+    """Sum the gradients that each token of a text contributes over the texts of each row; see ``texts_by_row``."""
     width = grad_ND.shape[1]
     for place in range(len(grad_RD)):
         total = grad_RD[place]
@@ -244,19 +201,10 @@ def adam_rows(
     root_factor: np.float32,
     eps: np.float32,
 ) -> None:
-    """Update rows with Adam (Kingma and Ba 2015), in place.
+    """Update distinct rows with Adam (Kingma and Ba 2015), in place.
 
-    Args:
-        matrix_VD: parameter matrix.
-        mean_VD: first moment.
-        square_VD: second moment.
-        rows_R: distinct rows.
-        grad_RD: their gradients.
-        keep: β1, β2.
-        take: 1 - β1, 1 - β2, each rounded once.
-        size: learning rate / (1 - β1^step).
-        root_factor: (1 - β2^step)^-½.
-        eps: ε.
+    ``keep`` is β1 and β2, ``take`` 1 - β1 and 1 - β2, each rounded once; ``size`` is learning rate / (1 - β1^step),
+    ``root_factor`` (1 - β2^step)^-½.
     """
     for place in range(len(rows_R)):
         row, grad = matrix_VD[rows_R[place]], grad_RD[place]
@@ -277,17 +225,7 @@ def adagrad_rows(
     eps_inside: np.float32,
     eps_outside: np.float32,
 ) -> None:
-    """Update rows with AdaGrad (Duchi et al. 2011), in place.
-
-    Args:
-        matrix_VD: parameter matrix.
-        sum_VD: sum of its squared gradients.
-        rows_R: distinct rows.
-        grad_RD: their gradients.
-        rate: learning rate.
-        eps_inside: added to the sum, under the root.
-        eps_outside: added to the root.
-    """
+    """Update distinct rows with AdaGrad (Duchi et al. 2011), in place; ``sum_VD``: sums of squared gradients."""
     for place in range(len(rows_R)):
         row, grad, total = matrix_VD[rows_R[place]], grad_RD[place], sum_VD[rows_R[place]]
         for column in range(len(grad)):

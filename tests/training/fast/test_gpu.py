@@ -38,7 +38,7 @@ from paraembed.training.loop import train as whole_training
 from paraembed.training.pairs import MappedPairs
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
-from tests.training.conftest import encoder_of, taught
+from tests.training.conftest import Killed, encoder_of, taught
 from tests.training.fast.test_gpu_pairs import host_may_not_wait
 
 BASE = Recipe(batch_size=20, learning_rate=0.002)
@@ -107,53 +107,7 @@ def padded(request, monkeypatch):
 
 
 def train(step, pairs):
-    return torch.stack([step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]).cpu()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("changes", CHANGES, ids=name_of)
-def test_the_step_on_a_device_is_that_of_the_cpu(pairs, changes, padded, device):
-    recipe = replace(BASE, **changes)
-    ours, theirs = encoder_of(recipe).to(device), encoder_of(recipe)
-    if ours.composition.reads_trees:  # left-branching ones
-        merges = np.ones(len(pairs.ids), np.int32)
-        merges[pairs.offsets[:-1]] = 0
-        pairs = replace(pairs, merges=merges)
-    assert step_kind(ours.config, recipe, "cuda", 1) == "graphs"
-    step, plain = DeviceStep(ours, recipe, pairs), Step(theirs, recipe, pairs, compiled=False)
-    if ours.composition.is_recurrent and recipe.objective == "margin" and recipe.mega_batch_size == 1:
-        assert [batch.repeats for batch in step.batches(pairs, 0)] == [padded] * 5
-    before = ours.composition.state_dict() if recipe.train_words else {"matrix": ours.matrix.detach().clone()}
-    torch.testing.assert_close(train(step, pairs), train(plain, pairs), rtol=1e-5, atol=1e-5)
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-5)
-    assert step.state().keys() == plain.state().keys()
-    for name, tensor in plain.state().items():
-        torch.testing.assert_close(step.state()[name].cpu(), tensor, rtol=0, atol=1e-5)
-    if not recipe.train_words:
-        assert torch.equal(before["matrix"], ours.matrix.detach())
-
-
-@pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"word_dropout": 0.3}, {"dropout": 0.2, "word_dropout": 0.2}])
-@pytest.mark.parametrize("encoder", [AvgConfig(), LstmAvgConfig()])
-def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
-    """Drawn for padding, too, so not the numbers of the CPU: the same in every run, others in every step."""
-    recipe = replace(BASE, encoder=encoder, **changes)
-    ends = []
-    for seed in (1, 1, 2):
-        ours = encoder_of(recipe)
-        losses = train(DeviceStep(ours, replace(recipe, seed=seed), pairs.slice(0, 80)), pairs)
-        assert torch.isfinite(losses).all()
-        ends.append(ours.matrix.detach())
-    assert torch.equal(ends[0], ends[1])
-    assert not torch.equal(ends[0], ends[2])
-    step = DeviceStep(encoder_of(recipe), recipe, pairs)
-    batch = next(step.batches(pairs, 0))
-    first, again, second = (step._inputs(batch, number)[1].tensors["factor0"] for number in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, second)
-    share = changes.get("dropout", changes.get("word_dropout"))
-    assert (first == 0).float().mean().item() == pytest.approx(share, abs=0.1)
+    return torch.stack([step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)])
 
 
 class AsksNothing(TorchDispatchMode):
@@ -168,20 +122,54 @@ class AsksNothing(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(
-    "changes", [*CHANGES, {"dropout": 0.2, "word_dropout": 0.1, "encoder": Gran4Config()}], ids=name_of
-)
-def test_nothing_is_asked_of_the_device(pairs, changes, padded):
-    """A mega-batch of several batches is: the host forms its negatives' batches once they are chosen."""
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("changes", CHANGES, ids=name_of)
+def test_the_step_on_a_device_is_that_of_the_cpu(pairs, changes, padded, device):
+    """And nothing is asked of the device; a mega-batch of several batches has its negatives formed by the host."""
     recipe = replace(BASE, **changes)
+    ours, theirs = encoder_of(recipe).to(device), encoder_of(recipe)
+    if ours.composition.reads_trees:  # left-branching ones
+        merges = np.ones(len(pairs.ids), np.int32)
+        merges[pairs.offsets[:-1]] = 0
+        pairs = replace(pairs, merges=merges)
+    assert step_kind(ours.config, recipe, "cuda", 1) == "graphs"
+    step, plain = DeviceStep(ours, recipe, pairs), Step(theirs, recipe, pairs, compiled=False)
+    if ours.composition.is_recurrent and recipe.objective == "margin" and recipe.mega_batch_size == 1:
+        assert [batch.repeats for batch in step.batches(pairs, 0)] == [padded] * 5
+    before = ours.composition.state_dict() if recipe.train_words else {"matrix": ours.matrix.detach().clone()}
+    with AsksNothing() if device == "cpu" else nullcontext():
+        losses = train(step, pairs)
+    torch.testing.assert_close(losses.cpu(), train(plain, pairs), rtol=1e-5, atol=1e-5)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-5)
+    assert step.update.state().keys() == plain.update.state().keys()
+    for name, tensor in plain.update.state().items():
+        torch.testing.assert_close(step.update.state()[name].cpu(), tensor, rtol=0, atol=1e-5)
+    if not recipe.train_words:
+        assert torch.equal(before["matrix"], ours.matrix.detach())
+
+
+@pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"word_dropout": 0.3}, {"dropout": 0.2, "word_dropout": 0.2}])
+@pytest.mark.parametrize("encoder", [AvgConfig(), Gran4Config()])
+def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
+    """Drawn for padding, too, so not the numbers of the CPU: the same in every run, others in every step."""
+    recipe = replace(BASE, encoder=encoder, **changes)
+    ends = []
+    for seed in (1, 1, 2):
+        ours = encoder_of(recipe)
+        with AsksNothing():
+            losses = train(DeviceStep(ours, replace(recipe, seed=seed), pairs.slice(0, 80)), pairs)
+        assert torch.isfinite(losses).all()
+        ends.append(ours.matrix.detach())
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
     step = DeviceStep(encoder_of(recipe), recipe, pairs)
-    steps = 0
-    with AsksNothing():
-        for number, batch in enumerate(step.batches(pairs, 0), 1):
-            loss, *_ = step(batch, number)
-            assert loss.ndim == 0
-            steps = number
-    assert steps > 1
+    batch = next(step.batches(pairs, 0))
+    first, again, second = (step._inputs(batch, number)[1].tensors["factor0"] for number in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    share = changes.get("dropout", changes.get("word_dropout"))
+    assert (first == 0).float().mean().item() == pytest.approx(share, abs=0.1)
 
 
 def test_what_is_asked_is_noticed(pairs):
@@ -217,7 +205,7 @@ def test_bfloat16_is_near_to_float32_and_leaves_words_and_moments_in_it(pairs, e
     torch.testing.assert_close(train(with_bfloat16, pairs), losses, rtol=0.05, atol=0.05)
     assert not torch.equal(exact.matrix, rough.matrix)
     torch.testing.assert_close(rough.matrix, exact.matrix, rtol=0, atol=0.02)
-    assert {tensor.dtype for tensor in [*rough.parameters(), *with_bfloat16.state().values()]} == {torch.float32}
+    assert {tensor.dtype for tensor in [*rough.parameters(), *with_bfloat16.update.state().values()]} == {torch.float32}
 
 
 def test_bfloat16_decides_no_threshold(pairs):
@@ -236,6 +224,7 @@ def test_bfloat16_decides_no_threshold(pairs):
 def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
     """Without a garbage collection, which does not know how large a GPU's tensors are."""
     recipe = replace(BASE, **changes)
+    train(Step(encoder_of(recipe), recipe, pairs), pairs)  # compiles, which leaves cycles
     gc.disable()
     try:
         for kind in (Step, DeviceStep):
@@ -316,10 +305,6 @@ def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(pairs, 
     assert np.array_equal(*ends)
 
 
-class BrokenOffError(Exception):
-    """Stands for a SIGKILL: nothing is saved on the way out."""
-
-
 @pytest.mark.gpu
 @NO_GPU
 def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs, tmp_path):
@@ -336,10 +321,10 @@ def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs, tmp_pa
 
     def break_off(report):
         if report.step == 200:
-            raise BrokenOffError
+            raise Killed
 
     steps = run(unbroken, None)
-    with pytest.raises(BrokenOffError):
+    with pytest.raises(Killed):
         run(broken, Checkpoints(tmp_path, steps=7), break_off)
     assert run(resumed, Checkpoints(tmp_path)) == steps
     torch.testing.assert_close(resumed.matrix, unbroken.matrix, rtol=0, atol=1e-5)

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from paraembed.encoders import ENCODERS
 from paraembed.encoders.configs import Gran4Config, GruConfig, LstmAvgConfig, ProjConfig, SumConfig
 from paraembed.text.ragged import Ragged
 from paraembed.training.fast.gpu import DeviceStep
@@ -32,15 +33,12 @@ RECIPES = [
     {**ALL, "encoder": Gran4Config(), "update": "dense", "paired_negatives": "excluded", "encoder_l2": 0.01},
     {"encoder": GruConfig(), "objective": "contrastive", "contrast_phrases": 3, "train_words": False},
 ]
+FEW = [*RECIPES[: len(ENCODERS) : 5], *RECIPES[len(ENCODERS) : -9 : 2], *RECIPES[-9:]]
+"""What workers exchange does not depend on the encoder; all pools of all workers."""
 
 
-def recipes_of(world):
-    """All for two workers, every third one for three."""
-    return [replace(BASE, batch_size=7, **changes) for changes in (RECIPES if world == 2 else RECIPES[1::3])]
-
-
-def name_of_recipe(recipe):
-    return name_of(RECIPES[recipes_of(2).index(recipe)])
+def recipe_of(changes):
+    return replace(BASE, batch_size=7, **changes)
 
 
 def pairs_of(world):
@@ -96,21 +94,33 @@ def run(step, pairs, most, *, may_ask=False):
     return torch.stack(losses)
 
 
-def train_all(world, rank, folder):
+def train_all(world, recipes, rank, folder):
     pairs = pairs_of(world)
-    for number, recipe in enumerate(recipes_of(world)):
+    for number, recipe in enumerate(map(recipe_of, recipes)):
         ours, theirs = encoder_of(recipe), encoder_of(recipe)
         most = most_collectives(recipe)
         step, plain = DeviceStep(ours, recipe, pairs, rank, world), Step(theirs, recipe, pairs, rank, world)
         losses = run(step, pairs, most), run(plain, pairs, most, may_ask=True)
         torch.testing.assert_close(*losses, rtol=0, atol=1e-5)
-        torch.save([ours.state_dict(), theirs.state_dict(), step.state(), plain.state()], folder / f"{number}.{rank}")
+        torch.save(
+            [ours.state_dict(), theirs.state_dict(), step.update.state(), plain.update.state()],
+            folder / f"{number}.{rank}",
+        )
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_workers_with_parts_of_a_step_agree_with_two_collectives_a_step(tmp_path, world):
-    in_processes(world, partial(train_all, world), tmp_path)
-    for number, recipe in enumerate(recipes_of(world)):
+@pytest.mark.parametrize(
+    ("world", "recipes"),
+    [
+        (2, FEW),
+        (3, FEW[1::4]),
+        pytest.param(2, RECIPES, marks=pytest.mark.slow),
+        pytest.param(3, RECIPES[1::3], marks=pytest.mark.slow),
+    ],
+    ids=["2", "3", "2-all", "3-all"],
+)
+def test_workers_with_parts_of_a_step_agree_with_two_collectives_a_step(tmp_path, world, recipes):
+    in_processes(world, partial(train_all, world, recipes), tmp_path)
+    for number, recipe in enumerate(map(recipe_of, recipes)):
         first, *others = (torch.load(tmp_path / f"{number}.{rank}", weights_only=True) for rank in range(world))
         start = encoder_of(recipe).state_dict()
         assert any(not torch.equal(first[0][name], start[name]) for name in start), recipe
@@ -130,10 +140,15 @@ def two_workers():
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("recipe", recipes_of(2), ids=name_of_recipe)
-def test_a_step_runs_without_any_number(recipe, two_workers, monkeypatch):
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param(changes, marks=[pytest.mark.slow] * (changes not in FEW)) for changes in RECIPES],
+    ids=name_of,
+)
+def test_a_step_runs_without_any_number(changes, two_workers, monkeypatch):
     """On the meta device there are only shapes: whatever waits for a number, or depends on one, fails."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # which the meta device does not know
+    recipe = recipe_of(changes)
     if recipe.mega_batch_size > 1:
         pytest.skip("the negatives of a mega-batch come to the host")
     if not getattr(recipe.encoder, "peepholes", True):

@@ -1,0 +1,148 @@
+"""Recurrent encoders: every option against the loop, gradients, memory, initial values."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import (
+    AvgConfig,
+    BiGranConfig,
+    BiLstmAvgConfig,
+    BiLstmConfig,
+    Gran2Config,
+    Gran3Config,
+    Gran4Config,
+    Gran5Config,
+    GranConfig,
+    GranNoGateConfig,
+    GruConfig,
+    IrnnConfig,
+    LstmAvgConfig,
+    LstmConfig,
+    RnnConfig,
+)
+from paraembed.encoders.lstm import lstm_states
+from paraembed.encoders.packed import pack
+from paraembed.encoders.rnn import last_states
+from tests.encoders.oracles import OFFSETS, assert_equals_the_loop, encoder_of
+
+CPU = torch.device("cpu")
+GATES = list(product([True, False], [True, False]))
+LSTMS = [LstmConfig(), LstmAvgConfig(), BiLstmConfig(), BiLstmAvgConfig()]
+LSTMS += [BiLstmConfig(combine="tanh"), BiLstmAvgConfig(combine="tanh")]
+GRANS = [GranConfig(), Gran2Config(), Gran3Config(), Gran4Config(), Gran5Config(), GranNoGateConfig(), BiGranConfig()]
+MORE_GRANS = [Gran5Config(state="last"), GranNoGateConfig(activation="relu"), BiGranConfig(combine="tanh")]
+TEXTS = ["the cat sat on the mat .", "dog", "a dog ran home", "the " * 60]
+
+
+@pytest.mark.parametrize("num_words", [10, 30])  # fewer and more than the tokens
+@pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
+@pytest.mark.parametrize(
+    "config",
+    [*(replace(lstm, width=width) for lstm in LSTMS for width in (None, 3, 9)), *GRANS, *MORE_GRANS],
+    ids=repr,
+)
+def test_every_option_equals_the_loop(config, output_gate, peepholes, num_words):
+    encoder = encoder_of(replace(config, output_gate=output_gate, peepholes=peepholes), num_words)
+    assert encoder.width == (getattr(config, "width", None) or 6)
+    assert_equals_the_loop(encoder)
+
+
+def randomized(composition):
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in composition.double().parameters():
+            parameter.normal_(0, 0.5, generator=generator)
+    return composition
+
+
+@pytest.mark.parametrize("offsets", [OFFSETS.tolist(), [0, 1], [0, 1, 2], [0, 4]])
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(RnnConfig(), RnnConfig(activation="relu"), IrnnConfig(), GruConfig(), GruConfig(bias=True)),
+        *(BiLstmAvgConfig(output_gate=output_gate, peepholes=peepholes) for output_gate, peepholes in GATES),
+        *(LstmConfig(), Gran3Config(), Gran4Config(), BiGranConfig(combine="tanh")),
+    ],
+    ids=repr,
+)
+def test_the_gradient_is_the_difference_quotient(config, offsets):
+    composition, generator = randomized(config.build(3, torch.Generator())), torch.Generator().manual_seed(3)
+    rows = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    ids = torch.randint(0, 4, (offsets[-1],), generator=generator, dtype=torch.int32)
+    parts = rows, *composition.parameters()
+    at = torch.tensor(offsets)
+    assert torch.autograd.gradcheck(lambda rows, *_: composition(rows, ids, at), parts, fast_mode=True)
+
+
+def test_the_gradient_does_not_spoil_what_it_needs():
+    packed, generator = pack(OFFSETS, CPU), torch.Generator().manual_seed(1)
+    shapes = (len(packed.tokens), 12), (12, 3), (3, 3)
+    parts = [torch.randn(*shape, generator=generator, requires_grad=True) for shape in shapes]
+    total = lstm_states(*parts, packed).square().sum()
+    first = torch.autograd.grad(total, parts, retain_graph=True)
+    assert all(map(torch.equal, first, torch.autograd.grad(total, parts)))
+
+
+def test_the_reset_gate_acts_before_the_weight():
+    """torch lets it act behind U: the same function only where U is diagonal."""
+    gru, generator = randomized(GruConfig(width=5).build(6, torch.Generator())), torch.Generator().manual_seed(3)
+    rows = torch.randn(int(OFFSETS[-1]), 6, generator=generator, dtype=torch.float64)
+
+    def by_torch():
+        """The same weights in ``torch.nn.GRU``; its z is our 1 - z, and it stacks r, z, n."""
+        other = torch.nn.GRU(6, gru.width, bias=False, dtype=torch.float64)
+        with torch.no_grad():
+            for name, weight in (("weight_ih_l0", gru.input_weight), ("weight_hh_l0", gru.state_weight)):
+                z, r, candidate = weight.chunk(3)
+                getattr(other, name).copy_(torch.cat([r, -z, candidate]))
+        return torch.stack([other(rows[start:stop])[1][0] for start, stop in pairwise(OFFSETS.tolist())])
+
+    ids = torch.arange(len(rows), dtype=torch.int32)
+    assert (gru(rows, ids, OFFSETS) - by_torch()).abs().max() > 0.01
+    with torch.no_grad():
+        candidate = gru.state_weight[2 * 5 :]
+        candidate.copy_(candidate.diag().diag())
+    torch.testing.assert_close(gru(rows, ids, OFFSETS), by_torch())
+
+
+def test_without_a_gradient_the_states_take_no_memory_of_their_own():
+    packed = pack(OFFSETS, CPU)
+    inputs, weight = torch.randn(len(packed.tokens), 3), torch.eye(3).requires_grad_()
+    before = inputs.clone()
+    with_gradient = last_states(inputs, weight, packed, "tanh")
+    torch.testing.assert_close(inputs, before, rtol=0, atol=0)
+    with torch.no_grad():
+        without = last_states(inputs, weight, packed, "tanh")
+    torch.testing.assert_close(without, with_gradient, rtol=0, atol=0)
+    torch.testing.assert_close(without, inputs[packed.last], rtol=0, atol=0)
+
+
+def test_irnn_starts_as_the_mean(tiny_words):
+    irnn, mean = (Encoder(config, tiny_words, "space") for config in (IrnnConfig(), AvgConfig()))
+    np.testing.assert_allclose(irnn.encode(TEXTS), mean.encode(TEXTS), rtol=0, atol=1e-6)
+
+
+def test_without_a_gradient_the_word_vectors_stay(tiny_words):
+    encoder = Encoder(RnnConfig(), tiny_words, "space").requires_grad_(False)
+    before = encoder.matrix.clone()
+    encoder.encode(TEXTS)
+    torch.testing.assert_close(encoder.matrix, before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("config", [RnnConfig(), GruConfig(), *LSTMS, *GRANS], ids=repr)
+def test_initial_values(config):
+    has_width = hasattr(config, "width")
+    config = replace(config, width=150) if has_width else config
+    composition = config.build(200 if has_width else 150, torch.Generator().manual_seed(1)).requires_grad_(False)
+    for name, parameter in composition.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any()
+        else:
+            bound = (6 / 450) ** 0.5 if name == "combine_weight" else 150**-0.5
+            assert 0.98 * bound < parameter.abs().max() <= bound
+            assert abs(float(parameter.mean())) < 0.01
