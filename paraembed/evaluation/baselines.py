@@ -46,27 +46,16 @@ Weights = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sources:
-    """Inputs of the baselines.
-
-    Attributes:
-        words: word-vector file.
-        counts: file of word counts, for p(w): ``word count`` or ``count word`` on each line.
-        corpus: text file, one text per line, on which the common components are fitted.
-        trained: encoder folder whose word vectors give the weights of ``l1``.
-        max_words: number of rows of the word-vector file to use; None: all.
-        tokenizer: tokenizer of the encoders.
-        smoothing: a.
-        removed: number of common components to remove.
-    """
+    """Inputs of the baselines."""
 
     words: Path
-    counts: Path | None = None
-    corpus: Path | None = None
-    trained: Path | None = None
-    max_words: int | None = None
+    counts: Path | None = None  # file of word counts, for p(w): ``word count`` or ``count word`` on each line
+    corpus: Path | None = None  # text file, one text per line, on which the common components are fitted
+    trained: Path | None = None  # encoder folder whose word vectors give the weights of ``l1``
+    max_words: int | None = None  # number of rows of the word-vector file to use; None: all
     tokenizer: str = "ptb-v1"
-    smoothing: float = SMOOTHING
-    removed: int = 1
+    smoothing: float = SMOOTHING  # a
+    removed: int = 1  # number of common components to remove
 
     def __post_init__(self) -> None:
         """Raise ValueError if a number is not allowed."""

@@ -37,18 +37,13 @@ __all__ = ["Column", "Report", "Table", "compare"]
 
 @dataclass(frozen=True)
 class Report:
-    """Scores of an evaluation, with one column for each encoder.
-
-    Attributes:
-        columns: one for each encoder.
-        notes: notes that are not about a single suite.
-        predictions: predicted similarities [n] of graded sets, by column label and score name.
-        suite_notes: notes on what the scores may be compared with, by suite.
-    """
+    """Scores of an evaluation, with one column for each encoder."""
 
     columns: tuple[Column, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # notes that are not about a single suite
+    # Predicted similarities [n] of graded sets, by column label and score name.
     predictions: dict[tuple[str, str], Vector] = field(default_factory=dict)
+    # Notes on what the scores may be compared with, by suite.
     suite_notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def table(self) -> tuple[list[str], list[list[str]]]:

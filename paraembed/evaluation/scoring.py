@@ -31,40 +31,26 @@ COVERED = "_covered"
 
 @dataclass(frozen=True)
 class Score:
-    """One line of a report: the score of a set, a mean over several sets, or a score of their pooled pairs.
+    """One line of a report: the score of a set, a mean over several sets, or a score of their pooled pairs."""
 
-    Attributes:
-        name: name in files: ``sts/2012/MSRpar``, ``sts/2012/mean``, ``sts/2012/pooled``, ``sts/mean``.
-        label: name for readers: ``2012 MSRpar``, ``2012 mean of 5 sets``, ``mean of 5 years``.
-        values: measure → value; empty if the candidate does not score such a set.
-        measure: the measure that papers print.
-        num_pairs: number of pairs, or questions.
-        num_tokens: number of tokens on both sides of the pairs; 0 if the encoder does not count them.
-        num_unknown: number of these tokens that are not in the vocabulary.
-        intervals: measure → 95 % interval; empty if intervals are off or not meaningful.
-        members: for a mean over sets or groups, the names of their scores.
-        is_pooled: whether it is a correlation over the pooled pairs of several sets.
-        num_sets: number of sets.
-        chance: expected value of random answers, for an accuracy; None for other measures.
-        num_known_answers: for questions, the number whose right answer has no OOV word; None for other sets.
-        num_covered: for graded pairs of words or phrases, the number without an OOV word; None for other sets.
-        replicates: measure → its value in each resample, for the intervals.
-    """
-
-    name: str
-    label: str
-    values: dict[str, float]
-    measure: Measure
-    num_pairs: int
-    num_tokens: int
-    num_unknown: int
+    name: str  # name in files: ``sts/2012/MSRpar``, ``sts/2012/mean``, ``sts/2012/pooled``, ``sts/mean``
+    label: str  # name for readers: ``2012 MSRpar``, ``2012 mean of 5 sets``, ``mean of 5 years``
+    values: dict[str, float]  # measure → value; empty if the candidate does not score such a set
+    measure: Measure  # the measure that papers print
+    num_pairs: int  # number of pairs, or questions
+    num_tokens: int  # number of tokens on both sides of the pairs; 0 if the encoder does not count them
+    num_unknown: int  # number of these tokens that are not in the vocabulary
+    # Measure → 95 % interval; empty if intervals are off or not meaningful.
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
-    members: tuple[str, ...] = ()
-    is_pooled: bool = False
+    members: tuple[str, ...] = ()  # for a mean over sets or groups, the names of their scores
+    is_pooled: bool = False  # whether it is a correlation over the pooled pairs of several sets
     num_sets: int = 1
-    chance: float | None = None
+    chance: float | None = None  # expected value of random answers, for an accuracy; None for other measures
+    # For questions, the number whose right answer has no OOV word; None for other sets.
     num_known_answers: int | None = None
+    # For graded pairs of words or phrases, the number without an OOV word; None for other sets.
     num_covered: int | None = None
+    # Measure → its value in each resample, for the intervals.
     replicates: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -95,17 +81,11 @@ class Score:
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores on a suite.
-
-    Attributes:
-        scores: the lines.
-        predictions: score name of a graded set → its predicted similarities [n], in order.
-        undefined: names of graded scores that are undefined for a scorer of pairs.
-    """
+    """Scores on a suite."""
 
     scores: tuple[Score, ...]
-    predictions: dict[str, Vector]
-    undefined: tuple[str, ...] = ()
+    predictions: dict[str, Vector]  # score name of a graded set → its predicted similarities [n], in order
+    undefined: tuple[str, ...] = ()  # names of graded scores that are undefined for a scorer of pairs
 
 
 def score_suite(encoder: Embeds | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> tuple[Score, ...]:

@@ -33,12 +33,7 @@ Metric = Sequence[tuple[float, str]]
 
 @dataclass(frozen=True)
 class SuiteScorer:
-    """Scorer of an encoder on suites.
-
-    Attributes:
-        suites: data sets to score on.
-        metric: metric to maximize.
-    """
+    """Scorer of an encoder on suites."""
 
     suites: tuple[Suite, ...]
     metric: tuple[tuple[float, str], ...]

@@ -14,44 +14,27 @@ _NAMES = {"pearson": "Pearson", "spearman": "Spearman", "accuracy": "accuracy"}
 
 @dataclass(frozen=True)
 class Column:
-    """The scores of one encoder.
-
-    Attributes:
-        label: name of the column.
-        description: one-line description of the encoder.
-        scores: scores, with the same names in the same order in every column of a report.
-        kind: name of the registered encoder; "" without one.
-        is_baseline: whether the encoder is a baseline.
-        chosen_by: metric by which it was selected as the best checkpoint of its training; "" for the last checkpoint.
-        gold: data sets whose labeled examples it was trained on.
-    """
+    """The scores of one encoder."""
 
     label: str
     description: str
-    scores: tuple[Score, ...]
-    kind: str = ""
-    is_baseline: bool = False
+    scores: tuple[Score, ...]  # scores, with the same names in the same order in every column of a report
+    kind: str = ""  # name of the registered encoder; "" without one
+    is_baseline: bool = False  # whether the encoder is a baseline
+    # Metric by which it was selected as the best checkpoint of its training; "" for the last checkpoint.
     chosen_by: str = ""
-    gold: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()  # data sets whose labeled examples it was trained on
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table to print.
-
-    Attributes:
-        title: title of the table.
-        head: column names.
-        rows: cells, one sequence per row.
-        bold: whether each row is a mean.
-        notes: notes on what the cells may be compared with.
-    """
+    """A table to print."""
 
     title: str
     head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    bold: tuple[bool, ...]
-    notes: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]  # cells, one sequence per row
+    bold: tuple[bool, ...]  # whether each row is a mean
+    notes: tuple[str, ...]  # notes on what the cells may be compared with
 
 
 @dataclass(frozen=True)

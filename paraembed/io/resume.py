@@ -18,27 +18,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Work:
-    """Work on an output; a job with the same fingerprint resumes it.
-
-    Attributes:
-        out: the output.
-        folder: folder of the unfinished work, next to the output, or the output itself.
-        record: name of the file in the folder that holds the fingerprint.
-        fingerprint: JSON object of everything that decides the result.
-        files: pattern of the paths that the job writes; a folder with another file is neither emptied nor removed.
-        job: file name of the job, for messages.
-        overwrite: replace an output with another fingerprint, and discard unfinished work with another fingerprint.
-        is_nested: name only the first differing field, since it often causes the later differences.
-    """
+    """Work on an output; a job with the same fingerprint resumes it."""
 
     out: Path
-    folder: Path
-    record: str
-    fingerprint: dict[str, Any]
+    folder: Path  # folder of the unfinished work, next to the output, or the output itself
+    record: str  # name of the file in the folder that holds the fingerprint
+    fingerprint: dict[str, Any]  # JSON object of everything that decides the result
+    # Pattern of the paths that the job writes; a folder with another file is neither emptied nor removed.
     files: re.Pattern[str]
-    job: str
+    job: str  # file name of the job, for messages
+    # Replace an output with another fingerprint, and discard unfinished work with another fingerprint.
     overwrite: bool = False
-    is_nested: bool = False
+    is_nested: bool = False  # name only the first differing field, since it often causes the later differences
 
     def is_finished(self, read: Callable[[Path], dict[str, Any]]) -> bool:
         """Return whether the output is complete; ``read`` returns the fingerprint of an output.

@@ -70,14 +70,10 @@ def _download_file(filesystem: pyarrow.fs.FileSystem, path: str, to: Path) -> No
 
 @dataclass(frozen=True)
 class Mirror:
-    """A folder on this machine, and its copy on an object store.
-
-    Attributes:
-        folder: the folder.
-        uri: URI of the copy; None: the folder has no copy, and all methods do nothing.
-    """
+    """A folder on this machine, and its copy on an object store."""
 
     folder: Path
+    # URI of the copy, which may contain a key; None: the folder has no copy, and all methods do nothing.
     uri: str | None = field(default=None, repr=False)  # it may contain a key
 
     def names(self) -> list[str]:

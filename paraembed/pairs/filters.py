@@ -23,15 +23,10 @@ from paraembed.text.tokenize import Tokens
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Filter of rows.
+    """Filter of rows."""
 
-    Attributes:
-        reason: reason under which rejected rows are counted.
-        failed: table [n] → bool [n] without nulls, True for a row to reject.
-    """
-
-    reason: str
-    failed: Callable[[pa.Table], pa.BooleanArray]
+    reason: str  # reason under which rejected rows are counted
+    failed: Callable[[pa.Table], pa.BooleanArray]  # table [n] → bool [n] without nulls, True for a row to reject
 
 
 def first_failures(table: pa.Table, filters: Sequence[RowFilter]) -> pa.StringArray:

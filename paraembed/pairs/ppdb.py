@@ -35,12 +35,9 @@ _NON_TERMINAL = r"\[[^\s\]]+,\d+\]"
 
 @dataclass(frozen=True, kw_only=True)
 class PpdbPairs(ParsedPairs):
-    """Parsed lines of PPDB.
+    """Parsed lines of PPDB."""
 
-    Attributes:
-        versions: the versions, ``1.0`` or ``2.0``, of the lines with 4 to 6 fields; 2.0 has a sixth field, entailment.
-    """
-
+    # The versions, ``1.0`` or ``2.0``, of the lines with 4 to 6 fields; 2.0 has a sixth field, entailment.
     versions: frozenset[str]
 
 

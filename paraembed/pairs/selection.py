@@ -31,17 +31,11 @@ _FEWEST = 10  # P16 §5.3: "until there are fewer than 10 phrase pairs"
 
 @dataclass(frozen=True)
 class Selected:
-    """Rows of one output.
+    """Rows of one output."""
 
-    Attributes:
-        name: folder below the output; empty for the output itself.
-        rows: int64, ascending row numbers, in the order of ``select``'s columns.
-        counts: number of all other rows, by reason.
-    """
-
-    name: str
-    rows: Rows
-    counts: dict[str, int] = field(default_factory=dict)
+    name: str  # folder below the output; empty for the output itself
+    rows: Rows  # int64, ascending row numbers, in the order of ``select``'s columns
+    counts: dict[str, int] = field(default_factory=dict)  # number of all other rows, by reason
 
 
 def selects(options: FilterOptions) -> bool:

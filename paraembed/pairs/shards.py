@@ -52,15 +52,10 @@ WORDS = pa.schema([("word", pa.string()), ("count", pa.int64())])
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts over pairs.
+    """Counts over pairs."""
 
-    Attributes:
-        lengths: schema ``LENGTHS``: number of pairs by tokens of ``first``, ``second``, and the ``longer`` text.
-        words: schema ``WORDS``: number of tokens of both texts by word.
-    """
-
-    lengths: pa.Table
-    words: pa.Table
+    lengths: pa.Table  # schema ``LENGTHS``: number of pairs by tokens of ``first``, ``second``, and the ``longer`` text
+    words: pa.Table  # schema ``WORDS``: number of tokens of both texts by word
 
 
 def count_pairs(table: pa.Table) -> Counts:
@@ -221,19 +216,12 @@ def schema_of(settings: ShardSettings) -> pa.Schema:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Rows of one shard: rows ``start`` to ``stop`` - 1 of the kept rows in the given row groups.
-
-    Attributes:
-        name: file name of the shard.
-        groups: (number of the parsed file, row group) in order.
-        start: first row, counted over the kept rows in ``groups``.
-        stop: the row after the last.
-    """
+    """Rows of one shard: rows ``start`` to ``stop`` - 1 of the kept rows in the given row groups."""
 
     name: str
-    groups: list[tuple[int, int]]
-    start: int
-    stop: int
+    groups: list[tuple[int, int]]  # (number of the parsed file, row group) in order
+    start: int  # first row, counted over the kept rows in ``groups``
+    stop: int  # the row after the last
 
 
 def plan_shards(reports: Sequence[SourceReport], stays: Sequence[Mask], rows_per_shard: int) -> list[ShardPlan]:

@@ -183,31 +183,19 @@ def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Definition of a paper's training set.
+    """Definition of a paper's training set."""
 
-    Attributes:
-        source: section of the paper.
-        made_from: input that the paper used.
-        num_pairs: number of pairs in the paper.
-        rules: filters, in order; a filter that needs the vocabulary is a function of it.
-        bigrams: rows become bigram pairs of this kind, which are then filtered.
-        effective_sizes: select the same number of pairs for each of these effective sizes; the last includes larger
-            ones.
-        size: default number of pairs to select; None: all.
-        is_split: pairs are split into train, dev and test.
-        keeps_equal_texts: two equal texts are a valid pair.
-        keeps_duplicates: duplicates are kept.
-    """
-
-    source: str
-    made_from: str
-    num_pairs: int
+    source: str  # section of the paper
+    made_from: str  # input that the paper used
+    num_pairs: int  # number of pairs in the paper
+    # Filters, in order; a filter that needs the vocabulary is a function of it.
     rules: tuple[RowFilter | Callable[[pa.StringArray], RowFilter], ...] = ()
-    bigrams: BigramKind | None = None
+    bigrams: BigramKind | None = None  # rows become bigram pairs of this kind, which are then filtered
+    # Select the same number of pairs for each of these effective sizes; the last includes larger ones.
     effective_sizes: tuple[int, ...] = ()
-    size: int | None = None
-    is_split: bool = False
-    keeps_equal_texts: bool = False
+    size: int | None = None  # default number of pairs to select; None: all
+    is_split: bool = False  # pairs are split into train, dev and test
+    keeps_equal_texts: bool = False  # two equal texts are a valid pair
     keeps_duplicates: bool = False
 
     @property
@@ -279,17 +267,11 @@ def set_of(options: FilterOptions) -> TrainingSet:
 
 @dataclass(frozen=True)
 class RowRules:
-    """Filters of rows.
+    """Filters of rows."""
 
-    Attributes:
-        filters: filters of the original rows, in order.
-        bigrams: rows that pass become bigram pairs of this kind; None: they stay unchanged.
-        bigram_filters: filters of these bigram pairs.
-    """
-
-    filters: tuple[RowFilter, ...]
-    bigrams: BigramKind | None = None
-    bigram_filters: tuple[RowFilter, ...] = ()
+    filters: tuple[RowFilter, ...]  # filters of the original rows, in order
+    bigrams: BigramKind | None = None  # rows that pass become bigram pairs of this kind; None: they stay unchanged
+    bigram_filters: tuple[RowFilter, ...] = ()  # filters of these bigram pairs
 
 
 def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) -> RowRules:

@@ -32,12 +32,9 @@ class SubwordTokenizer(str):
 
     It is a string, because most code reads no more than the name of a tokenizer. Whatever passes the name on passes the
     file on, too.
-
-    Attributes:
-        contents: contents of ``tokenizer.json``.
     """
 
-    contents: bytes
+    contents: bytes  # contents of ``tokenizer.json``
 
     def __new__(cls, contents: bytes) -> "SubwordTokenizer":
         """Return the name, with the file."""

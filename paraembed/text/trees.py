@@ -75,25 +75,17 @@ class TreeError(ValueError):
 
 @dataclass(frozen=True)
 class Parsed:
-    """n parsed trees with L leaves and C nodes; a rejected tree has none.
+    """n parsed trees with L leaves and C nodes; a rejected tree has none."""
 
-    Attributes:
-        words: string array [L], the leaves as written.
-        leaf_offsets: int64 [n + 1], first leaf of each tree.
-        merges: int32 [L], see ``Ragged``.
-        nodes: int64 [C, 6], children before their parent: start and stop of the node's brackets, start and stop of its
-            label (-1 without), in bytes from the start of the tree; then its first leaf and the leaf after its last,
-            counted from the first leaf of the tree.
-        node_offsets: int64 [n + 1], first node of each tree.
-        faults: int64 [n], index of the fault in ``FAULTS``, 0 for a valid tree.
-    """
-
-    words: pa.StringArray
-    leaf_offsets: npt.NDArray[np.int64]
-    merges: npt.NDArray[np.int32]
+    words: pa.StringArray  # string array [L], the leaves as written
+    leaf_offsets: npt.NDArray[np.int64]  # int64 [n + 1], first leaf of each tree
+    merges: npt.NDArray[np.int32]  # int32 [L], see ``Ragged``
+    # Int64 [C, 6], children before their parent: start and stop of the node's brackets, start and stop of its label (-1
+    # without), in bytes from the start of the tree; then its first leaf and the leaf after its last, counted from the
+    # first leaf of the tree.
     nodes: npt.NDArray[np.int64]
-    node_offsets: npt.NDArray[np.int64]
-    faults: npt.NDArray[np.int64]
+    node_offsets: npt.NDArray[np.int64]  # int64 [n + 1], first node of each tree
+    faults: npt.NDArray[np.int64]  # int64 [n], index of the fault in ``FAULTS``, 0 for a valid tree
 
     @property
     def leaves(self) -> Tokens:
@@ -103,17 +95,11 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Trees:
-    """Trees of n texts with T tokens.
+    """Trees of n texts with T tokens."""
 
-    Attributes:
-        merges: int32 [T], see ``Ragged``; a text without a valid tree has the right-branching one.
-        refused: string array [n], fault of a rejected tree; null for a valid one.
-        num_missing: number of texts of three tokens or more without a tree; one or two tokens have only one tree.
-    """
-
-    merges: npt.NDArray[np.int32]
-    refused: pa.StringArray
-    num_missing: int
+    merges: npt.NDArray[np.int32]  # int32 [T], see ``Ragged``; a text without a valid tree has the right-branching one
+    refused: pa.StringArray  # string array [n], fault of a rejected tree; null for a valid one
+    num_missing: int  # number of texts of three tokens or more without a tree; one or two tokens have only one tree
 
 
 def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:

@@ -36,16 +36,12 @@ log = logging.getLogger(__name__)
 class Words:
     """Vocabulary with one vector per word; ``UNKNOWN`` is always one of the words.
 
-    Attributes:
-        vocabulary: string array [V], distinct.
-        matrix: float32 [V, d].
-
     Raises:
         ValueError: the matrix has another type, or another number of rows than words.
     """
 
-    vocabulary: pa.StringArray
-    matrix: npt.NDArray[np.float32]
+    vocabulary: pa.StringArray  # string array [V], distinct
+    matrix: npt.NDArray[np.float32]  # float32 [V, d]
 
     def __post_init__(self) -> None:
         shape, dtype = self.matrix.shape, self.matrix.dtype

@@ -49,14 +49,10 @@ _MODEL = {"type": "WordPiece", "unk_token": OOV, "continuing_subword_prefix": PR
 
 @dataclass(frozen=True)
 class Characters:
-    """Kinds and replacements of all characters.
+    """Kinds and replacements of all characters."""
 
-    Attributes:
-        kinds: uint8 [0x110000].
-        replacements: replacement of each ``EXPANDED`` character; words by themselves have spaces around them.
-    """
-
-    kinds: npt.NDArray[np.uint8]
+    kinds: npt.NDArray[np.uint8]  # uint8 [0x110000]
+    # Replacement of each ``EXPANDED`` character; words by themselves have spaces around them.
     replacements: dict[int, str]
 
     @cached_property

@@ -24,16 +24,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Record:
-    """One record.
+    """One record."""
 
-    Attributes:
-        end: byte offset after the record in the file.
-        kind: one of ``KINDS``.
-        value: value of the record.
-    """
-
-    end: int
-    kind: str
+    end: int  # byte offset after the record in the file
+    kind: str  # one of ``KINDS``
     value: Any
 
 

@@ -44,19 +44,12 @@ _EXPECTED = "expected CoNLL-U (10 columns), or two or three: token, tag, depende
 
 @dataclass(frozen=True)
 class TaggedSentences:
-    """n sentences; sentence i is ``tokens[offsets[i]:offsets[i + 1]]``, with tags and labels in the same range.
+    """n sentences; sentence i is ``tokens[offsets[i]:offsets[i + 1]]``, with tags and labels in the same range."""
 
-    Attributes:
-        tokens: tokens [T] of all sentences.
-        tags: part of speech of each token [T]: CoNLL-U's XPOS if the file has it, else UPOS.
-        labels: dependency label of each token [T]; empty without labels.
-        offsets: int64 [n + 1].
-    """
-
-    tokens: pa.StringArray
-    tags: tuple[str, ...]
-    labels: tuple[str, ...]
-    offsets: npt.NDArray[np.int64]
+    tokens: pa.StringArray  # tokens [T] of all sentences
+    tags: tuple[str, ...]  # part of speech of each token [T]: CoNLL-U's XPOS if the file has it, else UPOS
+    labels: tuple[str, ...]  # dependency label of each token [T]; empty without labels
+    offsets: npt.NDArray[np.int64]  # int64 [n + 1]
 
 
 def read_tagged(path: Path) -> TaggedSentences:

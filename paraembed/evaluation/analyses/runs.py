@@ -34,22 +34,14 @@ Curves = dict[str, list[tuple[int, float]]]
 
 @dataclass(frozen=True)
 class Run:
-    """One training run.
-
-    Attributes:
-        pairs: number of training pairs.
-        encoder: architecture, or its name in the table.
-        order: one of ``ORDERS``.
-        score: mean correlation × 100; None if it was not measured.
-        k: number of contrast phrases; None if the objective has none.
-        accuracy: accuracy in % of choosing the paraphrase among 100 phrases; None if it was not measured.
-    """
+    """One training run."""
 
     pairs: int
-    encoder: str = ""
-    order: str = "none"
-    score: float | None = None
-    k: int | None = None
+    encoder: str = ""  # architecture, or its name in the table
+    order: str = "none"  # one of ``ORDERS``
+    score: float | None = None  # mean correlation × 100; None if it was not measured
+    k: int | None = None  # number of contrast phrases; None if the objective has none
+    # Accuracy in % of choosing the paraphrase among 100 phrases; None if it was not measured.
     accuracy: float | None = None
 
 

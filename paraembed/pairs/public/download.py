@@ -49,17 +49,11 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Patience:
-    """Limits of retries.
+    """Limits of retries."""
 
-    Attributes:
-        attempts: maximum number of tries in a row without another megabyte.
-        timeout: seconds without a byte after which a connection counts as broken.
-        pause: seconds before the second try; doubled for each further one, at most a minute.
-    """
-
-    attempts: int = 6
-    timeout: float = 60.0
-    pause: float = 1.0
+    attempts: int = 6  # maximum number of tries in a row without another megabyte
+    timeout: float = 60.0  # seconds without a byte after which a connection counts as broken
+    pause: float = 1.0  # seconds before the second try; doubled for each further one, at most a minute
 
 
 class _State(TypedDict):  # what is noted of a part
