@@ -34,11 +34,7 @@ def duration(seconds: float) -> str:
 
 
 class Status:
-    """Progress line: what a job is doing, and for how long it has been running.
-
-    Args:
-        started: start time of the job, from ``time.monotonic``.
-    """
+    """Progress line: what a job is doing, and for how long it has been running since ``started`` (``time.monotonic``)."""
 
     def __init__(self, started: float) -> None:
         self._started = self._shown = started
@@ -182,11 +178,7 @@ class WithoutPasswords(logging.Formatter):
 
 
 class ProgressLine:
-    """Progress line of work that reports by itself; the newest report is shown.
-
-    Args:
-        seconds: interval of the lines if stderr is not a terminal.
-    """
+    """Progress line of work that reports by itself; the newest report, every ``seconds`` if stderr is not a terminal."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._started = seconds, time.monotonic()

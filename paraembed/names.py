@@ -44,11 +44,7 @@ def on_disk(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields with their current names; the input may use the current name or the name in files.
-
-    Raises:
-        ValueError: a field is given under both names.
-    """
+    """Return fields with their current names; the input may use the current name or the name in files, but not both."""
     named: dict[str, Any] = {}
     for name, value in values.items():
         current = _NOW.get(name, name)

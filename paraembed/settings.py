@@ -227,11 +227,7 @@ class SearchSettings:
             )
 
     def num_trials(self, size: int) -> int:
-        """Return the number of trials for a space of ``size`` points.
-
-        Raises:
-            ValueError: the number of trials is larger than the space.
-        """
+        """Return the number of trials for a space of ``size`` points; raise ValueError if it is larger than the space."""
         if self.search == "grid":
             return size
         if self.trials is not None and self.trials > size:
@@ -301,12 +297,7 @@ class Smaller:
         check_fields(self, {"max_words": (1, most), "dim": (1, most)})
 
     def check(self, texts: Path | None, num_encoders: int) -> None:
-        """Raise ValueError if nothing would change, or if the texts do not fit the other values.
-
-        Args:
-            texts: file of texts.
-            num_encoders: number of encoders; several are averaged.
-        """
+        """Raise ValueError if nothing would change, or if the file of texts does not fit the other values."""
         names = [name for name in ("max_words", "dim") if getattr(self, name) is not None]
         if names and texts is None:
             raise ValueError(

@@ -345,12 +345,7 @@ BENCHMARKS: dict[str, type[Options]] = {
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, Options]:
-    """Return the name of the benchmark and its options.
-
-    Raises:
-        ValueError: a value is not allowed.
-        SystemExit: help was requested, or a flag is unknown.
-    """
+    """Return the name of the benchmark and its options; raise ValueError if a value is not allowed."""
     parser = argparse.ArgumentParser("bench.py", description="Measure the speed of paraembed on this machine.")
     commands = parser.add_subparsers(dest="benchmark", metavar=f"{{{','.join(BENCHMARKS)}}}", required=True)
     for name, kind in BENCHMARKS.items():
@@ -403,11 +398,7 @@ def _check_names(name: str, values: Sequence[str], allowed: Sequence[str] | dict
 def main(arguments: Sequence[str]) -> int:
     """Run a benchmark.
 
-    Args:
-        arguments: command line, without the program.
-
-    Returns:
-        Exit status: 0 done, or skipped because there is no GPU; 1 failed; 130 stopped.
+    Return the exit status: 0 done, or skipped because there is no GPU; 1 failed; 130 stopped.
     """
     try:
         name, options = parse(arguments)

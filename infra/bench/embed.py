@@ -71,11 +71,7 @@ _BLOCK_BYTES = 8 << 20
 
 
 def run(options: Embed, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the tables, return the numbers.
-
-    Raises:
-        OSError, ValueError: a file cannot be used, or a program failed.
-    """
+    """Measure, print the tables, return the numbers."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="bench-embed-", dir=options.folder) as name:
         doing("writing sentences and encoder")
@@ -94,11 +90,7 @@ def run(options: Embed, log_metrics: Callable[[dict[str, float]], None]) -> dict
 
 
 def write_inputs(options: Embed, folder: Path) -> Path:
-    """Write the sentences, one per line, and an encoder if none is given; return the encoder's folder.
-
-    Raises:
-        OSError, ValueError: a file cannot be used.
-    """
+    """Write the sentences, one per line, and an encoder if none is given; return the encoder's folder."""
     if options.texts:
         data = b"".join(map(_read_lines, options.texts))
     else:

@@ -87,11 +87,7 @@ encode = lambda texts: np.concatenate([batch(texts[start : start + 64]) for star
 
 
 def run(options: Export, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the table, return the numbers.
-
-    Raises:
-        OSError, ValueError: a file cannot be read, or a peer failed.
-    """
+    """Measure, print the table, return the numbers."""
     texts = [text for text in read_text(Path(options.texts)) if text][: options.rows]
     words = draw_words(texts, options.width, options.seed)
     rows: list[dict[str, Any]] = []

@@ -49,11 +49,7 @@ _DEVICE_BATCH, _DEVICE_SECONDS = 256, 0.005
 
 
 def run(options: Models, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the table, return the numbers.
-
-    Raises:
-        OSError, ValueError: a program failed.
-    """
+    """Measure, print the table, return the numbers."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="bench-models-", dir=options.folder) as name:
         for group in GROUPS:

@@ -98,16 +98,7 @@ Results = Mapping[str, Result]
 
 
 def measure(starts: Mapping[str, Callable[[], Program]], rounds: int, about: str = "") -> dict[str, Result]:
-    """Start programs, run their rounds interleaved, and return their results by key.
-
-    Args:
-        starts: functions that start the programs, by key.
-        rounds: number of rounds of each program.
-        about: description for the progress line.
-
-    Raises:
-        ValueError: a program failed.
-    """
+    """Start programs, run their rounds interleaved, and return their results by key; raise ValueError if one failed."""
     programs, results = dict[str, Program](), dict[str, Result]()
     with contextlib.ExitStack() as stack:
         for key, start in starts.items():
@@ -195,10 +186,8 @@ class Clock:
         self._start, self._cpu, self._steps, self._loopback = time.perf_counter(), 0.0, -1, 0
 
     def __call__(self, steps: int) -> None:
-        """Record the total number of finished steps; the first call ends the warm-up.
-
-        Raises:
-            Finished: no more rounds are needed.
+        """Record the total number of finished steps; the first call ends the warm-up, and Finished is raised after the
+        last round.
         """
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -253,17 +242,10 @@ def serve() -> None:
 
 
 def start(name: str, tasks: Sequence[Task], answering: int = 1, workers: int = 1, is_loud: bool = False) -> Program:
-    """Start a program in separate processes and wait until it has warmed up.
+    """Start a program in separate processes and wait until it has warmed up; raise ValueError if one ended.
 
-    Args:
-        name: name of the program.
-        tasks: its processes.
-        answering: number of processes, from the first, that report their rounds; a round is the sum of their reports.
-        workers: see ``Program``.
-        is_loud: show the processes' stderr instead of keeping it for the error message.
-
-    Raises:
-        ValueError: a process ended.
+    The first ``answering`` processes report their rounds; a round is the sum of their reports. With ``is_loud``, the
+    processes' stderr is shown instead of kept for the error message.
     """
     processes = _Processes(name, tasks, answering, is_loud)
     try:

@@ -32,11 +32,7 @@ _MEAN_TOKENS, _TOP = 15.0, 10
 
 
 def run(options: Search, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the tables, return the numbers.
-
-    Raises:
-        OSError, ValueError: a program failed.
-    """
+    """Measure, print the tables, return the numbers."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="bench-search-", dir=options.folder) as name:
         for group, rows in zip(GROUPS, (options.rows, options.mine_rows), strict=True):

@@ -53,11 +53,7 @@ _GROWING_ROWS = (100_000, 400_000)
 
 
 def run(options: Shard, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure inside of one Ray session, whose start is not counted; print the tables, return the numbers.
-
-    Raises:
-        OSError, ValueError: a file cannot be used, or the sharding failed.
-    """
+    """Measure inside of one Ray session, whose start is not counted; print the tables, return the numbers."""
     folder = Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
     doing(f"writing {options.lines:,} lines")

@@ -60,11 +60,7 @@ _WITHOUT_END = 2**31 - 1  # epochs
 
 
 def run(options: Train, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure each case, print its table, return the numbers.
-
-    Raises:
-        ValueError: a program failed, or one of ``options.programs`` cannot run here.
-    """
+    """Measure each case, print its table, return the numbers; raise ValueError if a program failed or cannot run here."""
     numbers = []
     for case in options.cases():
         results = measure_case(case, options.programs, 1 if options.scale else options.rounds)
@@ -85,16 +81,7 @@ def run(options: Train, log_metrics: Callable[[dict[str, float]], None]) -> dict
 
 
 def measure_case(case: Case, keys: tuple[str, ...], rounds: int) -> dict[str, Result]:
-    """Return the results of programs by key.
-
-    Args:
-        case: the training.
-        keys: keys of ``TRAIN_PROGRAMS``; empty: those that are possible for the case and the machine.
-        rounds: number of rounds of each program.
-
-    Raises:
-        ValueError: a program failed or cannot run here.
-    """
+    """Return the results of programs by key: those of ``keys``, or all that are possible for the case and the machine."""
     on_ray: dict[str, int] = {}
     if not missing_package():
         on_ray = {RAY: 1} if case.device == "cuda" else {RAY: 1, RAY_WORKERS: 2}  # a GPU a worker

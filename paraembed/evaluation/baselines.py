@@ -129,13 +129,8 @@ def sif_weights(counts: Weights, total: float, smoothing: float = SMOOTHING) -> 
 def inverse_frequency_weights(counts: Weights, total: float, unknown: int) -> Weights:
     """Return the weights total / count, [V]; as in the paper, a word without a count has count 1.
 
-    The count of <unk> is the sum of all words without a vector. With count 1 its vector would dominate texts with many
-    OOV words: the STS mean is 8 instead of 48 if 28 % of the tokens are OOV.
-
-    Args:
-        counts: counts of the vocabulary's words [V].
-        total: sum of all counts.
-        unknown: row of <unk>.
+    The count of <unk>, at the row ``unknown``, is the sum of all words without a vector. With count 1 its vector would
+    dominate texts with many OOV words: the STS mean is 8 instead of 48 if 28 % of the tokens are OOV.
     """
     counted = counts.copy()
     counted[unknown] += total - counts.sum()
@@ -152,22 +147,12 @@ def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
 def without_common(
     encoder: Encoder, texts: pa.StringArray, removed: int = 1, progress: Callable[[str], object] = lambda _: None
 ) -> tuple[Encoder, float]:
-    """Return an ``avg`` without the components that its vectors of some texts share.
+    """Return an ``avg`` without the components that its vectors of some texts share, and their share of the squared
+    length.
 
-    The result is (I - UUᵀ)·g(x), where U [D, removed] holds the first right singular vectors of the uncentered matrix
-    of all vectors (Arora et al. 2017, algorithm 1).
-
-    Args:
-        encoder: an ``avg``.
-        texts: string array of texts to fit on.
-        removed: number of singular vectors.
-        progress: called with a description of each step.
-
-    Returns:
-        A ``proj``, and the fraction of the vectors' squared length that it removes, 0 to 1.
-
-    Raises:
-        ValueError: no text has a vector, or no dimension would be left.
+    The result is the ``proj`` (I - UUᵀ)·g(x), where U [D, removed] holds the first right singular vectors of the
+    uncentered matrix of all vectors (Arora et al. 2017, algorithm 1). Raise ValueError if no text has a vector, or no
+    dimension would be left.
     """
     width = encoder.width
     if removed >= width:
@@ -195,10 +180,7 @@ def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]
     """Return the counts of a vocabulary's words [V], 0 for words that are not in the file, and the sum of all counts.
 
     Each line is ``word count`` or ``count word``, whichever fits the whole file; words are lower-cased, and the counts
-    of words that become equal are added.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: the file or one of its lines cannot be read.
+    of words that become equal are added. Raise ValueError if a line cannot be read.
     """
     left, right = [], []
     for lines in read_lines(path):

@@ -55,10 +55,8 @@ def pearson(predicted: Vector, gold: Vector) -> float:
 
 
 def spearman(predicted: Vector, gold: Vector) -> float:
-    """Return Spearman's rank correlation of two vectors [N]; equal values share their mean rank.
-
-    Raises:
-        ValueError: the same errors as ``pearson``.
+    """Return Spearman's rank correlation of two vectors [N]; equal values share their mean rank. Errors as in
+    ``pearson``.
     """
     _check(predicted, gold)
     return float(stats.spearmanr(predicted, gold).statistic)
@@ -194,11 +192,7 @@ _CELLS = 1 << 24  # numbers at a time, 64 MB in float32
 
 
 class Similarities:
-    """Cosines between the texts of a suite, each distinct text encoded once; or the similarities of a scorer of pairs.
-
-    Raises:
-        ValueError: ``embed`` fails, or a vector is not finite.
-    """
+    """Cosines between the texts of a suite, each distinct text encoded once; or the similarities of a scorer of pairs."""
 
     def __init__(self, encoder: Embeds | PairScorer, suite: Suite) -> None:
         self._pairs = encoder if isinstance(encoder, PairScorer) else None

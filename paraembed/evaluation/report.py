@@ -163,12 +163,7 @@ class Report:
         return {metric_name(score.name, "pearson", score): score.num_sets for score in means}
 
     def write(self, folder: Path) -> tuple[Path, ...]:
-        """Write ``scores.json``, ``scores.md`` and ``scores.csv`` to a folder, which is created if it is missing.
-
-        Raises:
-            NotADirectoryError: ``folder`` is a file.
-            OSError: the folder cannot be created.
-        """
+        """Write ``scores.json``, ``scores.md`` and ``scores.csv`` to a folder, which is created if it is missing."""
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder} is a file, but the scores need a folder; choose another `out`")
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,9 +20,7 @@ def metrics_of(encoder: Embeds, suites: Sequence[Suite]) -> dict[str, float]:
     """Return every score of an encoder, without intervals, with the names of ``Report.metrics``.
 
     No warnings are logged about truncated texts or missing trees, since they would be repeated at every evaluation.
-
-    Raises:
-        ValueError: a score is undefined; the message names the set.
+    Raise ValueError, with the name of the set, if a score is undefined.
     """
     return compare([Candidate("encoder", "", _Silent(encoder))], suites, resamples=0).metrics()
 
@@ -40,11 +38,7 @@ class SuiteScorer:
     keeps_best: ClassVar[bool] = False
 
     def __call__(self, encoder: Embeds, /) -> tuple[float, dict[str, float]]:
-        """Return the score, and the metrics of all sets.
-
-        Raises:
-            ValueError: a correlation is undefined, or the suites do not have the metric.
-        """
+        """Return the score, and the metrics of all sets; raise ValueError if the metric is missing or undefined."""
         metrics = metrics_of(encoder, self.suites)
         missing = [name for _, name in self.metric if name not in metrics]
         if missing:

@@ -69,11 +69,7 @@ KNOWN_FILES = {
 def changed_files(files: Sequence[tuple[str, Path]]) -> tuple[str, ...]:
     """Return a note that names the files whose content differs from the known files; an empty result if none does.
 
-    Args:
-        files: path in the data folder, and actual file; a ``.gz`` file counts as its decompressed content.
-
-    Raises:
-        ValueError: a gzip file is damaged.
+    A file is its path in the data folder, and the actual file; a ``.gz`` file counts as its decompressed content.
     """
     changed = [name for name, path in files if _is_changed(name, path)]
     if not changed:
@@ -108,9 +104,7 @@ _BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
 def read_scored_pairs(path: Path) -> ScoredPairs:
     """Read score and two sentences, separated by tabs; the set's name is the file name without ``.tsv`` and ``.gz``.
 
-    Raises:
-        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
-        ValueError: a line is not a scored pair (the message names file and line), or the file has no pairs.
+    Raise ValueError, with file and line, if a line is not a scored pair, or the file has no pairs.
     """
     cells = read_scored_cells(path)
     return _scored(cells, printable(path.name.removesuffix(".gz").removesuffix(".tsv")), 0, 1, 2)
@@ -337,11 +331,7 @@ def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
 
 
 def read_pairs_files(paths: Sequence[Path]) -> Suite:
-    """Return a suite ``pairs`` of the user's files of scored pairs.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: a file cannot be read, or two files have the same name.
-    """
+    """Return a suite ``pairs`` of the user's files of scored pairs; raise ValueError if two have the same name."""
     return Suite("pairs", (Group("", _read_sets(paths)),))
 
 

@@ -48,13 +48,8 @@ class PublishedRow:
 def published_rows(scores: Sequence[Score], kinds: Sequence[str]) -> list[PublishedRow]:
     """Return the published rows that have a value for at least one score of this run.
 
-    Args:
-        scores: scores of this run.
-        kinds: names of the encoders that were scored.
-
-    Returns:
-        Rows of the same encoders, then baselines, other encoders and bounds; within each group, rows with the most
-            values first, then those with the higher values.
+    Rows of the same encoders (``kinds``) come first, then baselines, other encoders and bounds; within each group, rows
+    with the most values, then those with the higher values.
     """
     members = {score.name: score.members for score in scores if score.is_mean}
     rows = []
@@ -78,12 +73,9 @@ def suite_tables(
 ) -> tuple[Table, ...]:
     """Return one table per suite: set, number of pairs; this run with 95 % intervals; published encoders and baselines.
 
-    Args:
-        columns: columns of this run; for baselines, only the main measure is shown.
-        notes: notes by suite name.
-        brief: for a terminal: show one published row per scored encoder (or per paper, for a single encoder) and two
-            baselines, numbered consistently over all tables and named in the notes; with several encoders, omit
-            intervals.
+    For baselines of this run, only the main measure is shown. A ``brief`` table, for a terminal, shows one published
+    row per scored encoder (or per paper, for a single encoder) and two baselines, numbered consistently over all tables
+    and named in the notes; with several encoders, it omits intervals.
     """
     suites = dict.fromkeys(_suite_of(score) for score in columns[0].scores)
     numbers: dict[str, int] = {}

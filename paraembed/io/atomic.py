@@ -21,11 +21,7 @@ SUCCESS = "_SUCCESS"
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
-    """Write a file under a temporary name, flush it to disk, rename it into place.
-
-    Returns:
-        SHA-256 of the bytes, hexadecimal.
-    """
+    """Write a file under a temporary name, flush it to disk, rename it into place; return its SHA-256, hexadecimal."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")  # a pid repeats between containers
     try:
         with temporary.open("w+b") as file:
@@ -102,8 +98,7 @@ def _remove_leftovers(path: Path) -> None:
 def replace_folder(new: Path, path: Path, old: Path) -> None:
     """Rename the folder ``new`` to ``path``; the previous content is first renamed to ``old``, then removed.
 
-    Raises:
-        OSError: ``old`` exists and is not empty; nothing was changed.
+    Raise OSError if ``old`` exists and is not empty; nothing was changed.
     """
     if path.exists() or path.is_symlink():
         path.rename(old)

@@ -93,11 +93,8 @@ class Lines:
 
 
 def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray[np.bool_]:
-    """Return which of n rows are invalid, by bisection of runs that contain an invalid row.
-
-    Args:
-        size: n.
-        is_valid: whether all rows from the first to before the second number are valid.
+    """Return which of n rows are invalid, by bisection; ``is_valid`` says it of all rows from ``start`` to before
+    ``stop``.
     """
     wrong = np.zeros(size, bool)
     runs = [(0, size)] if size else []

@@ -95,10 +95,8 @@ class Work:
             return False
 
     def read(self) -> dict[str, Any]:
-        """Return the recorded fingerprint; an empty one if the record is damaged and ``overwrite`` is set.
-
-        Raises:
-            ValueError: the record is damaged.
+        """Return the recorded fingerprint; if it is damaged, an empty one with ``overwrite``, otherwise raise
+        ValueError.
         """
         try:
             recorded: dict[str, Any] = read_json(self.folder / self.record, dict[str, Any])
@@ -136,13 +134,10 @@ def foreign_work(place: object, name: object, job: str) -> ValueError:
 
 
 def check_own_files(folder: Path, files: re.Pattern[str], job: str, *, may_be_link: bool = False) -> None:
-    """Raise ValueError if a folder to be emptied or replaced holds a file that the job did not write.
+    """Raise ValueError if a folder to be emptied or replaced holds a file that ``job`` did not write.
 
-    Args:
-        folder: folder to check; it may be missing.
-        files: pattern of the paths that the job writes.
-        job: file name of the job, for messages.
-        may_be_link: whether the folder may be a symbolic link to a folder.
+    The folder may be missing; it may be a symbolic link to a folder only if ``may_be_link`` is set. ``files`` is the
+    pattern of the paths that the job writes.
     """
     if os.path.lexists(folder) and (not folder.is_dir() or (folder.is_symlink() and not may_be_link)):
         raise foreign_work(folder.parent, folder.name, job)

@@ -46,11 +46,7 @@ def files_below(uri: str) -> list[str]:
 
 
 def download(uri: str, to: Path) -> None:
-    """Copy a file, or all files below a prefix, to a path.
-
-    Raises:
-        FileNotFoundError: nothing is there.
-    """
+    """Copy a file, or all files below a prefix, to a path; raise FileNotFoundError if nothing is there."""
     filesystem, path = resolve(uri)
     if filesystem.get_file_info(path).type == pyarrow.fs.FileType.File:
         _download_file(filesystem, path, to)
@@ -123,10 +119,8 @@ class Mirror:
             self.remove(f"{name}/{folder}")
 
     def check(self, files: re.Pattern[str], job: str) -> list[str]:
-        """Return the names of the files of the copy.
-
-        Raises:
-            ValueError: the job did not write one of them: its name does not match the pattern ``files``.
+        """Return the names of the files of the copy; raise ValueError if the job, whose ``files`` these are, wrote no
+        such file.
         """
         names = self.names()
         foreign = next((name for name in names if not files.fullmatch(name)), None)
@@ -156,23 +150,14 @@ class UploadError(OSError):
 
 
 class Stage:
-    """Copies of the inputs and the output of a job; ``staged`` removes them at its end.
-
-    Args:
-        folder: folder for the copies.
-    """
+    """Copies of the inputs and the output of a job in a folder; ``staged`` removes them at its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._uris: dict[Path, str] = {}
 
     def input(self, place: Place) -> Path:
-        """Return the path of an input; a file or folder of an object store is downloaded.
-
-        Raises:
-            FileNotFoundError: nothing is there.
-            ValueError: the URI is not supported.
-        """
+        """Return the path of an input; a file or folder of an object store is downloaded."""
         if isinstance(place, Path):
             return place
         filesystem, path = resolve(place)
@@ -183,10 +168,8 @@ class Stage:
         return copy
 
     def output(self, place: Place) -> Path:
-        """Return the path of an output, which ``mirror`` uploads if it is a URI.
-
-        Raises:
-            ValueError: the URI is not supported, or its store cannot write files atomically.
+        """Return the path of an output, which ``mirror`` uploads if it is a URI; the errors are those of
+        ``open_store``.
         """
         if isinstance(place, Path):
             return place
@@ -202,10 +185,8 @@ class Stage:
         return Mirror(out, self.uri(out))
 
     def upload(self, home: Mirror) -> None:
-        """Upload a complete output.
-
-        Raises:
-            UploadError: the store failed; ``staged`` then keeps the copy, which the message names.
+        """Upload a complete output; if the store fails, raise UploadError: ``staged`` then keeps the copy that it
+        names.
         """
         try:
             home.push()

@@ -122,12 +122,10 @@ class Records:
     def columns(
         self, names: Sequence[str], wanted: Sequence[str], kept: npt.NDArray[np.bool_] | None = None
     ) -> dict[str, pa.BinaryArray]:
-        """Return columns of CSV or TSV records, by name.
+        """Return the columns ``wanted`` of CSV or TSV records, given the names of all columns.
 
-        Args:
-            names: names of all columns.
-            wanted: names of the columns to return.
-            kept: bool [n], records to read, all with as many cells as there are names; default: those without a fault.
+        ``kept`` [n] selects the records to read, all with as many cells as there are names; by default those without a
+        fault.
         """
         kept = self.faults == NO_FAULT if kept is None else kept
         if not kept.any():
@@ -319,11 +317,8 @@ def read_cells(path: Path, separator: str, columns: int | str, *, header: bool |
 
 
 def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row of a small CSV file (or TSV, by its name), without blank rows.
-
-    Args:
-        path: UTF-8 text, plain or compressed.
-        most: maximum bytes to read.
+    """Yield line number and cells of each row of a small CSV file (TSV, by its name), at most ``most`` bytes, without
+    blank rows.
     """
     data = b"".join(read_blocks(path, most))[:most]
     try:

@@ -15,11 +15,7 @@ _MESSAGE = 300  # characters of a name or of an error of safetensors
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors, on any device, to a file.
-
-    Raises:
-        OSError: the file cannot be written, for example because the disk is full.
-    """
+    """Write tensors, on any device, to a file; raise OSError if it cannot be written (the disk is full)."""
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:

@@ -202,14 +202,8 @@ def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[n
 
     Two tokens are near if their Levenshtein distance is at most 1. The shorter text is the one with fewer tokens; if
     both have the same number, the score is the higher of the two fractions, so that it does not depend on the order of
-    the pair.
-
-    Args:
-        first: string array [n] of tokens with one space between.
-        second: the same.
-
-    Returns:
-        float64 [n], 0 to 1; NaN if a text has more than ``MOST_TOKENS`` tokens.
+    the pair. The texts [n] are tokens with one space between; the score is float64 [n], NaN if a text has more than
+    ``MOST_TOKENS`` tokens.
     """
     tokens = split_tokens(pa.concat_arrays([first, second]))
     encoded = tokens.flat.dictionary_encode()
@@ -233,10 +227,6 @@ def share_of_shorter(shared_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[n
     """Return the fraction of the shorter text's tokens that are also in the longer text, [N]; 0 without tokens.
 
     If both texts have the same number of tokens, return the higher of the two fractions.
-
-    Args:
-        shared_2N: number of tokens of each text that are in the other text.
-        lengths_2N: number of tokens of each text.
     """
     shares = shared_2N / np.maximum(lengths_2N, 1)
     fewer, more = lengths_2N[0] < lengths_2N[1], lengths_2N[0] > lengths_2N[1]
@@ -247,13 +237,7 @@ def share_of_shorter(shared_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[n
 def _token_pairs(
     starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the positions [P] and [P] of all combinations of a token of the first text with a token of the second, for
-    n rows.
-
-    Args:
-        starts: [2, n], first token of each text.
-        lengths: [2, n], number of tokens of each text.
-    """
+    """Return the positions [P] and [P] of all combinations of a token of the first text with one of the second."""
     products = lengths[0] * lengths[1]
     owner = np.repeat(np.arange(len(products)), products)
     place = np.arange(len(owner)) - (np.cumsum(products) - products)[owner]

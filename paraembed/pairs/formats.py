@@ -58,11 +58,7 @@ class Reading:
 
 
 def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
-    """Group inputs into sources: one file each, or two files each if the format is ``aligned``.
-
-    Raises:
-        ValueError: the format is ``aligned`` and the number of files is odd.
-    """
+    """Group inputs into sources: one file each, or two files each if the format is ``aligned``."""
     if form != "aligned":
         return list(inputs)
     if len(inputs) % 2:
@@ -147,11 +143,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
 
 
 def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:
-    """Return the format of a file, from its name and its first non-empty line.
-
-    Raises:
-        ValueError: the format is not recognized.
-    """
+    """Return the format of a file, from its name and first non-empty line; raise ValueError if it is not recognized."""
     if looks_like_ppdb(line):
         return "ppdb"
     name = name_of(place).lower()

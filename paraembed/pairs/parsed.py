@@ -94,11 +94,9 @@ def contains_byte(texts: pa.StringArray, character: str) -> bool:
 
 
 def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
-    """Assemble parsed rows [n] from cells.
+    """Assemble parsed rows [n] from cells [n], empty or null if missing.
 
-    Args:
-        cells: columns [n], empty or null for a missing cell.
-        tests: tests that reject a row, applied before those for missing texts and wrong scores.
+    The tests that reject a row are applied before those for missing texts and wrong scores.
     """
     tests = [*tests, (pc.or_(pc.is_null(cells["first"]), pc.is_null(cells["second"])), "too few fields")]
     cells = {role: pc.fill_null(column, "") for role, column in cells.items()}

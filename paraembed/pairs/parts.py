@@ -50,11 +50,7 @@ def save_report(report: SourceReport, path: Path) -> None:
 
 
 def load_report(path: Path) -> SourceReport:
-    """Read a report that ``save_report`` wrote.
-
-    Raises:
-        ValueError: the file is not a report.
-    """
+    """Read a report that ``save_report`` wrote; raise ValueError if the file is not a report."""
     report: SourceReport = read_json(path, SourceReport)
     checked(list[_Rejected], report.sample, f"{path}: sample")
     if sum(report.groups) != report.parsed:

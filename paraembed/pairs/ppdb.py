@@ -49,19 +49,12 @@ def looks_like_ppdb(line: str) -> bool:
 def parse_ppdb(
     lines: Lines, features: Sequence[str] = (), *, alignment: bool = False, non_terminals: bool = False
 ) -> PpdbPairs:
-    """Parse n lines of PPDB 1.0 or 2.0.
+    """Parse n lines of PPDB 1.0 or 2.0; the score is PPDB2.0Score, null if it is not a number, the relation the
+    entailment.
 
     Rejected, in this order: lines that are too long or not UTF-8, empty lines, fewer than 4 fields, more than 6 fields,
-    and syntactic rules with non-terminals such as ``[NP,1]``.
-
-    Args:
-        lines: lines of a PPDB file.
-        features: names of features that become columns; ``NA`` or a missing feature is null.
-        alignment: whether the alignment becomes a column ``alignment``.
-        non_terminals: whether rules with non-terminals are pairs.
-
-    Returns:
-        n rows; score is PPDB2.0Score, null if it is not a number; relation is the entailment.
+    and, unless ``non_terminals`` is set, syntactic rules with non-terminals such as ``[NP,1]``. The named features, of
+    which ``NA`` or a missing one is null, and the alignment become further columns.
     """
     borders_N6, count = find_borders(lines.octets, lines.starts, lines.ends)
     count += 1
@@ -129,14 +122,8 @@ def _has_non_terminal(first: pa.StringArray, second: pa.StringArray) -> pa.Boole
 def find_borders(octets: Octets, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
     """Return the positions of the borders `` ||| `` in n lines, from left to right, without overlaps.
 
-    Args:
-        octets: bytes of a block.
-        starts: int64 [n], starts of the lines.
-        ends: int64 [n], ends of the lines.
-
-    Returns:
-        int64 [n, 6], the first borders of each line (undefined after its last one), and int64 [n], their number, at
-        most 6.
+    They are int64 [n, 6], undefined after the last border of a line; the second array [n] holds their number, at most
+    6.
     """
     borders_N6 = np.empty((len(starts), MOST_FIELDS), np.int64)
     counts = np.empty(len(starts), np.int64)
@@ -172,17 +159,9 @@ def _find_borders(octets: Octets, starts: Positions, ends: Positions, borders_N6
 
 
 def find_numbers(octets: Octets, starts: Positions, ends: Positions, name: str) -> tuple[Positions, Positions]:
-    """Return the position of a feature's first value in n lists ``name=value name=value …``.
+    """Return starts and ends [n] of a feature's first value in n lists ``name=value name=value …``.
 
-    Args:
-        octets: bytes of a block.
-        starts: int64 [n], starts of the lists.
-        ends: int64 [n], ends of the lists.
-        name: name of the feature.
-
-    Returns:
-        Starts and ends of the values, int64 [n] each; equal if the feature is missing, or is not a number of at most
-        ``MOST_DIGITS`` characters.
+    They are equal if the feature is missing, or is not a number of at most ``MOST_DIGITS`` characters.
     """
     values = np.zeros((2, len(starts)), np.int64)
     _find_numbers(octets, starts, ends, np.frombuffer(f"{name}=".encode(), np.uint8), values[0], values[1])

@@ -53,10 +53,6 @@ def selects(options: FilterOptions) -> bool:
 def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
     """Return the columns of n rows that ``select`` needs: ``key`` uint64; ``num_tokens`` and ``effective_size`` if
     used.
-
-    Args:
-        table: rows that are kept, string columns ``first`` and ``second``.
-        options: options of ``select``.
     """
     columns = {"key": pa.array(pair_keys(table))}
     if options.match_tokens_of is not None:
@@ -78,20 +74,12 @@ def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterO
 
 
 def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
-    """Return the rows of each output.
+    """Return the rows of each output, given the ``selection_columns`` of all rows, best first, without duplicates.
 
-    The steps, in this order: leave out pairs, split, resize (top, then sample, for each split), nested subsets.
-
-    Args:
-        options: what to select.
-        columns: ``selection_columns`` of all rows in the order of the output, best first, without duplicates.
-
-    Returns:
-        One output named ""; for a split into all parts ``train``, ``dev`` and ``test``; for nested subsets ``1-of-1``,
-            ``1-of-2``, ``1-of-4``, …, each a subset of the previous one.
-
-    Raises:
-        FileNotFoundError, ValueError: pair shards that an option names are missing, or have more tokens than the rows.
+    The steps, in this order: leave out pairs, split, resize (top, then sample, for each split), nested subsets. The
+    outputs are one named ""; for a split into all parts ``train``, ``dev`` and ``test``; for nested subsets ``1-of-1``,
+    ``1-of-2``, ``1-of-4``, …, each a subset of the previous one. Raise FileNotFoundError or ValueError if pair shards
+    that an option names are missing, or have more tokens than the rows.
     """
     keys = columns["key"].to_numpy()
     selected = Selected("", np.arange(len(keys)))

@@ -80,10 +80,8 @@ def _tokens_with_space(texts: pa.StringArray) -> tuple[pa.StringArray, npt.NDArr
     """Return the tokens [T] of n texts, each with the space that follows it, and the number of tokens of each text,
     int64 [n].
 
-    The tokens are slices of the texts' bytes, so nothing is copied.
-
-    Args:
-        texts: string array [n], not a slice, n > 0; no text is empty or ends with a space.
+    The tokens are slices of the texts' bytes, so nothing is copied. The array is not a slice and not empty, and no text
+    is empty or ends with a space.
     """
     starts_of_texts = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
     octets = np.frombuffer(texts.buffers()[2], np.uint8)[: starts_of_texts[-1]]
@@ -133,9 +131,8 @@ def length_histogram(counts: Counts) -> dict[str, dict[str, int]]:
 def without_vector(counts: Counts, vocabulary: pa.StringArray) -> dict[str, Any]:
     """Return how many words of the pairs are not in the vocabulary [V] (P16 §5.1).
 
-    Returns:
-        For ``words`` (distinct) and ``tokens`` (all occurrences): the total, the number without a vector, and their
-            fraction.
+    For ``words`` (distinct) and ``tokens`` (all occurrences): the total, the number without a vector, and their
+    fraction.
     """
     missing = pc.invert(pc.is_in(counts.words["word"], value_set=vocabulary))
     lost = counts.words.filter(missing)
@@ -306,11 +303,7 @@ def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData,
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of pair shards, after checking that its shards are files of the folder.
-
-    Raises:
-        FileNotFoundError, ValueError: the manifest is missing, or it is not a manifest of pair shards.
-    """
+    """Return the manifest of pair shards; raise OSError or ValueError unless its shards are files of the folder."""
     manifest: dict[str, Any] = read_json(folder / "manifest.json", _Manifest)
     names = [shard["name"] for shard in manifest["shards"]]
     for name in names:

@@ -50,19 +50,10 @@ _FIRST_TAGS = {"jn": "JJ", "nn": "NN", "vn": "VB"}  # and their inflections: JJR
 
 
 def extract_bigrams(table: pa.Table, kind: BigramKind, rules: Sequence[RowFilter]) -> tuple[pa.Table, pa.StringArray]:
-    """Replace the texts of each phrase pair by those of one bigram pair.
+    """Replace the texts of each phrase pair by those of one bigram pair that passes the rules.
 
-    Args:
-        table: n rows of schema ``PAIRS`` and the string columns ``first_pos``, ``second_pos`` and ``alignment``.
-        kind: parts of speech: jn, nn or vn.
-        rules: filters of bigram pairs.
-
-    Returns:
-        The table [n], without trees, and the reason why a row gives no bigram pair, string [n], null if it gives one.
-            Rows without a bigram pair keep their phrases.
-
-    Raises:
-        ValueError: a column is missing.
+    Rows without a bigram pair keep their phrases; the second array [n] gives the reason, null for the others. Raise
+    ValueError if ``first_pos``, ``second_pos`` or ``alignment`` is missing.
     """
     _check_columns(table)
     sides = [split_tokens(text_column(table, name)) for name in ("first", "second")]
@@ -248,11 +239,7 @@ TRAINING_SETS: dict[str, TrainingSet] = {
 
 
 def find_training_set(name: str) -> TrainingSet:
-    """Return the training set of this name.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
+    """Return the training set of this name; raise ValueError if the name is unknown."""
     if name not in TRAINING_SETS:
         raise ValueError(f"unknown training set {name!r}; allowed: {', '.join(get_args(SetName))}")
     return TRAINING_SETS[name]
@@ -299,18 +286,9 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
 
 
 def judge_rows(table: pa.Table, rules: RowRules) -> tuple[pa.Table, pa.StringArray]:
-    """Apply the filters to rows.
+    """Apply the filters to n tokenized rows.
 
-    Args:
-        table: n rows of schema ``PAIRS``, tokenized; for bigrams also ``first_pos``, ``second_pos``, ``alignment``.
-        rules: filters of ``row_rules``.
-
-    Returns:
-        The rows [n], which differ from ``table`` only for bigrams; and the reason to reject each row, string [n], null
-            if the row passes.
-
-    Raises:
-        ValueError: a column that bigrams need is missing.
+    Return the rows, which differ from ``table`` only for bigrams, and the reason to reject each row, null if it passes.
     """
     refused = first_failures(table, rules.filters)
     if rules.bigrams is None:

@@ -64,11 +64,7 @@ def without_ends(contents: bytes, name: str = "tokenizer.json") -> SubwordTokeni
 
 
 def contents_of(tokenizer: str) -> bytes:
-    """Return the ``tokenizer.json`` of a tokenizer; empty for tokenizers without one.
-
-    Raises:
-        ValueError: the tokenizer is ``SUBWORD``, but only its name is known.
-    """
+    """Return the ``tokenizer.json`` of a tokenizer, empty without one; raise ValueError if only its name is known."""
     if tokenizer == SUBWORD and not isinstance(tokenizer, SubwordTokenizer):
         raise ValueError(f"the tokenizer {SUBWORD} has no tokenizer.json; load it with its encoder folder")
     return tokenizer.contents if isinstance(tokenizer, SubwordTokenizer) else b""
@@ -77,10 +73,8 @@ def contents_of(tokenizer: str) -> bytes:
 def vocabulary_of(tokenizer: SubwordTokenizer) -> pa.StringArray:
     """Return the pieces of a tokenizer in the order of their ids, as in ``Subwords``.
 
-    ``UNKNOWN`` replaces the OOV token of the model; it is the last piece if the model has no such token.
-
-    Raises:
-        ValueError: a piece has the name ``UNKNOWN``.
+    ``UNKNOWN`` replaces the OOV token of the model; it is the last piece if the model has no such token. Raise
+    ValueError if a piece has this name.
     """
     ids, names = _pieces(_parsed(tokenizer.contents))
     oov = _oov_id(tokenizer.contents)
@@ -91,19 +85,12 @@ def vocabulary_of(tokenizer: SubwordTokenizer) -> pa.StringArray:
 
 
 class Subwords:
-    """Function that maps texts to word ids.
+    """Function that maps texts to word ids; ``ids`` holds the id of each piece in ``tokenizer.json``, -1 if it has
+    none.
 
-    Args:
-        vocabulary: string array [V], pieces of the tokenizer, as ``_line`` writes them. Tokens of the tokenizer without
-            a row are OOV tokens.
-        tokenizer: the tokenizer.
-
-    Attributes:
-        ids: id of each piece of the vocabulary in ``tokenizer.json``, int64 [V]; -1 for a piece without one.
-
-    Raises:
-        ValueError: the file of the tokenizer is damaged, or lacks a piece of the vocabulary; or the library is not
-            installed.
+    The vocabulary [V] holds pieces of the tokenizer, as ``_line`` writes them. Tokens of the tokenizer without a row
+    are OOV tokens. Raise ValueError if the file of the tokenizer is damaged, or lacks a piece of the vocabulary; or the
+    library is not installed.
     """
 
     def __init__(self, vocabulary: pa.StringArray, tokenizer: SubwordTokenizer) -> None:
@@ -129,8 +116,7 @@ class Subwords:
     def __call__(self, texts: pa.StringArray) -> Ragged:
         """Return the rows of the tokens of a string array [n] in the vocabulary; null counts as empty.
 
-        Raises:
-            ValueError: a text is not UTF-8, or the library cannot divide it.
+        Raise ValueError if a text is not UTF-8, or the library cannot divide it.
         """
         lengths, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
         for start in range(0, len(texts), _AT_ONCE):

@@ -8,8 +8,7 @@ gives as many leaves as the text has tokens, and labeled otherwise.
   child. Labels are dropped.
 * Leaves are lower-cased and must equal the text's tokens. In leaves and tokens, the escapes of parsers are equal to
   their characters: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` to brackets, ``\/`` and ``\*`` to ``/`` and ``*``,
-      backquotes,
-  ``''`` and curly quotes to straight quotes. Round brackets inside of a word must be escaped this way.
+  backquotes, ``''`` and curly quotes to straight quotes. Round brackets inside of a word must be escaped this way.
 
 One compiled loop over the bytes reads all trees, including those of the Stanford Sentiment Treebank. It uses an
 explicit stack, so trees may have any depth.
@@ -58,12 +57,7 @@ _SHOWN = 80  # characters of a text or tree in a message
 
 
 class TreeError(ValueError):
-    """Error for a tree that does not fit its text.
-
-    Attributes:
-        text: number of the text.
-        fault: description of the fault.
-    """
+    """Error for a tree that does not fit its text: the number of the text, and a description of the fault."""
 
     def __init__(self, text: int, fault: str) -> None:
         super().__init__(text, fault)
@@ -103,12 +97,7 @@ class Trees:
 
 
 def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
-    """Read the trees of n texts.
-
-    Args:
-        trees: string array [n]; null or blank for a text without a tree.
-        tokens: tokens of the texts.
-    """
+    """Read the trees [n] of the texts of these tokens; null or blank for a text without a tree."""
     texts = Ragged(np.arange(len(tokens.flat), dtype=np.int32), tokens.offsets)
     merges = texts.right_branching().merges
     assert merges is not None
@@ -125,11 +114,7 @@ def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
 
 
 def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Trees:
-    """Read the trees of n texts, all of which must be valid.
-
-    Raises:
-        TreeError: a tree is invalid; the message counts texts from ``first``.
-    """
+    """Read the trees of n texts; raise TreeError, which counts texts from ``first``, if one is invalid."""
     read = read_trees(trees, tokens)
     row = pc.index(pc.is_valid(read.refused), True).as_py()
     if row < 0:
@@ -146,12 +131,9 @@ def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Tree
 
 
 def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Parsed:
-    """Parse n trees into leaves, nodes and structure.
+    """Parse n trees, none of them null, into leaves, nodes and structure.
 
-    Args:
-        trees: string array [n] without nulls.
-        num_tokens: int64 [n], number of tokens of each text, which decides whether an ambiguous tree is labeled; -1: it
-            is labeled.
+    The numbers of tokens of the texts decide whether an ambiguous tree is labeled; -1: it is.
     """
     octets, offsets = _octets(trees)
     faults, num_leaves, num_nodes = (np.zeros(len(trees), np.int64) for _ in range(3))

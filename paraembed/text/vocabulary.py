@@ -198,13 +198,8 @@ def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool
 
     A truncated number is a different number. If all other numbers have the same number of decimals, the last one is
     complete if it has as many. Otherwise a file with a header is rejected, because programs that write headers end
-    every line with a line feed; a file without a header only gets a warning.
-
-    Args:
-        path: the file.
-        number: line number of its last line.
-        rows: last rows of the file.
-        has_header: whether the file begins with a header.
+    every line with a line feed; a file without a header only gets a warning. ``rows`` are its last rows, and ``number``
+    is the line number of the last.
     """
     values = [value for row in rows for value in row.split(" ")[1:]]
     decimals = [len(value.partition(".")[2]) for value in values]
@@ -265,16 +260,7 @@ def _first_fault(values: pa.StringArray) -> int:
 
 
 def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:
-    """Add words that have no vector, with random vectors of the same scale as the file's vectors.
-
-    Args:
-        words: the vocabulary to extend, [V] and [V, d].
-        unseen: string array [k] of new words.
-        seed: seed of the vectors, N(0, s²) with s the root mean square of the matrix.
-
-    Returns:
-        Words [V + k]; the first V rows are unchanged.
-    """
+    """Add k words that have no vector, with random vectors of the same scale as the file's: N(0, s²), s their RMS."""
     scale = float(np.sqrt(np.mean(np.square(words.matrix, dtype=np.float64))))
     drawn = np.random.default_rng(seed).standard_normal((len(unseen), words.matrix.shape[1]), dtype=np.float32)
     return Words(
@@ -290,8 +276,7 @@ def save_vocabulary(vocabulary: pa.StringArray, path: Path) -> None:
 def load_vocabulary(path: Path) -> pa.StringArray:
     """Read a vocabulary that ``save_vocabulary`` wrote; words can contain any character except a line feed.
 
-    Raises:
-        ValueError: the file is not UTF-8, has no line feed at the end, or lists a word twice.
+    Raise ValueError if the file is not UTF-8, has no line feed at the end, or lists a word twice.
     """
     with open_regular(path) as file:
         data = file.read()

@@ -81,14 +81,10 @@ def _version_of(client: MlflowClient, name: str, tags: Mapping[str, str]) -> str
 
 def write_mlflow_files(model: Path, out: Path) -> None:
     """Write the files that turn a copy of a model folder into an MLflow model, which loads without this project and
-    without a package index.
+    without a package index; they belong next to the files of the model folder.
 
     The modules it needs are in ``out/code``. The requirements are third-party packages, with their installed versions.
     ``paraembed`` is not among them, because anybody could register that name on a public index.
-
-    Args:
-        model: encoder folder, or model folder of jobs/finetune.py.
-        out: folder to write; its content belongs next to the files of the model folder.
     """
     modules, packages = _needed()
     if any(model.rglob("tokenizer.json")):  # the tokenizer subword

@@ -43,11 +43,8 @@ class AnySpool(Protocol):
 
 
 class Spool:
-    """File of MLflow records.
-
-    Args:
-        path: the file; its folder exists.
-        home: where the next job with the same output looks for the file; None: at ``path``.
+    """File of MLflow records; ``home`` is where the next job with the same output looks for it, if that is another
+    path.
     """
 
     def __init__(self, path: Path, home: Path | None = None) -> None:

@@ -236,11 +236,10 @@ _WRITERS: dict[str, Callable[[MlflowClient, str, Any], object]] = {
 
 
 def network_file_system(path: Path, mounts: str | None = None) -> str | None:
-    """Return the type of the network file system that a path is on; None for any other file system.
+    """Return the type of the network file system that a path, whose last parts may be missing, is on; None for any
+    other.
 
-    Args:
-        path: the path; its last parts may be missing.
-        mounts: content of ``/proc/self/mounts``.
+    ``mounts`` is the content of ``/proc/self/mounts``.
     """
     text = Path("/proc/self/mounts").read_text() if mounts is None else mounts
     kinds = {Path(fields[1].replace(r"\040", " ")): fields[2] for fields in map(str.split, text.splitlines())}

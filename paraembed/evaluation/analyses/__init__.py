@@ -48,22 +48,10 @@ def analyse(
     out: Path,
     progress: Callable[[str], object] = lambda _: None,
 ) -> tuple[Analysis, ...]:
-    """Run every analysis that the inputs allow, and write its plot and its tables.
+    """Run every analysis that the inputs allow, and write ``<analysis>.png`` and ``<table>.csv`` to the folder ``out``.
 
-    Args:
-        report: scores of the candidates on the suites.
-        candidates: encoders, in the order of the report's columns.
-        suites: data sets that the candidates were scored on.
-        options: options of the user.
-        out: folder for ``<analysis>.png`` and ``<table>.csv``; created if it is missing.
-        progress: called with a description of each step.
-
-    Returns:
-        One result for each of ``ANALYSES``; an analysis that cannot be made holds the reason.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: a file of the options cannot be read.
-        NotADirectoryError: ``out`` is a file.
+    Return one result for each of ``ANALYSES``; an analysis that cannot be made holds the reason. Raise OSError or
+    ValueError if a file of the options cannot be read, or ``out`` is a file.
     """
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"{out} is a file, but plots and tables need a folder; choose another `out`")
@@ -82,12 +70,7 @@ def analyse(
 
 
 def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
-    """Raise the errors of ``analyse`` for invalid options, before anything is scored.
-
-    Args:
-        options: options of the user.
-        labels: labels of the candidates.
-    """
+    """Raise the errors of ``analyse`` for invalid options, before anything is scored; ``labels`` are the candidates'."""
     if options.against is not None:
         pairs.check_against(options.against, labels)
     if options.margin_pairs is not None:

@@ -44,11 +44,7 @@ class Inputs:
         return tuple(column.label for column in self.report.columns)
 
     def encoders(self) -> list[tuple[str, Encoder]]:
-        """Candidates with a word matrix, with their labels.
-
-        Raises:
-            CannotMakeError: no candidate has a word matrix.
-        """
+        """Return the candidates with a word matrix, with their labels; raise CannotMakeError if there is none."""
         encoders = [
             (candidate.label, candidate.encoder)
             for candidate in self.candidates
@@ -165,9 +161,7 @@ def pools(inputs: Inputs) -> list[Pool]:
     other set.
 
     Groups that the papers' means exclude are left out. Tokens are those of the first candidate whose tokens are words.
-
-    Raises:
-        CannotMakeError: no graded pairs were scored.
+    Raise CannotMakeError if no graded pairs were scored.
     """
     own = [candidate.encoder for candidate in inputs.candidates if isinstance(candidate.encoder, Encoder | Concat)]
     tokenizer = next((encoder.tokenizer for encoder in own if encoder.tokenizer in TOKENIZERS), "ptb-v1")

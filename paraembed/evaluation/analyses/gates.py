@@ -55,11 +55,8 @@ class TaggedSentences:
 def read_tagged(path: Path) -> TaggedSentences:
     """Read a file of tagged sentences, plain or compressed.
 
-    In CoNLL-U, comments, multiword tokens (``3-4``) and empty nodes (``3.1``) are skipped.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
-        ValueError: a line has neither format (the message names file and line), or the file has no tokens.
+    In CoNLL-U, comments, multiword tokens (``3-4``) and empty nodes (``3.1``) are skipped. Raise ValueError, with file
+    and line, if a line has neither format, or the file has no tokens.
     """
     rows: list[tuple[str, str, str]] = []
     ends = [0]
@@ -113,11 +110,8 @@ def has_gate(encoder: Encoder) -> bool:
 def gate_norms(encoder: Encoder, texts: Ragged) -> Vector:
     """Return the L1 norm of the gate at each token, [T], between 0 and D; for ``bigran`` the mean of both directions.
 
-    For a GRAN with two gates (gran3, gran4, gran5), this is the gate on the word.
-
-    Args:
-        encoder: encoder for which ``has_gate`` is true.
-        texts: non-empty texts without BOS/EOS tokens, which are added here.
+    For a GRAN with two gates (gran3, gran4, gran5), this is the gate on the word. The texts are not empty, and without
+    BOS/EOS tokens, which are added here.
     """
     cuts = np.searchsorted(texts.offsets, np.arange(0, len(texts.ids), _AT_ONCE))
     bounds = np.unique([*cuts, len(texts)]).tolist()

@@ -106,12 +106,7 @@ def amounts_shown(curves: Curves) -> list[int]:
 
 @lru_cache(maxsize=1)  # both curves ask for the same, and to score the runs takes a while
 def find_runs(inputs: Inputs) -> list[Run]:
-    """Return the runs that the user lists, by amount of data.
-
-    Raises:
-        CannotMakeError: no runs were given.
-        FileNotFoundError, ValueError: a folder or table cannot be read.
-    """
+    """Return the runs that the user lists, by amount of data; raise CannotMakeError if there are none."""
     paths = inputs.options.runs
     if not paths:
         raise CannotMakeError("no runs on several amounts of data were given; set `runs` to encoder folders or a table")
@@ -135,8 +130,7 @@ def check_runs(paths: Sequence[Path]) -> None:
 def read_runs(path: Path) -> list[Run]:
     """Read the runs of a table (``.tsv``, or comma-separated) whose header has ``pairs`` and others of ``COLUMNS``.
 
-    Raises:
-        ValueError: the header or a cell is invalid; the message names file and line.
+    Raise ValueError, with file and line, if the header or a cell is invalid.
     """
     rows = read_quoted(path, _MOST_BYTES)
     head = [cell.strip().lower() for cell in next(rows, (1, []))[1]]

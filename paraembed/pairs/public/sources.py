@@ -94,11 +94,7 @@ SOURCES = {source.name: source for source in (*_PPDB, *_OTHERS)}
 
 
 def find_source(name: str) -> Source:
-    """Return the source with this name.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
+    """Return the source with this name; raise ValueError if the name is unknown."""
     if name in SOURCES:
         return SOURCES[name]
     ppdb = f"ppdb-{{1.0,2.0}}-{{{','.join(SIZES)}}}-{{{','.join(PARTS)}}}"
