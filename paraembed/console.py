@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 
 
 class Status:
-    """Progress line: what a job is doing, and for how long it has been running since ``started`` (``time.monotonic``)."""
+    """Progress line: what a job is doing, and for how long it has been running since ``started``."""
 
     def __init__(self, started: float) -> None:
         self._started = self._shown = started
@@ -178,7 +178,7 @@ class WithoutPasswords(logging.Formatter):
 
 
 class ProgressLine:
-    """Progress line of work that reports by itself; the newest report, every ``seconds`` if stderr is not a terminal."""
+    """Progress line of work that reports by itself; without a terminal, the newest report every ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._started = seconds, time.monotonic()
@@ -205,9 +205,7 @@ class ProgressLine:
 
 
 def write_stream(stream: TextIO, text: str) -> None:
-    """Write a text and flush; if the reader has closed the stream (``| head``), discard the output instead of
-    failing.
-    """
+    """Write a text and flush; if the reader has closed the stream (``| head``), discard the output."""
     try:
         stream.write(text)
         stream.flush()

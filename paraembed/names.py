@@ -55,9 +55,7 @@ def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_flags(arguments: Iterable[str]) -> list[str]:
-    """Return a command line with the current names of flags, for example ``--tokenizer space`` for ``--tokeniser
-    space``.
-    """
+    """Return a command line with the current names of flags, such as ``--tokenizer`` for ``--tokeniser``."""
     current = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")

@@ -117,9 +117,7 @@ def lines(
 
 @_plain_text
 def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> bytes:
-    """Draw a bar for each series at each tick of a panel; horizontal bars, for long names, have three panels per
-    row.
-    """
+    """Draw a bar for each series at each tick of a panel; horizontal ones, for long names, have three panels a row."""
     most = max(4, *(len(panel.ticks) for panel in panels))
     if horizontal:
         figure, grid = _grid(panels, 3, 4.6, 1.2 + 0.17 * most)

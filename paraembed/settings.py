@@ -227,7 +227,7 @@ class SearchSettings:
             )
 
     def num_trials(self, size: int) -> int:
-        """Return the number of trials for a space of ``size`` points; raise ValueError if it is larger than the space."""
+        """Return the number of trials for a space of ``size`` points; raise ValueError if the space is smaller."""
         if self.search == "grid":
             return size
         if self.trials is not None and self.trials > size:

@@ -379,9 +379,7 @@ def _add_option(parser: argparse.ArgumentParser, option: "Field[Any]") -> None:
 
 
 def _absolute(text: str) -> str:
-    """Return an absolute path, because programs run in other folders, and a submitted job in a temporary copy of the
-    working folder.
-    """
+    """Return an absolute path, because programs run in other folders, and a submitted job in a temporary copy."""
     if "runtime_resources" in Path.cwd().parts and not Path(text).is_absolute():
         raise argparse.ArgumentTypeError(
             f'{text!r} is relative, but a submitted job needs an absolute path: "$PWD/{text}"'

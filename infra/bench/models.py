@@ -180,9 +180,7 @@ def _shapes(encoder: Encoder, texts: pa.StringArray) -> list[tuple[int, ...]]:
 
 @torch.inference_mode()
 def _products(shapes: list[tuple[int, ...]], name: str) -> None:
-    """Compute the products: words → 4 gates for each token, states → 4 gates for each step; for GRAN also words → gate
-    and states → gate.
-    """
+    """Compute words → 4 gates for each token, states → 4 gates for each step; for GRAN also both → its gate."""
     most = max(map(sum, shapes))
     words_TD, gates_DG, gate_DD = torch.ones(most, WIDTH), torch.ones(WIDTH, 4 * WIDTH), torch.ones(WIDTH, WIDTH)
     for sizes in shapes:

@@ -186,9 +186,7 @@ class Clock:
         self._start, self._cpu, self._steps, self._loopback = time.perf_counter(), 0.0, -1, 0
 
     def __call__(self, steps: int) -> None:
-        """Record the total number of finished steps; the first call ends the warm-up, and Finished is raised after the
-        last round.
-        """
+        """Record the number of finished steps; the first call ends the warm-up, the last one raises Finished."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         seconds = time.perf_counter() - self._start

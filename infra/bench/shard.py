@@ -163,9 +163,7 @@ def _partitioned(rows: int, folder: Path) -> Result:
 
 
 def _peak_of_workers() -> int:
-    """Return the maximum resident memory of a Ray worker on this machine, as counted by the kernel; 0 without
-    workers.
-    """
+    """Return the maximum resident memory of a Ray worker on this machine, by the kernel; 0 without workers."""
     peaks = []
     for process in psutil.process_iter():
         try:

@@ -60,7 +60,7 @@ _WITHOUT_END = 2**31 - 1  # epochs
 
 
 def run(options: Train, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure each case, print its table, return the numbers; raise ValueError if a program failed or cannot run here."""
+    """Measure each case, print its table, return the numbers; raise ValueError if a program failed or cannot run."""
     numbers = []
     for case in options.cases():
         results = measure_case(case, options.programs, 1 if options.scale else options.rounds)
@@ -81,7 +81,7 @@ def run(options: Train, log_metrics: Callable[[dict[str, float]], None]) -> dict
 
 
 def measure_case(case: Case, keys: tuple[str, ...], rounds: int) -> dict[str, Result]:
-    """Return the results of programs by key: those of ``keys``, or all that are possible for the case and the machine."""
+    """Return the results of programs by key: those of ``keys``, or all that the case and the machine allow."""
     on_ray: dict[str, int] = {}
     if not missing_package():
         on_ray = {RAY: 1} if case.device == "cuda" else {RAY: 1, RAY_WORKERS: 2}  # a GPU a worker
@@ -131,9 +131,7 @@ def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
 
 
 def recipe(case: Case) -> Recipe:
-    """Return the recipe of a training; all other fields have their defaults: margin 0.4, cosine, MAX negatives,
-    Adam.
-    """
+    """Return the recipe of a training; all other fields have their defaults: margin 0.4, cosine, MAX negatives."""
     return Recipe(
         config_from_dict({"name": case.encoder}),
         "space",

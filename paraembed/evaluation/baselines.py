@@ -249,9 +249,7 @@ def overlap_candidates() -> list[Candidate]:
 
 
 def num_shared(first: Tokens, second: Tokens) -> Weights:
-    """Return the number of tokens that both texts of each pair share, [n]; a token that occurs twice in both counts
-    twice.
-    """
+    """Return the number of tokens that both texts of each pair share, [n]; repeated ones count as often as in both."""
     (keys, counts), (others, other_counts) = (np.unique(side, return_counts=True) for side in _keys(first, second))
     _, positions, other_at = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
     num_words = 1 + len(first.flat) + len(second.flat)

@@ -122,9 +122,7 @@ def find_candidates(request: Request, fetch: Fetch, progress: Progress) -> list[
 
 
 def _inference_for(name: str, request: Request) -> Inference:
-    """Return the settings of an encoder. If models of other libraries are scored, too, their settings are not for an
-    encoder folder.
-    """
+    """Return the settings of an encoder, without those that are for the models of other libraries next to it."""
     settings = request.inference
     if is_peer(name) or not any(map(is_peer, request.encoders)):
         return settings

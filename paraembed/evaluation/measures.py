@@ -55,9 +55,7 @@ def pearson(predicted: Vector, gold: Vector) -> float:
 
 
 def spearman(predicted: Vector, gold: Vector) -> float:
-    """Return Spearman's rank correlation of two vectors [N]; equal values share their mean rank. Errors as in
-    ``pearson``.
-    """
+    """Return Spearman's rank correlation of two vectors [N], with mean ranks for ties; errors as in ``pearson``."""
     _check(predicted, gold)
     return float(stats.spearmanr(predicted, gold).statistic)
 
@@ -134,9 +132,7 @@ def _check(predicted: Vector, gold: Vector) -> None:
 
 @compiled
 def _correlations(drawn_RN: Ints, x_N: Vector, y_N: Vector, x_groups_N: Ints, y_groups_N: Ints) -> Vector:
-    """Return Pearson's r and Spearman's ρ of each resample, [2, R]; a group is the index of a value among the distinct
-    values.
-    """
+    """Return Pearson's r and Spearman's ρ of each resample, [2, R]; groups are indices of the distinct values."""
     num_resamples, num_pairs = drawn_RN.shape
     found_2R = np.empty((2, num_resamples))
     count_N = np.empty(num_pairs)
@@ -179,9 +175,7 @@ def _mean_ranks(count_N: Vector, group_N: Ints, ranks: Vector) -> None:
 
 @compiled
 def _ratio(covariance: float, first: float, other: float) -> float:
-    """Return the covariance divided by the root of the product of the variances; NaN if a variance is 0 up to
-    rounding.
-    """
+    """Return the covariance divided by the root of the product of the variances; NaN if one is 0 up to rounding."""
     return covariance / np.sqrt(first * other) if min(first, other) > 1e-10 else np.nan
 
 
@@ -192,7 +186,7 @@ _CELLS = 1 << 24  # numbers at a time, 64 MB in float32
 
 
 class Similarities:
-    """Cosines between the texts of a suite, each distinct text encoded once; or the similarities of a scorer of pairs."""
+    """Cosines between the texts of a suite, each distinct text encoded once; or the similarities of a pair scorer."""
 
     def __init__(self, encoder: Embeds | PairScorer, suite: Suite) -> None:
         self._pairs = encoder if isinstance(encoder, PairScorer) else None

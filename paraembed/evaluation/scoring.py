@@ -255,9 +255,7 @@ def mean_of(scores: Sequence[Score], what: str) -> str:
 
 
 def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
-    """Return the mean of scores; resample i of the mean is the mean of their resamples i. It has no value if one of
-    them has none.
-    """
+    """Return the mean of scores, which has no value if one of them has none; resamples are averaged one by one."""
     measures = [measure for measure in scores[0].values if all(measure in score.values for score in scores)]
     replicates = {
         measure: np.mean([score.replicates[measure] for score in scores], axis=0)
@@ -280,9 +278,7 @@ def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
 
 
 def metric_name(name: str, measure: str, score: Score) -> str:
-    """Return a score's name in MLflow: ``name/measure``; for a mean only the name, with the suffix ``_spearman`` for
-    Spearman's ρ.
-    """
+    """Return a score's name in MLflow: ``name/measure``; for a mean the name, with ``_spearman`` for Spearman's ρ."""
     name = file_stem(re.sub(r"[^/\w.\- :]", "_", name))  # what MLflow takes: few characters, at most 250
     if score.is_mean or score.is_pooled:
         return name if measure == "pearson" else f"{name}_{measure}"

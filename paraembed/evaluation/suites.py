@@ -87,9 +87,7 @@ def _is_changed(name: str, path: Path) -> bool:
 
 
 def file_of(data: Path, name: str, needed_by: str) -> Path:
-    """Return the path of a file in the data folder; if it is missing, raise FileNotFoundError with the suite or task
-    that needs it.
-    """
+    """Return the path of a file in the data folder; raise FileNotFoundError if it is missing."""
     if not (data / name).exists():
         raise FileNotFoundError(
             f"{data / name} does not exist, but the {needed_by} needs it; download the data, or choose another data "
@@ -135,9 +133,7 @@ def read_pit2015(data: Path) -> Suite:
 
 
 def read_words(data: Path) -> Suite:
-    """Read SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein et al. 2002) and its two subsets (Agirre et al.
-    2009).
-    """
+    """Read SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein 2002) and its subsets (Agirre et al. 2009)."""
     sets: list[AnySet] = []
     files = ["word/SimLex-999.txt", "word/ws353.txt", "word/ws353-sim.txt", "word/ws353-rel.txt"]
     available = _some(data, "words", files)

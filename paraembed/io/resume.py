@@ -95,9 +95,7 @@ class Work:
             return False
 
     def read(self) -> dict[str, Any]:
-        """Return the recorded fingerprint; if it is damaged, an empty one with ``overwrite``, otherwise raise
-        ValueError.
-        """
+        """Return the recorded fingerprint; if it is damaged, an empty one with ``overwrite``, else raise ValueError."""
         try:
             recorded: dict[str, Any] = read_json(self.folder / self.record, dict[str, Any])
         except ValueError as error:
@@ -119,9 +117,7 @@ class Work:
 
 
 def other_work(place: object, changed: str, *, can_overwrite: bool = True) -> ValueError:
-    """Return the error for a place where the same job started with another fingerprint; ``changed`` names the differing
-    fields.
-    """
+    """Return the error for a place where the job started with another fingerprint; ``changed`` names the fields."""
     remedies = "choose another `out`, or start over with `overwrite`" if can_overwrite else "or choose another `out`"
     return ValueError(f"{place} was started with another {changed}; use the earlier value, {remedies}")
 

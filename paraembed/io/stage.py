@@ -119,9 +119,7 @@ class Mirror:
             self.remove(f"{name}/{folder}")
 
     def check(self, files: re.Pattern[str], job: str) -> list[str]:
-        """Return the names of the files of the copy; raise ValueError if the job, whose ``files`` these are, wrote no
-        such file.
-        """
+        """Return the names of the files of the copy; raise ValueError if one is not among the job's ``files``."""
         names = self.names()
         foreign = next((name for name in names if not files.fullmatch(name)), None)
         if foreign is not None:
@@ -168,9 +166,7 @@ class Stage:
         return copy
 
     def output(self, place: Place) -> Path:
-        """Return the path of an output, which ``mirror`` uploads if it is a URI; the errors are those of
-        ``open_store``.
-        """
+        """Return the path of an output, which ``mirror`` uploads if it is a URI; errors as in ``open_store``."""
         if isinstance(place, Path):
             return place
         store = open_store(place)
@@ -185,9 +181,7 @@ class Stage:
         return Mirror(out, self.uri(out))
 
     def upload(self, home: Mirror) -> None:
-        """Upload a complete output; if the store fails, raise UploadError: ``staged`` then keeps the copy that it
-        names.
-        """
+        """Upload a complete output; if the store fails, raise UploadError: ``staged`` then keeps the copy."""
         try:
             home.push()
         except OSError as error:

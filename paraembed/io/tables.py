@@ -272,9 +272,7 @@ class Cells:
         return pa.array([row[column] for row in self.rows], pa.string())
 
     def numbers(self, column: int) -> npt.NDArray[np.float64]:
-        """Return a column as finite numbers, float64 [n]; raise ValueError, with the line number, for any other
-        cell.
-        """
+        """Return a column as finite numbers, float64 [n]; raise ValueError, with the line, for any other cell."""
         values = np.empty(len(self.rows))
         for number, row in enumerate(self.rows):
             try:
@@ -317,9 +315,7 @@ def read_cells(path: Path, separator: str, columns: int | str, *, header: bool |
 
 
 def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row of a small CSV file (TSV, by its name), at most ``most`` bytes, without
-    blank rows.
-    """
+    """Yield line number and cells of each row of a small CSV file (TSV, by its name), without blank rows."""
     data = b"".join(read_blocks(path, most))[:most]
     try:
         text = data.decode("utf-8-sig")

@@ -59,9 +59,7 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> None:
-    """Raise ValueError if tensors do not have the expected names, types and shapes; the message begins with
-    ``what``.
-    """
+    """Raise ValueError, beginning with ``what``, unless tensors have the expected names, types and shapes."""
     for name in [*expected, *tensors]:
         tensor, wanted = tensors.get(name), expected.get(name)
         if tensor is None or wanted is None:

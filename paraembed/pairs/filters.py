@@ -117,9 +117,7 @@ def effective_size_below(least: int) -> RowFilter:
 
 
 def overlap_from(limit: float) -> RowFilter:
-    """Return a filter that rejects rows with a word overlap of ``limit`` or more (P15 §3.1), or with a text too long
-    for a phrase; 6 µs per row.
-    """
+    """Reject rows with a word overlap of ``limit`` or more (P15 §3.1), or a text too long for a phrase; 6 µs each."""
 
     def failed(table: pa.Table) -> pa.BooleanArray:
         score = word_overlap(text_column(table, "first"), text_column(table, "second"))
@@ -245,9 +243,7 @@ def _token_pairs(
 
 
 def _near(one_P: npt.NDArray[np.int64], other_P: npt.NDArray[np.int64], words: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Return whether two words, given by their indices, are at most one edit apart; each pair of words is compared
-    once.
-    """
+    """Return whether two words, given by their indices, are at most one edit apart; equal pairs are compared once."""
     near: npt.NDArray[np.bool_] = one_P == other_P
     lengths = pc.utf8_length(words).to_numpy()
     rows = np.flatnonzero(~near & (np.abs(lengths[one_P] - lengths[other_P]) <= 1))

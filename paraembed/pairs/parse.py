@@ -157,9 +157,7 @@ def _tokenizer(block: Block, settings: ShardSettings) -> str:
 def keep_pairs(
     block: Block, source: str, tokenizer: str, remove: Sequence[str], rules: RowRules
 ) -> tuple[pa.Table, pa.StringArray]:
-    """Return the rows of a block that are pairs (``PAIRS`` and further columns), and the reasons of the other rows
-    [n].
-    """
+    """Return the rows of a block that are pairs (``PAIRS`` and further columns), and why the others [n] are not."""
     pairs = block.pairs
     texts, bad_trees = [], []
     for text, tree in ((pairs.first, pairs.first_tree), (pairs.second, pairs.second_tree)):

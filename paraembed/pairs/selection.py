@@ -51,9 +51,7 @@ def selects(options: FilterOptions) -> bool:
 
 
 def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
-    """Return the columns of n rows that ``select`` needs: ``key`` uint64; ``num_tokens`` and ``effective_size`` if
-    used.
-    """
+    """Return the columns of n rows for ``select``: ``key`` uint64; ``num_tokens`` and ``effective_size`` if used."""
     columns = {"key": pa.array(pair_keys(table))}
     if options.match_tokens_of is not None:
         columns["num_tokens"] = _pair_tokens(table)
@@ -114,9 +112,7 @@ def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask
 
 
 def _keep(selected: Selected, kept: npt.NDArray[np.bool_], reason: str) -> Selected:
-    """Return the rows of a selection for which ``kept`` [n, over all rows] is true, and count the others under
-    ``reason``.
-    """
+    """Return the rows of a selection for which ``kept`` [n, over all rows] is true; count the others."""
     stay = kept[selected.rows]
     lost = int(len(stay) - stay.sum())
     counts = {**selected.counts, reason: selected.counts.get(reason, 0) + lost} if lost else selected.counts

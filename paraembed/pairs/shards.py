@@ -119,9 +119,7 @@ def _added(table: pa.Table) -> pa.Table:
 
 
 def length_histogram(counts: Counts) -> dict[str, dict[str, int]]:
-    """Return the number of pairs by number of tokens, for JSON: {"first": {"1": 20, "2": 7}, "second": …, "longer":
-    …}.
-    """
+    """Return the number of pairs by number of tokens, for JSON: {"first": {"1": 20}, "second": …, "longer": …}."""
     histogram: dict[str, dict[str, int]] = {"first": {}, "second": {}, "longer": {}}
     for row in counts.lengths.to_pylist():
         histogram[row["text"]][str(row["tokens"])] = row["count"]
@@ -317,9 +315,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_shard(path: Path, num_rows: int | None) -> int:
-    """Return the number of rows of a pair shard; raise ValueError if the file is not a pair shard of ``num_rows``
-    rows.
-    """
+    """Return the number of rows of a pair shard; raise ValueError if it is none, or has not ``num_rows`` rows."""
     with open_parquet(path) as file:
         schema, rows = file.schema_arrow, int(file.metadata.num_rows)
     for name in ("first", "second"):

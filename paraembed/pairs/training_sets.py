@@ -93,9 +93,7 @@ def _check_columns(table: pa.Table) -> None:
 
 
 def _links(alignment: pa.StringArray, sides: Sequence[Tokens]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return links (row, token of the first text, token of the second) [L, 3], and which rows have no valid alignment
-    [n].
-    """
+    """Return links (row, token of the first text, token of the second) [L, 3], and rows without a valid alignment."""
     links = split_tokens(pc.utf8_trim_whitespace(pc.fill_null(alignment, "")))
     ends = pc.extract_regex(links.flat, r"^(?P<first>\d{1,6})-(?P<second>\d{1,6})$")
     rows_L = np.repeat(np.arange(len(alignment)), np.diff(links.offsets))
@@ -154,9 +152,7 @@ def _bigrams(side: Tokens, places_C2: npt.NDArray[np.int64]) -> pa.StringArray:
 def _choose(
     rows_C: npt.NDArray[np.int64], good_C: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return for each row its first good candidate, or else its first one, and the rows that have candidates,
-    ascending.
-    """
+    """Return for each row its first good candidate, or else its first one, and the rows with candidates, ascending."""
     order = np.lexsort((~good_C, rows_C))  # stable: good ones come first, from the left
     rows, firsts = np.unique(rows_C[order], return_index=True)
     return order[firsts], rows

@@ -116,9 +116,7 @@ class TokenIds:
         return self._with_unordered(texts, Ragged(ids[: offsets[-1]].copy(), offsets), unordered)
 
     def _with_unordered(self, texts: pa.StringArray, ragged: Ragged, unordered: Octets) -> Ragged:
-        """Return the ids of all texts; those that the loops cannot divide, since Unicode moves their accents, come from
-        the definition.
-        """
+        """Return the ids of all texts; the definition divides those whose accents Unicode moves."""
         parts, start = list[Ragged](), 0
         for row in np.flatnonzero(unordered).tolist():
             parts += [ragged.slice(start, row), self._pieces(texts[row : row + 1])]
@@ -182,9 +180,7 @@ def _eights(octets: Octets) -> Eights:
 
 
 def _piece_tables(vocabulary: pa.StringArray) -> tuple[Strings, Table, Table]:
-    """Return the special tokens of a vocabulary of word pieces, and the tables of the pieces that begin and that
-    continue a word.
-    """
+    """Return the special tokens of a vocabulary of word pieces, and tables of pieces that begin or continue a word."""
     words = [OOV if word == UNKNOWN else word for word in vocabulary.to_pylist()]
     continuing = [
         word.removeprefix(PREFIX) if word.startswith(PREFIX) else "" for word in words

@@ -136,9 +136,7 @@ class _Finder(ModuleFinder):
 
 @cache
 def _needed() -> tuple[list[Path], list[str]]:
-    """Return the files of this package that a registered encoder runs, and requirements ``name==version`` for the other
-    modules.
-    """
+    """Return the files of this package that a registered encoder runs, and ``name==version`` of other packages."""
     root = Path(import_module(_PACKAGE).__path__[0]).parent
     finder = _Finder(path=[str(root)])
     finder.import_hook(LOADER)

@@ -350,9 +350,7 @@ def _last_key(records: Sequence[Record]) -> str:
 
 
 def _close_left(spool: Spool, status: str) -> bool:
-    """Close the run that a killed job left open in a spool, with the time of its last record; return whether there are
-    records.
-    """
+    """Close the run that a killed job left open, with the time of its last record; return whether there are records."""
     if not spool.size():
         return False
     records = list(spool.read())

@@ -216,9 +216,7 @@ class Sender:
                 self._set_aside(kind, value, in_a_line(error))
 
     def _answers(self, key: str, error: Exception) -> bool:
-        """Return whether a store that did not accept a record accepts another record of the same run; a deleted run is
-        forgotten.
-        """
+        """Return whether a store that rejected a record accepts another one of its run; a deleted run is forgotten."""
         code = getattr(error, "error_code", "")
         if code in _OF_THE_STORE:
             return False

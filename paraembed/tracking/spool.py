@@ -43,9 +43,7 @@ class AnySpool(Protocol):
 
 
 class Spool:
-    """File of MLflow records; ``home`` is where the next job with the same output looks for it, if that is another
-    path.
-    """
+    """File of MLflow records; the next job with the same output looks for it at ``home``, if that differs."""
 
     def __init__(self, path: Path, home: Path | None = None) -> None:
         self.path, self.home = path, home or path

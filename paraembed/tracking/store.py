@@ -51,9 +51,7 @@ class Store:
         self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}
 
     def check(self) -> None:
-        """Raise ValueError if a job of a cluster would write to an SQLite file that does not last, or that several
-        machines write to.
-        """
+        """Raise ValueError if a job of a cluster would write to an SQLite file that does not last, or is shared."""
         if not (self.uri.startswith("sqlite:") and (in_submitted_job() or "RAY_ADDRESS" in os.environ)):
             return
         file = Path(self.uri.partition("?")[0].removeprefix("sqlite:///")).absolute()

@@ -70,7 +70,7 @@ def analyse(
 
 
 def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
-    """Raise the errors of ``analyse`` for invalid options, before anything is scored; ``labels`` are the candidates'."""
+    """Raise the errors of ``analyse`` for invalid options, before anything is scored."""
     if options.against is not None:
         pairs.check_against(options.against, labels)
     if options.margin_pairs is not None:

@@ -120,9 +120,7 @@ def gate_norms(encoder: Encoder, texts: Ragged) -> Vector:
 
 
 def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> list[Mean]:
-    """Return the mean norm [T] of each kind of token, in descending order, without kinds of fewer than ``least``
-    tokens.
-    """
+    """Return the mean norm [T] of each kind of token, descending, without kinds of fewer than ``least`` tokens."""
     names, numbers = np.unique(np.array(kinds, object), return_inverse=True)
     counts = np.bincount(numbers)
     means = np.bincount(numbers, norms) / counts
@@ -131,9 +129,7 @@ def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> l
 
 
 def gates(inputs: Inputs) -> Content:
-    """Analyze the gates of each GRAN among the candidates: by word of the scored texts, by tag and label of the tagged
-    file.
-    """
+    """Analyze the gates of each GRAN: by word of the scored texts, by tag and label of the tagged file."""
     encoders = inputs.encoders()
     grans = [(label, encoder) for label, encoder in encoders if has_gate(encoder)]
     if not grans:

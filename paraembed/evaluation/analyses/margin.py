@@ -39,9 +39,7 @@ def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32
 
 
 def read_some_pairs(folder: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
-    """Return first and second texts of at most ``MOST_PAIRS`` pairs of pair shards, in a fixed random order, and the
-    number of all pairs.
-    """
+    """Return first and second texts of some pairs of pair shards, in a fixed random order, and the number of all."""
     shards = read_pair_manifest(folder, for_training=False)["shards"]
     sizes = [int(shard["rows"]) for shard in shards]
     drawn = np.random.default_rng(0).permutation(sum(sizes))[:MOST_PAIRS]

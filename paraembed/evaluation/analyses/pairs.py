@@ -238,9 +238,7 @@ def score_by_bin(bins: Ints, gold: Vector, predicted: Vector) -> Vector:
 
 
 def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
-    """Split a scale into ranges of one point each, into five equal ranges if it has more than six points, or into a
-    single range.
-    """
+    """Split a scale into ranges of one point, into five equal ranges if it has over six points, or one range."""
     points = int(high - low)
     parts = points if 1 < points <= _MOST_RANGES else 5
     edges = np.round(np.linspace(low, high, 1 + parts), 10)  # 0.6, not 0.6000000000000001
@@ -248,9 +246,7 @@ def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
 
 
 def in_range(values: Vector, start: float, end: float, highest: float) -> Mask:
-    """Return which values [n] are in [start, end), or in [start, end] if ``end`` is the ``highest`` value of the
-    scale.
-    """
+    """Return which values [n] are in [start, end), or in [start, end] if ``end`` is the ``highest`` value."""
     inside: Mask = (values >= start) & ((values < end) | (values == end) & (end == highest))
     return inside
 
@@ -313,9 +309,7 @@ def _error_heads(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ...]]:
-    """Return for each subset the number of pairs, the mean errors of the candidates, and the change of the first
-    against each other one.
-    """
+    """Return for each subset the number of pairs, the mean errors, and the first one's change against each other."""
     rows = []
     for index, mask in enumerate(masks):
         first, *others = (float(mean[index]) for mean in means)
@@ -325,9 +319,7 @@ def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ..
 
 
 def _compared(inputs: Inputs) -> tuple[int, int]:
-    """Return the columns of the two encoders; raise CannotMakeError if there is only one, ValueError if ``against`` is
-    wrong.
-    """
+    """Return the columns of the two encoders; raise CannotMakeError if there is only one."""
     against, labels = inputs.options.against, inputs.labels
     if against is not None:
         check_against(against, labels)
