@@ -43,11 +43,6 @@ def tables(database):
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return whole_database(tmp_path_factory.mktemp("whole"))
-
-
 @pytest.fixture
 def copied(whole, tmp_path):
     database = tmp_path / "mlruns" / "mlflow.db"
