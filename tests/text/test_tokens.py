@@ -15,7 +15,7 @@ from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN, word_ids
 from tests.text.test_tokenize import ANY_TEXT, EXAMPLES, PIECES
 
-MANY = settings(deadline=None, max_examples=300)
+MANY = settings(deadline=None, max_examples=150)
 
 
 def check(texts, tokenizer, unknown=0):

@@ -56,7 +56,10 @@ def wordpiece_folder(tiny_words, tmp_path_factory):
 def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(folder, tmp_path, request):
     encoder, vectors = request.getfixturevalue(folder), tmp_path / "vectors.npy"
     model = save_model(encoder, tmp_path / "model")
-    packages, elsewhere = sysconfig.get_paths()["purelib"], {"PATH": "/usr/bin", "PIP_NO_INDEX": "1", "NUMBA_DISABLE_JIT": "1"}
+    packages, elsewhere = (
+        sysconfig.get_paths()["purelib"],
+        {"PATH": "/usr/bin", "PIP_NO_INDEX": "1", "NUMBA_DISABLE_JIT": "1"},
+    )
     command = [sys.executable, "-I", "-S", "-c", ELSEWHERE, packages, str(model), str(vectors)]
     done = subprocess.run(command, cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
