@@ -46,13 +46,6 @@ def test_only_a_file_is_a_file(tmp_path):
         require_file(tmp_path / "dangling")
 
 
-def test_gzip_of_several_members(tmp_path):
-    (tmp_path / "plain").write_bytes(TEXT)
-    (tmp_path / "zipped.gz").write_bytes(gzip.compress(TEXT[:8]) + gzip.compress(TEXT[8:]))  # two members, as cat makes
-    for name in ("plain", "zipped.gz"):
-        assert b"".join(read_blocks(tmp_path / name, 1 << 16)) == TEXT
-
-
 def test_a_text_that_begins_as_bz2_files_do_is_a_text(tmp_path):
     texts = [b"BZh is no word\n", b"BZh9 is none\n", b"BZh91AY&S", b"BZ", b""]
     packed = [bz2.compress(TEXT), bz2.compress(b""), bz2.compress(TEXT, 1) + bz2.compress(TEXT)]

@@ -110,11 +110,8 @@ def test_a_file_without_text_is_empty(tmp_path, data):
         list(read_lines(tmp_path / "empty"))
 
 
-def test_empty_binary_and_missing_files_are_refused(tmp_path):
-    (tmp_path / "empty").touch()
+def test_binary_and_missing_files_are_refused(tmp_path):
     (tmp_path / "binary").write_bytes(b"PK\0\1")
-    with pytest.raises(ValueError, match="is empty; expected"):
-        list(read_lines(tmp_path / "empty"))
     with pytest.raises(ValueError, match="is a binary file; expected"):
         list(read_lines(tmp_path / "binary"))
     with pytest.raises(IsADirectoryError, match="is a folder"):
