@@ -23,23 +23,9 @@ from torch.nn import functional as F
 from infra.bench.command import EMBED_PROGRAMS, Embed
 from infra.bench.generated import draw_lines, frequent_words
 from infra.bench.peers import model2vec_encode, static_embedding_encode
-from infra.bench.rounds import (
-    Clock,
-    Program,
-    Result,
-    Results,
-    Round,
-    Task,
-    has,
-    measure,
-    metrics,
-    say,
-    show,
-    show_table,
-    start,
-)
+from infra.bench.rounds import Clock, Program, Result, Results, Round, Task, has, measure, metrics, show_table, start
 from paraembed import checkpoint
-from paraembed.console import doing
+from paraembed.console import doing, say, show
 from paraembed.embedding.columns import carried_fields
 from paraembed.embedding.inputs import check_apart, list_inputs
 from paraembed.embedding.part import REPORTS, embed_part, embedded, layout

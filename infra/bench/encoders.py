@@ -16,7 +16,8 @@ from scipy.optimize import brentq
 
 from infra.bench.command import Encoders
 from infra.bench.generated import ZIPF, draw_texts, draw_words, word_chances
-from infra.bench.rounds import Program, Result, Round, measure, say, show_table
+from infra.bench.rounds import Program, Result, Round, measure, show_table
+from paraembed.console import say
 from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict
 from paraembed.text.ragged import Ragged
 from paraembed.training.update import distinct

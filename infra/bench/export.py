@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from infra.bench.command import Export
-from infra.bench.rounds import say
-from paraembed.console import doing, print_table
+from paraembed.console import doing, print_table, say
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.export.folder import write_folder
 from paraembed.io.lines import read_text

@@ -24,8 +24,8 @@ import torch
 from infra.bench.command import MODEL_PROGRAMS, Models
 from infra.bench.generated import draw_lines, draw_words
 from infra.bench.peers import save_int8, save_model2vec
-from infra.bench.rounds import Program, Result, Round, Task, has, measure, metrics, say, show_table, start
-from paraembed.console import doing
+from infra.bench.rounds import Program, Result, Round, Task, has, measure, metrics, show_table, start
+from paraembed.console import doing, say
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.part import REPORTS
 from paraembed.embedding.plan import make_plan

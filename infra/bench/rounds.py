@@ -24,7 +24,7 @@ import pyarrow as pa
 import torch
 
 import paraembed
-from paraembed.console import doing, over_status, write_stream
+from paraembed.console import doing, show
 
 ROOT = Path(__file__).parents[2]
 _CHILD = [sys.executable, "-P", "-c", "from infra.bench.rounds import serve; serve()"]
@@ -143,17 +143,6 @@ def show_table(head: str, results: Iterable[Result], columns: Mapping[str, Calla
         cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))]
         show(f"| {' | '.join(cells)} |")
     show("")
-
-
-def show(*lines: str) -> None:
-    """Print lines to stdout."""
-    doing("")
-    write_stream(sys.stdout, "".join(f"{line}\n" for line in lines))
-
-
-def say(line: str) -> None:
-    """Print a line to stderr."""
-    write_stream(sys.stderr, over_status(f"{line}\n"))
 
 
 @dataclass(frozen=True)

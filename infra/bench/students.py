@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from infra.bench.command import STUDENT_PROGRAMS, Students
 from infra.bench.make_students import NEEDS, PACKAGES, PAIRS, TEXTS, make, minutes_of
-from infra.bench.rounds import Clock, Program, Result, Round, Task, measure, metrics, say, show_table, start
-from paraembed.console import doing
+from infra.bench.rounds import Clock, Program, Result, Round, Task, measure, metrics, show_table, start
+from paraembed.console import doing, say
 from paraembed.distillation.texts import keys_of, left_out
 from paraembed.encoders import Embedded
 from paraembed.evaluation.selection import metrics_of

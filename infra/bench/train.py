@@ -23,21 +23,9 @@ from torch import Tensor
 from infra.bench.command import MEGA_BATCH_SIZE, TEXTS, TRAIN_PROGRAMS, Case, Train, missing_package
 from infra.bench.generated import draw_pairs, draw_words
 from infra.bench.peers import embedding, embedding_bag, train_static_embedding
-from infra.bench.rounds import (
-    Clock,
-    Program,
-    Result,
-    Results,
-    Task,
-    has,
-    measure,
-    metrics,
-    say,
-    show,
-    show_table,
-    start,
-)
+from infra.bench.rounds import Clock, Program, Result, Results, Task, has, measure, metrics, show_table, start
 from paraembed.compiled import COMPILED
+from paraembed.console import say, show
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged

@@ -22,7 +22,7 @@ from paraembed.evaluation.scoring import (
     mean_of,
     mean_score,
     metric_name,
-    score_with_predictions,
+    score_suite,
 )
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, published_rows, suite_tables
@@ -242,7 +242,7 @@ def _scored(
     scored = []
     for suite in suites:
         progress(f"scoring {candidate.label}: embedding the texts of {suite.name}")
-        scored.append(score_with_predictions(candidate.encoder, suite, resamples=resamples, on_set=on_set))
+        scored.append(score_suite(candidate.encoder, suite, resamples=resamples, on_set=on_set))
     return scored
 
 

@@ -88,12 +88,7 @@ class Scored:
     undefined: tuple[str, ...] = ()  # names of graded scores that are undefined for a scorer of pairs
 
 
-def score_suite(encoder: Embeds | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> tuple[Score, ...]:
-    """Score an encoder on a suite; like ``score_with_predictions``, but return only the scores."""
-    return score_with_predictions(encoder, suite, resamples=resamples).scores
-
-
-def score_with_predictions(
+def score_suite(
     encoder: Embeds | PairScorer,
     suite: Suite,
     *,

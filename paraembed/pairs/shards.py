@@ -3,7 +3,7 @@
 Pair files become pair shards in three steps, each a function on files:
 
 1. ``parse.parse_source``: one input file → its tokenized pairs (Parquet), counts, and examples of rejected rows;
-2. ``deduplicate.find_duplicates``: the rows, over all files, that repeat an unordered pair;
+2. ``deduplicate.find_repeats``: the rows, over all files, that repeat an unordered pair;
 3. ``write_shard``: an equal number of the remaining rows, in the order of the input files and of their rows.
 
 The result depends only on the input files and the settings, not on the number of processes. The counts of each block of
