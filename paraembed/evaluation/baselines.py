@@ -58,7 +58,6 @@ class Sources:
     removed: int = 1  # number of common components to remove
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a number is not allowed."""
         if not 0 < self.smoothing < 1:
             raise ValueError(f"smoothing is {self.smoothing}; it must be above 0 and below 1, such as {SMOOTHING}")
         if self.removed < 1:

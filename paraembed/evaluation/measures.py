@@ -40,6 +40,13 @@ def cosine(first_NH: npt.NDArray[np.float32], second_NH: npt.NDArray[np.float32]
     return cosines
 
 
+def unit_rows(matrix: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the rows, divided by their lengths; zero rows stay zero."""
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    units: npt.NDArray[np.float32] = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms != 0)
+    return units
+
+
 def pearson(predicted: Vector, gold: Vector) -> float:
     """Return Pearson's correlation of two vectors [N].
 
@@ -212,9 +219,7 @@ class Similarities:
 
     def of_options(self, choices: Choices) -> npt.NDArray[np.float32]:
         """Return the cosine of the two texts of each option, float32 [n, k]."""
-        vectors = self._embedded.vectors[self._rows(choices.distinct)]
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        units = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms != 0)
+        units = unit_rows(self._embedded.vectors[self._rows(choices.distinct)])
         num_options = choices.first.shape[1]
         at_once = max(1, _CELLS // (num_options * units.shape[1]))
         parts = [

@@ -93,7 +93,7 @@ class Lines:
 
 
 def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray[np.bool_]:
-    """Return which of n rows are invalid, by bisection; ``is_valid`` judges the rows from a start to before a stop."""
+    """Return which of n rows are invalid, by bisection; ``is_valid`` checks the rows from a start to before a stop."""
     wrong = np.zeros(size, bool)
     runs = [(0, size)] if size else []
     while runs:

@@ -88,15 +88,11 @@ DIGIT = RowFilter("digit", _either(lambda texts: pc.match_substring_regex(texts,
 NOT_LETTERS = RowFilter("not letters", _either(lambda texts: pc.match_substring_regex(texts, r"[^\pL ]")))
 BRACKET = RowFilter("bracket", _either(lambda texts: pc.match_substring_regex(texts, r"[()\[\]{}]|-[lr][rsc]b-")))
 """Plain brackets, and the bracket tokens of PPDB's Penn Treebank tokenization: ``-lrb-``."""
+NO_SCORE = RowFilter("no score", lambda table: pc.is_null(table["score"].combine_chunks()))
 ONE_EDIT_APART = RowFilter(
     "at most one edit apart",
     lambda table: pa.array(one_edit_apart(text_column(table, "first"), text_column(table, "second"))),
 )
-
-
-def no_score() -> RowFilter:
-    """Return a filter that rejects rows without a score."""
-    return RowFilter("no score", lambda table: pc.is_null(table["score"].combine_chunks()))
 
 
 def below_score(least: float) -> RowFilter:

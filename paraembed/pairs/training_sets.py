@@ -16,7 +16,7 @@ pair gives at most one bigram pair, the leftmost one that passes the rules, so t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from paraembed.pairs.filters import (
     BRACKET,
     DIGIT,
     EQUAL_TEXTS,
+    NO_SCORE,
     NOT_LETTERS,
     NOT_SINGLE_WORDS,
     ONE_EDIT_APART,
@@ -35,14 +36,13 @@ from paraembed.pairs.filters import (
     below_score,
     effective_size_below,
     first_failures,
-    no_score,
     out_of_vocabulary,
     overlap_from,
     split_tokens,
     too_long,
 )
 from paraembed.pairs.hashing import text_column
-from paraembed.pairs.settings import FilterOptions, SetName
+from paraembed.pairs.settings import FilterOptions
 from paraembed.text.tokenize import Tokens
 
 BigramKind = Literal["jn", "nn", "vn"]
@@ -234,18 +234,9 @@ TRAINING_SETS: dict[str, TrainingSet] = {
 }
 
 
-def find_training_set(name: str) -> TrainingSet:
-    """Return the training set of this name; raise ValueError if the name is unknown."""
-    if name not in TRAINING_SETS:
-        raise ValueError(f"unknown training set {name!r}; allowed: {', '.join(get_args(SetName))}")
-    return TRAINING_SETS[name]
-
-
 def set_of(options: FilterOptions) -> TrainingSet:
     """Return the training set that the options name; by default a set of all rows."""
-    if options.training_set is None:
-        return TrainingSet("", "", 0)
-    return find_training_set(options.training_set)
+    return TrainingSet("", "", 0) if options.training_set is None else TRAINING_SETS[options.training_set]
 
 
 @dataclass(frozen=True)
@@ -272,7 +263,7 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
         raise ValueError(f"`training_set` {options.training_set} needs a vocabulary; give word vectors with `words`")
     filters = [] if chosen.keeps_equal_texts else [EQUAL_TEXTS]
     if options.min_score is not None:
-        filters += [no_score(), below_score(options.min_score)]
+        filters += [NO_SCORE, below_score(options.min_score)]
     if options.max_length is not None:
         filters.append(too_long(options.max_length))
     rules = tuple(rule if isinstance(rule, RowFilter) else rule(vocabulary) for rule in chosen.rules)

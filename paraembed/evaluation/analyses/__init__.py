@@ -7,9 +7,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
 from paraembed.evaluation.analyses.content import Analysis, CannotMakeError, Content, Heading, Inputs, Table
@@ -101,12 +99,8 @@ def _write(analysis: Analysis, content: Content, out: Path) -> Analysis:
     if content.picture:
         files[f"{analysis.heading.name}.png"] = content.picture
     for name, data in files.items():
-        write_file(out / name, partial(_put, data=data))
+        write_file(out / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
     return replace(analysis, files=tuple(out / name for name in files))
-
-
-def _put(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
 
 
 def _csv(table: Table) -> bytes:

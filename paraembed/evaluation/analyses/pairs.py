@@ -1,6 +1,6 @@
 """Analyses of scored pairs: score by length, errors by gold score and ratios, OOV words, disagreement."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -234,7 +234,8 @@ def bin_of(lengths_2N: Ints) -> Ints:
 
 def score_by_bin(bins: Ints, gold: Vector, predicted: Vector) -> Vector:
     """Return Pearson's r of each bin, [7]; NaN for fewer than ``LEAST_PAIRS`` pairs or an undefined score."""
-    return np.array([_pearson(predicted[bins == index], gold[bins == index]) for index in range(len(BINS))])
+    inside = [bins == index for index in range(len(BINS))]
+    return np.array([_or_nan(pearson, predicted[mask], gold[mask], LEAST_PAIRS) for mask in inside])
 
 
 def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
@@ -276,12 +277,7 @@ def means_by(masks: list[Mask], errors: Vector) -> Vector:
 def rank_correlation(unknown: Vector, values: Vector) -> float:
     """Return Spearman's ρ over the sets that have a value; NaN for fewer than three sets or a constant side."""
     defined = ~np.isnan(values)
-    if defined.sum() < _LEAST_SETS:
-        return np.nan
-    try:
-        return spearman(unknown[defined], values[defined])
-    except ValueError:
-        return np.nan
+    return _or_nan(spearman, unknown[defined], values[defined], _LEAST_SETS)
 
 
 def most_apart(first: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
@@ -295,11 +291,11 @@ def most_apart(first: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
     return above[gap[above] > 0], below[gap[below] < 0]
 
 
-def _pearson(predicted: Vector, gold: Vector) -> float:
-    if len(gold) < LEAST_PAIRS:
+def _or_nan(correlation: Callable[[Vector, Vector], float], predicted: Vector, gold: Vector, least: int) -> float:
+    if len(gold) < least:
         return np.nan
     try:
-        return pearson(predicted, gold)
+        return correlation(predicted, gold)
     except ValueError:
         return np.nan
 
