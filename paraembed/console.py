@@ -146,11 +146,7 @@ def show(*lines: str) -> None:
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int | None = None) -> None:
     """Print a table to stdout; columns after the first are right-aligned.
 
-    Args:
-        head: column names.
-        rows: cells, one sequence per row.
-        most: maximum characters per line; a wider table is printed in parts that each begin with the first column.
-            None: no maximum.
+    A table wider than ``most`` characters is printed in parts that each begin with the first column.
     """
     doing("")
     columns = list(zip(head, *rows, strict=True))

@@ -153,12 +153,9 @@ def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> by
 
 @_plain_text
 def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = "") -> bytes:
-    """Draw a point for each value at its position.
+    """Draw a point for each value at its position, in three plots per row; four are drawn two by two.
 
-    Args:
-        panels: plots, three per row; four are drawn two by two.
-        labels: labels of the x axis and the y axis.
-        shade: meaning of ``shades``; if given, both axes have the same scale and the diagonal is drawn.
+    If ``shade``, the meaning of ``shades``, is given, both axes have the same scale and the diagonal is drawn.
     """
     figure, grid = _grid(panels, 2 if len(panels) == 4 else 3, 5.0, 4.2)
     for axes, panel in zip(grid, panels, strict=False):
@@ -268,17 +265,10 @@ class Trial:
 def draw_sweep(
     folder: Path, parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
 ) -> list[Path]:
-    """Plot the effect of each parameter, the scores by epoch, and parallel coordinates of all trials.
+    """Plot the effect of each parameter, the scores by epoch, and parallel coordinates of all trials; return the files.
 
-    Args:
-        folder: folder to write to.
-        parameters: name → its values in order, as text; only parameters with several values.
-        trials: trials with a score; without any, nothing is written.
-        best: number of the best trial.
-        metric: name of the score.
-
-    Returns:
-        The files that were written.
+    The parameters are those with several values, in order, as text. Without a trial that has a score, nothing is
+    written.
     """
     if not trials:
         return []

@@ -86,16 +86,9 @@ def baselines(
 def baseline(
     name: str, sources: Sources, words: Words | None = None, progress: Callable[[str], object] = lambda _: None
 ) -> Baseline:
-    """Build one of ``BASELINES``.
+    """Build one of ``BASELINES``; ``words`` is the content of ``sources.words``, if it has been read already.
 
-    Args:
-        name: name of the baseline.
-        sources: inputs of the baselines.
-        words: content of ``sources.words``, if it has been read already.
-        progress: called with a description of each step.
-
-    Raises:
-        OSError, ValueError: the name is unknown, or a required file is not given or cannot be read.
+    Raise OSError or ValueError if the name is unknown, or a required file is not given or cannot be read.
     """
     if name not in BASELINES:
         raise ValueError(f"unknown baseline {name!r}; allowed: {', '.join(BASELINES)}")

@@ -63,11 +63,7 @@ class Outcome:
 
 
 def prepare(request: Request, fetch: Fetch, progress: Progress) -> Prepared:
-    """Read the suites and the candidates, and check everything that can be checked before scoring.
-
-    Raises:
-        ValueError, OSError: a file or an option cannot be used.
-    """
+    """Read the suites and the candidates, and check everything that can be checked before scoring."""
     progress("reading the sets")
     suites = read_all(request)
     candidates = find_candidates(request, fetch, progress)

@@ -97,17 +97,9 @@ def score_suite(
 ) -> Scored:
     """Score each set, the mean and the pooled pairs of each group, and the means over groups and over all sets.
 
-    Sets of a group without a name have no mean. Every distinct text is encoded once.
-
-    Args:
-        encoder: encoder or scorer to evaluate. A scorer of pairs without vectors scores only graded sets of phrases and
-            sentences, and has no value where a correlation is undefined.
-        suite: data sets to score it on.
-        resamples: bootstrap resamples for the 95 % intervals; 0: no intervals.
-        on_set: called with the name of each set before it is scored.
-
-    Raises:
-        ValueError: a score is undefined (constant or NaN predictions); the message names the set.
+    Sets of a group without a name have no mean. Every distinct text is encoded once. A scorer of pairs without vectors
+    scores only graded sets of phrases and sentences, and has no value where a correlation is undefined; of an encoder,
+    that is a ValueError that names the set. ``on_set`` is called with the name of each set before it is scored.
     """
     scorer = _Scorer(Similarities(encoder, suite), suite, resamples, on_set)
     lines: list[Score] = []

@@ -50,9 +50,8 @@ def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
     """Return the metric that selects the best checkpoint: ``name``, else the first suite's mean, or its first score if
     it has no mean.
 
-    Raises:
-        ValueError: the suites do not have this score (the message lists the scores), or a set has no score for any
-            encoder.
+    Raise ValueError if the suites do not have this score (the message lists the scores), or a set has no score for any
+    encoder.
     """
     allowed = list(metrics_of(_Random(), suites))
     first = [score for score in allowed if score.startswith(f"{suites[0].name}/")]

@@ -272,11 +272,8 @@ def read_sts(folder: Path) -> Suite:
 
     As in the papers, the score of a set is the correlation of the cosine with the gold score, and the score of a year
     is the mean of its sets. The dev set of the STS benchmark, ``benchmark/dev.tsv``, is a group without a mean, because
-    most of its pairs are in the years' sets.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: the folder does not exist.
-        ValueError: the folder has no set, or a set cannot be read.
+    most of its pairs are in the years' sets. Raise OSError if the folder does not exist, ValueError if it has no set,
+    or a set cannot be read.
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected a folder with STS sets: <year>/<set>.tsv")
@@ -316,9 +313,8 @@ SUITES: dict[str, Callable[[Path], Suite]] = {
 def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
     """Return suites by name, in the order of ``SUITES``; ``all`` selects every suite.
 
-    Raises:
-        ValueError: a name is unknown (the message lists the allowed names), or a set cannot be read.
-        FileNotFoundError: the files of a suite are missing.
+    Raise ValueError if a name is unknown or a set cannot be read, FileNotFoundError if the files of a suite are
+    missing.
     """
     unknown = [name for name in names if name not in {*SUITES, "all"}]
     if unknown:

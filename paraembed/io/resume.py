@@ -34,8 +34,8 @@ class Work:
     def is_finished(self, read: Callable[[Path], dict[str, Any]]) -> bool:
         """Return whether the output is complete; ``read`` returns the fingerprint of an output.
 
-        Raises:
-            ValueError: the output has another fingerprint and ``overwrite`` is not set, or the job did not write it.
+        Raise ValueError if the output has another fingerprint and ``overwrite`` is not set, or the job did not write
+        it.
         """
         if not self.out.exists() or (self.out.is_dir() and not any(self.out.iterdir())):
             return False
@@ -44,9 +44,7 @@ class Work:
     def is_begun(self) -> bool:
         """Return True if the folder holds this work, which is then resumed; False if new work can start.
 
-        Raises:
-            ValueError: the folder holds other work and ``overwrite`` is not set, or it holds a file that the job did
-                not write.
+        Raise ValueError if it holds other work and ``overwrite`` is not set, or a file that the job did not write.
         """
         saved = self.folder / self.record
         files = self.files

@@ -26,9 +26,8 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors into CPU memory.
 
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is not a regular file or not a safetensors file, or it contains a value that is not finite.
+    Raise OSError if the file cannot be read, ValueError if it is not a safetensors file, or contains a value that is
+    not finite.
     """
     require_file(path)
     try:

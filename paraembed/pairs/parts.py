@@ -206,9 +206,7 @@ class InputSource:
 def read_heads(inputs: Sequence[Place], reading: Reading) -> list[InputSource]:
     """Read the first rows of every source, so that an unusable source fails immediately.
 
-    Raises:
-        FileNotFoundError, IsADirectoryError: an input is missing or a folder.
-        ValueError: an input is given twice, cannot be used, or has no rows.
+    Raise OSError or ValueError if an input is missing, a folder, given twice, unusable, or without rows.
     """
     names, sources = input_names(inputs), sources_of(inputs, reading.form)
     names_of_sources = names[:: len(inputs) // len(sources)]

@@ -96,10 +96,7 @@ def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
 def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask]) -> list[tuple[Selected, list[Mask]]]:
     """Return ``select``'s outputs, each with masks of the selected rows of every parsed file.
 
-    Args:
-        options: what to select.
-        columns: ``selection_columns`` of the rows that stay, of all files in order.
-        stays: for each file which of its rows stay, bool.
+    ``columns`` are the ``selection_columns`` of the rows that stay, of all files in order.
     """
     kept = np.flatnonzero(np.concatenate(stays))
     ends = np.cumsum([len(mask) for mask in stays])

@@ -220,13 +220,7 @@ class ShardPlan:
 
 
 def plan_shards(reports: Sequence[SourceReport], stays: Sequence[Mask], rows_per_shard: int) -> list[ShardPlan]:
-    """Split the kept rows into equal shards, whose sizes differ by at most one row.
-
-    Args:
-        reports: one for each parsed file.
-        stays: for each parsed file, which of its rows are kept, bool.
-        rows_per_shard: maximum rows of a shard.
-    """
+    """Split the kept rows of the parsed files into equal shards, whose sizes differ by at most one row."""
     groups, counts = [], []
     for number, (report, staying) in enumerate(zip(reports, stays, strict=True)):
         ends = np.cumsum(report.groups, dtype=np.int64).tolist()

@@ -251,12 +251,7 @@ class RowRules:
 def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) -> RowRules:
     """Return the filters of the options (equal texts, score, length), then those of the training set.
 
-    Args:
-        options: training set and limits.
-        vocabulary: string array [V] of lower-case words; some sets need it.
-
-    Raises:
-        ValueError: the set needs a vocabulary, but none is given.
+    Raise ValueError if the set needs a vocabulary, string array [V] of lower-case words, but none is given.
     """
     chosen = set_of(options)
     if chosen.needs_vocabulary and vocabulary is None:

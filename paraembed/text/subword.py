@@ -50,8 +50,7 @@ def without_ends(contents: bytes, name: str = "tokenizer.json") -> SubwordTokeni
     """Return the tokenizer of a ``tokenizer.json``, without truncation, padding, special tokens around a text, and
     dropout of merges, which would draw the tokens at random.
 
-    Raises:
-        ValueError: the file is not a ``tokenizer.json``, or the library is not installed; the message has its name.
+    Raise ValueError, with the name of the file, if it is not a ``tokenizer.json``, or the library is not installed.
     """
     document = json_value(contents, name)
     if not isinstance(document, dict) or not isinstance(document.get("model"), dict):

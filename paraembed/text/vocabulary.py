@@ -34,11 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Words:
-    """Vocabulary with one vector per word; ``UNKNOWN`` is always one of the words.
-
-    Raises:
-        ValueError: the matrix has another type, or another number of rows than words.
-    """
+    """Vocabulary with one float32 vector per word; ``UNKNOWN`` is always one of the words."""
 
     vocabulary: pa.StringArray  # string array [V], distinct
     matrix: npt.NDArray[np.float32]  # float32 [V, d]
@@ -62,11 +58,7 @@ def unknown_row(vocabulary: pa.StringArray) -> int:
 
 
 def word_row(vocabulary: pa.StringArray, word: str) -> int:
-    """Return the row of a word in a vocabulary [V].
-
-    Raises:
-        ValueError: the vocabulary does not contain the word.
-    """
+    """Return the row of a word, such as ``END``; raise ValueError if the vocabulary does not have it."""
     row = int(pc.index(vocabulary, word).as_py())
     if row < 0:
         raise ValueError(f"the vocabulary has no row {word!r}; add a vector for it")

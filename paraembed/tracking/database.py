@@ -34,10 +34,7 @@ def whole_database(folder: Path) -> Path:
 
     MLflow migrates in place, and a database whose migration was killed cannot be opened again. Therefore a copy is
     migrated and then renamed. A damaged database is renamed, kept, and replaced by a new one. A lock prevents two jobs
-    from doing so at once.
-
-    Raises:
-        OSError, MlflowException, SQLAlchemyError: the folder is not writable, or the database cannot be used.
+    from doing so at once. Raise an error of OSError, MLflow or SQLAlchemy if the database cannot be written or used.
     """
     if "?" in str(folder):
         raise OSError(

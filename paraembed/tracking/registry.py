@@ -28,18 +28,10 @@ _EXAMPLE = "the cat sat on the mat"
 
 
 def register(run: "Run", folder: Path, name: str, tags: dict[str, str]) -> str | None:
-    """Register an encoder folder as an ``mlflow.pyfunc`` model with the alias ``champion``.
+    """Register an encoder folder as an ``mlflow.pyfunc`` model with the alias ``champion``; return the version.
 
-    If an encoder with the same fingerprint is already registered, it only gets the alias.
-
-    Args:
-        run: MLflow run that produced the encoder.
-        folder: encoder folder.
-        name: name of the registered model.
-        tags: tags of the version, including the fingerprint.
-
-    Returns:
-        The version; None if the store does not answer.
+    If an encoder with the same fingerprint, which is among the tags, is already registered, it only gets the alias. If
+    the store does not answer, return None.
     """
 
     def call(client: MlflowClient, run_id: str) -> str:
