@@ -15,15 +15,7 @@ from typing import Any
 from paraembed.encoders import config_to_dict
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
-from paraembed.evaluation.scoring import (
-    COVERED,
-    Score,
-    Scored,
-    mean_of,
-    mean_score,
-    metric_name,
-    score_suite,
-)
+from paraembed.evaluation.scoring import COVERED, Score, Scored, mean_of, mean_score, metric_name, score_suite
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, published_rows, suite_tables
 from paraembed.io.atomic import write_file, write_json

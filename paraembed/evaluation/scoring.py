@@ -214,20 +214,11 @@ class _Scorer:
         values = {"accuracy": float(hits.mean())}
         return values, {"accuracy": resampled_means(hits, self.resamples, name)} if self.resamples else {}
 
-    def _line(
-        self,
-        name: str,
-        label: str,
-        measured: _Measured,
-        num_pairs: int,
-        counts: tuple[int, int],
-    ) -> Score:
+    def _line(self, name: str, label: str, measured: _Measured, num_pairs: int, counts: tuple[int, int]) -> Score:
         values, replicates = measured
         measure: Measure = "accuracy" if "accuracy" in values else self.suite.measure
         return Score(
-            *(name, label, values, measure, num_pairs, *counts),
-            intervals=_intervals(replicates),
-            replicates=replicates,
+            *(name, label, values, measure, num_pairs, *counts), intervals=_intervals(replicates), replicates=replicates
         )
 
 

@@ -221,12 +221,7 @@ def _not_tokenized(texts: pa.StringArray) -> Mask:
 
 
 def _count(
-    source: str,
-    block: Block,
-    refused: pa.StringArray,
-    seen: dict[str, int],
-    sample: list[dict[str, Any]],
-    sampled: int,
+    source: str, block: Block, refused: pa.StringArray, seen: dict[str, int], sample: list[dict[str, Any]], sampled: int
 ) -> None:
     """Add a block's rejected rows to the counts by reason, and the first rows of each reason to the sample."""
     counts = pc.value_counts(refused.drop_null())

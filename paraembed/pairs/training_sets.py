@@ -193,11 +193,7 @@ class TrainingSet:
 
 def _bigram_set(kind: BigramKind, num_pairs: int) -> TrainingSet:
     return TrainingSet(
-        "P15 §6.3",
-        "PPDB 1.0 XL, tagged",
-        num_pairs,
-        rules=(out_of_vocabulary, BRACKET, ONE_EDIT_APART),
-        bigrams=kind,
+        "P15 §6.3", "PPDB 1.0 XL, tagged", num_pairs, rules=(out_of_vocabulary, BRACKET, ONE_EDIT_APART), bigrams=kind
     )
 
 

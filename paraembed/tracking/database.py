@@ -96,10 +96,7 @@ def _upgrade(database: Path) -> str | None:
     """
     before = _revision(_engine(database))
     copy = _temporary(database)
-    with (
-        closing(sqlite3.connect(database, timeout=_WAIT_SECONDS)) as old,
-        closing(sqlite3.connect(copy)) as new,
-    ):
+    with closing(sqlite3.connect(database, timeout=_WAIT_SECONDS)) as old, closing(sqlite3.connect(copy)) as new:
         old.backup(new)
     try:
         _migrate(copy)

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.baselines import (
-    BASELINES,
-    Sources,
-    WordOverlap,
-    baseline,
-    baselines,
-    read_counts,
-)
+from paraembed.evaluation.baselines import BASELINES, Sources, WordOverlap, baseline, baselines, read_counts
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
 
 COUNTS = {"the": 700, "a": 200, "cat": 60, "dog": 30, "zebra": 10}

@@ -131,8 +131,7 @@ def test_the_threshold_is_the_lowest_of_the_best(pairs):
 
 def test_a_choice_by_hand():
     similarities = np.array(
-        [[0.9, 0.1, 0.2], [0.5, 0.5, 0.1], [0.3, 0.3 + 1e-8, 0.3], [0.1, 0.2, 0.2], [0.5, 0.4, 0.5 + 1e-3]],
-        np.float32,
+        [[0.9, 0.1, 0.2], [0.5, 0.5, 0.1], [0.3, 0.3 + 1e-8, 0.3], [0.1, 0.2, 0.2], [0.5, 0.4, 0.5 + 1e-3]], np.float32
     )
     won, shared = first_place(similarities)
     assert won.tolist() == [True, False, False, False, False]

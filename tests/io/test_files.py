@@ -323,10 +323,7 @@ def test_a_work_folder_and_its_lock(tmp_path):
         assert names(work) == ["half"]
     assert names(tmp_path) == [".out.partial"]
     (tmp_path / "file").touch()
-    with (
-        pytest.raises(ValueError, match="file is a file or a broken link"),
-        work_folder(tmp_path / "file"),
-    ):
+    with pytest.raises(ValueError, match="file is a file or a broken link"), work_folder(tmp_path / "file"):
         pass
     (tmp_path / "file").unlink()
     lock.write_text("dear")

@@ -39,14 +39,7 @@ def decoded(line):
     block=st.integers(1, 40),
     zipped=st.booleans(),
 )
-def test_every_line_comes_once_whatever_the_blocks(
-    tmp_path_factory,
-    content,
-    ends,
-    last_ends,
-    block,
-    zipped,
-):
+def test_every_line_comes_once_whatever_the_blocks(tmp_path_factory, content, ends, last_ends, block, zipped):
     if not last_ends and not content[-1]:
         content[-1] = b"x"  # an empty last line without an end is no line
     if content[0].startswith((b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf")):

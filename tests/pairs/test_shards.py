@@ -58,12 +58,7 @@ def oracle(sources):
     collide=st.booleans(),
 )
 def test_shards_hold_each_unordered_pair_once_in_order(
-    tmp_path_factory,
-    sources,
-    per_shard,
-    group,
-    partitions,
-    collide,
+    tmp_path_factory, sources, per_shard, group, partitions, collide
 ):
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
