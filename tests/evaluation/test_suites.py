@@ -352,16 +352,6 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
     assert "\n" not in str(error.value)
 
 
-def test_no_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match="is a folder; expected a file"):
-        read_scored_pairs(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"none\.tsv does not exist"):
-        read_scored_pairs(tmp_path / "none.tsv")
-    (tmp_path / "cut.tsv.gz").write_bytes(gzip.compress(ROWS)[:-9])
-    with pytest.raises(ValueError, match=r"cut\.tsv\.gz is not a complete gzip file"):
-        read_scored_pairs(tmp_path / "cut.tsv.gz")
-
-
 DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
 published = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")
 
