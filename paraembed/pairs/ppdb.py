@@ -56,7 +56,8 @@ def parse_ppdb(
     and, unless ``non_terminals`` is set, syntactic rules with non-terminals such as ``[NP,1]``. The named features, of
     which ``NA`` or a missing one is null, and the alignment become further columns.
     """
-    borders_N6, count = find_borders(lines.octets, lines.starts, lines.ends)
+    borders_N6, count = np.empty((len(lines), MOST_FIELDS), np.int64), np.empty(len(lines), np.int64)
+    _find_borders(lines.octets, lines.starts, lines.ends, borders_N6, count)
     count += 1
     good = (count >= 4) & (count <= 6) & ~lines.not_utf8.to_numpy(zero_copy_only=False)
     if lines.first_is_cut:
@@ -96,7 +97,9 @@ def parse_ppdb(
 
 def _numbers(lines: Lines, starts: Positions, ends: Positions, name: str) -> pa.FloatArray:
     """Return the values of a feature [n] from lists ``name=value …``; null if missing, ``NA`` or not finite."""
-    starts, ends = find_numbers(lines.octets, starts, ends, name)
+    values = np.zeros((2, len(starts)), np.int64)
+    _find_numbers(lines.octets, starts, ends, np.frombuffer(f"{name}=".encode(), np.uint8), values[0], values[1])
+    starts, ends = values
     texts = strings_at(lines.octets, starts, ends)
     missing = ends == starts
     texts = pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts
@@ -119,20 +122,9 @@ def _has_non_terminal(first: pa.StringArray, second: pa.StringArray) -> pa.Boole
     return pc.or_(*(pc.match_substring_regex(text, _NON_TERMINAL) for text in (first, second)))
 
 
-def find_borders(octets: Octets, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
-    """Return the positions of the borders `` ||| `` in n lines, from left to right, without overlaps.
-
-    They are int64 [n, 6], undefined after the last border of a line; the second array [n] holds their number, at most
-    6.
-    """
-    borders_N6 = np.empty((len(starts), MOST_FIELDS), np.int64)
-    counts = np.empty(len(starts), np.int64)
-    _find_borders(octets, starts, ends, borders_N6, counts)
-    return borders_N6, counts
-
-
 @compiled
 def _find_borders(octets: Octets, starts: Positions, ends: Positions, borders_N6: Positions, counts: Positions) -> None:
+    """Write the first borders `` ||| `` of each line, from left to right, without overlaps, and their number."""
     base = octets.ctypes.data
     for row in range(len(starts)):
         begin, end, count = starts[row], ends[row], 0
@@ -156,16 +148,6 @@ def _find_borders(octets: Octets, starts: Positions, ends: Positions, borders_N6
             else:
                 place += 1
         counts[row] = count
-
-
-def find_numbers(octets: Octets, starts: Positions, ends: Positions, name: str) -> tuple[Positions, Positions]:
-    """Return starts and ends [n] of a feature's first value in n lists ``name=value name=value …``.
-
-    They are equal if the feature is missing, or is not a number of at most ``MOST_DIGITS`` characters.
-    """
-    values = np.zeros((2, len(starts)), np.int64)
-    _find_numbers(octets, starts, ends, np.frombuffer(f"{name}=".encode(), np.uint8), values[0], values[1])
-    return values[0], values[1]
 
 
 @compiled
@@ -204,6 +186,7 @@ def _is_number(octets: Octets, pos: int, end: int) -> bool:
 def _find_numbers(
     octets: Octets, starts: Positions, ends: Positions, sought: Octets, from_: Positions, to: Positions
 ) -> None:
+    """Write where the value behind the first ``sought`` of each list is; nothing unless it is a number."""
     base = octets.ctypes.data
     for row in range(len(starts)):
         cell, end = starts[row], ends[row]

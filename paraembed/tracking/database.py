@@ -54,7 +54,9 @@ def whole_database(folder: Path) -> Path:
                     "%s is damaged (%s); it is kept as %s, and a new one is created", database, problem, kept.name
                 )
         if not database.exists():
-            _make(database)
+            new = _temporary(database)
+            _migrate(new)
+            _put(new, database)
     return database
 
 
@@ -118,12 +120,6 @@ def _upgrade(database: Path) -> str | None:
         log.warning("%s was migrated to this version of MLflow; the earlier one is kept as %s", database, kept.name)
     _put(copy, database)
     return None
-
-
-def _make(database: Path) -> None:
-    new = _temporary(database)
-    _migrate(new)
-    _put(new, database)
 
 
 def _migrate(database: Path) -> None:
