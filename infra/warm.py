@@ -18,7 +18,7 @@ from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.evaluation.measures import resampled_correlations
-from paraembed.pairs.deduplicate import find_duplicates
+from paraembed.pairs.deduplicate import find_repeats
 from paraembed.pairs.parse import parse_source, partitions_of
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
@@ -37,7 +37,7 @@ def warm(folder: Path) -> None:
         assert path is not None
         parsed = folder / f"{number}.parquet"
         parse_source(path, path.name, ShardSettings(), parsed, partitions=2)
-        find_duplicates([partitions_of(parsed)], 0, 2, [0])
+        find_repeats([partitions_of(parsed)], 0, 2, [0])
     parse_trees(pa.array(["((a b) c)"]), np.array([3]))
     words = read_words(files.vectors)
     pairs = pairs_to_ids([pq.read_table(folder / "1.parquet")], words.vocabulary)

@@ -49,9 +49,7 @@ def inlined(function: _Function) -> _Function:
 
 
 def arithmetic(device: "torch.device") -> str:
-    """Return a text that names everything that decides the last bits of a training result on a device; machines with
-    equal texts compute equal results.
-    """
+    """Return a text that names all that decides the last bits of a training result; equal texts mean equal results."""
     import torch  # noqa: PLC0415 - readers of text compile loops, too, and need no torch
 
     processor = "any"

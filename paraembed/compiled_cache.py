@@ -16,9 +16,7 @@ from numba.core.caching import UserWideCacheLocator
 
 
 class ByContent(UserWideCacheLocator):
-    """Cache folder for one state of the package and its compiler, in NUMBA_CACHE_DIR or else in the user's cache
-    folder.
-    """
+    """Cache folder for one state of package and compiler, in NUMBA_CACHE_DIR or else the user's cache folder."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         super().__init__(py_func, py_file)  # type: ignore[no-untyped-call]
@@ -29,9 +27,7 @@ class ByContent(UserWideCacheLocator):
 
 @cache
 def digest_of(folder: Path) -> str:
-    """Return a digest of a package's modules and of the compiler, because compiled code includes functions of any
-    module.
-    """
+    """Return a digest of a package's modules and the compiler, since compiled code includes functions of any module."""
     digest = hashlib.sha256(f"numba {numba.__version__}, llvmlite {llvmlite.__version__}\n".encode())
     for path in sorted(folder.rglob("*.py")):
         source = path.read_bytes()

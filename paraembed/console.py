@@ -34,11 +34,7 @@ def duration(seconds: float) -> str:
 
 
 class Status:
-    """Progress line: what a job is doing, and for how long it has been running.
-
-    Args:
-        started: start time of the job, from ``time.monotonic``.
-    """
+    """Progress line: what a job is doing, and for how long it has been running since ``started``."""
 
     def __init__(self, started: float) -> None:
         self._started = self._shown = started
@@ -150,11 +146,7 @@ def show(*lines: str) -> None:
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int | None = None) -> None:
     """Print a table to stdout; columns after the first are right-aligned.
 
-    Args:
-        head: column names.
-        rows: cells, one sequence per row.
-        most: maximum characters per line; a wider table is printed in parts that each begin with the first column.
-            None: no maximum.
+    A table wider than ``most`` characters is printed in parts that each begin with the first column.
     """
     doing("")
     columns = list(zip(head, *rows, strict=True))
@@ -182,11 +174,7 @@ class WithoutPasswords(logging.Formatter):
 
 
 class ProgressLine:
-    """Progress line of work that reports by itself; the newest report is shown.
-
-    Args:
-        seconds: interval of the lines if stderr is not a terminal.
-    """
+    """Progress line of work that reports by itself; without a terminal, the newest report every ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._started = seconds, time.monotonic()
@@ -213,9 +201,7 @@ class ProgressLine:
 
 
 def write_stream(stream: TextIO, text: str) -> None:
-    """Write a text and flush; if the reader has closed the stream (``| head``), discard the output instead of
-    failing.
-    """
+    """Write a text and flush; if the reader has closed the stream (``| head``), discard the output."""
     try:
         stream.write(text)
         stream.flush()

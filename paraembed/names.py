@@ -44,11 +44,7 @@ def on_disk(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields with their current names; the input may use the current name or the name in files.
-
-    Raises:
-        ValueError: a field is given under both names.
-    """
+    """Return fields with their current names; the input may use the current name or the name in files, but not both."""
     named: dict[str, Any] = {}
     for name, value in values.items():
         current = _NOW.get(name, name)
@@ -59,9 +55,7 @@ def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_flags(arguments: Iterable[str]) -> list[str]:
-    """Return a command line with the current names of flags, for example ``--tokenizer space`` for ``--tokeniser
-    space``.
-    """
+    """Return a command line with the current names of flags, such as ``--tokenizer`` for ``--tokeniser``."""
     current = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")

@@ -42,42 +42,25 @@ _plain_text = rc_context({"text.parse_math": False})  # a word, a label or a fil
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one encoder, or values that a paper published.
+    """Values of one encoder, or values that a paper published."""
 
-    Attributes:
-        label: name in the legend; "" omits it.
-        values: [n]; NaN is a gap.
-        places: [n] positions on the other axis; None: 0 … n - 1.
-        is_published: drawn in gray.
-        mark: position of a dashed line in the color of the series.
-        shades: [n] values that color the points.
-    """
-
-    label: str
-    values: npt.ArrayLike
-    places: npt.ArrayLike | None = None
-    is_published: bool = False
-    mark: float | None = None
-    shades: Vector | None = None
+    label: str  # name in the legend; "" omits it
+    values: npt.ArrayLike  # [n]; NaN is a gap
+    places: npt.ArrayLike | None = None  # [n] positions on the other axis; None: 0 … n - 1
+    is_published: bool = False  # drawn in gray
+    mark: float | None = None  # position of a dashed line in the color of the series
+    shades: Vector | None = None  # [n] values that color the points
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot of a figure.
+    """One plot of a figure."""
 
-    Attributes:
-        title: text above the plot.
-        series: encoders get the colors 0, 1, … in order.
-        ticks: labels of the positions 0 … k - 1; empty: numbers.
-        level: value of a black horizontal line.
-        first_color: number of the first color.
-    """
-
-    title: str
-    series: Sequence[Series]
-    ticks: Sequence[str] = ()
-    level: float | None = None
-    first_color: int = 0
+    title: str  # text above the plot
+    series: Sequence[Series]  # encoders get the colors 0, 1, … in order
+    ticks: Sequence[str] = ()  # labels of the positions 0 … k - 1; empty: numbers
+    level: float | None = None  # value of a black horizontal line
+    first_color: int = 0  # number of the first color
 
 
 def shortened(text: str, most: int) -> str:
@@ -134,9 +117,7 @@ def lines(
 
 @_plain_text
 def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> bytes:
-    """Draw a bar for each series at each tick of a panel; horizontal bars, for long names, have three panels per
-    row.
-    """
+    """Draw a bar for each series at each tick of a panel; horizontal ones, for long names, have three panels a row."""
     most = max(4, *(len(panel.ticks) for panel in panels))
     if horizontal:
         figure, grid = _grid(panels, 3, 4.6, 1.2 + 0.17 * most)
@@ -172,12 +153,9 @@ def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> by
 
 @_plain_text
 def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = "") -> bytes:
-    """Draw a point for each value at its position.
+    """Draw a point for each value at its position, in three plots per row; four are drawn two by two.
 
-    Args:
-        panels: plots, three per row; four are drawn two by two.
-        labels: labels of the x axis and the y axis.
-        shade: meaning of ``shades``; if given, both axes have the same scale and the diagonal is drawn.
+    If ``shade``, the meaning of ``shades``, is given, both axes have the same scale and the diagonal is drawn.
     """
     figure, grid = _grid(panels, 2 if len(panels) == 4 else 3, 5.0, 4.2)
     for axes, panel in zip(grid, panels, strict=False):
@@ -217,17 +195,12 @@ class ScoreChange:
 
 @dataclass(frozen=True)
 class ScoreCurve:
-    """Scores of the evaluations during a training.
-
-    Attributes:
-        name: name of the score.
-        points: step, number of pairs seen, and score (at most 1; None if it is undefined).
-        best: step of the best checkpoint, which is marked.
-    """
+    """Scores of the evaluations during a training."""
 
     name: str
+    # Step, number of pairs seen, and score (at most 1; None if it is undefined).
     points: Sequence[tuple[int, int, float | None]]
-    best: int
+    best: int  # step of the best checkpoint, which is marked
 
 
 @_plain_text
@@ -280,36 +253,22 @@ def draw_training(
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial of a sweep that has a score.
-
-    Attributes:
-        number: number of the trial.
-        levels: parameter → index of its value.
-        score: the score that the sweep maximizes.
-        curve: epochs and scores.
-    """
+    """A trial of a sweep that has a score."""
 
     number: int
-    levels: Mapping[str, int]
-    score: float
-    curve: Sequence[tuple[int, float]]
+    levels: Mapping[str, int]  # parameter → index of its value
+    score: float  # the score that the sweep maximizes
+    curve: Sequence[tuple[int, float]]  # epochs and scores
 
 
 @_plain_text
 def draw_sweep(
     folder: Path, parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
 ) -> list[Path]:
-    """Plot the effect of each parameter, the scores by epoch, and parallel coordinates of all trials.
+    """Plot the effect of each parameter, the scores by epoch, and parallel coordinates of all trials; return the files.
 
-    Args:
-        folder: folder to write to.
-        parameters: name → its values in order, as text; only parameters with several values.
-        trials: trials with a score; without any, nothing is written.
-        best: number of the best trial.
-        metric: name of the score.
-
-    Returns:
-        The files that were written.
+    The parameters are those with several values, in order, as text. Without a trial that has a score, nothing is
+    written.
     """
     if not trials:
         return []

@@ -82,9 +82,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def quiet_ray() -> None:
-    """Limit Ray's loggers to errors. This lasts, since it is meant for Ray's own processes; elsewhere use
-    ``ray_is_quiet``.
-    """
+    """Limit Ray's loggers to errors. This lasts, for Ray's own processes; elsewhere use ``ray_is_quiet``."""
     logging.disable(logging.INFO)  # Ray Train and Ray Data set their loggers' levels anew when they begin
     _set_levels(_RAY_LOGGERS)
 
@@ -152,9 +150,7 @@ def one_thread() -> Iterator[None]:
 
 
 def use_one_thread() -> None:
-    """Limit torch and Arrow to one thread, like ``one_thread``. This lasts, since the process is one of many
-    workers.
-    """
+    """Limit torch and Arrow to one thread, like ``one_thread``. This lasts, for one of many workers."""
     import pyarrow as pa  # noqa: PLC0415 - as torch
     import torch  # noqa: PLC0415 - as in ``one_thread``
 

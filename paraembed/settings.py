@@ -66,7 +66,6 @@ class Inference:
     """Run Python code that an st: model contains; read that code first."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"batch_tokens": (1, 2**31 - 1)})
 
 
@@ -83,7 +82,6 @@ class Gpus:
     """Fraction of a GPU per worker process, for example 0.5 for two processes on each GPU."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"gpus": (1, 100_000), "gpu_share": (0.01, 1)})
 
     @property
@@ -135,7 +133,6 @@ class Workers:
     """Number of checkpoints to keep; if the newest is damaged, the one before it is used."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         check_workers(self.workers)
         check_fields(
             self,
@@ -153,7 +150,6 @@ class Placement(Workers):
     """Write a profiler trace of a few steps next to the encoder; open it at https://ui.perfetto.dev."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         super().__post_init__()
         check_fields(self, {"pairs_memory_gb": (0, math.inf)})
 
@@ -177,7 +173,6 @@ class Selection:
     """Stop after N evaluations in a row without improvement; None: train all epochs."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"eval_every": (1e-6, math.inf), "patience": (1, 2**31 - 1)})
 
 
@@ -219,7 +214,6 @@ class SearchSettings:
     """Reduction factor of ASHA: about 1 of N trials continues at each of these epochs."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"trials": (1, 2**31 - 1), "seed": (0, 2**31 - 1), "reduction": (2, 100)})
         if self.search == "grid" and self.trials is not None:
             raise ValueError(
@@ -227,11 +221,7 @@ class SearchSettings:
             )
 
     def num_trials(self, size: int) -> int:
-        """Return the number of trials for a space of ``size`` points.
-
-        Raises:
-            ValueError: the number of trials is larger than the space.
-        """
+        """Return the number of trials for a space of ``size`` points; raise ValueError if the space is smaller."""
         if self.search == "grid":
             return size
         if self.trials is not None and self.trials > size:
@@ -268,7 +258,6 @@ class MineSettings:
     """Minimum fraction of the nearest rows that the FAISS index must find, measured on a sample of rows."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         if not -1 <= self.threshold <= 1:
             raise ValueError(f"`threshold` is {self.threshold}; it must be a cosine, from -1 to 1")
         if not 0 < self.recall <= 1:
@@ -296,17 +285,11 @@ class Smaller:
     """
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         most = 2**31 - 1
         check_fields(self, {"max_words": (1, most), "dim": (1, most)})
 
     def check(self, texts: Path | None, num_encoders: int) -> None:
-        """Raise ValueError if nothing would change, or if the texts do not fit the other values.
-
-        Args:
-            texts: file of texts.
-            num_encoders: number of encoders; several are averaged.
-        """
+        """Raise ValueError if nothing would change, or if the file of texts does not fit the other values."""
         names = [name for name in ("max_words", "dim") if getattr(self, name) is not None]
         if names and texts is None:
             raise ValueError(

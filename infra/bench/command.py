@@ -8,7 +8,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import MISSING, Field, dataclass, field, fields
 from importlib import import_module
@@ -100,14 +100,21 @@ def option(text: str, low: float | None = None, high: float = 0, *, is_path: boo
     return field(metadata={"help": text, "range": (low, high), "is_path": is_path}, **default)
 
 
+def chosen(names: Mapping[str, str], what: str = "programs to run; default: all of") -> Any:
+    """Return an option that selects some of these programs."""
+    return field(metadata={"help": f"{what} {', '.join(names)}", "names": names, "is_path": False}, default=())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     """Base class that raises ValueError for a field out of its range."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         ranges = {field.name: field.metadata.get("range", (None, 0)) for field in fields(self)}
         check_fields(self, {name: limits for name, limits in ranges.items() if limits[0] is not None})
+        for option in fields(self):
+            if "names" in option.metadata:
+                _check_names(option.name, getattr(self, option.name), option.metadata["names"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,13 +177,11 @@ class Embed(Options):
     few_groups: int = option("row groups of a small Parquet input", 8, 10**6, default=1000)
     many_groups: int = option("row groups of a large Parquet input", 8, 10**6, default=100_000)
     seed: int = option("seed of word vectors and generated sentences", 0, 2**31, default=1)
-    programs: tuple[str, ...] = option(f"programs to run; default: all of {', '.join(EMBED_PROGRAMS)}", default=())
+    programs: tuple[str, ...] = chosen(EMBED_PROGRAMS)
     folder: str | None = option("folder for temporary files, 3 kB a large row", is_path=True, default=None)
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
-        _check_names("programs", self.programs, EMBED_PROGRAMS)
         if self.small_part_rows >= min(self.part_rows, self.small_rows):
             raise ValueError(
                 f"small_part_rows is {self.small_part_rows}; it must be below part_rows and small_rows, "
@@ -195,13 +200,8 @@ class Models(Options):
     device_rows: int = option("sentences for the worker with a device", 8, 10**9, default=300_000)
     workers: int = option("processes", 1, 1024, default=2)
     seed: int = option("seed of the sentences", 0, 2**31, default=1)
-    programs: tuple[str, ...] = option(f"programs to run; default: all of {', '.join(MODEL_PROGRAMS)}", default=())
+    programs: tuple[str, ...] = chosen(MODEL_PROGRAMS)
     folder: str | None = option("folder for temporary files", is_path=True, default=None)
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        super().__post_init__()
-        _check_names("programs", self.programs, MODEL_PROGRAMS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +216,6 @@ class Export(Options):
     folder: str | None = option("folder for temporary files", is_path=True, default=None)
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         from paraembed.encoders import ENCODERS  # noqa: PLC0415 - imports torch
 
         super().__post_init__()
@@ -235,13 +234,8 @@ class Search(Options):
     words: int = option("words of the encoder that is generated", 2, 10**8, default=40_000)
     threads: int = option("threads of a search", 1, 1024, default=2)
     seed: int = option("seed of word vectors and sentences", 0, 2**31, default=1)
-    programs: tuple[str, ...] = option(f"programs to run; default: all of {', '.join(SEARCH_PROGRAMS)}", default=())
+    programs: tuple[str, ...] = chosen(SEARCH_PROGRAMS)
     folder: str | None = option("folder for temporary files, 1 kB per row", is_path=True, default=None)
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        super().__post_init__()
-        _check_names("programs", self.programs, SEARCH_PROGRAMS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,12 +249,7 @@ class Students(Options):
     encoders: tuple[str, ...] = option("encoder folders of this package, or small", default=("small",))
     teacher: str | None = option("folder of the teacher; default: all-MiniLM-L6-v2", is_path=True, default=None)
     rows: int = option("texts that a static encoder embeds in a round", 64, 10**8, default=20_000)
-    programs: tuple[str, ...] = option(f"peers; default: all of {', '.join(STUDENT_PROGRAMS)}", default=())
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        super().__post_init__()
-        _check_names("programs", self.programs, STUDENT_PROGRAMS)
+    programs: tuple[str, ...] = chosen(STUDENT_PROGRAMS, "peers; default: all of")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +277,6 @@ class Case(TrainingSize):
     mega_batch_size: int = 1
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         from paraembed.encoders import ENCODERS  # noqa: PLC0415 - imports torch
 
         super().__post_init__()
@@ -314,13 +302,11 @@ class Train(Options, TrainingSize):
     texts: tuple[str, ...] = option("sentences (15 tokens a text) or phrases (4)", default=tuple(TEXTS))
     batch_sizes: tuple[int, ...] = option("pairs a step and worker", default=(100, 1024))
     encoders: tuple[str, ...] = option("encoders to train; the peers train avg only", default=("avg",))
-    programs: tuple[str, ...] = option(f"default: all that suit, of {', '.join(TRAIN_PROGRAMS)}", default=())
+    programs: tuple[str, ...] = chosen(TRAIN_PROGRAMS, "default: all that suit, of")
     scale: bool = option("instead, one whole training: 9,100,000 pairs of phrases, 10 epochs, batch 100", default=False)
 
     def __post_init__(self) -> None:
-        """Check the fields and every case."""
         super().__post_init__()
-        _check_names("programs", self.programs, TRAIN_PROGRAMS)
         self.cases()
 
     def cases(self) -> list[Case]:
@@ -345,12 +331,7 @@ BENCHMARKS: dict[str, type[Options]] = {
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, Options]:
-    """Return the name of the benchmark and its options.
-
-    Raises:
-        ValueError: a value is not allowed.
-        SystemExit: help was requested, or a flag is unknown.
-    """
+    """Return the name of the benchmark and its options; raise ValueError if a value is not allowed."""
     parser = argparse.ArgumentParser("bench.py", description="Measure the speed of paraembed on this machine.")
     commands = parser.add_subparsers(dest="benchmark", metavar=f"{{{','.join(BENCHMARKS)}}}", required=True)
     for name, kind in BENCHMARKS.items():
@@ -384,9 +365,7 @@ def _add_option(parser: argparse.ArgumentParser, option: "Field[Any]") -> None:
 
 
 def _absolute(text: str) -> str:
-    """Return an absolute path, because programs run in other folders, and a submitted job in a temporary copy of the
-    working folder.
-    """
+    """Return an absolute path, because programs run in other folders, and a submitted job in a temporary copy."""
     if "runtime_resources" in Path.cwd().parts and not Path(text).is_absolute():
         raise argparse.ArgumentTypeError(
             f'{text!r} is relative, but a submitted job needs an absolute path: "$PWD/{text}"'
@@ -403,11 +382,7 @@ def _check_names(name: str, values: Sequence[str], allowed: Sequence[str] | dict
 def main(arguments: Sequence[str]) -> int:
     """Run a benchmark.
 
-    Args:
-        arguments: command line, without the program.
-
-    Returns:
-        Exit status: 0 done, or skipped because there is no GPU; 1 failed; 130 stopped.
+    Return the exit status: 0 done, or skipped because there is no GPU; 1 failed; 130 stopped.
     """
     try:
         name, options = parse(arguments)
@@ -440,8 +415,7 @@ def _explained(error: Exception) -> Exception | None:
 
 def _run(name: str, run: Callable[..., dict[str, Any]], options: Options) -> None:
     """Run a benchmark and write its numbers, as one MLflow run if Ray and MLflow are installed."""
-    from infra.bench.rounds import say  # noqa: PLC0415 - imports torch
-    from paraembed.console import shown_status  # noqa: PLC0415 - imports Arrow
+    from paraembed.console import say, shown_status  # noqa: PLC0415 - imports Arrow
 
     out, tracked = Path(options.out) if options.out else None, None
     with shown_status(), ExitStack() as stack:

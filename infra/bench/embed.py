@@ -23,23 +23,9 @@ from torch.nn import functional as F
 from infra.bench.command import EMBED_PROGRAMS, Embed
 from infra.bench.generated import draw_lines, frequent_words
 from infra.bench.peers import model2vec_encode, static_embedding_encode
-from infra.bench.rounds import (
-    Clock,
-    Program,
-    Result,
-    Results,
-    Round,
-    Task,
-    has,
-    measure,
-    metrics,
-    say,
-    show,
-    show_table,
-    start,
-)
+from infra.bench.rounds import Clock, Program, Result, Results, Round, Task, has, measure, metrics, show_table, start
 from paraembed import checkpoint
-from paraembed.console import doing
+from paraembed.console import doing, say, show
 from paraembed.embedding.columns import carried_fields
 from paraembed.embedding.inputs import check_apart, list_inputs
 from paraembed.embedding.part import REPORTS, embed_part, embedded, layout
@@ -71,11 +57,7 @@ _BLOCK_BYTES = 8 << 20
 
 
 def run(options: Embed, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the tables, return the numbers.
-
-    Raises:
-        OSError, ValueError: a file cannot be used, or a program failed.
-    """
+    """Measure, print the tables, return the numbers."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="bench-embed-", dir=options.folder) as name:
         doing("writing sentences and encoder")
@@ -94,11 +76,7 @@ def run(options: Embed, log_metrics: Callable[[dict[str, float]], None]) -> dict
 
 
 def write_inputs(options: Embed, folder: Path) -> Path:
-    """Write the sentences, one per line, and an encoder if none is given; return the encoder's folder.
-
-    Raises:
-        OSError, ValueError: a file cannot be used.
-    """
+    """Write the sentences, one per line, and an encoder if none is given; return the encoder's folder."""
     if options.texts:
         data = b"".join(map(_read_lines, options.texts))
     else:

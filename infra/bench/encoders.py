@@ -16,7 +16,8 @@ from scipy.optimize import brentq
 
 from infra.bench.command import Encoders
 from infra.bench.generated import ZIPF, draw_texts, draw_words, word_chances
-from infra.bench.rounds import Program, Result, Round, measure, say, show_table
+from infra.bench.rounds import Program, Result, Round, measure, show_table
+from paraembed.console import say
 from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict
 from paraembed.text.ragged import Ragged
 from paraembed.training.update import distinct
@@ -30,11 +31,7 @@ ROUND_SECONDS = 0.1
 
 
 def run(options: Encoders, _: object) -> dict[str, Any]:
-    """Measure, print the table, return the numbers.
-
-    Raises:
-        ValueError: an encoder's name is unknown, or a step cannot hold so many distinct words.
-    """
+    """Measure, print the table, return the numbers."""
     chosen = _configurations(options)
     torch.set_num_threads(options.threads)
     words, batches = draw_words(VOCABULARY, options.width, options.seed), draw_batches(options)
@@ -73,11 +70,7 @@ def run(options: Encoders, _: object) -> dict[str, Any]:
 
 
 def draw_batches(options: Encoders) -> list[Ragged]:
-    """Return the texts of each round.
-
-    Raises:
-        ValueError: a step cannot hold so many distinct words.
-    """
+    """Return the texts of each round; raise ValueError if a step cannot hold so many distinct words."""
     texts, exponent = 2 * options.batch_size, ZIPF
     tokens, wanted = texts * options.mean_tokens, options.distinct_words
     if wanted is not None:

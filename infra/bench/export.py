@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from infra.bench.command import Export
-from infra.bench.rounds import say
-from paraembed.console import doing, print_table
+from paraembed.console import doing, print_table, say
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.export.folder import write_folder
 from paraembed.io.lines import read_text
@@ -87,11 +86,7 @@ encode = lambda texts: np.concatenate([batch(texts[start : start + 64]) for star
 
 
 def run(options: Export, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the table, return the numbers.
-
-    Raises:
-        OSError, ValueError: a file cannot be read, or a peer failed.
-    """
+    """Measure, print the table, return the numbers."""
     texts = [text for text in read_text(Path(options.texts)) if text][: options.rows]
     words = draw_words(texts, options.width, options.seed)
     rows: list[dict[str, Any]] = []

@@ -32,11 +32,7 @@ def draw_words(num_words: int, width: int, seed: int) -> Words:
 
 
 def draw_texts(
-    num_texts: int,
-    mean_tokens: float,
-    chances: npt.NDArray[np.float64],
-    *seed: int,
-    block_texts: int = _BLOCK_TEXTS,
+    num_texts: int, mean_tokens: float, chances: npt.NDArray[np.float64], *seed: int, block_texts: int = _BLOCK_TEXTS
 ) -> Ragged:
     """Return texts of at least one word; lengths come from a Poisson distribution of mean ``mean_tokens``."""
     drawn = np.random.default_rng(seed)

@@ -24,8 +24,8 @@ import torch
 from infra.bench.command import MODEL_PROGRAMS, Models
 from infra.bench.generated import draw_lines, draw_words
 from infra.bench.peers import save_int8, save_model2vec
-from infra.bench.rounds import Program, Result, Round, Task, has, measure, metrics, say, show_table, start
-from paraembed.console import doing
+from infra.bench.rounds import Program, Result, Round, Task, has, measure, metrics, show_table, start
+from paraembed.console import doing, say
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.part import REPORTS
 from paraembed.embedding.plan import make_plan
@@ -49,11 +49,7 @@ _DEVICE_BATCH, _DEVICE_SECONDS = 256, 0.005
 
 
 def run(options: Models, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the table, return the numbers.
-
-    Raises:
-        OSError, ValueError: a program failed.
-    """
+    """Measure, print the table, return the numbers."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="bench-models-", dir=options.folder) as name:
         for group in GROUPS:
@@ -184,9 +180,7 @@ def _shapes(encoder: Encoder, texts: pa.StringArray) -> list[tuple[int, ...]]:
 
 @torch.inference_mode()
 def _products(shapes: list[tuple[int, ...]], name: str) -> None:
-    """Compute the products: words → 4 gates for each token, states → 4 gates for each step; for GRAN also words → gate
-    and states → gate.
-    """
+    """Compute words → 4 gates for each token, states → 4 gates for each step; for GRAN also both → its gate."""
     most = max(map(sum, shapes))
     words_TD, gates_DG, gate_DD = torch.ones(most, WIDTH), torch.ones(WIDTH, 4 * WIDTH), torch.ones(WIDTH, WIDTH)
     for sizes in shapes:

@@ -79,16 +79,7 @@ def train_static_embedding(
 ) -> None:
     """Train sentence-transformers' ``StaticEmbedding`` with its trainer and ``MultipleNegativesRankingLoss``.
 
-    Args:
-        words: vocabulary and vectors of the model; its tokenizer splits at white space.
-        pairs: training pairs.
-        batch_size: pairs per step.
-        device: cpu or cuda.
-        folder: output folder of the trainer.
-        on_step: called with the number of finished steps; an exception that it raises ends the training.
-
-    Raises:
-        ModuleNotFoundError: sentence-transformers, or a package of its trainer, is not installed.
+    ``on_step`` is called with the number of finished steps; an exception that it raises ends the training.
     """
     from datasets import Dataset  # noqa: PLC0415 - optional, and slow to import
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer  # noqa: PLC0415

@@ -24,7 +24,7 @@ import pyarrow as pa
 import torch
 
 import paraembed
-from paraembed.console import doing, over_status, write_stream
+from paraembed.console import doing, show
 
 ROOT = Path(__file__).parents[2]
 _CHILD = [sys.executable, "-P", "-c", "from infra.bench.rounds import serve; serve()"]
@@ -98,16 +98,7 @@ Results = Mapping[str, Result]
 
 
 def measure(starts: Mapping[str, Callable[[], Program]], rounds: int, about: str = "") -> dict[str, Result]:
-    """Start programs, run their rounds interleaved, and return their results by key.
-
-    Args:
-        starts: functions that start the programs, by key.
-        rounds: number of rounds of each program.
-        about: description for the progress line.
-
-    Raises:
-        ValueError: a program failed.
-    """
+    """Start programs, run their rounds interleaved, and return their results by key; raise ValueError if one failed."""
     programs, results = dict[str, Program](), dict[str, Result]()
     with contextlib.ExitStack() as stack:
         for key, start in starts.items():
@@ -154,17 +145,6 @@ def show_table(head: str, results: Iterable[Result], columns: Mapping[str, Calla
     show("")
 
 
-def show(*lines: str) -> None:
-    """Print lines to stdout."""
-    doing("")
-    write_stream(sys.stdout, "".join(f"{line}\n" for line in lines))
-
-
-def say(line: str) -> None:
-    """Print a line to stderr."""
-    write_stream(sys.stderr, over_status(f"{line}\n"))
-
-
 @dataclass(frozen=True)
 class Task:
     """A process of a program: a function ``f(clock, **arguments)`` of an importable module."""
@@ -195,11 +175,7 @@ class Clock:
         self._start, self._cpu, self._steps, self._loopback = time.perf_counter(), 0.0, -1, 0
 
     def __call__(self, steps: int) -> None:
-        """Record the total number of finished steps; the first call ends the warm-up.
-
-        Raises:
-            Finished: no more rounds are needed.
-        """
+        """Record the number of finished steps; the first call ends the warm-up, the last one raises Finished."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         seconds = time.perf_counter() - self._start
@@ -253,17 +229,10 @@ def serve() -> None:
 
 
 def start(name: str, tasks: Sequence[Task], answering: int = 1, workers: int = 1, is_loud: bool = False) -> Program:
-    """Start a program in separate processes and wait until it has warmed up.
+    """Start a program in separate processes and wait until it has warmed up; raise ValueError if one ended.
 
-    Args:
-        name: name of the program.
-        tasks: its processes.
-        answering: number of processes, from the first, that report their rounds; a round is the sum of their reports.
-        workers: see ``Program``.
-        is_loud: show the processes' stderr instead of keeping it for the error message.
-
-    Raises:
-        ValueError: a process ended.
+    The first ``answering`` processes report their rounds; a round is the sum of their reports. With ``is_loud``, the
+    processes' stderr is shown instead of kept for the error message.
     """
     processes = _Processes(name, tasks, answering, is_loud)
     try:

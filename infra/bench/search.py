@@ -11,8 +11,8 @@ import numpy as np
 
 from infra.bench.command import SEARCH_PROGRAMS, Search
 from infra.bench.generated import draw_lines, draw_words
-from infra.bench.rounds import Clock, Program, Result, Task, has, measure, metrics, say, show_table, start
-from paraembed.console import doing
+from infra.bench.rounds import Clock, Program, Result, Task, has, measure, metrics, show_table, start
+from paraembed.console import doing, say
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import Run, begun_run, commit
 from paraembed.embedding.mine import Comparison, neighbors, tiles
@@ -32,11 +32,7 @@ _MEAN_TOKENS, _TOP = 15.0, 10
 
 
 def run(options: Search, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the tables, return the numbers.
-
-    Raises:
-        OSError, ValueError: a program failed.
-    """
+    """Measure, print the tables, return the numbers."""
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="bench-search-", dir=options.folder) as name:
         for group, rows in zip(GROUPS, (options.rows, options.mine_rows), strict=True):

@@ -24,13 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.bench.command import Shard
-from infra.bench.rounds import Program, Result, Round, measure, metrics, say, show_table
+from infra.bench.rounds import Program, Result, Round, measure, metrics, show_table
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
-from paraembed.console import doing
+from paraembed.console import doing, say
 from paraembed.io.inflate import read_blocks
 from paraembed.io.lines import Lines
-from paraembed.pairs.deduplicate import find_duplicates, partition_writer
+from paraembed.pairs.deduplicate import find_repeats, partition_writer
 from paraembed.pairs.parse import group_rows, keep_pairs
 from paraembed.pairs.parsed import Block
 from paraembed.pairs.ppdb import parse_ppdb
@@ -53,11 +53,7 @@ _GROWING_ROWS = (100_000, 400_000)
 
 
 def run(options: Shard, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure inside of one Ray session, whose start is not counted; print the tables, return the numbers.
-
-    Raises:
-        OSError, ValueError: a file cannot be used, or the sharding failed.
-    """
+    """Measure inside of one Ray session, whose start is not counted; print the tables, return the numbers."""
     folder = Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
     doing(f"writing {options.lines:,} lines")
@@ -161,15 +157,13 @@ def _partitioned(rows: int, folder: Path) -> Result:
     with path.open("wb") as file, partition_writer(file, _PARTITIONS) as partitions:
         for first in range(0, rows, GROUP_ROWS):
             partitions.write(table.slice(first, GROUP_ROWS))
-    find_duplicates([path], 0, _PARTITIONS, spill=folder / "spill.arrow")
+    find_repeats([path], 0, _PARTITIONS, spill=folder / "spill.arrow")
     path.unlink()
     return Result(f"rows in {_PARTITIONS:,} partitions", [Round(rows, time.thread_time() - start)])
 
 
 def _peak_of_workers() -> int:
-    """Return the maximum resident memory of a Ray worker on this machine, as counted by the kernel; 0 without
-    workers.
-    """
+    """Return the maximum resident memory of a Ray worker on this machine, by the kernel; 0 without workers."""
     peaks = []
     for process in psutil.process_iter():
         try:
@@ -258,7 +252,7 @@ def _stages(path: Path, folder: Path) -> tuple[list[Result], int]:
                 partitions.write(group)
     with stage("de-duplicate: compare"):
         for partition in range(8):
-            find_duplicates([by_partition], partition, 8)
+            find_repeats([by_partition], partition, 8)
     dictionaries = ["relation", "source"]
     for name, compression in (("write: parsed rows", "lz4"), ("write: shards", "zstd")):
         with (

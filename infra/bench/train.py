@@ -23,21 +23,9 @@ from torch import Tensor
 from infra.bench.command import MEGA_BATCH_SIZE, TEXTS, TRAIN_PROGRAMS, Case, Train, missing_package
 from infra.bench.generated import draw_pairs, draw_words
 from infra.bench.peers import embedding, embedding_bag, train_static_embedding
-from infra.bench.rounds import (
-    Clock,
-    Program,
-    Result,
-    Results,
-    Task,
-    has,
-    measure,
-    metrics,
-    say,
-    show,
-    show_table,
-    start,
-)
+from infra.bench.rounds import Clock, Program, Result, Results, Task, has, measure, metrics, show_table, start
 from paraembed.compiled import COMPILED
+from paraembed.console import say, show
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
@@ -60,11 +48,7 @@ _WITHOUT_END = 2**31 - 1  # epochs
 
 
 def run(options: Train, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure each case, print its table, return the numbers.
-
-    Raises:
-        ValueError: a program failed, or one of ``options.programs`` cannot run here.
-    """
+    """Measure each case, print its table, return the numbers; raise ValueError if a program failed or cannot run."""
     numbers = []
     for case in options.cases():
         results = measure_case(case, options.programs, 1 if options.scale else options.rounds)
@@ -85,16 +69,7 @@ def run(options: Train, log_metrics: Callable[[dict[str, float]], None]) -> dict
 
 
 def measure_case(case: Case, keys: tuple[str, ...], rounds: int) -> dict[str, Result]:
-    """Return the results of programs by key.
-
-    Args:
-        case: the training.
-        keys: keys of ``TRAIN_PROGRAMS``; empty: those that are possible for the case and the machine.
-        rounds: number of rounds of each program.
-
-    Raises:
-        ValueError: a program failed or cannot run here.
-    """
+    """Return the results of programs by key: those of ``keys``, or all that the case and the machine allow."""
     on_ray: dict[str, int] = {}
     if not missing_package():
         on_ray = {RAY: 1} if case.device == "cuda" else {RAY: 1, RAY_WORKERS: 2}  # a GPU a worker
@@ -144,9 +119,7 @@ def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
 
 
 def recipe(case: Case) -> Recipe:
-    """Return the recipe of a training; all other fields have their defaults: margin 0.4, cosine, MAX negatives,
-    Adam.
-    """
+    """Return the recipe of a training; all other fields have their defaults: margin 0.4, cosine, MAX negatives."""
     return Recipe(
         config_from_dict({"name": case.encoder}),
         "space",

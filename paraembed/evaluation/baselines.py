@@ -46,30 +46,18 @@ Weights = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sources:
-    """Inputs of the baselines.
-
-    Attributes:
-        words: word-vector file.
-        counts: file of word counts, for p(w): ``word count`` or ``count word`` on each line.
-        corpus: text file, one text per line, on which the common components are fitted.
-        trained: encoder folder whose word vectors give the weights of ``l1``.
-        max_words: number of rows of the word-vector file to use; None: all.
-        tokenizer: tokenizer of the encoders.
-        smoothing: a.
-        removed: number of common components to remove.
-    """
+    """Inputs of the baselines."""
 
     words: Path
-    counts: Path | None = None
-    corpus: Path | None = None
-    trained: Path | None = None
-    max_words: int | None = None
+    counts: Path | None = None  # file of word counts, for p(w): ``word count`` or ``count word`` on each line
+    corpus: Path | None = None  # text file, one text per line, on which the common components are fitted
+    trained: Path | None = None  # encoder folder whose word vectors give the weights of ``l1``
+    max_words: int | None = None  # number of rows of the word-vector file to use; None: all
     tokenizer: str = "ptb-v1"
-    smoothing: float = SMOOTHING
-    removed: int = 1
+    smoothing: float = SMOOTHING  # a
+    removed: int = 1  # number of common components to remove
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a number is not allowed."""
         if not 0 < self.smoothing < 1:
             raise ValueError(f"smoothing is {self.smoothing}; it must be above 0 and below 1, such as {SMOOTHING}")
         if self.removed < 1:
@@ -98,16 +86,9 @@ def baselines(
 def baseline(
     name: str, sources: Sources, words: Words | None = None, progress: Callable[[str], object] = lambda _: None
 ) -> Baseline:
-    """Build one of ``BASELINES``.
+    """Build one of ``BASELINES``; ``words`` is the content of ``sources.words``, if it has been read already.
 
-    Args:
-        name: name of the baseline.
-        sources: inputs of the baselines.
-        words: content of ``sources.words``, if it has been read already.
-        progress: called with a description of each step.
-
-    Raises:
-        OSError, ValueError: the name is unknown, or a required file is not given or cannot be read.
+    Raise OSError or ValueError if the name is unknown, or a required file is not given or cannot be read.
     """
     if name not in BASELINES:
         raise ValueError(f"unknown baseline {name!r}; allowed: {', '.join(BASELINES)}")
@@ -140,13 +121,8 @@ def sif_weights(counts: Weights, total: float, smoothing: float = SMOOTHING) -> 
 def inverse_frequency_weights(counts: Weights, total: float, unknown: int) -> Weights:
     """Return the weights total / count, [V]; as in the paper, a word without a count has count 1.
 
-    The count of <unk> is the sum of all words without a vector. With count 1 its vector would dominate texts with many
-    OOV words: the STS mean is 8 instead of 48 if 28 % of the tokens are OOV.
-
-    Args:
-        counts: counts of the vocabulary's words [V].
-        total: sum of all counts.
-        unknown: row of <unk>.
+    The count of <unk>, at the row ``unknown``, is the sum of all words without a vector. With count 1 its vector would
+    dominate texts with many OOV words: the STS mean is 8 instead of 48 if 28 % of the tokens are OOV.
     """
     counted = counts.copy()
     counted[unknown] += total - counts.sum()
@@ -163,22 +139,12 @@ def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
 def without_common(
     encoder: Encoder, texts: pa.StringArray, removed: int = 1, progress: Callable[[str], object] = lambda _: None
 ) -> tuple[Encoder, float]:
-    """Return an ``avg`` without the components that its vectors of some texts share.
+    """Return an ``avg`` without the components that its vectors of some texts share, and their share of the squared
+    length.
 
-    The result is (I - UUᵀ)·g(x), where U [D, removed] holds the first right singular vectors of the uncentered matrix
-    of all vectors (Arora et al. 2017, algorithm 1).
-
-    Args:
-        encoder: an ``avg``.
-        texts: string array of texts to fit on.
-        removed: number of singular vectors.
-        progress: called with a description of each step.
-
-    Returns:
-        A ``proj``, and the fraction of the vectors' squared length that it removes, 0 to 1.
-
-    Raises:
-        ValueError: no text has a vector, or no dimension would be left.
+    The result is the ``proj`` (I - UUᵀ)·g(x), where U [D, removed] holds the first right singular vectors of the
+    uncentered matrix of all vectors (Arora et al. 2017, algorithm 1). Raise ValueError if no text has a vector, or no
+    dimension would be left.
     """
     width = encoder.width
     if removed >= width:
@@ -206,10 +172,7 @@ def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]
     """Return the counts of a vocabulary's words [V], 0 for words that are not in the file, and the sum of all counts.
 
     Each line is ``word count`` or ``count word``, whichever fits the whole file; words are lower-cased, and the counts
-    of words that become equal are added.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: the file or one of its lines cannot be read.
+    of words that become equal are added. Raise ValueError if a line cannot be read.
     """
     left, right = [], []
     for lines in read_lines(path):
@@ -278,9 +241,7 @@ def overlap_candidates() -> list[Candidate]:
 
 
 def num_shared(first: Tokens, second: Tokens) -> Weights:
-    """Return the number of tokens that both texts of each pair share, [n]; a token that occurs twice in both counts
-    twice.
-    """
+    """Return the number of tokens that both texts of each pair share, [n]; repeated ones count as often as in both."""
     (keys, counts), (others, other_counts) = (np.unique(side, return_counts=True) for side in _keys(first, second))
     _, positions, other_at = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
     num_words = 1 + len(first.flat) + len(second.flat)

@@ -33,27 +33,17 @@ class PairScorer(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """An encoder or scorer to evaluate.
-
-    Attributes:
-        label: name of its column.
-        description: one-line description.
-        encoder: the encoder of texts, or the scorer of pairs.
-        kind: name of the registered encoder, which selects the published rows to compare with; "" without one.
-        is_baseline: whether it is a baseline, for which tables show only the main score.
-        chosen_by: metric by which it was selected as the best checkpoint of its training; "" for the last checkpoint.
-        trained_on: sha256 of the manifest of its training pairs; "" if unknown.
-        gold: data sets whose labeled examples it was trained on.
-    """
+    """An encoder or scorer to evaluate."""
 
     label: str
     description: str
-    encoder: Embeds | PairScorer
-    kind: str = ""
-    is_baseline: bool = False
+    encoder: Embeds | PairScorer  # the encoder of texts, or the scorer of pairs
+    kind: str = ""  # name of the registered encoder, which selects the published rows to compare with; "" without one
+    is_baseline: bool = False  # whether it is a baseline, for which tables show only the main score
+    # Metric by which it was selected as the best checkpoint of its training; "" for the last checkpoint.
     chosen_by: str = ""
-    trained_on: str = ""
-    gold: tuple[str, ...] = ()
+    trained_on: str = ""  # sha256 of the manifest of its training pairs; "" if unknown
+    gold: tuple[str, ...] = ()  # data sets whose labeled examples it was trained on
 
 
 def trained(folder: Path, label: str | None = None) -> Candidate:

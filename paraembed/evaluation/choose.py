@@ -88,9 +88,7 @@ def _blocks(path: Path) -> Iterator[Block]:
 
 
 def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
-    """Return first texts, second texts, and the number of rows left out: rows that are not pairs, and pairs of equal
-    texts.
-    """
+    """Return first texts, second texts, and the number of rows left out: no pairs, or pairs of equal texts."""
     tables = []
     num_refused = 0
     if path.is_dir():

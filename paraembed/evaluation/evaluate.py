@@ -24,42 +24,24 @@ Progress = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Request:
-    """Candidates, suites and options of an evaluation.
+    """Candidates, suites and options of an evaluation."""
 
-    Attributes:
-        encoders: names of encoders, see ``open_encoder``.
-        words: word-vector file, scored as a plain average; weighted baselines use it, too.
-        max_words: number of its rows to use; None: all.
-        baselines: names of ``MADE_OF`` or ``HEURISTICS``.
-        counts: file of word counts.
-        corpus: text file on which common components are fitted.
-        trained: encoder folder with the weights of ``l1``; None: the first of ``encoders``.
-        suites: names of suites, ``all`` or ``HEURISTICS``.
-        data: folder of the suites.
-        pairs: files of scored pairs.
-        held_out: pairs for the 1-of-k choice of paraphrases.
-        choices: number of texts to choose from.
-        resamples: bootstrap resamples; 0: no intervals.
-        analyses: whether to run analyses and write report.html.
-        options: options of the analyses.
-        inference: how the encoders compute; what only models of other libraries have applies to these alone.
-    """
-
-    encoders: tuple[str, ...] = ()
-    words: Path | None = None
-    max_words: int | None = None
-    baselines: tuple[str, ...] = ()
+    encoders: tuple[str, ...] = ()  # names of encoders, see ``open_encoder``
+    words: Path | None = None  # word-vector file, scored as a plain average; weighted baselines use it, too
+    max_words: int | None = None  # number of its rows to use; None: all
+    baselines: tuple[str, ...] = ()  # names of ``MADE_OF`` or ``HEURISTICS``
     counts: Path | None = None
-    corpus: Path | None = None
-    trained: Path | None = None
-    suites: tuple[str, ...] = ()
+    corpus: Path | None = None  # text file on which common components are fitted
+    trained: Path | None = None  # encoder folder with the weights of ``l1``; None: the first of ``encoders``
+    suites: tuple[str, ...] = ()  # names of suites, ``all`` or ``HEURISTICS``
     data: Path | None = None
     pairs: tuple[Path, ...] = ()
-    held_out: Path | None = None
-    choices: int = 100
-    resamples: int = 0
-    analyses: bool = True
+    held_out: Path | None = None  # pairs for the 1-of-k choice of paraphrases
+    choices: int = 100  # number of texts to choose from
+    resamples: int = 0  # bootstrap resamples; 0: no intervals
+    analyses: bool = True  # whether to run analyses and write report.html
     options: AnalysisOptions = field(default_factory=AnalysisOptions)
+    # How the encoders compute; what only models of other libraries have applies to these alone.
     inference: Inference = DEFAULT_INFERENCE
 
 
@@ -81,11 +63,7 @@ class Outcome:
 
 
 def prepare(request: Request, fetch: Fetch, progress: Progress) -> Prepared:
-    """Read the suites and the candidates, and check everything that can be checked before scoring.
-
-    Raises:
-        ValueError, OSError: a file or an option cannot be used.
-    """
+    """Read the suites and the candidates, and check everything that can be checked before scoring."""
     progress("reading the sets")
     suites = read_all(request)
     candidates = find_candidates(request, fetch, progress)
@@ -140,9 +118,7 @@ def find_candidates(request: Request, fetch: Fetch, progress: Progress) -> list[
 
 
 def _inference_for(name: str, request: Request) -> Inference:
-    """Return the settings of an encoder. If models of other libraries are scored, too, their settings are not for an
-    encoder folder.
-    """
+    """Return the settings of an encoder, without those that are for the models of other libraries next to it."""
     settings = request.inference
     if is_peer(name) or not any(map(is_peer, request.encoders)):
         return settings

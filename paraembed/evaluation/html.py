@@ -132,12 +132,7 @@ def write_html(report: Report, analyses: Sequence[Analysis], out: Path) -> Path:
     """Write ``report.html`` into a folder; the same report and analyses give the same bytes.
 
     The page has no scripts and refers to no other file: plots are embedded, and its content security policy forbids all
-    requests.
-
-    Args:
-        report: the scores.
-        analyses: results of ``analyse``; those that could not be made are listed with the reason.
-        out: folder; created if it is missing.
+    requests. Analyses that could not be made are listed with the reason.
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / NAME

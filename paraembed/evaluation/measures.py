@@ -40,6 +40,13 @@ def cosine(first_NH: npt.NDArray[np.float32], second_NH: npt.NDArray[np.float32]
     return cosines
 
 
+def unit_rows(matrix: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the rows, divided by their lengths; zero rows stay zero."""
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    units: npt.NDArray[np.float32] = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms != 0)
+    return units
+
+
 def pearson(predicted: Vector, gold: Vector) -> float:
     """Return Pearson's correlation of two vectors [N].
 
@@ -55,11 +62,7 @@ def pearson(predicted: Vector, gold: Vector) -> float:
 
 
 def spearman(predicted: Vector, gold: Vector) -> float:
-    """Return Spearman's rank correlation of two vectors [N]; equal values share their mean rank.
-
-    Raises:
-        ValueError: the same errors as ``pearson``.
-    """
+    """Return Spearman's rank correlation of two vectors [N], with mean ranks for ties; errors as in ``pearson``."""
     _check(predicted, gold)
     return float(stats.spearmanr(predicted, gold).statistic)
 
@@ -136,9 +139,7 @@ def _check(predicted: Vector, gold: Vector) -> None:
 
 @compiled
 def _correlations(drawn_RN: Ints, x_N: Vector, y_N: Vector, x_groups_N: Ints, y_groups_N: Ints) -> Vector:
-    """Return Pearson's r and Spearman's ρ of each resample, [2, R]; a group is the index of a value among the distinct
-    values.
-    """
+    """Return Pearson's r and Spearman's ρ of each resample, [2, R]; groups are indices of the distinct values."""
     num_resamples, num_pairs = drawn_RN.shape
     found_2R = np.empty((2, num_resamples))
     count_N = np.empty(num_pairs)
@@ -181,9 +182,7 @@ def _mean_ranks(count_N: Vector, group_N: Ints, ranks: Vector) -> None:
 
 @compiled
 def _ratio(covariance: float, first: float, other: float) -> float:
-    """Return the covariance divided by the root of the product of the variances; NaN if a variance is 0 up to
-    rounding.
-    """
+    """Return the covariance divided by the root of the product of the variances; NaN if one is 0 up to rounding."""
     return covariance / np.sqrt(first * other) if min(first, other) > 1e-10 else np.nan
 
 
@@ -194,11 +193,7 @@ _CELLS = 1 << 24  # numbers at a time, 64 MB in float32
 
 
 class Similarities:
-    """Cosines between the texts of a suite, each distinct text encoded once; or the similarities of a scorer of pairs.
-
-    Raises:
-        ValueError: ``embed`` fails, or a vector is not finite.
-    """
+    """Cosines between the texts of a suite, each distinct text encoded once; or the similarities of a pair scorer."""
 
     def __init__(self, encoder: Embeds | PairScorer, suite: Suite) -> None:
         self._pairs = encoder if isinstance(encoder, PairScorer) else None
@@ -224,9 +219,7 @@ class Similarities:
 
     def of_options(self, choices: Choices) -> npt.NDArray[np.float32]:
         """Return the cosine of the two texts of each option, float32 [n, k]."""
-        vectors = self._embedded.vectors[self._rows(choices.distinct)]
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        units = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms != 0)
+        units = unit_rows(self._embedded.vectors[self._rows(choices.distinct)])
         num_options = choices.first.shape[1]
         at_once = max(1, _CELLS // (num_options * units.shape[1]))
         parts = [

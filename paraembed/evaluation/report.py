@@ -15,15 +15,7 @@ from typing import Any
 from paraembed.encoders import config_to_dict
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
-from paraembed.evaluation.scoring import (
-    COVERED,
-    Score,
-    Scored,
-    mean_of,
-    mean_score,
-    metric_name,
-    score_with_predictions,
-)
+from paraembed.evaluation.scoring import COVERED, Score, Scored, mean_of, mean_score, metric_name, score_suite
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, published_rows, suite_tables
 from paraembed.io.atomic import write_file, write_json
@@ -37,18 +29,13 @@ __all__ = ["Column", "Report", "Table", "compare"]
 
 @dataclass(frozen=True)
 class Report:
-    """Scores of an evaluation, with one column for each encoder.
-
-    Attributes:
-        columns: one for each encoder.
-        notes: notes that are not about a single suite.
-        predictions: predicted similarities [n] of graded sets, by column label and score name.
-        suite_notes: notes on what the scores may be compared with, by suite.
-    """
+    """Scores of an evaluation, with one column for each encoder."""
 
     columns: tuple[Column, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # notes that are not about a single suite
+    # Predicted similarities [n] of graded sets, by column label and score name.
     predictions: dict[tuple[str, str], Vector] = field(default_factory=dict)
+    # Notes on what the scores may be compared with, by suite.
     suite_notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
@@ -168,12 +155,7 @@ class Report:
         return {metric_name(score.name, "pearson", score): score.num_sets for score in means}
 
     def write(self, folder: Path) -> tuple[Path, ...]:
-        """Write ``scores.json``, ``scores.md`` and ``scores.csv`` to a folder, which is created if it is missing.
-
-        Raises:
-            NotADirectoryError: ``folder`` is a file.
-            OSError: the folder cannot be created.
-        """
+        """Write ``scores.json``, ``scores.md`` and ``scores.csv`` to a folder, which is created if it is missing."""
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder} is a file, but the scores need a folder; choose another `out`")
         folder.mkdir(parents=True, exist_ok=True)
@@ -252,7 +234,7 @@ def _scored(
     scored = []
     for suite in suites:
         progress(f"scoring {candidate.label}: embedding the texts of {suite.name}")
-        scored.append(score_with_predictions(candidate.encoder, suite, resamples=resamples, on_set=on_set))
+        scored.append(score_suite(candidate.encoder, suite, resamples=resamples, on_set=on_set))
     return scored
 
 

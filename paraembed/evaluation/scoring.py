@@ -31,40 +31,26 @@ COVERED = "_covered"
 
 @dataclass(frozen=True)
 class Score:
-    """One line of a report: the score of a set, a mean over several sets, or a score of their pooled pairs.
+    """One line of a report: the score of a set, a mean over several sets, or a score of their pooled pairs."""
 
-    Attributes:
-        name: name in files: ``sts/2012/MSRpar``, ``sts/2012/mean``, ``sts/2012/pooled``, ``sts/mean``.
-        label: name for readers: ``2012 MSRpar``, ``2012 mean of 5 sets``, ``mean of 5 years``.
-        values: measure → value; empty if the candidate does not score such a set.
-        measure: the measure that papers print.
-        num_pairs: number of pairs, or questions.
-        num_tokens: number of tokens on both sides of the pairs; 0 if the encoder does not count them.
-        num_unknown: number of these tokens that are not in the vocabulary.
-        intervals: measure → 95 % interval; empty if intervals are off or not meaningful.
-        members: for a mean over sets or groups, the names of their scores.
-        is_pooled: whether it is a correlation over the pooled pairs of several sets.
-        num_sets: number of sets.
-        chance: expected value of random answers, for an accuracy; None for other measures.
-        num_known_answers: for questions, the number whose right answer has no OOV word; None for other sets.
-        num_covered: for graded pairs of words or phrases, the number without an OOV word; None for other sets.
-        replicates: measure → its value in each resample, for the intervals.
-    """
-
-    name: str
-    label: str
-    values: dict[str, float]
-    measure: Measure
-    num_pairs: int
-    num_tokens: int
-    num_unknown: int
+    name: str  # name in files: ``sts/2012/MSRpar``, ``sts/2012/mean``, ``sts/2012/pooled``, ``sts/mean``
+    label: str  # name for readers: ``2012 MSRpar``, ``2012 mean of 5 sets``, ``mean of 5 years``
+    values: dict[str, float]  # measure → value; empty if the candidate does not score such a set
+    measure: Measure  # the measure that papers print
+    num_pairs: int  # number of pairs, or questions
+    num_tokens: int  # number of tokens on both sides of the pairs; 0 if the encoder does not count them
+    num_unknown: int  # number of these tokens that are not in the vocabulary
+    # Measure → 95 % interval; empty if intervals are off or not meaningful.
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
-    members: tuple[str, ...] = ()
-    is_pooled: bool = False
+    members: tuple[str, ...] = ()  # for a mean over sets or groups, the names of their scores
+    is_pooled: bool = False  # whether it is a correlation over the pooled pairs of several sets
     num_sets: int = 1
-    chance: float | None = None
+    chance: float | None = None  # expected value of random answers, for an accuracy; None for other measures
+    # For questions, the number whose right answer has no OOV word; None for other sets.
     num_known_answers: int | None = None
+    # For graded pairs of words or phrases, the number without an OOV word; None for other sets.
     num_covered: int | None = None
+    # Measure → its value in each resample, for the intervals.
     replicates: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -95,25 +81,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores on a suite.
-
-    Attributes:
-        scores: the lines.
-        predictions: score name of a graded set → its predicted similarities [n], in order.
-        undefined: names of graded scores that are undefined for a scorer of pairs.
-    """
+    """Scores on a suite."""
 
     scores: tuple[Score, ...]
-    predictions: dict[str, Vector]
-    undefined: tuple[str, ...] = ()
+    predictions: dict[str, Vector]  # score name of a graded set → its predicted similarities [n], in order
+    undefined: tuple[str, ...] = ()  # names of graded scores that are undefined for a scorer of pairs
 
 
-def score_suite(encoder: Embeds | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> tuple[Score, ...]:
-    """Score an encoder on a suite; like ``score_with_predictions``, but return only the scores."""
-    return score_with_predictions(encoder, suite, resamples=resamples).scores
-
-
-def score_with_predictions(
+def score_suite(
     encoder: Embeds | PairScorer,
     suite: Suite,
     *,
@@ -122,17 +97,9 @@ def score_with_predictions(
 ) -> Scored:
     """Score each set, the mean and the pooled pairs of each group, and the means over groups and over all sets.
 
-    Sets of a group without a name have no mean. Every distinct text is encoded once.
-
-    Args:
-        encoder: encoder or scorer to evaluate. A scorer of pairs without vectors scores only graded sets of phrases and
-            sentences, and has no value where a correlation is undefined.
-        suite: data sets to score it on.
-        resamples: bootstrap resamples for the 95 % intervals; 0: no intervals.
-        on_set: called with the name of each set before it is scored.
-
-    Raises:
-        ValueError: a score is undefined (constant or NaN predictions); the message names the set.
+    Sets of a group without a name have no mean. Every distinct text is encoded once. A scorer of pairs without vectors
+    scores only graded sets of phrases and sentences, and has no value where a correlation is undefined; of an encoder,
+    that is a ValueError that names the set. ``on_set`` is called with the name of each set before it is scored.
     """
     scorer = _Scorer(Similarities(encoder, suite), suite, resamples, on_set)
     lines: list[Score] = []
@@ -247,20 +214,11 @@ class _Scorer:
         values = {"accuracy": float(hits.mean())}
         return values, {"accuracy": resampled_means(hits, self.resamples, name)} if self.resamples else {}
 
-    def _line(
-        self,
-        name: str,
-        label: str,
-        measured: _Measured,
-        num_pairs: int,
-        counts: tuple[int, int],
-    ) -> Score:
+    def _line(self, name: str, label: str, measured: _Measured, num_pairs: int, counts: tuple[int, int]) -> Score:
         values, replicates = measured
         measure: Measure = "accuracy" if "accuracy" in values else self.suite.measure
         return Score(
-            *(name, label, values, measure, num_pairs, *counts),
-            intervals=_intervals(replicates),
-            replicates=replicates,
+            *(name, label, values, measure, num_pairs, *counts), intervals=_intervals(replicates), replicates=replicates
         )
 
 
@@ -275,9 +233,7 @@ def mean_of(scores: Sequence[Score], what: str) -> str:
 
 
 def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
-    """Return the mean of scores; resample i of the mean is the mean of their resamples i. It has no value if one of
-    them has none.
-    """
+    """Return the mean of scores, which has no value if one of them has none; resamples are averaged one by one."""
     measures = [measure for measure in scores[0].values if all(measure in score.values for score in scores)]
     replicates = {
         measure: np.mean([score.replicates[measure] for score in scores], axis=0)
@@ -300,9 +256,7 @@ def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
 
 
 def metric_name(name: str, measure: str, score: Score) -> str:
-    """Return a score's name in MLflow: ``name/measure``; for a mean only the name, with the suffix ``_spearman`` for
-    Spearman's ρ.
-    """
+    """Return a score's name in MLflow: ``name/measure``; for a mean the name, with ``_spearman`` for Spearman's ρ."""
     name = file_stem(re.sub(r"[^/\w.\- :]", "_", name))  # what MLflow takes: few characters, at most 250
     if score.is_mean or score.is_pooled:
         return name if measure == "pearson" else f"{name}_{measure}"

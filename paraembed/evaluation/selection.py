@@ -20,9 +20,7 @@ def metrics_of(encoder: Embeds, suites: Sequence[Suite]) -> dict[str, float]:
     """Return every score of an encoder, without intervals, with the names of ``Report.metrics``.
 
     No warnings are logged about truncated texts or missing trees, since they would be repeated at every evaluation.
-
-    Raises:
-        ValueError: a score is undefined; the message names the set.
+    Raise ValueError, with the name of the set, if a score is undefined.
     """
     return compare([Candidate("encoder", "", _Silent(encoder))], suites, resamples=0).metrics()
 
@@ -33,23 +31,14 @@ Metric = Sequence[tuple[float, str]]
 
 @dataclass(frozen=True)
 class SuiteScorer:
-    """Scorer of an encoder on suites.
-
-    Attributes:
-        suites: data sets to score on.
-        metric: metric to maximize.
-    """
+    """Scorer of an encoder on suites."""
 
     suites: tuple[Suite, ...]
     metric: tuple[tuple[float, str], ...]
     keeps_best: ClassVar[bool] = False
 
     def __call__(self, encoder: Embeds, /) -> tuple[float, dict[str, float]]:
-        """Return the score, and the metrics of all sets.
-
-        Raises:
-            ValueError: a correlation is undefined, or the suites do not have the metric.
-        """
+        """Return the score, and the metrics of all sets; raise ValueError if the metric is missing or undefined."""
         metrics = metrics_of(encoder, self.suites)
         missing = [name for _, name in self.metric if name not in metrics]
         if missing:
@@ -61,9 +50,8 @@ def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
     """Return the metric that selects the best checkpoint: ``name``, else the first suite's mean, or its first score if
     it has no mean.
 
-    Raises:
-        ValueError: the suites do not have this score (the message lists the scores), or a set has no score for any
-            encoder.
+    Raise ValueError if the suites do not have this score (the message lists the scores), or a set has no score for any
+    encoder.
     """
     allowed = list(metrics_of(_Random(), suites))
     first = [score for score in allowed if score.startswith(f"{suites[0].name}/")]

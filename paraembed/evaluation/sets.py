@@ -12,19 +12,12 @@ Measure = Literal["pearson", "spearman", "accuracy"]
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """n pairs of sentences with their gold scores.
-
-    Attributes:
-        name: name of the set.
-        scores: float64 [n], finite; the scale is the file's own.
-        first: string array [n].
-        second: string array [n].
-    """
+    """n pairs of sentences with their gold scores."""
 
     name: str
-    scores: npt.NDArray[np.float64]
-    first: pa.StringArray
-    second: pa.StringArray
+    scores: npt.NDArray[np.float64]  # float64 [n], finite; the scale is the file's own
+    first: pa.StringArray  # string array [n]
+    second: pa.StringArray  # string array [n]
 
     @property
     def texts(self) -> tuple[pa.StringArray, ...]:
@@ -37,17 +30,11 @@ class ScoredPairs:
 
 @dataclass(frozen=True)
 class ThresholdPairs:
-    """Pairs with the same meaning (1) or not (0); the threshold of the cosine is chosen on ``train``.
-
-    Attributes:
-        name: name of the set.
-        train: pairs whose scores are the labels 0 and 1, to choose the threshold.
-        test: pairs on which the accuracy is measured.
-    """
+    """Pairs with the same meaning (1) or not (0); the threshold of the cosine is chosen on ``train``."""
 
     name: str
-    train: ScoredPairs
-    test: ScoredPairs
+    train: ScoredPairs  # pairs whose scores are the labels 0 and 1, to choose the threshold
+    test: ScoredPairs  # pairs on which the accuracy is measured
 
     @property
     def texts(self) -> tuple[pa.StringArray, ...]:
@@ -60,19 +47,12 @@ class ThresholdPairs:
 
 @dataclass(frozen=True)
 class Choices:
-    """n questions with k options; an option is a pair of texts, and option 0 is the right one.
-
-    Attributes:
-        name: name of the set.
-        distinct: distinct texts, string array [T].
-        first: int32 [n, k], row of each option's first text.
-        second: int32 [n, k], row of each option's second text.
-    """
+    """n questions with k options; an option is a pair of texts, and option 0 is the right one."""
 
     name: str
-    distinct: pa.StringArray
-    first: npt.NDArray[np.int32]
-    second: npt.NDArray[np.int32]
+    distinct: pa.StringArray  # distinct texts, string array [T]
+    first: npt.NDArray[np.int32]  # int32 [n, k], row of each option's first text
+    second: npt.NDArray[np.int32]  # int32 [n, k], row of each option's second text
 
     @property
     def texts(self) -> tuple[pa.StringArray, ...]:
@@ -88,36 +68,22 @@ AnySet = ScoredPairs | ThresholdPairs | Choices
 
 @dataclass(frozen=True)
 class Group:
-    """Sets that share a mean, such as a year of STS; a group without a name has no mean.
-
-    Attributes:
-        name: name of the group.
-        sets: sets of the group.
-        has_mean: whether the group has a mean and is included in the means of the suite.
-    """
+    """Sets that share a mean, such as a year of STS; a group without a name has no mean."""
 
     name: str
     sets: tuple[AnySet, ...]
-    has_mean: bool = True
+    has_mean: bool = True  # whether the group has a mean and is included in the means of the suite
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Groups of sets.
+    """Groups of sets."""
 
-    Attributes:
-        name: prefix of the names of its scores.
-        groups: groups of the suite.
-        group_is: what a group is called in the mean over groups.
-        measure: the measure that papers print.
-        notes: notes for readers of the scores: missing sets, files that differ from the known ones.
-    """
-
-    name: str
+    name: str  # prefix of the names of its scores
     groups: tuple[Group, ...]
-    group_is: str = "group"
-    measure: Measure = "pearson"
-    notes: tuple[str, ...] = ()
+    group_is: str = "group"  # what a group is called in the mean over groups
+    measure: Measure = "pearson"  # the measure that papers print
+    notes: tuple[str, ...] = ()  # notes for readers of the scores: missing sets, files that differ from the known ones
 
     @property
     def texts(self) -> list[pa.StringArray]:

@@ -69,11 +69,7 @@ KNOWN_FILES = {
 def changed_files(files: Sequence[tuple[str, Path]]) -> tuple[str, ...]:
     """Return a note that names the files whose content differs from the known files; an empty result if none does.
 
-    Args:
-        files: path in the data folder, and actual file; a ``.gz`` file counts as its decompressed content.
-
-    Raises:
-        ValueError: a gzip file is damaged.
+    A file is its path in the data folder, and the actual file; a ``.gz`` file counts as its decompressed content.
     """
     changed = [name for name, path in files if _is_changed(name, path)]
     if not changed:
@@ -91,9 +87,7 @@ def _is_changed(name: str, path: Path) -> bool:
 
 
 def file_of(data: Path, name: str, needed_by: str) -> Path:
-    """Return the path of a file in the data folder; if it is missing, raise FileNotFoundError with the suite or task
-    that needs it.
-    """
+    """Return the path of a file in the data folder; raise FileNotFoundError if it is missing."""
     if not (data / name).exists():
         raise FileNotFoundError(
             f"{data / name} does not exist, but the {needed_by} needs it; download the data, or choose another data "
@@ -108,9 +102,7 @@ _BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
 def read_scored_pairs(path: Path) -> ScoredPairs:
     """Read score and two sentences, separated by tabs; the set's name is the file name without ``.tsv`` and ``.gz``.
 
-    Raises:
-        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
-        ValueError: a line is not a scored pair (the message names file and line), or the file has no pairs.
+    Raise ValueError, with file and line, if a line is not a scored pair, or the file has no pairs.
     """
     cells = read_scored_cells(path)
     return _scored(cells, printable(path.name.removesuffix(".gz").removesuffix(".tsv")), 0, 1, 2)
@@ -141,9 +133,7 @@ def read_pit2015(data: Path) -> Suite:
 
 
 def read_words(data: Path) -> Suite:
-    """Read SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein et al. 2002) and its two subsets (Agirre et al.
-    2009).
-    """
+    """Read SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein 2002) and its subsets (Agirre et al. 2009)."""
     sets: list[AnySet] = []
     files = ["word/SimLex-999.txt", "word/ws353.txt", "word/ws353-sim.txt", "word/ws353-rel.txt"]
     available = _some(data, "words", files)
@@ -282,11 +272,8 @@ def read_sts(folder: Path) -> Suite:
 
     As in the papers, the score of a set is the correlation of the cosine with the gold score, and the score of a year
     is the mean of its sets. The dev set of the STS benchmark, ``benchmark/dev.tsv``, is a group without a mean, because
-    most of its pairs are in the years' sets.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: the folder does not exist.
-        ValueError: the folder has no set, or a set cannot be read.
+    most of its pairs are in the years' sets. Raise OSError if the folder does not exist, ValueError if it has no set,
+    or a set cannot be read.
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected a folder with STS sets: <year>/<set>.tsv")
@@ -326,9 +313,8 @@ SUITES: dict[str, Callable[[Path], Suite]] = {
 def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
     """Return suites by name, in the order of ``SUITES``; ``all`` selects every suite.
 
-    Raises:
-        ValueError: a name is unknown (the message lists the allowed names), or a set cannot be read.
-        FileNotFoundError: the files of a suite are missing.
+    Raise ValueError if a name is unknown or a set cannot be read, FileNotFoundError if the files of a suite are
+    missing.
     """
     unknown = [name for name in names if name not in {*SUITES, "all"}]
     if unknown:
@@ -337,11 +323,7 @@ def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
 
 
 def read_pairs_files(paths: Sequence[Path]) -> Suite:
-    """Return a suite ``pairs`` of the user's files of scored pairs.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: a file cannot be read, or two files have the same name.
-    """
+    """Return a suite ``pairs`` of the user's files of scored pairs; raise ValueError if two have the same name."""
     return Suite("pairs", (Group("", _read_sets(paths)),))
 
 

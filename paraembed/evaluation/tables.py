@@ -14,44 +14,27 @@ _NAMES = {"pearson": "Pearson", "spearman": "Spearman", "accuracy": "accuracy"}
 
 @dataclass(frozen=True)
 class Column:
-    """The scores of one encoder.
-
-    Attributes:
-        label: name of the column.
-        description: one-line description of the encoder.
-        scores: scores, with the same names in the same order in every column of a report.
-        kind: name of the registered encoder; "" without one.
-        is_baseline: whether the encoder is a baseline.
-        chosen_by: metric by which it was selected as the best checkpoint of its training; "" for the last checkpoint.
-        gold: data sets whose labeled examples it was trained on.
-    """
+    """The scores of one encoder."""
 
     label: str
     description: str
-    scores: tuple[Score, ...]
-    kind: str = ""
-    is_baseline: bool = False
+    scores: tuple[Score, ...]  # scores, with the same names in the same order in every column of a report
+    kind: str = ""  # name of the registered encoder; "" without one
+    is_baseline: bool = False  # whether the encoder is a baseline
+    # Metric by which it was selected as the best checkpoint of its training; "" for the last checkpoint.
     chosen_by: str = ""
-    gold: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()  # data sets whose labeled examples it was trained on
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table to print.
-
-    Attributes:
-        title: title of the table.
-        head: column names.
-        rows: cells, one sequence per row.
-        bold: whether each row is a mean.
-        notes: notes on what the cells may be compared with.
-    """
+    """A table to print."""
 
     title: str
     head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    bold: tuple[bool, ...]
-    notes: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]  # cells, one sequence per row
+    bold: tuple[bool, ...]  # whether each row is a mean
+    notes: tuple[str, ...]  # notes on what the cells may be compared with
 
 
 @dataclass(frozen=True)
@@ -65,13 +48,8 @@ class PublishedRow:
 def published_rows(scores: Sequence[Score], kinds: Sequence[str]) -> list[PublishedRow]:
     """Return the published rows that have a value for at least one score of this run.
 
-    Args:
-        scores: scores of this run.
-        kinds: names of the encoders that were scored.
-
-    Returns:
-        Rows of the same encoders, then baselines, other encoders and bounds; within each group, rows with the most
-            values first, then those with the higher values.
+    Rows of the same encoders (``kinds``) come first, then baselines, other encoders and bounds; within each group, rows
+    with the most values, then those with the higher values.
     """
     members = {score.name: score.members for score in scores if score.is_mean}
     rows = []
@@ -95,12 +73,9 @@ def suite_tables(
 ) -> tuple[Table, ...]:
     """Return one table per suite: set, number of pairs; this run with 95 % intervals; published encoders and baselines.
 
-    Args:
-        columns: columns of this run; for baselines, only the main measure is shown.
-        notes: notes by suite name.
-        brief: for a terminal: show one published row per scored encoder (or per paper, for a single encoder) and two
-            baselines, numbered consistently over all tables and named in the notes; with several encoders, omit
-            intervals.
+    For baselines of this run, only the main measure is shown. A ``brief`` table, for a terminal, shows one published
+    row per scored encoder (or per paper, for a single encoder) and two baselines, numbered consistently over all tables
+    and named in the notes; with several encoders, it omits intervals.
     """
     suites = dict.fromkeys(_suite_of(score) for score in columns[0].scores)
     numbers: dict[str, int] = {}

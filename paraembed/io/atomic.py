@@ -21,11 +21,7 @@ SUCCESS = "_SUCCESS"
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
-    """Write a file under a temporary name, flush it to disk, rename it into place.
-
-    Returns:
-        SHA-256 of the bytes, hexadecimal.
-    """
+    """Write a file under a temporary name, flush it to disk, rename it into place; return its SHA-256, hexadecimal."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")  # a pid repeats between containers
     try:
         with temporary.open("w+b") as file:
@@ -102,8 +98,7 @@ def _remove_leftovers(path: Path) -> None:
 def replace_folder(new: Path, path: Path, old: Path) -> None:
     """Rename the folder ``new`` to ``path``; the previous content is first renamed to ``old``, then removed.
 
-    Raises:
-        OSError: ``old`` exists and is not empty; nothing was changed.
+    Raise OSError if ``old`` exists and is not empty; nothing was changed.
     """
     if path.exists() or path.is_symlink():
         path.rename(old)
@@ -123,17 +118,11 @@ def foreign_file(folder: Path, own: re.Pattern[str]) -> Path | None:
 
 @contextmanager
 def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
-    """Lock a folder for the length of the block; the lock ends with the process.
+    """Lock a folder for the length of the block; the lock ends with the process. With ``make``, create a missing
+    folder.
 
-    The lock is a file next to the folder, as for ``work_folder``, and the folder itself.
-
-    Args:
-        folder: the folder to lock.
-        make: create the folder if it is missing.
-
-    Raises:
-        ValueError: another run holds the lock.
-        FileNotFoundError: the folder does not exist.
+    The lock is a file next to the folder, as for ``work_folder``, and the folder itself. Raise ValueError if another
+    run holds the lock, FileNotFoundError if the folder does not exist.
     """
     folder = folder.absolute()
     if make:
@@ -164,10 +153,7 @@ def lock_path(path: Path, open_path: Callable[[], int], folder: Path) -> int:
     """Open and lock a path, for work in ``folder``; return the descriptor that holds the lock.
 
     Between opening and locking, another run may remove or replace the path. A lock on the old file protects nothing, so
-    the path is opened again.
-
-    Raises:
-        ValueError: another run holds the lock.
+    the path is opened again. Raise ValueError if another run holds the lock.
     """
     while True:
         handle = open_path()
@@ -192,10 +178,7 @@ def work_folder(path: Path) -> Iterator[None]:
 
     The lock is a file next to the folder, ``.NAME.lock``: only its holder may create, fill, empty or remove the folder,
     and removes the file before it releases the lock. If the parent is read-only, nobody can remove the folder, and a
-    lock on the folder is enough.
-
-    Raises:
-        ValueError: another run holds the lock, or the path is a file.
+    lock on the folder is enough. Raise ValueError if another run holds the lock, or the path is a file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lock_file(path):

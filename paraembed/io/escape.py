@@ -49,9 +49,7 @@ def csv_cell(cell: Cell) -> Cell | str:
 
 
 def file_stem(name: str) -> str:
-    """Return a name of at most 200 bytes for a file or for MLflow; a longer name is truncated and ends with its
-    hash.
-    """
+    """Return a name of at most 200 bytes for a file or for MLflow; a longer one is truncated and ends with its hash."""
     octets = name.encode()
     if len(octets) <= _STEM_BYTES:
         return name

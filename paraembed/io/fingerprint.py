@@ -54,9 +54,7 @@ def read_json(path: Path, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def differences(before: Any, now: Any) -> str:
-    """Return the differing fields of two JSON values, such as ``recipe.margin (was 0.4, is 0.5); …``; empty if they are
-    equal.
-    """
+    """Return the differing fields of two JSON values: ``recipe.margin (was 0.4, is 0.5); …``, or an empty text."""
     old, new = dict(_leaves(before)), dict(_leaves(now))
     changed = (name for name in {**new, **old} if old.get(name) != new.get(name))
     shown = [f"{current_path(name)} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed]

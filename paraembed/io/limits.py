@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 MAX_INFLATION = 200
 """Default maximum compression ratio, checked after the first GiB."""
-MOST_LINE_BYTES = 512 << 20
+MOST_LINE_BYTES = 512 << 20  # tokens are at most three times as long, and an Arrow string array is below 2 GiB
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,6 @@ class ReadLimits:
     """Maximum compression ratio of an input file, checked after the first GiB."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed.
-
-        Tokenization makes a text at most three times as long, and an Arrow string array holds less than 2 GiB.
-        """
         if not 1 <= self.max_line_bytes <= MOST_LINE_BYTES:
             raise ValueError(f"`max_line_bytes` is {self.max_line_bytes}; allowed: 1 to {MOST_LINE_BYTES:,}")
         if self.max_inflation < 1:
@@ -35,7 +31,6 @@ class TableLimits(ReadLimits):
     """Maximum number of lines of a quoted CSV cell; a row whose quote is not closed within it is rejected."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         super().__post_init__()
         if self.max_field_lines < 1:
             raise ValueError(f"`max_field_lines` is {self.max_field_lines}; it must be at least 1")

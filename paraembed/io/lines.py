@@ -27,25 +27,15 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Lines:
-    """n consecutive lines of a file: line i is ``data[starts[i]:ends[i]]``.
+    """n consecutive lines of a file: line i is ``data[starts[i]:ends[i]]``."""
 
-    Attributes:
-        first: number of the first line, from 0.
-        data: the lines with their line ends; the last byte is a line feed.
-        starts: int64 [n].
-        ends: int64 [n], before the line end (LF or CRLF).
-        first_is_cut: whether the first line is truncated, because it is too long to keep.
-        limits: a line longer than ``limits.max_line_bytes`` is null.
-        is_ended: whether the last line has a line end in the file.
-    """
-
-    first: int
-    data: bytes
-    starts: Positions
-    ends: Positions
-    first_is_cut: bool = False
-    limits: ReadLimits = DEFAULT_LIMITS
-    is_ended: bool = True
+    first: int  # number of the first line, from 0
+    data: bytes  # the lines with their line ends; the last byte is a line feed
+    starts: Positions  # int64 [n]
+    ends: Positions  # int64 [n], before the line end (LF or CRLF)
+    first_is_cut: bool = False  # whether the first line is truncated, because it is too long to keep
+    limits: ReadLimits = DEFAULT_LIMITS  # a line longer than ``limits.max_line_bytes`` is null
+    is_ended: bool = True  # whether the last line has a line end in the file
 
     @classmethod
     def of(
@@ -103,12 +93,7 @@ class Lines:
 
 
 def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray[np.bool_]:
-    """Return which of n rows are invalid, by bisection of runs that contain an invalid row.
-
-    Args:
-        size: n.
-        is_valid: whether all rows from the first to before the second number are valid.
-    """
+    """Return which of n rows are invalid, by bisection; ``is_valid`` checks the rows from a start to before a stop."""
     wrong = np.zeros(size, bool)
     runs = [(0, size)] if size else []
     while runs:

@@ -225,8 +225,7 @@ def check_parquet(
 def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> Iterator[list[pq.ColumnChunkMetaData]]:
     """Yield for each row group the footer entries of the given columns; lists and structs have one entry per leaf.
 
-    Raises:
-        OSError: a column is encrypted, or the footer is damaged.
+    Raise OSError if a column is encrypted, or the footer is damaged.
     """
     paths = [file.metadata.schema.column(index).path for index in range(file.metadata.num_columns)]
     of_lists = tuple(f"{column}." for column in columns)

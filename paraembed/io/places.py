@@ -54,11 +54,7 @@ def require_file(place: Place) -> None:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular local file for reading.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: the same errors as ``require_file``.
-    """
+    """Open a regular local file for reading; the errors are those of ``require_file``."""
     require_file(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO put there since would wait
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -72,11 +68,7 @@ def _not_regular(place: Place) -> ValueError:
 
 
 def to_place(text: str) -> Place:
-    """Parse a text as a path or a URI.
-
-    Raises:
-        ValueError: the text is empty; as a path it would mean the working folder.
-    """
+    """Parse a text as a path or a URI; raise ValueError if it is empty, which as a path would be the working folder."""
     if not text.strip():
         raise ValueError("an empty path was given; give the path or the URI of a file")
     return text if "://" in text else Path(text)
@@ -136,11 +128,7 @@ def shown(place: Place) -> str:
 
 
 def size_of(place: Place) -> int:
-    """Return the size of a file in bytes.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: the same errors as ``require_file``.
-    """
+    """Return the size of a file in bytes; the errors are those of ``require_file``."""
     if isinstance(place, Path):
         return place.stat().st_size
     filesystem, path = resolve(place)
@@ -158,11 +146,7 @@ def _file_systems() -> Any:
 
 
 def resolve(uri: str) -> "tuple[pyarrow.fs.FileSystem, str]":
-    """Return the file system of a URI and the path within it.
-
-    Raises:
-        ValueError: the URI is invalid or not supported.
-    """
+    """Return the file system of a URI and the path within it; raise ValueError if the URI is invalid or unsupported."""
     try:
         filesystem, path = _file_systems().FileSystem.from_uri(uri)
     except (ValueError, NotImplementedError) as error:  # what Arrow's own errors are

@@ -18,33 +18,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Work:
-    """Work on an output; a job with the same fingerprint resumes it.
-
-    Attributes:
-        out: the output.
-        folder: folder of the unfinished work, next to the output, or the output itself.
-        record: name of the file in the folder that holds the fingerprint.
-        fingerprint: JSON object of everything that decides the result.
-        files: pattern of the paths that the job writes; a folder with another file is neither emptied nor removed.
-        job: file name of the job, for messages.
-        overwrite: replace an output with another fingerprint, and discard unfinished work with another fingerprint.
-        is_nested: name only the first differing field, since it often causes the later differences.
-    """
+    """Work on an output; a job with the same fingerprint resumes it."""
 
     out: Path
-    folder: Path
-    record: str
-    fingerprint: dict[str, Any]
+    folder: Path  # folder of the unfinished work, next to the output, or the output itself
+    record: str  # name of the file in the folder that holds the fingerprint
+    fingerprint: dict[str, Any]  # JSON object of everything that decides the result
+    # Pattern of the paths that the job writes; a folder with another file is neither emptied nor removed.
     files: re.Pattern[str]
-    job: str
+    job: str  # file name of the job, for messages
+    # Replace an output with another fingerprint, and discard unfinished work with another fingerprint.
     overwrite: bool = False
-    is_nested: bool = False
+    is_nested: bool = False  # name only the first differing field, since it often causes the later differences
 
     def is_finished(self, read: Callable[[Path], dict[str, Any]]) -> bool:
         """Return whether the output is complete; ``read`` returns the fingerprint of an output.
 
-        Raises:
-            ValueError: the output has another fingerprint and ``overwrite`` is not set, or the job did not write it.
+        Raise ValueError if the output has another fingerprint and ``overwrite`` is not set, or the job did not write
+        it.
         """
         if not self.out.exists() or (self.out.is_dir() and not any(self.out.iterdir())):
             return False
@@ -53,9 +44,7 @@ class Work:
     def is_begun(self) -> bool:
         """Return True if the folder holds this work, which is then resumed; False if new work can start.
 
-        Raises:
-            ValueError: the folder holds other work and ``overwrite`` is not set, or it holds a file that the job did
-                not write.
+        Raise ValueError if it holds other work and ``overwrite`` is not set, or a file that the job did not write.
         """
         saved = self.folder / self.record
         files = self.files
@@ -104,11 +93,7 @@ class Work:
             return False
 
     def read(self) -> dict[str, Any]:
-        """Return the recorded fingerprint; an empty one if the record is damaged and ``overwrite`` is set.
-
-        Raises:
-            ValueError: the record is damaged.
-        """
+        """Return the recorded fingerprint; if it is damaged, an empty one with ``overwrite``, else raise ValueError."""
         try:
             recorded: dict[str, Any] = read_json(self.folder / self.record, dict[str, Any])
         except ValueError as error:
@@ -130,9 +115,7 @@ class Work:
 
 
 def other_work(place: object, changed: str, *, can_overwrite: bool = True) -> ValueError:
-    """Return the error for a place where the same job started with another fingerprint; ``changed`` names the differing
-    fields.
-    """
+    """Return the error for a place where the job started with another fingerprint; ``changed`` names the fields."""
     remedies = "choose another `out`, or start over with `overwrite`" if can_overwrite else "or choose another `out`"
     return ValueError(f"{place} was started with another {changed}; use the earlier value, {remedies}")
 
@@ -145,13 +128,10 @@ def foreign_work(place: object, name: object, job: str) -> ValueError:
 
 
 def check_own_files(folder: Path, files: re.Pattern[str], job: str, *, may_be_link: bool = False) -> None:
-    """Raise ValueError if a folder to be emptied or replaced holds a file that the job did not write.
+    """Raise ValueError if a folder to be emptied or replaced holds a file that ``job`` did not write.
 
-    Args:
-        folder: folder to check; it may be missing.
-        files: pattern of the paths that the job writes.
-        job: file name of the job, for messages.
-        may_be_link: whether the folder may be a symbolic link to a folder.
+    The folder may be missing; it may be a symbolic link to a folder only if ``may_be_link`` is set. ``files`` is the
+    pattern of the paths that the job writes.
     """
     if os.path.lexists(folder) and (not folder.is_dir() or (folder.is_symlink() and not may_be_link)):
         raise foreign_work(folder.parent, folder.name, job)

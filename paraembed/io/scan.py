@@ -85,11 +85,9 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
 ) -> tuple[int, int, int, int, int, int, int]:
     """Read a record, up to its first fault.
 
-    Returns:
-        The byte after the record; the byte after its text, or -1 if its end was not reached; the byte after its first
-            line, or -1 if it has only one line; its fault; its number of cells; the number of line breaks inside of
-            cells; the number of separators in each of its lines, including quoted ones, or -1 if the lines differ in
-            it.
+    Return the byte after the record; the byte after its text, or -1 if its end was not reached; the byte after its
+    first line, or -1 if it has only one line; its fault; its number of cells; the number of line breaks inside of
+    cells; the number of separators in each of its lines, including quoted ones, or -1 if the lines differ in it.
     """
     size, pos, line_end = len(octets), start, -1
     state, fault, num_cells, num_breaks, cell_lines = CELL_START, NO_FAULT, 1, 0, 1

@@ -46,11 +46,7 @@ def files_below(uri: str) -> list[str]:
 
 
 def download(uri: str, to: Path) -> None:
-    """Copy a file, or all files below a prefix, to a path.
-
-    Raises:
-        FileNotFoundError: nothing is there.
-    """
+    """Copy a file, or all files below a prefix, to a path; raise FileNotFoundError if nothing is there."""
     filesystem, path = resolve(uri)
     if filesystem.get_file_info(path).type == pyarrow.fs.FileType.File:
         _download_file(filesystem, path, to)
@@ -70,14 +66,10 @@ def _download_file(filesystem: pyarrow.fs.FileSystem, path: str, to: Path) -> No
 
 @dataclass(frozen=True)
 class Mirror:
-    """A folder on this machine, and its copy on an object store.
-
-    Attributes:
-        folder: the folder.
-        uri: URI of the copy; None: the folder has no copy, and all methods do nothing.
-    """
+    """A folder on this machine, and its copy on an object store."""
 
     folder: Path
+    # URI of the copy, which may contain a key; None: the folder has no copy, and all methods do nothing.
     uri: str | None = field(default=None, repr=False)  # it may contain a key
 
     def names(self) -> list[str]:
@@ -127,11 +119,7 @@ class Mirror:
             self.remove(f"{name}/{folder}")
 
     def check(self, files: re.Pattern[str], job: str) -> list[str]:
-        """Return the names of the files of the copy.
-
-        Raises:
-            ValueError: the job did not write one of them: its name does not match the pattern ``files``.
-        """
+        """Return the names of the files of the copy; raise ValueError if one is not among the job's ``files``."""
         names = self.names()
         foreign = next((name for name in names if not files.fullmatch(name)), None)
         if foreign is not None:
@@ -160,23 +148,14 @@ class UploadError(OSError):
 
 
 class Stage:
-    """Copies of the inputs and the output of a job; ``staged`` removes them at its end.
-
-    Args:
-        folder: folder for the copies.
-    """
+    """Copies of the inputs and the output of a job in a folder; ``staged`` removes them at its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._uris: dict[Path, str] = {}
 
     def input(self, place: Place) -> Path:
-        """Return the path of an input; a file or folder of an object store is downloaded.
-
-        Raises:
-            FileNotFoundError: nothing is there.
-            ValueError: the URI is not supported.
-        """
+        """Return the path of an input; a file or folder of an object store is downloaded."""
         if isinstance(place, Path):
             return place
         filesystem, path = resolve(place)
@@ -187,11 +166,7 @@ class Stage:
         return copy
 
     def output(self, place: Place) -> Path:
-        """Return the path of an output, which ``mirror`` uploads if it is a URI.
-
-        Raises:
-            ValueError: the URI is not supported, or its store cannot write files atomically.
-        """
+        """Return the path of an output, which ``mirror`` uploads if it is a URI; errors as in ``open_store``."""
         if isinstance(place, Path):
             return place
         store = open_store(place)
@@ -206,11 +181,7 @@ class Stage:
         return Mirror(out, self.uri(out))
 
     def upload(self, home: Mirror) -> None:
-        """Upload a complete output.
-
-        Raises:
-            UploadError: the store failed; ``staged`` then keeps the copy, which the message names.
-        """
+        """Upload a complete output; if the store fails, raise UploadError: ``staged`` then keeps the copy."""
         try:
             home.push()
         except OSError as error:

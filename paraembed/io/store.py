@@ -69,11 +69,7 @@ class Store(Protocol):
 
 
 def open_store(place: Place) -> Store:
-    """Return the store of a path or URI.
-
-    Raises:
-        ValueError: the URI is not supported, or its store cannot write files atomically.
-    """
+    """Return the store of a path or URI; raise ValueError if it is not supported, or cannot write files atomically."""
     if isinstance(place, Path):
         if uri := next((part for part in place.parts if part in {"s3:", "gs:", "gcs:", "hdfs:", "file:"}), ""):
             raise ValueError(f"{place} is a Path; give the URI {uri}//… as a string")
@@ -257,12 +253,7 @@ def write_json(store: Store, name: str, value: Any) -> None:
 
 
 def read_json(store: Store, name: str, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
-    """Read a JSON file; see ``paraembed.io.fingerprint.read_json`` for the arguments.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the file is not JSON, or the value does not match ``kind``.
-    """
+    """Read a JSON file; see ``paraembed.io.fingerprint.read_json`` for the arguments and the errors."""
     try:
         return json_value(read_bytes(store, name, most_bytes), f"{store}/{name}", kind, most_bytes)
     except FileNotFoundError:

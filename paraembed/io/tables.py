@@ -49,44 +49,29 @@ _FAULTS = {
 
 
 class Table(NamedTuple):
-    """How to read the rows of a CSV or TSV file.
+    """How to read the rows of a CSV or TSV file."""
 
-    Attributes:
-        width: cells of a row; 0: any number, to read the header.
-        max_field_lines: maximum lines of a quoted cell.
-        from_start: whether the bytes are the start of the file, which may have a byte order mark.
-        repairs: if quoting is wrong, reject one line instead of the whole row.
-    """
-
-    width: int = 0
-    max_field_lines: int = 1000
-    from_start: bool = False
-    repairs: bool = True
+    width: int = 0  # cells of a row; 0: any number, to read the header
+    max_field_lines: int = 1000  # maximum lines of a quoted cell
+    from_start: bool = False  # whether the bytes are the start of the file, which may have a byte order mark
+    repairs: bool = True  # if quoting is wrong, reject one line instead of the whole row
 
 
 @dataclass(frozen=True)
 class Records:
-    """n consecutive complete records, kept or rejected.
-
-    Attributes:
-        kind: kind of the file.
-        data: bytes of the records with their line ends; the last record of a file may have no line end.
-        ends: int64 [n], the byte after each record.
-        start: first byte of the first record, after a byte order mark.
-        faults: uint8 [n], reason to reject a record of CSV or TSV, 0 for a kept one; empty for other kinds.
-        cells: int32 [n], number of cells of each CSV or TSV record with correct quoting.
-        breaks: int32 [n], number of line breaks inside of the cells of each kept CSV or TSV record.
-        width: number of cells of a row.
-    """
+    """n consecutive complete records, kept or rejected."""
 
     kind: Kind
-    data: bytes
-    ends: npt.NDArray[np.int64]
-    start: int = 0
+    data: bytes  # bytes of the records with their line ends; the last record of a file may have no line end
+    ends: npt.NDArray[np.int64]  # int64 [n], the byte after each record
+    start: int = 0  # first byte of the first record, after a byte order mark
+    # Uint8 [n], reason to reject a record of CSV or TSV, 0 for a kept one; empty for other kinds.
     faults: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    # Int32 [n], number of cells of each CSV or TSV record with correct quoting.
     cells: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    # Int32 [n], number of line breaks inside of the cells of each kept CSV or TSV record.
     breaks: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    width: int = 0
+    width: int = 0  # number of cells of a row
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -137,12 +122,10 @@ class Records:
     def columns(
         self, names: Sequence[str], wanted: Sequence[str], kept: npt.NDArray[np.bool_] | None = None
     ) -> dict[str, pa.BinaryArray]:
-        """Return columns of CSV or TSV records, by name.
+        """Return the columns ``wanted`` of CSV or TSV records, given the names of all columns.
 
-        Args:
-            names: names of all columns.
-            wanted: names of the columns to return.
-            kept: bool [n], records to read, all with as many cells as there are names; default: those without a fault.
+        ``kept`` [n] selects the records to read, all with as many cells as there are names; by default those without a
+        fault.
         """
         kept = self.faults == NO_FAULT if kept is None else kept
         if not kept.any():
@@ -277,28 +260,19 @@ def json_object(line: str | bytes) -> dict[str, Any] | str:
 
 @dataclass(frozen=True)
 class Cells:
-    """Rows of a small file, all with the same number of cells.
-
-    Attributes:
-        path: the file.
-        first: number of the line of the first row, from 1.
-        rows: cells of the rows.
-        expected: description of the columns, for messages.
-    """
+    """Rows of a small file, all with the same number of cells."""
 
     path: Path
-    first: int
+    first: int  # number of the line of the first row, from 1
     rows: list[list[str]]
-    expected: str
+    expected: str  # description of the columns, for messages
 
     def texts(self, column: int) -> pa.StringArray:
         """Return a column as strings [n]."""
         return pa.array([row[column] for row in self.rows], pa.string())
 
     def numbers(self, column: int) -> npt.NDArray[np.float64]:
-        """Return a column as finite numbers, float64 [n]; raise ValueError, with the line number, for any other
-        cell.
-        """
+        """Return a column as finite numbers, float64 [n]; raise ValueError, with the line, for any other cell."""
         values = np.empty(len(self.rows))
         for number, row in enumerate(self.rows):
             try:
@@ -341,12 +315,7 @@ def read_cells(path: Path, separator: str, columns: int | str, *, header: bool |
 
 
 def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row of a small CSV file (or TSV, by its name), without blank rows.
-
-    Args:
-        path: UTF-8 text, plain or compressed.
-        most: maximum bytes to read.
-    """
+    """Yield line number and cells of each row of a small CSV file (TSV, by its name), without blank rows."""
     data = b"".join(read_blocks(path, most))[:most]
     try:
         text = data.decode("utf-8-sig")

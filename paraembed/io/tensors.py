@@ -15,11 +15,7 @@ _MESSAGE = 300  # characters of a name or of an error of safetensors
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors, on any device, to a file.
-
-    Raises:
-        OSError: the file cannot be written, for example because the disk is full.
-    """
+    """Write tensors, on any device, to a file; raise OSError if it cannot be written (the disk is full)."""
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
@@ -30,9 +26,8 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors into CPU memory.
 
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is not a regular file or not a safetensors file, or it contains a value that is not finite.
+    Raise OSError if the file cannot be read, ValueError if it is not a safetensors file, or contains a value that is
+    not finite.
     """
     require_file(path)
     try:
@@ -63,9 +58,7 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> None:
-    """Raise ValueError if tensors do not have the expected names, types and shapes; the message begins with
-    ``what``.
-    """
+    """Raise ValueError, beginning with ``what``, unless tensors have the expected names, types and shapes."""
     for name in [*expected, *tensors]:
         tensor, wanted = tensors.get(name), expected.get(name)
         if tensor is None or wanted is None:

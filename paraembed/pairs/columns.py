@@ -84,17 +84,10 @@ def head_rows(rows: Iterator[list[str]]) -> list[list[str]]:
 def columns_of(
     path: Place, first: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[Role], no_header: bool
 ) -> Columns:
-    """Return the roles of the columns: from the setting, from a header, or from the number of columns.
+    """Return the roles of the columns: from the setting ``columns``, from a header, or from the number of columns.
 
-    Args:
-        path: the file, for messages.
-        first: cells of the first row.
-        rows: cells of the rows after it, to recognize a header.
-        columns: roles given by the user.
-        no_header: the first row is a pair.
-
-    Raises:
-        ValueError: the columns of the two texts are unknown, or the first row looks like a header with unknown names.
+    The rows after the first one are compared with it to recognize a header; with ``no_header`` it is a pair. Raise
+    ValueError if the columns of the two texts are unknown, or the first row looks like a header with unknown names.
     """
     known = [ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in first]
     header = not no_header and None not in known
@@ -133,11 +126,7 @@ def say_the_pair(roles: Sequence[Role]) -> bool:
 
 
 def names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) -> dict[Role, str]:
-    """Return the name of the column of each role.
-
-    Raises:
-        ValueError: ``columns`` has the wrong length, or the roles do not contain both texts.
-    """
+    """Return the name of the column of each role; raise ValueError unless the roles fit and contain both texts."""
     ordered: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
     if columns and len(columns) != len(names):
         raise ValueError(
@@ -166,12 +155,7 @@ def known_names(names: Sequence[str]) -> dict[Role, str]:
 
 
 def looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row looks like column names, compared with the rows after it.
-
-    Args:
-        first: cells of the first row.
-        rows: cells of the rows after it, up to a few hundred; without rows the result is False.
-    """
+    """Return whether the first row looks like column names, compared with the rows after it (False without these)."""
     cells = [_NUMBER_FIRST.sub(r"\2 \1", cell.strip().removeprefix("\ufeff").strip("\"'")) for cell in first]
     names = [cell for cell in cells if cell]
     rows = [[cell.strip() for cell in row] for row in rows if len(row) == len(cells) and any(map(str.strip, row))]

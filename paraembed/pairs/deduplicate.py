@@ -114,15 +114,14 @@ def _bucket_of(keys: npt.NDArray[np.uint64], partitions: int) -> npt.NDArray[np.
     return partition * num_buckets(partitions) // partitions
 
 
-def find_duplicates(
+def find_repeats(
     files: Sequence[Path],
     bucket: int = 0,
     partitions: int = 1,
     first_ranks: Sequence[int] = (),
     spill: Path | None = None,
-) -> list[RowNumbers]:
-    """Return the rows that repeat an unordered pair; the row with the lowest rank is kept, then the one in the first
-    file.
+) -> tuple[RowNumbers, RowNumbers]:
+    """Find the rows that repeat an unordered pair; the one with the lowest rank stays, then the one in the first file.
 
     Args:
         files: files of ``partition_writer``, in the order of the inputs, ranks ascending in each.
@@ -132,20 +131,8 @@ def find_duplicates(
         spill: file for the rows of a bucket that has several partitions.
 
     Returns:
-        For each file the numbers of its rows to drop, ascending.
+        File number and row number of each row to drop.
     """
-    source, row = find_repeats(files, bucket, partitions, first_ranks, spill)
-    return [np.sort(row[source == number]) for number in range(len(files))]
-
-
-def find_repeats(
-    files: Sequence[Path],
-    bucket: int = 0,
-    partitions: int = 1,
-    first_ranks: Sequence[int] = (),
-    spill: Path | None = None,
-) -> tuple[RowNumbers, RowNumbers]:
-    """Return file number and row number of each row to drop; see ``find_duplicates``."""
     rows = _rows_of(files, bucket, partitions, first_ranks)
     numbers = [number for number in range(partitions) if number * num_buckets(partitions) // partitions == bucket]
     if len(numbers) == 1:

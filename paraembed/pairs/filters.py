@@ -23,15 +23,10 @@ from paraembed.text.tokenize import Tokens
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Filter of rows.
+    """Filter of rows."""
 
-    Attributes:
-        reason: reason under which rejected rows are counted.
-        failed: table [n] → bool [n] without nulls, True for a row to reject.
-    """
-
-    reason: str
-    failed: Callable[[pa.Table], pa.BooleanArray]
+    reason: str  # reason under which rejected rows are counted
+    failed: Callable[[pa.Table], pa.BooleanArray]  # table [n] → bool [n] without nulls, True for a row to reject
 
 
 def first_failures(table: pa.Table, filters: Sequence[RowFilter]) -> pa.StringArray:
@@ -93,15 +88,11 @@ DIGIT = RowFilter("digit", _either(lambda texts: pc.match_substring_regex(texts,
 NOT_LETTERS = RowFilter("not letters", _either(lambda texts: pc.match_substring_regex(texts, r"[^\pL ]")))
 BRACKET = RowFilter("bracket", _either(lambda texts: pc.match_substring_regex(texts, r"[()\[\]{}]|-[lr][rsc]b-")))
 """Plain brackets, and the bracket tokens of PPDB's Penn Treebank tokenization: ``-lrb-``."""
+NO_SCORE = RowFilter("no score", lambda table: pc.is_null(table["score"].combine_chunks()))
 ONE_EDIT_APART = RowFilter(
     "at most one edit apart",
     lambda table: pa.array(one_edit_apart(text_column(table, "first"), text_column(table, "second"))),
 )
-
-
-def no_score() -> RowFilter:
-    """Return a filter that rejects rows without a score."""
-    return RowFilter("no score", lambda table: pc.is_null(table["score"].combine_chunks()))
 
 
 def below_score(least: float) -> RowFilter:
@@ -122,9 +113,7 @@ def effective_size_below(least: int) -> RowFilter:
 
 
 def overlap_from(limit: float) -> RowFilter:
-    """Return a filter that rejects rows with a word overlap of ``limit`` or more (P15 §3.1), or with a text too long
-    for a phrase; 6 µs per row.
-    """
+    """Reject rows with a word overlap of ``limit`` or more (P15 §3.1), or a text too long for a phrase; 6 µs each."""
 
     def failed(table: pa.Table) -> pa.BooleanArray:
         score = word_overlap(text_column(table, "first"), text_column(table, "second"))
@@ -207,14 +196,8 @@ def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[n
 
     Two tokens are near if their Levenshtein distance is at most 1. The shorter text is the one with fewer tokens; if
     both have the same number, the score is the higher of the two fractions, so that it does not depend on the order of
-    the pair.
-
-    Args:
-        first: string array [n] of tokens with one space between.
-        second: the same.
-
-    Returns:
-        float64 [n], 0 to 1; NaN if a text has more than ``MOST_TOKENS`` tokens.
+    the pair. The texts [n] are tokens with one space between; the score is float64 [n], NaN if a text has more than
+    ``MOST_TOKENS`` tokens.
     """
     tokens = split_tokens(pa.concat_arrays([first, second]))
     encoded = tokens.flat.dictionary_encode()
@@ -238,10 +221,6 @@ def share_of_shorter(shared_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[n
     """Return the fraction of the shorter text's tokens that are also in the longer text, [N]; 0 without tokens.
 
     If both texts have the same number of tokens, return the higher of the two fractions.
-
-    Args:
-        shared_2N: number of tokens of each text that are in the other text.
-        lengths_2N: number of tokens of each text.
     """
     shares = shared_2N / np.maximum(lengths_2N, 1)
     fewer, more = lengths_2N[0] < lengths_2N[1], lengths_2N[0] > lengths_2N[1]
@@ -252,13 +231,7 @@ def share_of_shorter(shared_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[n
 def _token_pairs(
     starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the positions [P] and [P] of all combinations of a token of the first text with a token of the second, for
-    n rows.
-
-    Args:
-        starts: [2, n], first token of each text.
-        lengths: [2, n], number of tokens of each text.
-    """
+    """Return the positions [P] and [P] of all combinations of a token of the first text with one of the second."""
     products = lengths[0] * lengths[1]
     owner = np.repeat(np.arange(len(products)), products)
     place = np.arange(len(owner)) - (np.cumsum(products) - products)[owner]
@@ -266,9 +239,7 @@ def _token_pairs(
 
 
 def _near(one_P: npt.NDArray[np.int64], other_P: npt.NDArray[np.int64], words: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Return whether two words, given by their indices, are at most one edit apart; each pair of words is compared
-    once.
-    """
+    """Return whether two words, given by their indices, are at most one edit apart; equal pairs are compared once."""
     near: npt.NDArray[np.bool_] = one_P == other_P
     lengths = pc.utf8_length(words).to_numpy()
     rows = np.flatnonzero(~near & (np.abs(lengths[one_P] - lengths[other_P]) <= 1))

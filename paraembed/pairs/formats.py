@@ -42,36 +42,23 @@ _FEW_LINES = 100
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read pair files.
+    """How to read pair files."""
 
-    Attributes:
-        form: format; ``auto`` detects it from the file name (``.csv``, ``.jsonl``), the first bytes and the first line.
-        columns: roles of the columns of a TSV, CSV, Parquet or JSONL file, in order; default: from their names. TSV or
-            CSV without a header has two columns, first and second.
-        features: features of PPDB that become columns.
-        alignment: whether the alignment of PPDB becomes a column.
-        non_terminals: whether rules of PPDB with non-terminals are kept as pairs.
-        no_header: whether the first row of TSV or CSV is a pair even if it looks like a header.
-        limits: limits on reading a file.
-        block_bytes: bytes to read at a time.
-    """
-
+    # Format; ``auto`` detects it from the file name (``.csv``, ``.jsonl``), the first bytes and the first line.
     form: Format = "auto"
+    # Roles of the columns of a TSV, CSV, Parquet or JSONL file, in order; default: from their names. TSV or CSV without
+    # a header has two columns, first and second.
     columns: Sequence[Role] = ()
-    features: Sequence[str] = ()
-    alignment: bool = False
-    non_terminals: bool = False
-    no_header: bool = False
+    features: Sequence[str] = ()  # features of PPDB that become columns
+    alignment: bool = False  # whether the alignment of PPDB becomes a column
+    non_terminals: bool = False  # whether rules of PPDB with non-terminals are kept as pairs
+    no_header: bool = False  # whether the first row of TSV or CSV is a pair even if it looks like a header
     limits: ReadLimits = DEFAULT_LIMITS
-    block_bytes: int = BLOCK_BYTES
+    block_bytes: int = BLOCK_BYTES  # bytes to read at a time
 
 
 def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
-    """Group inputs into sources: one file each, or two files each if the format is ``aligned``.
-
-    Raises:
-        ValueError: the format is ``aligned`` and the number of files is odd.
-    """
+    """Group inputs into sources: one file each, or two files each if the format is ``aligned``."""
     if form != "aligned":
         return list(inputs)
     if len(inputs) % 2:
@@ -156,11 +143,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
 
 
 def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:
-    """Return the format of a file, from its name and its first non-empty line.
-
-    Raises:
-        ValueError: the format is not recognized.
-    """
+    """Return the format of a file, from its name and first non-empty line; raise ValueError if it is not recognized."""
     if looks_like_ppdb(line):
         return "ppdb"
     name = name_of(place).lower()

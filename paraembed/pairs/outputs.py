@@ -77,10 +77,8 @@ def check_names(place: str, names: Sequence[str]) -> None:
 
 
 def read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a finished output's manifest that decided its rows.
-
-    Raises:
-        ValueError: ``out`` holds other files.
+    """Return the fields of a finished output's manifest that decided its rows; raise ValueError if it holds other
+    files.
     """
     if not out.is_dir():
         raise ValueError(f"{out} is a file; `out` must be a folder, new or empty")
@@ -95,13 +93,10 @@ def read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
 
 
 class Outputs:
-    """Writer of all outputs of one job, within one folder.
+    """Writer of all outputs of one job, within one folder, which is emptied first.
 
-    Args:
-        folder: folder of the result; it is emptied first.
-        identity: the fields that decide the rows, at the beginning of every manifest.
-        files: parsed parts, with duplicates marked.
-        rejected_sample: write examples of the rejected rows.
+    ``identity`` holds the fields that decide the rows, at the beginning of every manifest; in ``files``, duplicates are
+    marked.
     """
 
     def __init__(

@@ -157,9 +157,7 @@ def _tokenizer(block: Block, settings: ShardSettings) -> str:
 def keep_pairs(
     block: Block, source: str, tokenizer: str, remove: Sequence[str], rules: RowRules
 ) -> tuple[pa.Table, pa.StringArray]:
-    """Return the rows of a block that are pairs (``PAIRS`` and further columns), and the reasons of the other rows
-    [n].
-    """
+    """Return the rows of a block that are pairs (``PAIRS`` and further columns), and why the others [n] are not."""
     pairs = block.pairs
     texts, bad_trees = [], []
     for text, tree in ((pairs.first, pairs.first_tree), (pairs.second, pairs.second_tree)):
@@ -223,12 +221,7 @@ def _not_tokenized(texts: pa.StringArray) -> Mask:
 
 
 def _count(
-    source: str,
-    block: Block,
-    refused: pa.StringArray,
-    seen: dict[str, int],
-    sample: list[dict[str, Any]],
-    sampled: int,
+    source: str, block: Block, refused: pa.StringArray, seen: dict[str, int], sample: list[dict[str, Any]], sampled: int
 ) -> None:
     """Add a block's rejected rows to the counts by reason, and the first rows of each reason to the sample."""
     counts = pc.value_counts(refused.drop_null())

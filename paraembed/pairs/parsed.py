@@ -14,27 +14,16 @@ from paraembed.pairs.settings import Role
 
 @dataclass(frozen=True)
 class ParsedPairs:
-    """n parsed rows; the texts are not tokenized yet.
+    """n parsed rows; the texts are not tokenized yet."""
 
-    Attributes:
-        first: string array [n].
-        second: string array [n].
-        score: float32 array [n], null if missing.
-        relation: string array [n], null if missing.
-        first_tree: string array [n], null if missing.
-        second_tree: string array [n], null if missing.
-        refused: string array [n], reason to reject the row; null for a pair.
-        extra: further columns [n] by name, such as features of PPDB.
-    """
-
-    first: pa.StringArray
-    second: pa.StringArray
-    score: pa.FloatArray
-    relation: pa.StringArray
-    first_tree: pa.StringArray
-    second_tree: pa.StringArray
-    refused: pa.StringArray
-    extra: dict[str, pa.Array] = field(default_factory=dict)
+    first: pa.StringArray  # string array [n]
+    second: pa.StringArray  # string array [n]
+    score: pa.FloatArray  # float32 array [n], null if missing
+    relation: pa.StringArray  # string array [n], null if missing
+    first_tree: pa.StringArray  # string array [n], null if missing
+    second_tree: pa.StringArray  # string array [n], null if missing
+    refused: pa.StringArray  # string array [n], reason to reject the row; null for a pair
+    extra: dict[str, pa.Array] = field(default_factory=dict)  # further columns [n] by name, such as features of PPDB
 
 
 class Rows(Protocol):
@@ -62,22 +51,15 @@ class TextRows:
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive rows of a file.
+    """Consecutive rows of a file."""
 
-    Attributes:
-        form: format of the file: ppdb, tsv, csv, words, aligned, parquet or jsonl.
-        first_row: number of the first row in the file, from 0.
-        raw: original rows, to show rejected ones.
-        pairs: parsed rows.
-        lines: int64 [n], number of the line of each row, from 0; None if every row is one line.
-        columns: role → name of the column, or its number if the file has no header.
-    """
-
-    form: str
-    first_row: int
-    raw: Rows
+    form: str  # format of the file: ppdb, tsv, csv, words, aligned, parquet or jsonl
+    first_row: int  # number of the first row in the file, from 0
+    raw: Rows  # original rows, to show rejected ones
     pairs: ParsedPairs
+    # Int64 [n], number of the line of each row, from 0; None if every row is one line.
     lines: npt.NDArray[np.int64] | None = None
+    # Role → name of the column, or its number if the file has no header.
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def line_of(self, row: int) -> int:
@@ -112,11 +94,9 @@ def contains_byte(texts: pa.StringArray, character: str) -> bool:
 
 
 def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
-    """Assemble parsed rows [n] from cells.
+    """Assemble parsed rows [n] from cells [n], empty or null if missing.
 
-    Args:
-        cells: columns [n], empty or null for a missing cell.
-        tests: tests that reject a row, applied before those for missing texts and wrong scores.
+    The tests that reject a row are applied before those for missing texts and wrong scores.
     """
     tests = [*tests, (pc.or_(pc.is_null(cells["first"]), pc.is_null(cells["second"])), "too few fields")]
     cells = {role: pc.fill_null(column, "") for role, column in cells.items()}

@@ -31,24 +31,16 @@ class _Rejected(TypedDict):
 
 @dataclass(frozen=True)
 class SourceReport:
-    """Report of one input file, or of a span of one.
+    """Report of one input file, or of a span of one."""
 
-    Attributes:
-        read: number of rows, without a header.
-        parsed: number of pairs, before duplicates are removed.
-        refused: number of rejected rows by reason.
-        sample: up to 100 rejected rows for each reason: file, line from 1, reason, text.
-        groups: rows of each row group of the parsed file or files.
-        lines: number of lines; the ranks of the next span start at this number.
-        version: version of PPDB, ``1.0``, ``2.0`` (which adds the entailment) or ``mixed``; None for other formats.
-    """
-
-    read: Count
-    parsed: Count
-    refused: dict[str, Count]
+    read: Count  # number of rows, without a header
+    parsed: Count  # number of pairs, before duplicates are removed
+    refused: dict[str, Count]  # number of rejected rows by reason
+    # Up to 100 rejected rows for each reason: file, line from 1, reason, text.
     sample: list[dict[str, Any]] = field(default_factory=list)
-    groups: list[Count] = field(default_factory=list)
-    lines: Count = 0
+    groups: list[Count] = field(default_factory=list)  # rows of each row group of the parsed file or files
+    lines: Count = 0  # number of lines; the ranks of the next span start at this number
+    # Version of PPDB, ``1.0``, ``2.0`` (which adds the entailment) or ``mixed``; None for other formats.
     version: str | None = None
 
 
@@ -58,11 +50,7 @@ def save_report(report: SourceReport, path: Path) -> None:
 
 
 def load_report(path: Path) -> SourceReport:
-    """Read a report that ``save_report`` wrote.
-
-    Raises:
-        ValueError: the file is not a report.
-    """
+    """Read a report that ``save_report`` wrote; raise ValueError if the file is not a report."""
     report: SourceReport = read_json(path, SourceReport)
     checked(list[_Rejected], report.sample, f"{path}: sample")
     if sum(report.groups) != report.parsed:
@@ -104,19 +92,12 @@ def join_reports(spans: Sequence[SourceReport]) -> SourceReport:
 
 @dataclass(frozen=True)
 class Part:
-    """A source of pairs, or a span of one.
+    """A source of pairs, or a span of one."""
 
-    Attributes:
-        source: pair file, or two aligned ones.
-        name: name of the source, for messages and the column ``source``.
-        span: span of its bytes; None for the whole source.
-        parsed: file for its pairs (``parse.parse_source``); the other files of the part are named after it.
-    """
-
-    source: Source
-    name: str
-    span: Span | None
-    parsed: Path
+    source: Source  # pair file, or two aligned ones
+    name: str  # name of the source, for messages and the column ``source``
+    span: Span | None  # span of its bytes; None for the whole source
+    parsed: Path  # file for its pairs (``parse.parse_source``); the other files of the part are named after it
 
     def __str__(self) -> str:
         return self.name if self.span is None else f"{self.name}, bytes {self.span[0]:,} to {self.span[1]:,}"
@@ -144,19 +125,12 @@ class Part:
 
 @dataclass(frozen=True)
 class ParsedPart:
-    """A parsed part with its counts.
-
-    Attributes:
-        part: the part.
-        report: counts of its rows.
-        first_rank: rank of its first row: the number of lines before it in its source.
-        stays: bool [report.parsed], False for duplicates.
-    """
+    """A parsed part with its counts."""
 
     part: Part
     report: SourceReport
-    first_rank: int
-    stays: npt.NDArray[np.bool_] = field(repr=False)
+    first_rank: int  # rank of its first row: the number of lines before it in its source
+    stays: npt.NDArray[np.bool_] = field(repr=False)  # bool [report.parsed], False for duplicates
 
     @property
     def duplicates(self) -> int:
@@ -220,29 +194,19 @@ _SHOWN_PAIRS, _SHOWN_CHARACTERS = 3, 60
 
 @dataclass(frozen=True)
 class InputSource:
-    """A source of pairs and its first rows.
+    """A source of pairs and its first rows."""
 
-    Attributes:
-        source: pair file, or two aligned ones.
-        name: name for messages and for the column ``source``.
-        form: format of the file.
-        columns: (role, name of the column), in order.
-        pairs: the first pairs, at most three.
-    """
-
-    source: Source
-    name: str
+    source: Source  # pair file, or two aligned ones
+    name: str  # name for messages and for the column ``source``
     form: str
-    columns: tuple[tuple[str, str], ...]
-    pairs: list[tuple[str, str]]
+    columns: tuple[tuple[str, str], ...]  # (role, name of the column), in order
+    pairs: list[tuple[str, str]]  # the first pairs, at most three
 
 
 def read_heads(inputs: Sequence[Place], reading: Reading) -> list[InputSource]:
     """Read the first rows of every source, so that an unusable source fails immediately.
 
-    Raises:
-        FileNotFoundError, IsADirectoryError: an input is missing or a folder.
-        ValueError: an input is given twice, cannot be used, or has no rows.
+    Raise OSError or ValueError if an input is missing, a folder, given twice, unusable, or without rows.
     """
     names, sources = input_names(inputs), sources_of(inputs, reading.form)
     names_of_sources = names[:: len(inputs) // len(sources)]

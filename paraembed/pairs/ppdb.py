@@ -35,12 +35,9 @@ _NON_TERMINAL = r"\[[^\s\]]+,\d+\]"
 
 @dataclass(frozen=True, kw_only=True)
 class PpdbPairs(ParsedPairs):
-    """Parsed lines of PPDB.
+    """Parsed lines of PPDB."""
 
-    Attributes:
-        versions: the versions, ``1.0`` or ``2.0``, of the lines with 4 to 6 fields; 2.0 has a sixth field, entailment.
-    """
-
+    # The versions, ``1.0`` or ``2.0``, of the lines with 4 to 6 fields; 2.0 has a sixth field, entailment.
     versions: frozenset[str]
 
 
@@ -52,21 +49,15 @@ def looks_like_ppdb(line: str) -> bool:
 def parse_ppdb(
     lines: Lines, features: Sequence[str] = (), *, alignment: bool = False, non_terminals: bool = False
 ) -> PpdbPairs:
-    """Parse n lines of PPDB 1.0 or 2.0.
+    """Parse n lines of PPDB 1.0 or 2.0; the score is PPDB2.0Score, null if it is not a number, the relation the
+    entailment.
 
     Rejected, in this order: lines that are too long or not UTF-8, empty lines, fewer than 4 fields, more than 6 fields,
-    and syntactic rules with non-terminals such as ``[NP,1]``.
-
-    Args:
-        lines: lines of a PPDB file.
-        features: names of features that become columns; ``NA`` or a missing feature is null.
-        alignment: whether the alignment becomes a column ``alignment``.
-        non_terminals: whether rules with non-terminals are pairs.
-
-    Returns:
-        n rows; score is PPDB2.0Score, null if it is not a number; relation is the entailment.
+    and, unless ``non_terminals`` is set, syntactic rules with non-terminals such as ``[NP,1]``. The named features, of
+    which ``NA`` or a missing one is null, and the alignment become further columns.
     """
-    borders_N6, count = find_borders(lines.octets, lines.starts, lines.ends)
+    borders_N6, count = np.empty((len(lines), MOST_FIELDS), np.int64), np.empty(len(lines), np.int64)
+    _find_borders(lines.octets, lines.starts, lines.ends, borders_N6, count)
     count += 1
     good = (count >= 4) & (count <= 6) & ~lines.not_utf8.to_numpy(zero_copy_only=False)
     if lines.first_is_cut:
@@ -106,7 +97,9 @@ def parse_ppdb(
 
 def _numbers(lines: Lines, starts: Positions, ends: Positions, name: str) -> pa.FloatArray:
     """Return the values of a feature [n] from lists ``name=value …``; null if missing, ``NA`` or not finite."""
-    starts, ends = find_numbers(lines.octets, starts, ends, name)
+    values = np.zeros((2, len(starts)), np.int64)
+    _find_numbers(lines.octets, starts, ends, np.frombuffer(f"{name}=".encode(), np.uint8), values[0], values[1])
+    starts, ends = values
     texts = strings_at(lines.octets, starts, ends)
     missing = ends == starts
     texts = pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts
@@ -129,26 +122,9 @@ def _has_non_terminal(first: pa.StringArray, second: pa.StringArray) -> pa.Boole
     return pc.or_(*(pc.match_substring_regex(text, _NON_TERMINAL) for text in (first, second)))
 
 
-def find_borders(octets: Octets, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
-    """Return the positions of the borders `` ||| `` in n lines, from left to right, without overlaps.
-
-    Args:
-        octets: bytes of a block.
-        starts: int64 [n], starts of the lines.
-        ends: int64 [n], ends of the lines.
-
-    Returns:
-        int64 [n, 6], the first borders of each line (undefined after its last one), and int64 [n], their number, at
-        most 6.
-    """
-    borders_N6 = np.empty((len(starts), MOST_FIELDS), np.int64)
-    counts = np.empty(len(starts), np.int64)
-    _find_borders(octets, starts, ends, borders_N6, counts)
-    return borders_N6, counts
-
-
 @compiled
 def _find_borders(octets: Octets, starts: Positions, ends: Positions, borders_N6: Positions, counts: Positions) -> None:
+    """Write the first borders `` ||| `` of each line, from left to right, without overlaps, and their number."""
     base = octets.ctypes.data
     for row in range(len(starts)):
         begin, end, count = starts[row], ends[row], 0
@@ -172,24 +148,6 @@ def _find_borders(octets: Octets, starts: Positions, ends: Positions, borders_N6
             else:
                 place += 1
         counts[row] = count
-
-
-def find_numbers(octets: Octets, starts: Positions, ends: Positions, name: str) -> tuple[Positions, Positions]:
-    """Return the position of a feature's first value in n lists ``name=value name=value …``.
-
-    Args:
-        octets: bytes of a block.
-        starts: int64 [n], starts of the lists.
-        ends: int64 [n], ends of the lists.
-        name: name of the feature.
-
-    Returns:
-        Starts and ends of the values, int64 [n] each; equal if the feature is missing, or is not a number of at most
-        ``MOST_DIGITS`` characters.
-    """
-    values = np.zeros((2, len(starts)), np.int64)
-    _find_numbers(octets, starts, ends, np.frombuffer(f"{name}=".encode(), np.uint8), values[0], values[1])
-    return values[0], values[1]
 
 
 @compiled
@@ -228,6 +186,7 @@ def _is_number(octets: Octets, pos: int, end: int) -> bool:
 def _find_numbers(
     octets: Octets, starts: Positions, ends: Positions, sought: Octets, from_: Positions, to: Positions
 ) -> None:
+    """Write where the value behind the first ``sought`` of each list is; nothing unless it is a number."""
     base = octets.ctypes.data
     for row in range(len(starts)):
         cell, end = starts[row], ends[row]

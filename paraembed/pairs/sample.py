@@ -128,9 +128,7 @@ def _sentence_pairs(count: int, seed: int) -> Iterator[str]:
 
 
 def _vectors(dimension: int, seed: int) -> Iterator[str]:
-    """Yield one line per word: a random Gaussian vector of expected length 1, which depends on the seed and the
-    word.
-    """
+    """Yield a line per word: a random Gaussian vector of expected length 1, which depends on seed and word."""
     texts = [word for concept in CONCEPTS for word in concept.words]
     texts += [template for pattern in (*PATTERNS, *SENTENCES) for template in pattern.templates]
     for word in sorted({".", ",", "and"} | {token for text in texts for token in text.split() if token[0] != "{"}):

@@ -31,17 +31,11 @@ _FEWEST = 10  # P16 §5.3: "until there are fewer than 10 phrase pairs"
 
 @dataclass(frozen=True)
 class Selected:
-    """Rows of one output.
+    """Rows of one output."""
 
-    Attributes:
-        name: folder below the output; empty for the output itself.
-        rows: int64, ascending row numbers, in the order of ``select``'s columns.
-        counts: number of all other rows, by reason.
-    """
-
-    name: str
-    rows: Rows
-    counts: dict[str, int] = field(default_factory=dict)
+    name: str  # folder below the output; empty for the output itself
+    rows: Rows  # int64, ascending row numbers, in the order of ``select``'s columns
+    counts: dict[str, int] = field(default_factory=dict)  # number of all other rows, by reason
 
 
 def selects(options: FilterOptions) -> bool:
@@ -57,13 +51,7 @@ def selects(options: FilterOptions) -> bool:
 
 
 def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
-    """Return the columns of n rows that ``select`` needs: ``key`` uint64; ``num_tokens`` and ``effective_size`` if
-    used.
-
-    Args:
-        table: rows that are kept, string columns ``first`` and ``second``.
-        options: options of ``select``.
-    """
+    """Return the columns of n rows for ``select``: ``key`` uint64; ``num_tokens`` and ``effective_size`` if used."""
     columns = {"key": pa.array(pair_keys(table))}
     if options.match_tokens_of is not None:
         columns["num_tokens"] = _pair_tokens(table)
@@ -84,20 +72,12 @@ def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterO
 
 
 def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
-    """Return the rows of each output.
+    """Return the rows of each output, given the ``selection_columns`` of all rows, best first, without duplicates.
 
-    The steps, in this order: leave out pairs, split, resize (top, then sample, for each split), nested subsets.
-
-    Args:
-        options: what to select.
-        columns: ``selection_columns`` of all rows in the order of the output, best first, without duplicates.
-
-    Returns:
-        One output named ""; for a split into all parts ``train``, ``dev`` and ``test``; for nested subsets ``1-of-1``,
-            ``1-of-2``, ``1-of-4``, …, each a subset of the previous one.
-
-    Raises:
-        FileNotFoundError, ValueError: pair shards that an option names are missing, or have more tokens than the rows.
+    The steps, in this order: leave out pairs, split, resize (top, then sample, for each split), nested subsets. The
+    outputs are one named ""; for a split into all parts ``train``, ``dev`` and ``test``; for nested subsets ``1-of-1``,
+    ``1-of-2``, ``1-of-4``, …, each a subset of the previous one. Raise FileNotFoundError or ValueError if pair shards
+    that an option names are missing, or have more tokens than the rows.
     """
     keys = columns["key"].to_numpy()
     selected = Selected("", np.arange(len(keys)))
@@ -116,10 +96,7 @@ def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
 def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask]) -> list[tuple[Selected, list[Mask]]]:
     """Return ``select``'s outputs, each with masks of the selected rows of every parsed file.
 
-    Args:
-        options: what to select.
-        columns: ``selection_columns`` of the rows that stay, of all files in order.
-        stays: for each file which of its rows stay, bool.
+    ``columns`` are the ``selection_columns`` of the rows that stay, of all files in order.
     """
     kept = np.flatnonzero(np.concatenate(stays))
     ends = np.cumsum([len(mask) for mask in stays])
@@ -132,9 +109,7 @@ def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask
 
 
 def _keep(selected: Selected, kept: npt.NDArray[np.bool_], reason: str) -> Selected:
-    """Return the rows of a selection for which ``kept`` [n, over all rows] is true, and count the others under
-    ``reason``.
-    """
+    """Return the rows of a selection for which ``kept`` [n, over all rows] is true; count the others."""
     stay = kept[selected.rows]
     lost = int(len(stay) - stay.sum())
     counts = {**selected.counts, reason: selected.counts.get(reason, 0) + lost} if lost else selected.counts

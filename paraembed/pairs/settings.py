@@ -62,7 +62,6 @@ class FilterOptions:
     """Folders of pair shards, such as dev and test pairs, whose pairs are excluded in either order of the texts."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value or a combination of values is not allowed."""
         for name, kind in (("training_set", SetName), ("nested_subsets", NestedSubsets), ("split", Split)):
             value = getattr(self, name)
             if value not in get_args(kind) and not (name == "training_set" and value is None):
@@ -118,7 +117,6 @@ class ShardSettings(FilterOptions):
     """Maximum rows per shard file, 1 to 1,000,000."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed."""
         super().__post_init__()
         if self.tokenizer != "auto":
             check_tokenizer(self.tokenizer)

@@ -3,7 +3,7 @@
 Pair files become pair shards in three steps, each a function on files:
 
 1. ``parse.parse_source``: one input file → its tokenized pairs (Parquet), counts, and examples of rejected rows;
-2. ``deduplicate.find_duplicates``: the rows, over all files, that repeat an unordered pair;
+2. ``deduplicate.find_repeats``: the rows, over all files, that repeat an unordered pair;
 3. ``write_shard``: an equal number of the remaining rows, in the order of the input files and of their rows.
 
 The result depends only on the input files and the settings, not on the number of processes. The counts of each block of
@@ -52,15 +52,10 @@ WORDS = pa.schema([("word", pa.string()), ("count", pa.int64())])
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts over pairs.
+    """Counts over pairs."""
 
-    Attributes:
-        lengths: schema ``LENGTHS``: number of pairs by tokens of ``first``, ``second``, and the ``longer`` text.
-        words: schema ``WORDS``: number of tokens of both texts by word.
-    """
-
-    lengths: pa.Table
-    words: pa.Table
+    lengths: pa.Table  # schema ``LENGTHS``: number of pairs by tokens of ``first``, ``second``, and the ``longer`` text
+    words: pa.Table  # schema ``WORDS``: number of tokens of both texts by word
 
 
 def count_pairs(table: pa.Table) -> Counts:
@@ -85,10 +80,8 @@ def _tokens_with_space(texts: pa.StringArray) -> tuple[pa.StringArray, npt.NDArr
     """Return the tokens [T] of n texts, each with the space that follows it, and the number of tokens of each text,
     int64 [n].
 
-    The tokens are slices of the texts' bytes, so nothing is copied.
-
-    Args:
-        texts: string array [n], not a slice, n > 0; no text is empty or ends with a space.
+    The tokens are slices of the texts' bytes, so nothing is copied. The array is not a slice and not empty, and no text
+    is empty or ends with a space.
     """
     starts_of_texts = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
     octets = np.frombuffer(texts.buffers()[2], np.uint8)[: starts_of_texts[-1]]
@@ -126,9 +119,7 @@ def _added(table: pa.Table) -> pa.Table:
 
 
 def length_histogram(counts: Counts) -> dict[str, dict[str, int]]:
-    """Return the number of pairs by number of tokens, for JSON: {"first": {"1": 20, "2": 7}, "second": …, "longer":
-    …}.
-    """
+    """Return the number of pairs by number of tokens, for JSON: {"first": {"1": 20}, "second": …, "longer": …}."""
     histogram: dict[str, dict[str, int]] = {"first": {}, "second": {}, "longer": {}}
     for row in counts.lengths.to_pylist():
         histogram[row["text"]][str(row["tokens"])] = row["count"]
@@ -138,9 +129,8 @@ def length_histogram(counts: Counts) -> dict[str, dict[str, int]]:
 def without_vector(counts: Counts, vocabulary: pa.StringArray) -> dict[str, Any]:
     """Return how many words of the pairs are not in the vocabulary [V] (P16 §5.1).
 
-    Returns:
-        For ``words`` (distinct) and ``tokens`` (all occurrences): the total, the number without a vector, and their
-            fraction.
+    For ``words`` (distinct) and ``tokens`` (all occurrences): the total, the number without a vector, and their
+    fraction.
     """
     missing = pc.invert(pc.is_in(counts.words["word"], value_set=vocabulary))
     lost = counts.words.filter(missing)
@@ -221,29 +211,16 @@ def schema_of(settings: ShardSettings) -> pa.Schema:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Rows of one shard: rows ``start`` to ``stop`` - 1 of the kept rows in the given row groups.
-
-    Attributes:
-        name: file name of the shard.
-        groups: (number of the parsed file, row group) in order.
-        start: first row, counted over the kept rows in ``groups``.
-        stop: the row after the last.
-    """
+    """Rows of one shard: rows ``start`` to ``stop`` - 1 of the kept rows in the given row groups."""
 
     name: str
-    groups: list[tuple[int, int]]
-    start: int
-    stop: int
+    groups: list[tuple[int, int]]  # (number of the parsed file, row group) in order
+    start: int  # first row, counted over the kept rows in ``groups``
+    stop: int  # the row after the last
 
 
 def plan_shards(reports: Sequence[SourceReport], stays: Sequence[Mask], rows_per_shard: int) -> list[ShardPlan]:
-    """Split the kept rows into equal shards, whose sizes differ by at most one row.
-
-    Args:
-        reports: one for each parsed file.
-        stays: for each parsed file, which of its rows are kept, bool.
-        rows_per_shard: maximum rows of a shard.
-    """
+    """Split the kept rows of the parsed files into equal shards, whose sizes differ by at most one row."""
     groups, counts = [], []
     for number, (report, staying) in enumerate(zip(reports, stays, strict=True)):
         ends = np.cumsum(report.groups, dtype=np.int64).tolist()
@@ -318,11 +295,7 @@ def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData,
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of pair shards, after checking that its shards are files of the folder.
-
-    Raises:
-        FileNotFoundError, ValueError: the manifest is missing, or it is not a manifest of pair shards.
-    """
+    """Return the manifest of pair shards; raise OSError or ValueError unless its shards are files of the folder."""
     manifest: dict[str, Any] = read_json(folder / "manifest.json", _Manifest)
     names = [shard["name"] for shard in manifest["shards"]]
     for name in names:
@@ -336,9 +309,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_shard(path: Path, num_rows: int | None) -> int:
-    """Return the number of rows of a pair shard; raise ValueError if the file is not a pair shard of ``num_rows``
-    rows.
-    """
+    """Return the number of rows of a pair shard; raise ValueError if it is none, or has not ``num_rows`` rows."""
     with open_parquet(path) as file:
         schema, rows = file.schema_arrow, int(file.metadata.num_rows)
     for name in ("first", "second"):

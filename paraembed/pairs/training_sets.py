@@ -16,7 +16,7 @@ pair gives at most one bigram pair, the leftmost one that passes the rules, so t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from paraembed.pairs.filters import (
     BRACKET,
     DIGIT,
     EQUAL_TEXTS,
+    NO_SCORE,
     NOT_LETTERS,
     NOT_SINGLE_WORDS,
     ONE_EDIT_APART,
@@ -35,14 +36,13 @@ from paraembed.pairs.filters import (
     below_score,
     effective_size_below,
     first_failures,
-    no_score,
     out_of_vocabulary,
     overlap_from,
     split_tokens,
     too_long,
 )
 from paraembed.pairs.hashing import text_column
-from paraembed.pairs.settings import FilterOptions, SetName
+from paraembed.pairs.settings import FilterOptions
 from paraembed.text.tokenize import Tokens
 
 BigramKind = Literal["jn", "nn", "vn"]
@@ -50,19 +50,10 @@ _FIRST_TAGS = {"jn": "JJ", "nn": "NN", "vn": "VB"}  # and their inflections: JJR
 
 
 def extract_bigrams(table: pa.Table, kind: BigramKind, rules: Sequence[RowFilter]) -> tuple[pa.Table, pa.StringArray]:
-    """Replace the texts of each phrase pair by those of one bigram pair.
+    """Replace the texts of each phrase pair by those of one bigram pair that passes the rules.
 
-    Args:
-        table: n rows of schema ``PAIRS`` and the string columns ``first_pos``, ``second_pos`` and ``alignment``.
-        kind: parts of speech: jn, nn or vn.
-        rules: filters of bigram pairs.
-
-    Returns:
-        The table [n], without trees, and the reason why a row gives no bigram pair, string [n], null if it gives one.
-            Rows without a bigram pair keep their phrases.
-
-    Raises:
-        ValueError: a column is missing.
+    Rows without a bigram pair keep their phrases; the second array [n] gives the reason, null for the others. Raise
+    ValueError if ``first_pos``, ``second_pos`` or ``alignment`` is missing.
     """
     _check_columns(table)
     sides = [split_tokens(text_column(table, name)) for name in ("first", "second")]
@@ -102,9 +93,7 @@ def _check_columns(table: pa.Table) -> None:
 
 
 def _links(alignment: pa.StringArray, sides: Sequence[Tokens]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return links (row, token of the first text, token of the second) [L, 3], and which rows have no valid alignment
-    [n].
-    """
+    """Return links (row, token of the first text, token of the second) [L, 3], and rows without a valid alignment."""
     links = split_tokens(pc.utf8_trim_whitespace(pc.fill_null(alignment, "")))
     ends = pc.extract_regex(links.flat, r"^(?P<first>\d{1,6})-(?P<second>\d{1,6})$")
     rows_L = np.repeat(np.arange(len(alignment)), np.diff(links.offsets))
@@ -163,9 +152,7 @@ def _bigrams(side: Tokens, places_C2: npt.NDArray[np.int64]) -> pa.StringArray:
 def _choose(
     rows_C: npt.NDArray[np.int64], good_C: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return for each row its first good candidate, or else its first one, and the rows that have candidates,
-    ascending.
-    """
+    """Return for each row its first good candidate, or else its first one, and the rows with candidates, ascending."""
     order = np.lexsort((~good_C, rows_C))  # stable: good ones come first, from the left
     rows, firsts = np.unique(rows_C[order], return_index=True)
     return order[firsts], rows
@@ -183,31 +170,19 @@ def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Definition of a paper's training set.
+    """Definition of a paper's training set."""
 
-    Attributes:
-        source: section of the paper.
-        made_from: input that the paper used.
-        num_pairs: number of pairs in the paper.
-        rules: filters, in order; a filter that needs the vocabulary is a function of it.
-        bigrams: rows become bigram pairs of this kind, which are then filtered.
-        effective_sizes: select the same number of pairs for each of these effective sizes; the last includes larger
-            ones.
-        size: default number of pairs to select; None: all.
-        is_split: pairs are split into train, dev and test.
-        keeps_equal_texts: two equal texts are a valid pair.
-        keeps_duplicates: duplicates are kept.
-    """
-
-    source: str
-    made_from: str
-    num_pairs: int
+    source: str  # section of the paper
+    made_from: str  # input that the paper used
+    num_pairs: int  # number of pairs in the paper
+    # Filters, in order; a filter that needs the vocabulary is a function of it.
     rules: tuple[RowFilter | Callable[[pa.StringArray], RowFilter], ...] = ()
-    bigrams: BigramKind | None = None
+    bigrams: BigramKind | None = None  # rows become bigram pairs of this kind, which are then filtered
+    # Select the same number of pairs for each of these effective sizes; the last includes larger ones.
     effective_sizes: tuple[int, ...] = ()
-    size: int | None = None
-    is_split: bool = False
-    keeps_equal_texts: bool = False
+    size: int | None = None  # default number of pairs to select; None: all
+    is_split: bool = False  # pairs are split into train, dev and test
+    keeps_equal_texts: bool = False  # two equal texts are a valid pair
     keeps_duplicates: bool = False
 
     @property
@@ -218,11 +193,7 @@ class TrainingSet:
 
 def _bigram_set(kind: BigramKind, num_pairs: int) -> TrainingSet:
     return TrainingSet(
-        "P15 §6.3",
-        "PPDB 1.0 XL, tagged",
-        num_pairs,
-        rules=(out_of_vocabulary, BRACKET, ONE_EDIT_APART),
-        bigrams=kind,
+        "P15 §6.3", "PPDB 1.0 XL, tagged", num_pairs, rules=(out_of_vocabulary, BRACKET, ONE_EDIT_APART), bigrams=kind
     )
 
 
@@ -259,55 +230,31 @@ TRAINING_SETS: dict[str, TrainingSet] = {
 }
 
 
-def find_training_set(name: str) -> TrainingSet:
-    """Return the training set of this name.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
-    if name not in TRAINING_SETS:
-        raise ValueError(f"unknown training set {name!r}; allowed: {', '.join(get_args(SetName))}")
-    return TRAINING_SETS[name]
-
-
 def set_of(options: FilterOptions) -> TrainingSet:
     """Return the training set that the options name; by default a set of all rows."""
-    if options.training_set is None:
-        return TrainingSet("", "", 0)
-    return find_training_set(options.training_set)
+    return TrainingSet("", "", 0) if options.training_set is None else TRAINING_SETS[options.training_set]
 
 
 @dataclass(frozen=True)
 class RowRules:
-    """Filters of rows.
+    """Filters of rows."""
 
-    Attributes:
-        filters: filters of the original rows, in order.
-        bigrams: rows that pass become bigram pairs of this kind; None: they stay unchanged.
-        bigram_filters: filters of these bigram pairs.
-    """
-
-    filters: tuple[RowFilter, ...]
-    bigrams: BigramKind | None = None
-    bigram_filters: tuple[RowFilter, ...] = ()
+    filters: tuple[RowFilter, ...]  # filters of the original rows, in order
+    bigrams: BigramKind | None = None  # rows that pass become bigram pairs of this kind; None: they stay unchanged
+    bigram_filters: tuple[RowFilter, ...] = ()  # filters of these bigram pairs
 
 
 def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) -> RowRules:
     """Return the filters of the options (equal texts, score, length), then those of the training set.
 
-    Args:
-        options: training set and limits.
-        vocabulary: string array [V] of lower-case words; some sets need it.
-
-    Raises:
-        ValueError: the set needs a vocabulary, but none is given.
+    Raise ValueError if the set needs a vocabulary, string array [V] of lower-case words, but none is given.
     """
     chosen = set_of(options)
     if chosen.needs_vocabulary and vocabulary is None:
         raise ValueError(f"`training_set` {options.training_set} needs a vocabulary; give word vectors with `words`")
     filters = [] if chosen.keeps_equal_texts else [EQUAL_TEXTS]
     if options.min_score is not None:
-        filters += [no_score(), below_score(options.min_score)]
+        filters += [NO_SCORE, below_score(options.min_score)]
     if options.max_length is not None:
         filters.append(too_long(options.max_length))
     rules = tuple(rule if isinstance(rule, RowFilter) else rule(vocabulary) for rule in chosen.rules)
@@ -317,18 +264,9 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
 
 
 def judge_rows(table: pa.Table, rules: RowRules) -> tuple[pa.Table, pa.StringArray]:
-    """Apply the filters to rows.
+    """Apply the filters to n tokenized rows.
 
-    Args:
-        table: n rows of schema ``PAIRS``, tokenized; for bigrams also ``first_pos``, ``second_pos``, ``alignment``.
-        rules: filters of ``row_rules``.
-
-    Returns:
-        The rows [n], which differ from ``table`` only for bigrams; and the reason to reject each row, string [n], null
-            if the row passes.
-
-    Raises:
-        ValueError: a column that bigrams need is missing.
+    Return the rows, which differ from ``table`` only for bigrams, and the reason to reject each row, null if it passes.
     """
     refused = first_failures(table, rules.filters)
     if rules.bigrams is None:

@@ -10,22 +10,17 @@ _BLOCK_TEXTS = 1 << 18  # to compare at a time, to bound memory
 
 @dataclass(frozen=True)
 class Ragged:
-    """Word ids of n texts; text i is ``ids[offsets[i]:offsets[i + 1]]``.
+    """Word ids of n texts; text i is ``ids[offsets[i]:offsets[i + 1]]``."""
 
-    Attributes:
-        ids: int32 [T].
-        offsets: int64 [n + 1], starting at 0.
-        merges: int32 [T], or None without trees. A binary tree over the tokens of a text, as the number of inner nodes
-            that close after each token, each over the last two subtrees (shift-reduce). A text of m tokens closes m - 1
-            nodes; if all close after the last token, the tree is right-branching.
-        teacher: vectors of the texts by another encoder, float32 [n, T], or None; see ``training.objectives``.
-        scores: score of each text's pair, float32 [n], or None; see ``training.weights``.
-    """
-
-    ids: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int32]  # int32 [T]
+    offsets: npt.NDArray[np.int64]  # int64 [n + 1], starting at 0
+    # Int32 [T], or None without trees. A binary tree over the tokens of a text, as the number of inner nodes that close
+    # after each token, each over the last two subtrees (shift-reduce). A text of m tokens closes m - 1 nodes; if all
+    # close after the last token, the tree is right-branching.
     merges: npt.NDArray[np.int32] | None = None
+    # Vectors of the texts by another encoder, float32 [n, T], or None; see ``training.objectives``.
     teacher: npt.NDArray[np.float32] | None = None
+    # Score of each text's pair, float32 [n], or None; see ``training.weights``.
     scores: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:

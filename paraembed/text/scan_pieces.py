@@ -23,16 +23,7 @@ from paraembed.text.scan import (
     signed,
     slot_of_word,
 )
-from paraembed.text.wordpiece import (
-    COMBINING,
-    DROP,
-    EXPANDED,
-    LETTER,
-    MARK,
-    MOST_CHARACTERS,
-    SPACE,
-    SYMBOL,
-)
+from paraembed.text.wordpiece import COMBINING, DROP, EXPANDED, LETTER, MARK, MOST_CHARACTERS, SPACE, SYMBOL
 
 Table = tuple[Eights, Places, Eights, npt.NDArray[np.uint64]]
 """Pieces in a hash table, see ``tokens``: bytes, starts, slots, and ``lengths_of``."""

@@ -32,12 +32,9 @@ class SubwordTokenizer(str):
 
     It is a string, because most code reads no more than the name of a tokenizer. Whatever passes the name on passes the
     file on, too.
-
-    Attributes:
-        contents: contents of ``tokenizer.json``.
     """
 
-    contents: bytes
+    contents: bytes  # contents of ``tokenizer.json``
 
     def __new__(cls, contents: bytes) -> "SubwordTokenizer":
         """Return the name, with the file."""
@@ -53,8 +50,7 @@ def without_ends(contents: bytes, name: str = "tokenizer.json") -> SubwordTokeni
     """Return the tokenizer of a ``tokenizer.json``, without truncation, padding, special tokens around a text, and
     dropout of merges, which would draw the tokens at random.
 
-    Raises:
-        ValueError: the file is not a ``tokenizer.json``, or the library is not installed; the message has its name.
+    Raise ValueError, with the name of the file, if it is not a ``tokenizer.json``, or the library is not installed.
     """
     document = json_value(contents, name)
     if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
@@ -67,11 +63,7 @@ def without_ends(contents: bytes, name: str = "tokenizer.json") -> SubwordTokeni
 
 
 def contents_of(tokenizer: str) -> bytes:
-    """Return the ``tokenizer.json`` of a tokenizer; empty for tokenizers without one.
-
-    Raises:
-        ValueError: the tokenizer is ``SUBWORD``, but only its name is known.
-    """
+    """Return the ``tokenizer.json`` of a tokenizer, empty without one; raise ValueError if only its name is known."""
     if tokenizer == SUBWORD and not isinstance(tokenizer, SubwordTokenizer):
         raise ValueError(f"the tokenizer {SUBWORD} has no tokenizer.json; load it with its encoder folder")
     return tokenizer.contents if isinstance(tokenizer, SubwordTokenizer) else b""
@@ -80,10 +72,8 @@ def contents_of(tokenizer: str) -> bytes:
 def vocabulary_of(tokenizer: SubwordTokenizer) -> pa.StringArray:
     """Return the pieces of a tokenizer in the order of their ids, as in ``Subwords``.
 
-    ``UNKNOWN`` replaces the OOV token of the model; it is the last piece if the model has no such token.
-
-    Raises:
-        ValueError: a piece has the name ``UNKNOWN``.
+    ``UNKNOWN`` replaces the OOV token of the model; it is the last piece if the model has no such token. Raise
+    ValueError if a piece has this name.
     """
     ids, names = _pieces(_parsed(tokenizer.contents))
     oov = _oov_id(tokenizer.contents)
@@ -94,19 +84,12 @@ def vocabulary_of(tokenizer: SubwordTokenizer) -> pa.StringArray:
 
 
 class Subwords:
-    """Function that maps texts to word ids.
+    """Function that maps texts to word ids; ``ids`` holds the id of each piece in ``tokenizer.json``, -1 if it has
+    none.
 
-    Args:
-        vocabulary: string array [V], pieces of the tokenizer, as ``_line`` writes them. Tokens of the tokenizer without
-            a row are OOV tokens.
-        tokenizer: the tokenizer.
-
-    Attributes:
-        ids: id of each piece of the vocabulary in ``tokenizer.json``, int64 [V]; -1 for a piece without one.
-
-    Raises:
-        ValueError: the file of the tokenizer is damaged, or lacks a piece of the vocabulary; or the library is not
-            installed.
+    The vocabulary [V] holds pieces of the tokenizer, as ``_line`` writes them. Tokens of the tokenizer without a row
+    are OOV tokens. Raise ValueError if the file of the tokenizer is damaged, or lacks a piece of the vocabulary; or the
+    library is not installed.
     """
 
     def __init__(self, vocabulary: pa.StringArray, tokenizer: SubwordTokenizer) -> None:
@@ -132,8 +115,7 @@ class Subwords:
     def __call__(self, texts: pa.StringArray) -> Ragged:
         """Return the rows of the tokens of a string array [n] in the vocabulary; null counts as empty.
 
-        Raises:
-            ValueError: a text is not UTF-8, or the library cannot divide it.
+        Raise ValueError if a text is not UTF-8, or the library cannot divide it.
         """
         lengths, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)]
         for start in range(0, len(texts), _AT_ONCE):

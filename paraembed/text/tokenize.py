@@ -61,15 +61,10 @@ _TOKENS_WITH_MARKS = "|".join(
 
 @dataclass(frozen=True)
 class Tokens:
-    """Packed tokens of n texts: text i is ``flat[offsets[i]:offsets[i + 1]]``.
+    """Packed tokens of n texts: text i is ``flat[offsets[i]:offsets[i + 1]]``."""
 
-    Attributes:
-        flat: string array [T], all tokens one after the other.
-        offsets: int64 [n + 1].
-    """
-
-    flat: pa.StringArray
-    offsets: npt.NDArray[np.int64]
+    flat: pa.StringArray  # string array [T], all tokens one after the other
+    offsets: npt.NDArray[np.int64]  # int64 [n + 1]
 
     def joined(self) -> pa.StringArray:
         """Return the texts as tokens joined by one space, string array [n]."""

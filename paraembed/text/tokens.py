@@ -73,11 +73,8 @@ class TokenIds:
     def __call__(self, texts: pa.StringArray) -> Ragged:
         """Return the rows of the tokens in the vocabulary; OOV tokens have the row of <unk>.
 
-        Args:
-            texts: string array [n], with offsets of either size; null counts as empty.
-
-        Raises:
-            ValueError: a text is not UTF-8.
+        The offsets of the string array [n] may have either size; null counts as empty. Raise ValueError if a text is
+        not UTF-8.
         """
         if self.tokenizer == SUBWORD:
             return self._subwords(texts)
@@ -119,9 +116,7 @@ class TokenIds:
         return self._with_unordered(texts, Ragged(ids[: offsets[-1]].copy(), offsets), unordered)
 
     def _with_unordered(self, texts: pa.StringArray, ragged: Ragged, unordered: Octets) -> Ragged:
-        """Return the ids of all texts; those that the loops cannot divide, since Unicode moves their accents, come from
-        the definition.
-        """
+        """Return the ids of all texts; the definition divides those whose accents Unicode moves."""
         parts, start = list[Ragged](), 0
         for row in np.flatnonzero(unordered).tolist():
             parts += [ragged.slice(start, row), self._pieces(texts[row : row + 1])]
@@ -140,10 +135,9 @@ def tokens_of(texts: pa.StringArray, tokenizer: str, vocabulary: pa.StringArray 
 def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
     """Return a vocabulary [V] as an open hash table.
 
-    Returns:
-        uint64 [B + 1], the B bytes of all words (see ``_eights``); int64 [V + 1], the start of each word; and the
-            slots, uint64 [S, 2], with S a power of two and at least 2V. A slot holds the first eight bytes of a word,
-            and its length (upper half) with its row + 1 (lower half). A free slot is zero.
+    It is the B bytes of all words, uint64 [B + 1] (see ``_eights``); the start of each word, int64 [V + 1]; and the
+    slots, uint64 [S, 2], with S a power of two and at least 2V. A slot holds the first eight bytes of a word, and its
+    length (upper half) with its row + 1 (lower half). A free slot is zero.
     """
     octets, places = _buffers(vocabulary)
     eights = _eights(np.concatenate((octets[places[0] : places[-1]], np.zeros(PADDING, np.uint8))))
@@ -153,11 +147,7 @@ def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
 
 
 def as_strings(texts: pa.StringArray) -> pa.StringArray:
-    """Return a string array [n] with 32-bit offsets.
-
-    Raises:
-        ValueError: the texts have 2 GiB or more in total.
-    """
+    """Return a string array [n] with 32-bit offsets; raise ValueError if the texts have 2 GiB or more in total."""
     if pa.types.is_large_string(texts.type):
         texts = pa.concat_arrays([texts])  # a slice's offsets begin anywhere; those of a copy begin at 0
     return texts.cast(pa.string())
@@ -190,9 +180,7 @@ def _eights(octets: Octets) -> Eights:
 
 
 def _piece_tables(vocabulary: pa.StringArray) -> tuple[Strings, Table, Table]:
-    """Return the special tokens of a vocabulary of word pieces, and the tables of the pieces that begin and that
-    continue a word.
-    """
+    """Return the special tokens of a vocabulary of word pieces, and tables of pieces that begin or continue a word."""
     words = [OOV if word == UNKNOWN else word for word in vocabulary.to_pylist()]
     continuing = [
         word.removeprefix(PREFIX) if word.startswith(PREFIX) else "" for word in words

@@ -8,8 +8,7 @@ gives as many leaves as the text has tokens, and labeled otherwise.
   child. Labels are dropped.
 * Leaves are lower-cased and must equal the text's tokens. In leaves and tokens, the escapes of parsers are equal to
   their characters: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` to brackets, ``\/`` and ``\*`` to ``/`` and ``*``,
-      backquotes,
-  ``''`` and curly quotes to straight quotes. Round brackets inside of a word must be escaped this way.
+  backquotes, ``''`` and curly quotes to straight quotes. Round brackets inside of a word must be escaped this way.
 
 One compiled loop over the bytes reads all trees, including those of the Stanford Sentiment Treebank. It uses an
 explicit stack, so trees may have any depth.
@@ -58,12 +57,7 @@ _SHOWN = 80  # characters of a text or tree in a message
 
 
 class TreeError(ValueError):
-    """Error for a tree that does not fit its text.
-
-    Attributes:
-        text: number of the text.
-        fault: description of the fault.
-    """
+    """Error for a tree that does not fit its text: the number of the text, and a description of the fault."""
 
     def __init__(self, text: int, fault: str) -> None:
         super().__init__(text, fault)
@@ -75,25 +69,17 @@ class TreeError(ValueError):
 
 @dataclass(frozen=True)
 class Parsed:
-    """n parsed trees with L leaves and C nodes; a rejected tree has none.
+    """n parsed trees with L leaves and C nodes; a rejected tree has none."""
 
-    Attributes:
-        words: string array [L], the leaves as written.
-        leaf_offsets: int64 [n + 1], first leaf of each tree.
-        merges: int32 [L], see ``Ragged``.
-        nodes: int64 [C, 6], children before their parent: start and stop of the node's brackets, start and stop of its
-            label (-1 without), in bytes from the start of the tree; then its first leaf and the leaf after its last,
-            counted from the first leaf of the tree.
-        node_offsets: int64 [n + 1], first node of each tree.
-        faults: int64 [n], index of the fault in ``FAULTS``, 0 for a valid tree.
-    """
-
-    words: pa.StringArray
-    leaf_offsets: npt.NDArray[np.int64]
-    merges: npt.NDArray[np.int32]
+    words: pa.StringArray  # string array [L], the leaves as written
+    leaf_offsets: npt.NDArray[np.int64]  # int64 [n + 1], first leaf of each tree
+    merges: npt.NDArray[np.int32]  # int32 [L], see ``Ragged``
+    # Int64 [C, 6], children before their parent: start and stop of the node's brackets, start and stop of its label (-1
+    # without), in bytes from the start of the tree; then its first leaf and the leaf after its last, counted from the
+    # first leaf of the tree.
     nodes: npt.NDArray[np.int64]
-    node_offsets: npt.NDArray[np.int64]
-    faults: npt.NDArray[np.int64]
+    node_offsets: npt.NDArray[np.int64]  # int64 [n + 1], first node of each tree
+    faults: npt.NDArray[np.int64]  # int64 [n], index of the fault in ``FAULTS``, 0 for a valid tree
 
     @property
     def leaves(self) -> Tokens:
@@ -103,26 +89,15 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Trees:
-    """Trees of n texts with T tokens.
+    """Trees of n texts with T tokens."""
 
-    Attributes:
-        merges: int32 [T], see ``Ragged``; a text without a valid tree has the right-branching one.
-        refused: string array [n], fault of a rejected tree; null for a valid one.
-        num_missing: number of texts of three tokens or more without a tree; one or two tokens have only one tree.
-    """
-
-    merges: npt.NDArray[np.int32]
-    refused: pa.StringArray
-    num_missing: int
+    merges: npt.NDArray[np.int32]  # int32 [T], see ``Ragged``; a text without a valid tree has the right-branching one
+    refused: pa.StringArray  # string array [n], fault of a rejected tree; null for a valid one
+    num_missing: int  # number of texts of three tokens or more without a tree; one or two tokens have only one tree
 
 
 def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
-    """Read the trees of n texts.
-
-    Args:
-        trees: string array [n]; null or blank for a text without a tree.
-        tokens: tokens of the texts.
-    """
+    """Read the trees [n] of the texts of these tokens; null or blank for a text without a tree."""
     texts = Ragged(np.arange(len(tokens.flat), dtype=np.int32), tokens.offsets)
     merges = texts.right_branching().merges
     assert merges is not None
@@ -139,11 +114,7 @@ def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
 
 
 def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Trees:
-    """Read the trees of n texts, all of which must be valid.
-
-    Raises:
-        TreeError: a tree is invalid; the message counts texts from ``first``.
-    """
+    """Read the trees of n texts; raise TreeError, which counts texts from ``first``, if one is invalid."""
     read = read_trees(trees, tokens)
     row = pc.index(pc.is_valid(read.refused), True).as_py()
     if row < 0:
@@ -160,12 +131,9 @@ def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Tree
 
 
 def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Parsed:
-    """Parse n trees into leaves, nodes and structure.
+    """Parse n trees, none of them null, into leaves, nodes and structure.
 
-    Args:
-        trees: string array [n] without nulls.
-        num_tokens: int64 [n], number of tokens of each text, which decides whether an ambiguous tree is labeled; -1: it
-            is labeled.
+    The numbers of tokens of the texts decide whether an ambiguous tree is labeled; -1: it is.
     """
     octets, offsets = _octets(trees)
     faults, num_leaves, num_nodes = (np.zeros(len(trees), np.int64) for _ in range(3))

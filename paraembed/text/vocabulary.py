@@ -34,18 +34,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Words:
-    """Vocabulary with one vector per word; ``UNKNOWN`` is always one of the words.
+    """Vocabulary with one float32 vector per word; ``UNKNOWN`` is always one of the words."""
 
-    Attributes:
-        vocabulary: string array [V], distinct.
-        matrix: float32 [V, d].
-
-    Raises:
-        ValueError: the matrix has another type, or another number of rows than words.
-    """
-
-    vocabulary: pa.StringArray
-    matrix: npt.NDArray[np.float32]
+    vocabulary: pa.StringArray  # string array [V], distinct
+    matrix: npt.NDArray[np.float32]  # float32 [V, d]
 
     def __post_init__(self) -> None:
         shape, dtype = self.matrix.shape, self.matrix.dtype
@@ -66,11 +58,7 @@ def unknown_row(vocabulary: pa.StringArray) -> int:
 
 
 def word_row(vocabulary: pa.StringArray, word: str) -> int:
-    """Return the row of a word in a vocabulary [V].
-
-    Raises:
-        ValueError: the vocabulary does not contain the word.
-    """
+    """Return the row of a word, such as ``END``; raise ValueError if the vocabulary does not have it."""
     row = int(pc.index(vocabulary, word).as_py())
     if row < 0:
         raise ValueError(f"the vocabulary has no row {word!r}; add a vector for it")
@@ -202,13 +190,8 @@ def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool
 
     A truncated number is a different number. If all other numbers have the same number of decimals, the last one is
     complete if it has as many. Otherwise a file with a header is rejected, because programs that write headers end
-    every line with a line feed; a file without a header only gets a warning.
-
-    Args:
-        path: the file.
-        number: line number of its last line.
-        rows: last rows of the file.
-        has_header: whether the file begins with a header.
+    every line with a line feed; a file without a header only gets a warning. ``rows`` are its last rows, and ``number``
+    is the line number of the last.
     """
     values = [value for row in rows for value in row.split(" ")[1:]]
     decimals = [len(value.partition(".")[2]) for value in values]
@@ -269,16 +252,7 @@ def _first_fault(values: pa.StringArray) -> int:
 
 
 def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:
-    """Add words that have no vector, with random vectors of the same scale as the file's vectors.
-
-    Args:
-        words: the vocabulary to extend, [V] and [V, d].
-        unseen: string array [k] of new words.
-        seed: seed of the vectors, N(0, s²) with s the root mean square of the matrix.
-
-    Returns:
-        Words [V + k]; the first V rows are unchanged.
-    """
+    """Add k words that have no vector, with random vectors of the same scale as the file's: N(0, s²), s their RMS."""
     scale = float(np.sqrt(np.mean(np.square(words.matrix, dtype=np.float64))))
     drawn = np.random.default_rng(seed).standard_normal((len(unseen), words.matrix.shape[1]), dtype=np.float32)
     return Words(
@@ -294,8 +268,7 @@ def save_vocabulary(vocabulary: pa.StringArray, path: Path) -> None:
 def load_vocabulary(path: Path) -> pa.StringArray:
     """Read a vocabulary that ``save_vocabulary`` wrote; words can contain any character except a line feed.
 
-    Raises:
-        ValueError: the file is not UTF-8, has no line feed at the end, or lists a word twice.
+    Raise ValueError if the file is not UTF-8, has no line feed at the end, or lists a word twice.
     """
     with open_regular(path) as file:
         data = file.read()

@@ -33,8 +33,7 @@ def is_binary(path: Path) -> bool:
 def binary_blocks(path: Path) -> Iterator[Block]:
     """Yield the rows of a binary file, plain or compressed.
 
-    Raises:
-        ValueError: the file has no header, is truncated or longer than the header says, or a word is not UTF-8.
+    Raise ValueError if it has no header, is truncated or longer than the header says, or a word is not UTF-8.
     """
     require_file(path)
     pieces = read_blocks(path, _BYTES)
@@ -87,14 +86,10 @@ def _finite(block: npt.NDArray[np.float32], words: list[str], path: Path) -> npt
 
 
 def model_blocks(path: Path, unknown: str) -> Iterator[Block]:
-    """Yield the words and vectors of a static model of sentence-transformers or model2vec.
+    """Yield words and vectors of a static model of sentence-transformers or model2vec, given its ``model.safetensors``.
 
-    Args:
-        path: its ``model.safetensors``.
-        unknown: name of the row of OOV tokens in the result.
-
-    Raises:
-        ValueError: the model is not static, or its tokenizer divides words.
+    The row of OOV tokens gets the name ``unknown``. Raise ValueError if the model is not static, or its tokenizer
+    divides words.
     """
     words = _vocabulary(path.with_name("tokenizer.json"), unknown)
     require_file(path)

@@ -49,14 +49,10 @@ _MODEL = {"type": "WordPiece", "unk_token": OOV, "continuing_subword_prefix": PR
 
 @dataclass(frozen=True)
 class Characters:
-    """Kinds and replacements of all characters.
+    """Kinds and replacements of all characters."""
 
-    Attributes:
-        kinds: uint8 [0x110000].
-        replacements: replacement of each ``EXPANDED`` character; words by themselves have spaces around them.
-    """
-
-    kinds: npt.NDArray[np.uint8]
+    kinds: npt.NDArray[np.uint8]  # uint8 [0x110000]
+    # Replacement of each ``EXPANDED`` character; words by themselves have spaces around them.
     replacements: dict[int, str]
 
     @cached_property
@@ -94,11 +90,7 @@ def characters() -> Characters:
 
 
 class WordPieces:
-    """Function that maps texts to word ids.
-
-    Args:
-        vocabulary: string array [V] with ``UNKNOWN`` in the place of ``[UNK]``.
-    """
+    """Function that maps texts to word ids; its vocabulary [V] has ``UNKNOWN`` in the place of ``[UNK]``."""
 
     def __init__(self, vocabulary: pa.StringArray) -> None:
         words = vocabulary.to_pylist()
@@ -156,11 +148,8 @@ def occurring(vocabulary: Sequence[str]) -> npt.NDArray[np.bool_]:
 def uncased_vocabulary(tokenizer: Mapping[str, Any]) -> pa.StringArray:
     """Return the vocabulary of an uncased BERT tokenizer, with ``UNKNOWN`` in the place of ``[UNK]``.
 
-    Args:
-        tokenizer: contents of its ``tokenizer.json``; truncation, padding and special tokens around a text are ignored.
-
-    Raises:
-        ValueError: it is a tokenizer of another kind, whose ids ``WordPieces`` would not reproduce.
+    Truncation, padding and special tokens around a text, in the contents of its ``tokenizer.json``, are ignored. Raise
+    ValueError if it is a tokenizer of another kind, whose ids ``WordPieces`` would not reproduce.
     """
     model, normalizer = tokenizer.get("model") or {}, tokenizer.get("normalizer") or {}
     vocabulary = model.get("vocab")
@@ -193,11 +182,7 @@ def uncased_vocabulary(tokenizer: Mapping[str, Any]) -> pa.StringArray:
 
 
 def read_vocabulary(path: Path) -> pa.StringArray:
-    """Return the vocabulary of a ``tokenizer.json``; see ``uncased_vocabulary``.
-
-    Raises:
-        OSError, ValueError: the file cannot be read, or it is a tokenizer of another kind.
-    """
+    """Return the vocabulary of a ``tokenizer.json``; see ``uncased_vocabulary``."""
     try:
         return uncased_vocabulary(read_json(path, dict[str, Any]))
     except ValueError as error:

@@ -34,10 +34,7 @@ def whole_database(folder: Path) -> Path:
 
     MLflow migrates in place, and a database whose migration was killed cannot be opened again. Therefore a copy is
     migrated and then renamed. A damaged database is renamed, kept, and replaced by a new one. A lock prevents two jobs
-    from doing so at once.
-
-    Raises:
-        OSError, MlflowException, SQLAlchemyError: the folder is not writable, or the database cannot be used.
+    from doing so at once. Raise an error of OSError, MLflow or SQLAlchemy if the database cannot be written or used.
     """
     if "?" in str(folder):
         raise OSError(
@@ -57,7 +54,9 @@ def whole_database(folder: Path) -> Path:
                     "%s is damaged (%s); it is kept as %s, and a new one is created", database, problem, kept.name
                 )
         if not database.exists():
-            _make(database)
+            new = _temporary(database)
+            _migrate(new)
+            _put(new, database)
     return database
 
 
@@ -94,16 +93,12 @@ def _revision(engine: sqlalchemy.Engine) -> str | None:
 def _upgrade(database: Path) -> str | None:
     """Migrate a copy and replace the database by it, keeping the old one; return why it cannot be migrated, or None.
 
-    Raises:
-        MlflowException: a newer MLflow wrote it.
-        OSError, SQLAlchemyError: the disk is full or not writable; the database is unchanged.
+    Raise MlflowException if a newer MLflow wrote it; OSError or SQLAlchemyError if the disk is full or not writable:
+    the database is unchanged.
     """
     before = _revision(_engine(database))
     copy = _temporary(database)
-    with (
-        closing(sqlite3.connect(database, timeout=_WAIT_SECONDS)) as old,
-        closing(sqlite3.connect(copy)) as new,
-    ):
+    with closing(sqlite3.connect(database, timeout=_WAIT_SECONDS)) as old, closing(sqlite3.connect(copy)) as new:
         old.backup(new)
     try:
         _migrate(copy)
@@ -125,12 +120,6 @@ def _upgrade(database: Path) -> str | None:
         log.warning("%s was migrated to this version of MLflow; the earlier one is kept as %s", database, kept.name)
     _put(copy, database)
     return None
-
-
-def _make(database: Path) -> None:
-    new = _temporary(database)
-    _migrate(new)
-    _put(new, database)
 
 
 def _migrate(database: Path) -> None:

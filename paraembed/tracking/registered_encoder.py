@@ -32,11 +32,7 @@ class Vectors:
 
 
 class Answers:
-    """Fine-tuned model for MLflow: a table with a column per text of an example, to answers.
-
-    Attributes:
-        num_texts: number of columns.
-    """
+    """Fine-tuned model for MLflow: a table with a column per text of an example (``num_texts``), to answers."""
 
     def __init__(self, folder: Path) -> None:
         self._model = supervised.load(folder)

@@ -28,18 +28,10 @@ _EXAMPLE = "the cat sat on the mat"
 
 
 def register(run: "Run", folder: Path, name: str, tags: dict[str, str]) -> str | None:
-    """Register an encoder folder as an ``mlflow.pyfunc`` model with the alias ``champion``.
+    """Register an encoder folder as an ``mlflow.pyfunc`` model with the alias ``champion``; return the version.
 
-    If an encoder with the same fingerprint is already registered, it only gets the alias.
-
-    Args:
-        run: MLflow run that produced the encoder.
-        folder: encoder folder.
-        name: name of the registered model.
-        tags: tags of the version, including the fingerprint.
-
-    Returns:
-        The version; None if the store does not answer.
+    If an encoder with the same fingerprint, which is among the tags, is already registered, it only gets the alias. If
+    the store does not answer, return None.
     """
 
     def call(client: MlflowClient, run_id: str) -> str:
@@ -81,14 +73,10 @@ def _version_of(client: MlflowClient, name: str, tags: Mapping[str, str]) -> str
 
 def write_mlflow_files(model: Path, out: Path) -> None:
     """Write the files that turn a copy of a model folder into an MLflow model, which loads without this project and
-    without a package index.
+    without a package index; they belong next to the files of the model folder.
 
     The modules it needs are in ``out/code``. The requirements are third-party packages, with their installed versions.
     ``paraembed`` is not among them, because anybody could register that name on a public index.
-
-    Args:
-        model: encoder folder, or model folder of jobs/finetune.py.
-        out: folder to write; its content belongs next to the files of the model folder.
     """
     modules, packages = _needed()
     if any(model.rglob("tokenizer.json")):  # the tokenizer subword
@@ -140,9 +128,7 @@ class _Finder(ModuleFinder):
 
 @cache
 def _needed() -> tuple[list[Path], list[str]]:
-    """Return the files of this package that a registered encoder runs, and requirements ``name==version`` for the other
-    modules.
-    """
+    """Return the files of this package that a registered encoder runs, and ``name==version`` of other packages."""
     root = Path(import_module(_PACKAGE).__path__[0]).parent
     finder = _Finder(path=[str(root)])
     finder.import_hook(LOADER)

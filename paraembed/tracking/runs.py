@@ -61,11 +61,8 @@ class RunAddress:
 class Run:
     """A run to log to. Every call appends to the spool; none waits for the store.
 
-    Args:
-        spool: file of its records, through which a worker logs to the run of its driver, or another spool with
-            ``append`` and ``started``. None: nothing is logged.
-        sender: sender thread of the driver.
-        key: key of the run in the spool.
+    Through the file of its records, a worker logs to the run of its driver, whose thread sends them; other spools have
+    ``append`` and ``started``. Without a spool, nothing is logged. ``key`` is the key of the run in the spool.
     """
 
     def __init__(self, spool: Path | AnySpool | None, sender: Sender | None = None, key: str = "") -> None:
@@ -350,9 +347,7 @@ def _last_key(records: Sequence[Record]) -> str:
 
 
 def _close_left(spool: Spool, status: str) -> bool:
-    """Close the run that a killed job left open in a spool, with the time of its last record; return whether there are
-    records.
-    """
+    """Close the run that a killed job left open, with the time of its last record; return whether there are records."""
     if not spool.size():
         return False
     records = list(spool.read())

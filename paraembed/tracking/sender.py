@@ -44,13 +44,10 @@ class _AwayError(Exception):
 
 
 class Sender:
-    """A thread that sends the records of a spool.
+    """A thread that sends the records of a spool to a store.
 
-    Args:
-        spool: file of the records.
-        store: store to send to.
-        memo: file with the id of the last run, for the next job; None: it is not written.
-        new: key of a run that no earlier job can have created.
+    The file ``memo``, if given, gets the id of the last run, for the next job. No earlier job can have created the run
+    with the key ``new``.
     """
 
     def __init__(self, spool: Spool, store: Store, memo: Path | None = None, new: str = "") -> None:
@@ -87,8 +84,7 @@ class Sender:
         """Send the remaining records and remove the file; if the store does not accept them, log where the file is
         kept.
 
-        Args:
-            is_stopped: whether the user is waiting for the job to end, so that an unavailable store is given up soon.
+        If the job ``is_stopped``, the user is waiting for its end, so an unavailable store is given up soon.
         """
         doing("sending the last records to MLflow")
         self._success, seconds = time.monotonic(), _STOPPED_SECONDS if is_stopped else _LAST_SECONDS
@@ -167,11 +163,7 @@ class Sender:
         self._is_away = True
 
     def _take(self, record: Record) -> None:
-        """Send one record, or set it aside.
-
-        Raises:
-            _AwayError: the store is temporarily unavailable.
-        """
+        """Send one record, or set it aside; raise _AwayError if the store is temporarily unavailable."""
         kind, value, key = record.kind, record.value, self._key
         if kind in {"sent", "opened"}:
             return
@@ -224,9 +216,7 @@ class Sender:
                 self._set_aside(kind, value, in_a_line(error))
 
     def _answers(self, key: str, error: Exception) -> bool:
-        """Return whether a store that did not accept a record accepts another record of the same run; a deleted run is
-        forgotten.
-        """
+        """Return whether a store that rejected a record accepts another one of its run; a deleted run is forgotten."""
         code = getattr(error, "error_code", "")
         if code in _OF_THE_STORE:
             return False

@@ -24,16 +24,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Record:
-    """One record.
+    """One record."""
 
-    Attributes:
-        end: byte offset after the record in the file.
-        kind: one of ``KINDS``.
-        value: value of the record.
-    """
-
-    end: int
-    kind: str
+    end: int  # byte offset after the record in the file
+    kind: str  # one of ``KINDS``
     value: Any
 
 
@@ -49,12 +43,7 @@ class AnySpool(Protocol):
 
 
 class Spool:
-    """File of MLflow records.
-
-    Args:
-        path: the file; its folder exists.
-        home: where the next job with the same output looks for the file; None: at ``path``.
-    """
+    """File of MLflow records; the next job with the same output looks for it at ``home``, if that differs."""
 
     def __init__(self, path: Path, home: Path | None = None) -> None:
         self.path, self.home = path, home or path

@@ -51,9 +51,7 @@ class Store:
         self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}
 
     def check(self) -> None:
-        """Raise ValueError if a job of a cluster would write to an SQLite file that does not last, or that several
-        machines write to.
-        """
+        """Raise ValueError if a job of a cluster would write to an SQLite file that does not last, or is shared."""
         if not (self.uri.startswith("sqlite:") and (in_submitted_job() or "RAY_ADDRESS" in os.environ)):
             return
         file = Path(self.uri.partition("?")[0].removeprefix("sqlite:///")).absolute()
@@ -236,11 +234,10 @@ _WRITERS: dict[str, Callable[[MlflowClient, str, Any], object]] = {
 
 
 def network_file_system(path: Path, mounts: str | None = None) -> str | None:
-    """Return the type of the network file system that a path is on; None for any other file system.
+    """Return the type of the network file system that a path, whose last parts may be missing, is on; None for any
+    other.
 
-    Args:
-        path: the path; its last parts may be missing.
-        mounts: content of ``/proc/self/mounts``.
+    ``mounts`` is the content of ``/proc/self/mounts``.
     """
     text = Path("/proc/self/mounts").read_text() if mounts is None else mounts
     kinds = {Path(fields[1].replace(r"\040", " ")): fields[2] for fields in map(str.split, text.splitlines())}

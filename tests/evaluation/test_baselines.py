@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.baselines import (
-    BASELINES,
-    Sources,
-    WordOverlap,
-    baseline,
-    baselines,
-    overlap_candidates,
-    read_counts,
-)
+from paraembed.evaluation.baselines import BASELINES, Sources, WordOverlap, baseline, baselines, read_counts
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
 
 COUNTS = {"the": 700, "a": 200, "cat": 60, "dog": 30, "zebra": 10}
@@ -199,9 +191,3 @@ def test_overlap_is_between_0_and_1_and_the_same_both_ways(one, other):
     assert shares[0] == shares[1]
     assert 0 <= shares[0] <= 1
     assert (shares[0] > 0) == bool({*one} & {*other})
-
-
-def test_overlaps_are_baselines():
-    assert [(one.label, one.kind, one.is_baseline) for one in overlap_candidates()] == [
-        ("overlap", "", True), ("lemma overlap", "", True),
-    ]  # fmt: skip

@@ -84,7 +84,7 @@ def test_gzipped_sets_are_found(tmp_path):
 
 
 def test_scores_and_means(folder, encoder):
-    scores = score_suite(encoder, read_sts(folder))
+    scores = score_suite(encoder, read_sts(folder)).scores
     assert [(score.name, score.label, score.is_mean, score.num_pairs) for score in scores] == [
         ("sts/2012/MSRpar", "2012 MSRpar", False, 3),
         ("sts/2012/OnWN", "2012 OnWN", False, 3),
@@ -108,7 +108,7 @@ def test_scores_and_means(folder, encoder):
 
 
 def test_unknown_tokens_are_counted_by_occurrence(folder, encoder):
-    msrpar, *_, mean = score_suite(encoder, read_sts(folder))
+    msrpar, *_, mean = score_suite(encoder, read_sts(folder)).scores
     assert (msrpar.num_tokens, msrpar.num_unknown) == (12, 1)
     assert (mean.num_tokens, mean.num_unknown) == (12 + 10 + 13, 1)
     assert mean.unknown_share == pytest.approx(1 / 35)
@@ -116,7 +116,7 @@ def test_unknown_tokens_are_counted_by_occurrence(folder, encoder):
 
 def test_files_have_scores_but_no_mean(folder, encoder):
     paths = [folder / "2012" / "MSRpar.tsv", folder / "2013" / "headlines.tsv"]
-    scores = score_suite(encoder, read_pairs_files(paths))
+    scores = score_suite(encoder, read_pairs_files(paths)).scores
     assert [(score.name, score.label) for score in scores] == [
         ("pairs/MSRpar", "MSRpar"), ("pairs/headlines", "headlines"),
     ]  # fmt: skip
@@ -208,7 +208,7 @@ def test_missing_sets_are_noted(folder):
 
 def test_the_benchmark_stands_alone(folder, encoder):
     (folder / "benchmark" / "dev.tsv").write_text(SETS["2012/MSRpar.tsv"])
-    *others, dev = score_suite(encoder, read_sts(folder))
+    *others, dev = score_suite(encoder, read_sts(folder)).scores
     assert (dev.name, dev.label, dev.num_pairs) == ("sts/benchmark/dev", "benchmark dev", 3)
     assert others[-1].name == "sts/mean-of-sets"
     assert any(note.startswith("STS benchmark dev: 1,129 of its 1,500 pairs") for note in read_sts(folder).notes)
@@ -254,16 +254,16 @@ def test_word_vectors_on_real_sets_as_in_plain_numpy(real):
     all_cosines, all_gold = [], []
     for path in sorted((STS / "2015").glob("*.tsv")):
         cosines, gold = [], []
-        for line in path.read_text(encoding="utf-8").split("\n")[1:-1]:
-            score, *sentences = line.split("\t")
-            tokens = [tokenize(pa.array([sentence]), "ptb-v1").flat.to_pylist() for sentence in sentences]
-            u, v = (np.mean([table.get(token, table[""]) for token in side], axis=0) for side in tokens)
+        rows = [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[1:-1]]
+        sides = [tokenize(pa.array(side), "ptb-v1").joined().to_pylist() for side in list(zip(*rows, strict=True))[1:]]
+        for (score, *_), *texts in zip(rows, *sides, strict=True):
+            u, v = (np.mean([table.get(token, table[""]) for token in text.split(" ")], axis=0) for text in texts)
             cosines.append(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
             gold.append(float(score))
         year.append(np.corrcoef(cosines, gold)[0, 1])
         all_cosines += cosines
         all_gold += gold
-    scores = {score.name: score for score in score_suite(encoder, read_sts(STS), resamples=0)}
+    scores = {score.name: score for score in score_suite(encoder, read_sts(STS), resamples=0).scores}
     assert scores["sts/2015/mean"].pearson == pytest.approx(np.mean(year), abs=1e-6)
     assert scores["sts/2015/images"].pearson == pytest.approx(year[-1], abs=1e-6)
     pooled = scores["sts/2015/pooled"]
@@ -280,15 +280,15 @@ def test_pairs_without_an_unknown_word_have_a_score_of_their_own(encoder):
     rated = ScoredPairs("rated", np.array([5.0, 0, 3, 1, 2, 4]), pa.array(first), pa.array(second))
     covered = ScoredPairs("rated", *(side.take([0, 2, 4]) for side in (rated.scores, rated.first, rated.second)))
     for name, is_short in [("words", True), ("bigrams", True), ("phrases", True), ("pairs", False)]:
-        (score,) = score_suite(encoder, Suite(name, (Group("", (rated,)),), measure="spearman"), resamples=0)
-        (alone,) = score_suite(encoder, Suite(name, (Group("", (covered,)),), measure="spearman"), resamples=0)
+        (score,) = score_suite(encoder, Suite(name, (Group("", (rated,)),), measure="spearman"), resamples=0).scores
+        (alone,) = score_suite(encoder, Suite(name, (Group("", (covered,)),), measure="spearman"), resamples=0).scores
         assert score.num_covered == (3 if is_short else None)
         assert score.values.get("spearman_covered") == (alone.spearman if is_short else None)
         assert score.spearman != alone.spearman
         if is_short:
             assert alone.values["spearman_covered"] == alone.spearman
     few = ScoredPairs("rated", *(side[:2] for side in (rated.scores, rated.first, rated.second)))
-    (score,) = score_suite(encoder, Suite("words", (Group("", (few,)),), measure="spearman"), resamples=0)
+    (score,) = score_suite(encoder, Suite("words", (Group("", (few,)),), measure="spearman"), resamples=0).scores
     assert (score.num_covered, "spearman_covered" in score.values) == (1, False)
 
 
@@ -350,16 +350,6 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
         read_scored_pairs(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_no_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match="is a folder; expected a file"):
-        read_scored_pairs(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"none\.tsv does not exist"):
-        read_scored_pairs(tmp_path / "none.tsv")
-    (tmp_path / "cut.tsv.gz").write_bytes(gzip.compress(ROWS)[:-9])
-    with pytest.raises(ValueError, match=r"cut\.tsv\.gz is not a complete gzip file"):
-        read_scored_pairs(tmp_path / "cut.tsv.gz")
 
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
@@ -543,7 +533,7 @@ def test_the_scores_of_thresholds_and_choices(data):
     words = Words(pa.array(list(vectors)), np.array(list(vectors.values()), np.float32))
     encoder = Encoder(AvgConfig(), words, "space")
     (five, ten), (semeval,) = (
-        score_suite(encoder, suite) for suite in read_suites(["turney", "semeval2013"], data)[::-1]
+        score_suite(encoder, suite).scores for suite in read_suites(["turney", "semeval2013"], data)[::-1]
     )
     assert (five.name, five.num_pairs) == ("turney/5", 1)
     assert five.values == {"accuracy": 1.0, "accuracy_strict": 1.0}

@@ -46,13 +46,6 @@ def test_only_a_file_is_a_file(tmp_path):
         require_file(tmp_path / "dangling")
 
 
-def test_gzip_of_several_members(tmp_path):
-    (tmp_path / "plain").write_bytes(TEXT)
-    (tmp_path / "zipped.gz").write_bytes(gzip.compress(TEXT[:8]) + gzip.compress(TEXT[8:]))  # two members, as cat makes
-    for name in ("plain", "zipped.gz"):
-        assert b"".join(read_blocks(tmp_path / name, 1 << 16)) == TEXT
-
-
 def test_a_text_that_begins_as_bz2_files_do_is_a_text(tmp_path):
     texts = [b"BZh is no word\n", b"BZh9 is none\n", b"BZh91AY&S", b"BZ", b""]
     packed = [bz2.compress(TEXT), bz2.compress(b""), bz2.compress(TEXT, 1) + bz2.compress(TEXT)]
@@ -330,10 +323,7 @@ def test_a_work_folder_and_its_lock(tmp_path):
         assert names(work) == ["half"]
     assert names(tmp_path) == [".out.partial"]
     (tmp_path / "file").touch()
-    with (
-        pytest.raises(ValueError, match="file is a file or a broken link"),
-        work_folder(tmp_path / "file"),
-    ):
+    with pytest.raises(ValueError, match="file is a file or a broken link"), work_folder(tmp_path / "file"):
         pass
     (tmp_path / "file").unlink()
     lock.write_text("dear")

@@ -39,14 +39,7 @@ def decoded(line):
     block=st.integers(1, 40),
     zipped=st.booleans(),
 )
-def test_every_line_comes_once_whatever_the_blocks(
-    tmp_path_factory,
-    content,
-    ends,
-    last_ends,
-    block,
-    zipped,
-):
+def test_every_line_comes_once_whatever_the_blocks(tmp_path_factory, content, ends, last_ends, block, zipped):
     if not last_ends and not content[-1]:
         content[-1] = b"x"  # an empty last line without an end is no line
     if content[0].startswith((b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf")):
@@ -110,11 +103,8 @@ def test_a_file_without_text_is_empty(tmp_path, data):
         list(read_lines(tmp_path / "empty"))
 
 
-def test_empty_binary_and_missing_files_are_refused(tmp_path):
-    (tmp_path / "empty").touch()
+def test_binary_and_missing_files_are_refused(tmp_path):
     (tmp_path / "binary").write_bytes(b"PK\0\1")
-    with pytest.raises(ValueError, match="is empty; expected"):
-        list(read_lines(tmp_path / "empty"))
     with pytest.raises(ValueError, match="is a binary file; expected"):
         list(read_lines(tmp_path / "binary"))
     with pytest.raises(IsADirectoryError, match="is a folder"):

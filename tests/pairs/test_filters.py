@@ -13,6 +13,7 @@ from paraembed.pairs.filters import (
     DIGIT,
     EQUAL_TEXTS,
     MOST_TOKENS,
+    NO_SCORE,
     NOT_LETTERS,
     NOT_SINGLE_WORDS,
     ONE_EDIT_APART,
@@ -20,7 +21,6 @@ from paraembed.pairs.filters import (
     effective_size,
     effective_size_below,
     first_failures,
-    no_score,
     one_edit_apart,
     out_of_vocabulary,
     overlap_from,
@@ -66,7 +66,7 @@ def test_a_rule_refuses_these_and_not_those(rule, failing, passing):
 
 def test_a_missing_score_is_another_reason_than_a_low_one():
     rows = table(("a", "b"), ("a", "c"), ("a", "d"), scores=[1.5, None, 1.0])
-    assert first_failures(rows, [no_score(), below_score(1.5)]).to_pylist() == [None, "no score", "score too low"]
+    assert first_failures(rows, [NO_SCORE, below_score(1.5)]).to_pylist() == [None, "no score", "score too low"]
 
 
 def test_effective_size_counts_tokens_of_more_than_one_character():

@@ -154,19 +154,7 @@ def test_addresses_that_lead_nowhere(uri, message):
 
 
 LINE = b"[NP] ||| a ||| b ||| x=1 ||| 0-0"
-PIECES = [
-    LINE,
-    b" ||| ",
-    b"\t",
-    b"\n",
-    b"\r\n",
-    b",",
-    b'"',
-    b"a b",
-    b"\xff",
-    b"{}",
-    b" ",
-]
+PIECES = [LINE, b" ||| ", b"\t", b"\n", b"\r\n", b",", b'"', b"a b", b"\xff", b"{}", b" "]
 ANYTHING = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES) | st.binary(max_size=4), max_size=40).map(b"".join)
 
 

@@ -135,13 +135,7 @@ def word_list(draw):
     ).encode()
 
 
-FORMS = {
-    "ppdb": ppdb,
-    "tsv": tsv,
-    "csv": comma,
-    "jsonl": jsonl,
-    "words": word_list,
-}
+FORMS = {"ppdb": ppdb, "tsv": tsv, "csv": comma, "jsonl": jsonl, "words": word_list}
 
 
 def packed(draw, data):

@@ -103,62 +103,30 @@ def test_any_bytes_parse_as_plain_python_says(rows):
 
 
 ORIGINAL = Path(__file__).parents[3] / "shared/data/train/ppdb/ppdb-2.0-s.original-format.100-lines.txt.gz"
-# The first three of the original lines, read by eye: every feature.
-ORIGINAL_ROWS = [
-    (
-        "audits", "auditing", "Equivalence",
-        {
-            "PPDB2.0Score": 4.69265, "PPDB1.0Score": 17.51317, "-logp(LHS|e1)": 1.24587, "-logp(LHS|e2)": 7.18925,
-            "-logp(e1|LHS)": 10.26294, "-logp(e1|e2)": 8.44768, "-logp(e1|e2,LHS)": 2.09186,
-            "-logp(e2|LHS)": 16.82413, "-logp(e2|e1)": 9.06549, "-logp(e2|e1,LHS)": 8.65305, "AGigaSim": 0.48218,
-            "Abstract": 0.0, "Adjacent": 0.0, "CharCountDiff": 2.0, "CharLogCR": 0.28768, "ContainsX": 0.0,
-            "Equivalence": 0.530458, "Exclusion": 4e-06, "GlueRule": 0.0, "GoogleNgramSim": 0.00614, "Identity": 0.0,
-            "Independent": 0.042972, "Lex(e1|e2)": 62.90141, "Lex(e2|e1)": 62.90141, "Lexical": 1.0, "LogCount": 0.0,
-            "MVLSASim": None, "Monotonic": 1.0, "OtherRelated": 0.027701, "PhrasePenalty": 1.0,
-            "RarityPenalty": 0.36788, "ReverseEntailment": 0.398865, "SourceTerminalsButNoTarget": 0.0,
-            "SourceWords": 1.0, "TargetComplexity": 0.99233, "TargetFormality": 0.99701,
-            "TargetTerminalsButNoSource": 0.0, "TargetWords": 1.0, "UnalignedSource": 0.0, "UnalignedTarget": 0.0,
-            "WordCountDiff": 0.0, "WordLenDiff": 2.0, "WordLogCR": 0.0,
-        },
-    ),
-    (
-        "ill-treatment", "mistreatment", "Equivalence",
-        {
-            "PPDB2.0Score": 4.69058, "PPDB1.0Score": 5.20214, "-logp(LHS|e1)": 3.59094, "-logp(LHS|e2)": 3.09374,
-            "-logp(e1|LHS)": 11.95783, "-logp(e1|e2)": 1.51997, "-logp(e1|e2,LHS)": 1.12366,
-            "-logp(e2|LHS)": 13.62284, "-logp(e2|e1)": 3.68217, "-logp(e2|e1,LHS)": 2.78867, "AGigaSim": 0.76517,
-            "Abstract": 0.0, "Adjacent": 0.0, "CharCountDiff": -1.0, "CharLogCR": -0.08004, "ContainsX": 0.0,
-            "Equivalence": 0.492432, "Exclusion": 0.003074, "GlueRule": 0.0, "GoogleNgramSim": 0.01841,
-            "Identity": 0.0, "Independent": 0.123346, "Lex(e1|e2)": 61.43511, "Lex(e2|e1)": 61.43511, "Lexical": 1.0,
-            "LogCount": 2.30259, "MVLSASim": None, "Monotonic": 1.0, "OtherRelated": 0.215486, "PhrasePenalty": 1.0,
-            "RarityPenalty": 0.0, "ReverseEntailment": 0.165663, "SourceTerminalsButNoTarget": 0.0,
-            "SourceWords": 1.0, "TargetComplexity": 1.0, "TargetFormality": 1.0, "TargetTerminalsButNoSource": 0.0,
-            "TargetWords": 1.0, "UnalignedSource": 0.0, "UnalignedTarget": 0.0, "WordCountDiff": 0.0,
-            "WordLenDiff": -1.0, "WordLogCR": 0.0,
-        },
-    ),
-    (
-        "social-cultural", "socio-cultural", "Equivalence",
-        {
-            "PPDB2.0Score": 4.69, "PPDB1.0Score": 5.96962, "-logp(LHS|e1)": 0.10008, "-logp(LHS|e2)": 0.13643,
-            "-logp(e1|LHS)": 15.4386, "-logp(e1|e2)": 4.73089, "-logp(e1|e2,LHS)": 4.53517,
-            "-logp(e2|LHS)": 11.98278, "-logp(e2|e1)": 1.23873, "-logp(e2|e1,LHS)": 1.07935, "AGigaSim": 0.66242,
-            "Abstract": 0.0, "Adjacent": 0.0, "CharCountDiff": -1.0, "CharLogCR": -0.06899, "ContainsX": 0.0,
-            "Equivalence": 0.572111, "Exclusion": 0.001649, "GlueRule": 0.0, "GoogleNgramSim": 0.0, "Identity": 0.0,
-            "Independent": 0.064333, "Lex(e1|e2)": 61.92059, "Lex(e2|e1)": 61.92059, "Lexical": 1.0,
-            "LogCount": 1.79176, "MVLSASim": None, "Monotonic": 1.0, "OtherRelated": 0.228004, "PhrasePenalty": 1.0,
-            "RarityPenalty": 0.0, "ReverseEntailment": 0.133902, "SourceTerminalsButNoTarget": 0.0,
-            "SourceWords": 1.0, "TargetTerminalsButNoSource": 0.0, "TargetWords": 1.0, "UnalignedSource": 0.0,
-            "UnalignedTarget": 0.0, "WordCountDiff": 0.0, "WordLenDiff": -1.0, "WordLogCR": 0.0,
-        },
-    ),
-]  # fmt: skip
+# The first of the original lines, read by eye: every feature.
+ORIGINAL_ROW = (
+    "audits", "auditing", "Equivalence",
+    {
+        "PPDB2.0Score": 4.69265, "PPDB1.0Score": 17.51317, "-logp(LHS|e1)": 1.24587, "-logp(LHS|e2)": 7.18925,
+        "-logp(e1|LHS)": 10.26294, "-logp(e1|e2)": 8.44768, "-logp(e1|e2,LHS)": 2.09186,
+        "-logp(e2|LHS)": 16.82413, "-logp(e2|e1)": 9.06549, "-logp(e2|e1,LHS)": 8.65305, "AGigaSim": 0.48218,
+        "Abstract": 0.0, "Adjacent": 0.0, "CharCountDiff": 2.0, "CharLogCR": 0.28768, "ContainsX": 0.0,
+        "Equivalence": 0.530458, "Exclusion": 4e-06, "GlueRule": 0.0, "GoogleNgramSim": 0.00614, "Identity": 0.0,
+        "Independent": 0.042972, "Lex(e1|e2)": 62.90141, "Lex(e2|e1)": 62.90141, "Lexical": 1.0, "LogCount": 0.0,
+        "MVLSASim": None, "Monotonic": 1.0, "OtherRelated": 0.027701, "PhrasePenalty": 1.0,
+        "RarityPenalty": 0.36788, "ReverseEntailment": 0.398865, "SourceTerminalsButNoTarget": 0.0,
+        "SourceWords": 1.0, "TargetComplexity": 0.99233, "TargetFormality": 0.99701,
+        "TargetTerminalsButNoSource": 0.0, "TargetWords": 1.0, "UnalignedSource": 0.0, "UnalignedTarget": 0.0,
+        "WordCountDiff": 0.0, "WordLenDiff": 2.0, "WordLogCR": 0.0,
+    },
+)  # fmt: skip
 
 
 @pytest.mark.skipif(not ORIGINAL.exists(), reason="the original lines are not here")
 def test_original_lines():
     lines = list(read_lines(ORIGINAL))
-    names = sorted({name for *_, values in ORIGINAL_ROWS for name in values})
+    first, second, relation, values = ORIGINAL_ROW
+    names = [*values, "ForwardEntailment"]
     pairs = parse_ppdb(lines[0], names, alignment=True)
     assert len(lines) == 1
     assert len(pairs.first) == 100
@@ -167,11 +135,9 @@ def test_original_lines():
     assert pairs.versions == {"2.0"}
     assert pairs.score.null_count == 0
     assert pairs.score.to_pylist() == sorted(pairs.score.to_pylist(), reverse=True)
-    for row, (first, second, relation, values) in enumerate(ORIGINAL_ROWS):
-        assert (pairs.first[row].as_py(), pairs.second[row].as_py()) == (first, second)
-        assert pairs.relation[row].as_py() == relation
-        found = {name: pairs.extra[name][row].as_py() for name in names}
-        assert found == {name: None if (one := values.get(name)) is None else pytest.approx(one) for name in names}
+    assert (pairs.first[0].as_py(), pairs.second[0].as_py(), pairs.relation[0].as_py()) == (first, second, relation)
+    found = {name: pairs.extra[name][0].as_py() for name in names}
+    assert found == pytest.approx({**values, "ForwardEntailment": None})
 
 
 def test_rules_with_non_terminals_on_request():

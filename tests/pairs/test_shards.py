@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paraembed.pairs import deduplicate as duplicates
 from paraembed.pairs import parse, shards
-from paraembed.pairs.deduplicate import find_duplicates
+from paraembed.pairs.deduplicate import find_repeats
 from paraembed.pairs.hashing import pair_keys
 from paraembed.pairs.parts import load_report, save_report
 from paraembed.pairs.sample import ppdb_lines
@@ -58,12 +58,7 @@ def oracle(sources):
     collide=st.booleans(),
 )
 def test_shards_hold_each_unordered_pair_once_in_order(
-    tmp_path_factory,
-    sources,
-    per_shard,
-    group,
-    partitions,
-    collide,
+    tmp_path_factory, sources, per_shard, group, partitions, collide
 ):
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
@@ -73,9 +68,9 @@ def test_shards_hold_each_unordered_pair_once_in_order(
         by_partition = [parse.partitions_of(path) for path in parsed]
         stays = {number: np.ones(report.parsed, bool) for number, report in enumerate(reports)}
         for partition in range(partitions):
-            for number, rows in enumerate(find_duplicates(by_partition, partition, partitions)):
-                assert stays[number][rows].all()
-                stays[number][rows] = False
+            for number, row in zip(*find_repeats(by_partition, partition, partitions), strict=True):
+                assert stays[number][row]
+                stays[number][row] = False
         plans = shards.plan_shards(reports, list(stays.values()), per_shard)
         entries = [shards.write_shard(plan, parsed, stays, folder, folder / plan.name[:-8]) for plan in plans]
     tables = [pq.read_table(folder / entry["name"]) for entry in entries]
@@ -219,10 +214,9 @@ def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path,
     for place in sorted(all_rows):
         best.setdefault(pair_of[place], place)
     dropped = [
-        (int(rank), number)
+        (int(rank), int(number))
         for bucket in range(duplicates.num_buckets(partitions))
-        for number, found in enumerate(find_duplicates(files, bucket, partitions, (), tmp_path / "spill"))
-        for rank in found
+        for number, rank in zip(*find_repeats(files, bucket, partitions, (), tmp_path / "spill"), strict=True)
     ]
     assert sorted(dropped) == sorted(place for place in all_rows if best[pair_of[place]] != place)
     assert len({*dropped}) == len(dropped)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.pairs.filters import BRACKET, ONE_EDIT_APART, effective_size
+from paraembed.pairs.filters import ONE_EDIT_APART, effective_size
 from paraembed.pairs.hashing import pair_keys
 from paraembed.pairs.settings import FilterOptions, SetName
-from paraembed.pairs.training_sets import TRAINING_SETS, extract_bigrams, find_training_set, judge_rows, row_rules
+from paraembed.pairs.training_sets import TRAINING_SETS, extract_bigrams, judge_rows, row_rules
 from paraembed.text.vocabulary import UNKNOWN
 
 ICLR2016 = """
@@ -276,7 +276,7 @@ def outcomes(name, table):
     results = []
     texts = zip(rows["first"].to_pylist(), rows["second"].to_pylist(), strict=True)
     for pair, reason, key in zip(texts, refused.to_pylist(), pair_keys(rows).tolist(), strict=True):
-        repeats = key in seen and not find_training_set(name).keeps_duplicates
+        repeats = key in seen and not TRAINING_SETS[name].keeps_duplicates
         results.append((*pair, reason or ("redundant" if repeats else "kept")))
         seen |= set() if reason else {key}
     return results
@@ -314,8 +314,6 @@ def test_every_rule_fires_in_the_example(name):
 def test_the_names_are_those_that_can_be_given():
     assert tuple(TRAINING_SETS) == get_args(SetName)
     assert {*TEXT_SETS, *BIGRAM_SETS} == {*TRAINING_SETS}
-    with pytest.raises(ValueError, match="unknown training set 'iclr2015'; allowed: iclr2016, tacl2015/words, tacl"):
-        find_training_set("iclr2015")
 
 
 @pytest.mark.parametrize("name", get_args(SetName))
@@ -354,76 +352,21 @@ def test_outcomes_do_not_depend_on_blocks(data):
     assert [reason for _, part in parts for reason in part.to_pylist()] == reasons.to_pylist()
 
 
-TAGS = {"easy": "JJ", "simple": "JJ", "hard": "JJR", "job": "NN", "task": "NN", "jobs": "NNS", "town": "NN"}
-TAGS |= {"hall": "NN", "city": "NNP", "achieve": "VB", "reached": "VBD", "goal": "NN", "aim": "NN", "the": "DT"}
-
-
-def tagged(*rows):
-    first, second, alignment = (pa.array(list(column), pa.string()) for column in zip(*rows, strict=True))
-    tags = [
-        pa.array([" ".join(TAGS.get(token, "XX") for token in text.split()) for text in texts.to_pylist()])
-        for texts in (first, second)
-    ]
-    trees = pa.array(["( a b )"] * len(rows))
-    names = ["first", "second", "alignment", "first_pos", "second_pos", "first_tree"]
-    return pa.Table.from_arrays([first, second, alignment, *tags, trees], names)
-
-
-@pytest.mark.parametrize(
-    ("kind", "row", "bigrams"),
-    [
-        ("jn", ("easy job", "simple task", "0-0 1-1"), ("easy job", "simple task")),
-        ("jn", ("the easy jobs", "hard task", "1-0 2-1"), ("easy jobs", "hard task")),
-        ("jn", ("easy the job", "simple task", "0-0 2-1"), None),  # not adjacent
-        ("jn", ("easy job", "simple task", "0-0 1-0"), None),  # job has no counterpart
-        ("jn", ("easy job", "task simple", "0-1 1-0"), None),  # another order
-        ("jn", ("town job", "city task", "0-0 1-1"), None),
-        ("nn", ("the town hall", "city hall", "1-0 2-1"), ("town hall", "city hall")),
-        ("nn", ("easy hall", "city hall", "0-0 1-1"), None),
-        ("vn", ("achieve the goal", "reached easy aim", "0-0 2-2"), ("achieve goal", "reached aim")),
-        ("vn", ("goal achieve", "aim achieve", "0-0 1-1"), None),  # no noun behind the verb
-        ("vn", ("achieve goal task", "achieve job aim", "0-0 1-2 2-1"), None),  # the closest nouns are not aligned
-        # the leftmost that no rule refuses
-        ("jn", ("easy job simple task", "easy job hard hall", "0-0 1-1 2-2 3-3"), ("simple task", "hard hall")),
-    ],
-)
-def test_bigrams_of_a_phrase_pair(kind, row, bigrams):
-    # Rows before and behind it: places are those of the row, not of the block.
-    other = ("the", "the", "0-0")
-    result, refused = extract_bigrams(tagged(other, row, other), kind, [ONE_EDIT_APART])
-    none = f"no aligned {kind} bigram"
-    assert refused.to_pylist() == [none, None if bigrams else none, none]
-    texts = (result["first"][1].as_py(), result["second"][1].as_py())
-    assert texts == (bigrams or row[:2])
-    assert result["first_tree"].null_count == 3
-
-
-def test_why_a_row_gives_no_bigram():
-    table = tagged(
-        ("easy job", "simple task", None),
-        ("easy job", "simple task", ""),
-        ("easy job", "simple task", "0-0 1:1"),
-        ("easy job", "simple task", "0-0 1-2"),
-        ("easy job", "easy jobs", "0-0 1-1"),
-        ("easy job", "simple task", "0-0 1-1"),
-    )
-    for name, tags in (("first_pos", "JJ"), ("second_pos", None)):
-        changed = table.set_column(
-            table.column_names.index(name), name, pa.array([*table[name].to_pylist()[:5], tags], pa.string())
-        )
-        _, refused = extract_bigrams(changed, "jn", [BRACKET, ONE_EDIT_APART])
-        assert refused.to_pylist() == [
-            *["no alignment that fits"] * 4,
-            "at most one edit apart",
-            "no part-of-speech tag for each token",
-        ]
+def test_bigrams_have_no_trees_and_other_rows_keep_their_texts():
+    columns = {"first": ["the", "the easy job", "the", "the"], "second": ["a", "simple task", "a", "a job"]}
+    columns |= {"alignment": ["0-0", "1-0 2-1", None, "0-0"], "first_pos": ["DT", "DT JJ NN", "DT", "DT"]}
+    columns |= {"second_pos": ["DT", "JJ NN", "DT", None], "first_tree": ["the", "(the (easy job))", None, "the"]}
+    table = pa.table(columns)
+    result, refused = extract_bigrams(table, "jn", [ONE_EDIT_APART])
+    faults = ["no aligned jn bigram", None, "no alignment that fits", "no part-of-speech tag for each token"]
+    assert refused.to_pylist() == faults
+    assert result["first"].to_pylist() == ["the", "easy job", "the", "the"]
+    assert result["second"].to_pylist() == columns["second"]
+    assert result["first_tree"].null_count == 4
+    nothing, refused = extract_bigrams(table.slice(4), "vn", [ONE_EDIT_APART])
+    assert len(nothing) == len(refused) == 0
 
 
 def test_bigrams_need_tags_and_alignment():
     with pytest.raises(ValueError, match="bigrams need the columns first_pos, second_pos, alignment; tag the phrases"):
         extract_bigrams(pa.table({"first": ["easy job"], "second": ["simple task"]}), "jn", [])
-
-
-def test_a_block_without_rows():
-    table, refused = extract_bigrams(tagged(("the", "the", "0-0")).slice(1), "vn", [ONE_EDIT_APART])
-    assert len(table) == len(refused) == 0

@@ -10,7 +10,7 @@ from paraembed.text.ragged import Ragged, joined
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
 
 TREE = trees_over(st.integers(0, 9))
-TREES = st.lists(st.none() | TREE, min_size=1, max_size=8)  # None: a text without tokens
+TREES = st.lists(st.none() | TREE, min_size=1, max_size=5)  # None: a text without tokens
 
 
 def ragged(trees, with_trees=True):

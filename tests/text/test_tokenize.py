@@ -45,10 +45,7 @@ EXAMPLES = {
     "other scripts": ("שלום, עולם привет мир नमस्ते", "שלום , עולם привет мир नमस्ते"),
     "combining marks": ("cafe\u0301's", "cafe\u0301 's"),
     "control characters": ("a\x00b\x12c\x7fd", "a b c d"),
-    "format characters": (
-        "soft\u00adhyphen zero\u200bwidth \ufeffbom",
-        "soft hyphen zero width bom",
-    ),
+    "format characters": ("soft\u00adhyphen zero\u200bwidth \ufeffbom", "soft hyphen zero width bom"),
     "white space": ("a\tb\r\nc\u00a0d\u3000e\u2028f\x85g", "a b c d e f g"),
     "emoji": ("ok😀😀 👨‍👩‍👧 ❤️ 🇩🇪", "ok 😀 😀 👨 👩 👧 ❤ 🇩 🇪"),
     "empty": ("", ""),

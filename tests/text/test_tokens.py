@@ -15,7 +15,7 @@ from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN, word_ids
 from tests.text.test_tokenize import ANY_TEXT, EXAMPLES, PIECES
 
-MANY = settings(deadline=None, max_examples=300)
+MANY = settings(deadline=None, max_examples=150)
 
 
 def check(texts, tokenizer, unknown=0):
@@ -73,18 +73,14 @@ def test_of_equal_words_the_first_counts_as_in_the_definition():
     assert found.ids.tolist() == word_ids(tokenize(texts, "space").flat, vocabulary).tolist() == [3, 4, 4, 0, 6, 4]
 
 
-@pytest.mark.parametrize("texts", [pa.array([], pa.string()), pa.nulls(3, pa.string()), pa.array(["", "  "])])
-def test_no_tokens(texts):
-    check(texts, "ptb-v1")
-
-
 @pytest.mark.parametrize("compiled", [True, False])
 def test_long_offsets_of_texts_and_vocabulary(compiled, monkeypatch):
     monkeypatch.setattr(tokens, "COMPILED", compiled and tokens.COMPILED)
     for texts in (pa.array(["no", "the cat’s", None], pa.large_string()).slice(1), pa.array(["the cat’s", None])):
         for kind in (pa.string(), pa.large_string()):
             vocabulary = pa.array(["no", "'s", "the", UNKNOWN], kind).slice(1)
-            assert TokenIds(vocabulary, "ptb-v1")(texts).ids.tolist() == [1, 2, 0]
+            found = TokenIds(vocabulary, "ptb-v1")(texts)
+            assert (found.ids.tolist(), found.offsets.tolist()) == ([1, 2, 0], [0, 3, 3])
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -128,15 +124,6 @@ def test_long_words_that_differ_in_the_middle_are_spread():
     assert (
         np.diff(free, append=free[0] + len(slots)).max() < 100
     )  # slots looked at for a word, at most; at random about 30 where half are free
-
-
-def test_without_numba_the_definition_runs(monkeypatch):
-    texts, vocabulary = pa.array(["It's a cat", None, "–a"]), pa.array(["a", UNKNOWN, "'s"])
-    compiled = TokenIds(vocabulary, "ptb-v1")(texts)
-    monkeypatch.setattr(tokens, "COMPILED", False)
-    plain = TokenIds(vocabulary, "ptb-v1")(texts)
-    assert plain.ids.tolist() == compiled.ids.tolist() == [1, 2, 0, 1, 1, 0]
-    assert plain.offsets.tolist() == compiled.offsets.tolist() == [0, 4, 4, 6]
 
 
 def test_what_is_refused():

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import FAULTS, TreeError, fitting_trees, parse_trees, read_trees
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
@@ -60,11 +59,6 @@ def test_trees_of_either_form_and_none_at_all(trees, data):
     assert found.num_missing == sum(
         form == "none" and len(leaves_of(tree)) > 2 for form, tree in zip(chosen, trees, strict=True)
     )
-
-
-@given(TREE)
-def test_merges_and_trees_are_one_to_one(tree):
-    assert tree_of(leaves_of(tree), merges_of(tree)) == tree
 
 
 def nested(text):
@@ -244,11 +238,3 @@ def test_a_tree_that_does_not_fit_is_named_with_both_sides():
         fitting_trees(trees.slice(3), tokens_of(["a"]), first=1)
     good = fitting_trees(trees.slice(0, 2), tokens_of(["a", "a b c"]))
     assert (good.merges.tolist(), good.num_missing) == ([0, 0, 1, 1], 0)
-
-
-def test_trees_agree_with_the_right_branching_of_ragged():
-    tokens = tokens_of(["a b c", "", "a", "a b"])
-    found = read_trees(pa.nulls(4, pa.string()), tokens)
-    ids = np.zeros(len(tokens.flat), np.int32)
-    np.testing.assert_array_equal(found.merges, Ragged(ids, tokens.offsets).right_branching().merges)
-    assert found.num_missing == 1

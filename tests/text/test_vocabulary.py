@@ -61,13 +61,13 @@ def test_any_word_is_taken_lower_cased(tmp_path):
 
 
 def test_more_rows_than_a_block(tmp_path):
-    matrix = np.random.default_rng(0).standard_normal((30_000, 40), dtype=np.float32)
+    matrix = np.random.default_rng(0).standard_normal((12_000, 40), dtype=np.float32)
     rows = [f"w{at} {' '.join(map(repr, row))}" for at, row in enumerate(matrix.tolist())]
     words = read_words(written(tmp_path, rows))
     np.testing.assert_array_equal(words.matrix[:-1], matrix)
     np.testing.assert_allclose(words.matrix[-1], matrix.mean(axis=0), atol=1e-7)
-    rows[29_000] += "x"
-    with pytest.raises(ValueError, match=r"line 29001: .*x' is not a finite number"):
+    rows[11_900] += "x"
+    with pytest.raises(ValueError, match=r"line 11901: .*x' is not a finite number"):
         read_words(written(tmp_path, rows))
 
 
@@ -146,28 +146,6 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
     assert "\n" not in str(error.value)
 
 
-def test_no_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match="is a folder; expected a file"):
-        read_words(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"none\.txt does not exist"):
-        read_words(tmp_path / "none.txt")
-
-
-@pytest.mark.parametrize("keep", [12, -9])
-def test_a_gzip_file_that_is_cut_off_is_refused(tmp_path, keep):
-    path = tmp_path / "vectors.txt.gz"
-    path.write_bytes(gzip.compress("\n".join(ROWS).encode())[:keep])
-    with pytest.raises(ValueError, match=r"vectors\.txt\.gz is not a complete gzip file"):
-        read_words(path)
-
-
-def test_a_plain_file_named_gz_is_refused(tmp_path):
-    path = tmp_path / "vectors.txt.gz"
-    path.write_text("\n".join(ROWS))
-    with pytest.raises(ValueError, match="is not a complete gzip file"):
-        read_words(path)
-
-
 def test_a_cut_of_nothing_is_refused(tmp_path):
     with pytest.raises(ValueError, match="max_words is 0; it must be at least 1"):
         read_words(written(tmp_path, ROWS), max_words=0)
@@ -198,13 +176,6 @@ def test_random_words_follow_the_seed_and_the_scale(tmp_path):
     drawn = more.matrix[4:]
     assert np.sqrt((drawn**2).mean()) == pytest.approx(np.sqrt((words.matrix**2).mean()), rel=0.05)
     assert abs(drawn.mean()) < 0.2
-
-
-def test_no_random_words_change_nothing():
-    words = Words(pa.array([UNKNOWN, "a"]), np.ones((2, 3), np.float32))
-    same = add_random_words(words, pa.array([], pa.string()), seed=0)
-    assert same.vocabulary.equals(words.vocabulary)
-    np.testing.assert_array_equal(same.matrix, words.matrix)
 
 
 @settings(deadline=None, max_examples=50)

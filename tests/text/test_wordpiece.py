@@ -24,21 +24,32 @@ from tests.text.pieces import RARE, SPECIAL, Texts, ids_of, library, small
 SHARED = Path(__file__).parents[3] / "shared/data"
 
 
-def check(texts, tokenizer, vocabulary):
-    """That the loops and the definition give the library's ids."""
+def readers_of(vocabulary):
+    """The loops and the definition."""
+    return TokenIds(vocabulary, WORDPIECE), WordPieces(vocabulary)
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    """The library's tokenizer, and the readers of its vocabulary."""
+    tokenizer, vocabulary = library()
+    return tokenizer, readers_of(vocabulary)
+
+
+def check(texts, tokenizer, readers):
+    """That the readers give the library's ids."""
     expected = ids_of(tokenizer, texts)
-    for ids in (TokenIds(vocabulary, WORDPIECE), WordPieces(vocabulary)):
+    for ids in readers:
         found = ids(pa.array(texts, pa.string()))
         assert [found.ids[start:end].tolist() for start, end in pairwise(found.offsets)] == expected
         assert (found.ids.dtype, found.offsets.dtype) == (np.int32, np.int64)
 
 
-def test_hard_texts():
-    tokenizer, vocabulary = library()
-    texts = Texts(vocabulary)
+def test_hard_texts(minilm):
+    texts = Texts(minilm[1][0].vocabulary)
     rng = random.Random(0)
     alone = [*SPECIAL, *RARE, "", " ", "a" * 100, "a" * 101, "é" * 100, "e\u0301" * 101, "a[MASK]b", "[MASK][MASK]"]
-    check([*alone, " ".join(alone), *(texts.text(rng) for _ in range(2_000))], tokenizer, vocabulary)
+    check([*alone, " ".join(alone), *(texts.text(rng) for _ in range(500))], *minilm)
 
 
 def test_pieces_that_no_text_has_can_be_left_out():
@@ -56,8 +67,8 @@ def test_pieces_that_no_text_has_can_be_left_out():
 
 @settings(deadline=None, max_examples=100)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
-def test_any_text(texts):
-    check(texts, *library())
+def test_any_text(minilm, texts):
+    check(texts, *minilm)
 
 
 def test_accents_are_put_in_unicode_order():
@@ -68,7 +79,7 @@ def test_accents_are_put_in_unicode_order():
     assert len(found.ids) == sum(map(len, ids_of(tokenizer, texts)))
     letters = ["[UNK]", "a", f"##{low}", f"##{high}", f"##{low}{high}", f"##{high}{low}", "b", "x", high, low]
     contents, tokenizer = small(letters)
-    check([*texts, "a", *texts], tokenizer, uncased_vocabulary(contents))
+    check([*texts, "a", *texts], tokenizer, readers_of(uncased_vocabulary(contents)))
 
 
 @pytest.mark.parametrize(
@@ -76,10 +87,10 @@ def test_accents_are_put_in_unicode_order():
 )
 def test_small_and_long_pieces(words):
     contents, tokenizer = small(words)
-    vocabulary = uncased_vocabulary(contents)
+    readers = readers_of(uncased_vocabulary(contents))
     pieces = ["a", "b", "[MASK]", "[PAD]", " ", "é", "a" * 70, "b" * 80, "b" * 79, "c", "a" * 69]
     rng = random.Random(1)
-    check(["".join(rng.choices(pieces, k=6)) for _ in range(300)], tokenizer, vocabulary)
+    check(["".join(rng.choices(pieces, k=6)) for _ in range(300)], tokenizer, readers)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")

@@ -1,5 +1,7 @@
 """Encoders that MLflow keeps are found by run, alias and version."""
 
+import shutil
+
 import pytest
 
 import paraembed
@@ -8,10 +10,12 @@ from paraembed.tracking.runs import tracked_run
 
 
 @pytest.fixture
-def run_id(tiny_encoder_folder, tmp_path, monkeypatch):
+def run_id(tiny_encoder_folder, whole, tmp_path, monkeypatch):
     """A run that logged an encoder and registered it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "mlruns").mkdir()
+    shutil.copy(whole, tmp_path / "mlruns")
     with tracked_run("train", tmp_path / "encoder") as run:
         run.artifacts(tiny_encoder_folder, "encoder")
         fingerprint = paraembed.load(tiny_encoder_folder).fingerprint

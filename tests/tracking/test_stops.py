@@ -11,7 +11,6 @@ import threading
 import pytest
 from mlflow.tracking import MlflowClient
 
-from paraembed.tracking.database import whole_database
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.tracking.spool import held_spool, spool_path
 
@@ -22,7 +21,7 @@ from pathlib import Path
 from paraembed.commands.job import run
 from paraembed.tracking.runs import send_left, tracked_run
 import os, signal
-from paraembed.stops import fail_now, stop_now
+from paraembed.stops import fail_now
 
 def hang_up():
     os.kill(os.getpid(), signal.SIGHUP)
@@ -40,19 +39,9 @@ sys.exit(run(main, Flags))
 """
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A database of MLflow without runs."""
-    return whole_database(tmp_path_factory.mktemp("mlruns"))
-
-
 @pytest.mark.parametrize(
     ("end", "exit_status", "status"),
-    [
-        ("stop_now", 130, "KILLED"),
-        ("hang_up", 130, "KILLED"),
-        pytest.param("fail_now", 1, "FAILED", marks=pytest.mark.slow),
-    ],
+    [("hang_up", 130, "KILLED"), pytest.param("fail_now", 1, "FAILED", marks=pytest.mark.slow)],
 )
 def test_a_process_that_ends_at_once_closes_its_runs(whole, tmp_path, end, exit_status, status):
     uri = f"sqlite:///{shutil.copy(whole, tmp_path / 'mlflow.db')}"

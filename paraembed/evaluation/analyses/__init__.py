@@ -7,9 +7,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
 from paraembed.evaluation.analyses.content import Analysis, CannotMakeError, Content, Heading, Inputs, Table
@@ -48,22 +46,10 @@ def analyse(
     out: Path,
     progress: Callable[[str], object] = lambda _: None,
 ) -> tuple[Analysis, ...]:
-    """Run every analysis that the inputs allow, and write its plot and its tables.
+    """Run every analysis that the inputs allow, and write ``<analysis>.png`` and ``<table>.csv`` to the folder ``out``.
 
-    Args:
-        report: scores of the candidates on the suites.
-        candidates: encoders, in the order of the report's columns.
-        suites: data sets that the candidates were scored on.
-        options: options of the user.
-        out: folder for ``<analysis>.png`` and ``<table>.csv``; created if it is missing.
-        progress: called with a description of each step.
-
-    Returns:
-        One result for each of ``ANALYSES``; an analysis that cannot be made holds the reason.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: a file of the options cannot be read.
-        NotADirectoryError: ``out`` is a file.
+    Return one result for each of ``ANALYSES``; an analysis that cannot be made holds the reason. Raise OSError or
+    ValueError if a file of the options cannot be read, or ``out`` is a file.
     """
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"{out} is a file, but plots and tables need a folder; choose another `out`")
@@ -82,12 +68,7 @@ def analyse(
 
 
 def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
-    """Raise the errors of ``analyse`` for invalid options, before anything is scored.
-
-    Args:
-        options: options of the user.
-        labels: labels of the candidates.
-    """
+    """Raise the errors of ``analyse`` for invalid options, before anything is scored."""
     if options.against is not None:
         pairs.check_against(options.against, labels)
     if options.margin_pairs is not None:
@@ -118,12 +99,8 @@ def _write(analysis: Analysis, content: Content, out: Path) -> Analysis:
     if content.picture:
         files[f"{analysis.heading.name}.png"] = content.picture
     for name, data in files.items():
-        write_file(out / name, partial(_put, data=data))
+        write_file(out / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
     return replace(analysis, files=tuple(out / name for name in files))
-
-
-def _put(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
 
 
 def _csv(table: Table) -> bytes:

@@ -31,18 +31,11 @@ def cell(value: float) -> Cell:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """An evaluation with the user's options. Costly results are cached by the identity of this object.
+    """An evaluation with the user's options. Costly results are cached by the identity of this object."""
 
-    Attributes:
-        report: the scores, one column per candidate.
-        candidates: encoders, in the order of the columns.
-        suites: data sets that they were scored on.
-        options: options of the user.
-    """
-
-    report: Report
-    candidates: tuple[Candidate, ...]
-    suites: tuple[Suite, ...]
+    report: Report  # the scores, one column per candidate
+    candidates: tuple[Candidate, ...]  # encoders, in the order of the columns
+    suites: tuple[Suite, ...]  # data sets that they were scored on
     options: AnalysisOptions
 
     @property
@@ -51,11 +44,7 @@ class Inputs:
         return tuple(column.label for column in self.report.columns)
 
     def encoders(self) -> list[tuple[str, Encoder]]:
-        """Candidates with a word matrix, with their labels.
-
-        Raises:
-            CannotMakeError: no candidate has a word matrix.
-        """
+        """Return the candidates with a word matrix, with their labels; raise CannotMakeError if there is none."""
         encoders = [
             (candidate.label, candidate.encoder)
             for candidate in self.candidates
@@ -72,70 +61,42 @@ class CannotMakeError(Exception):
 
 @dataclass(frozen=True)
 class Heading:
-    """Name and title of an analysis.
+    """Name and title of an analysis."""
 
-    Attributes:
-        name: name of its files, without suffix.
-        title: title for readers.
-        source: paper and table or figure that the analysis reproduces.
-    """
-
-    name: str
+    name: str  # name of its files, without suffix
     title: str
-    source: str
+    source: str  # paper and table or figure that the analysis reproduces
 
 
 @dataclass(frozen=True)
 class Table:
-    """Table of numbers in an analysis.
+    """Table of numbers in an analysis."""
 
-    Attributes:
-        name: name of its file, without suffix.
-        title: title for readers.
-        head: column names.
-        rows: cells; numbers in full precision.
-        decimals: decimals of fractional numbers when they are shown.
-    """
-
-    name: str
+    name: str  # name of its file, without suffix
     title: str
     head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    decimals: int = 1
+    rows: tuple[tuple[Cell, ...], ...]  # cells; numbers in full precision
+    decimals: int = 1  # decimals of fractional numbers when they are shown
 
 
 @dataclass(frozen=True)
 class Content:
-    """Result of an analysis.
+    """Result of an analysis."""
 
-    Attributes:
-        text: explanation of the numbers in a few sentences.
-        tables: the numbers.
-        picture: plot as PNG; empty if a table is clearer.
-        tables_matter: whether the tables are as important as the plot.
-    """
-
-    text: str
+    text: str  # explanation of the numbers in a few sentences
     tables: tuple[Table, ...]
-    picture: bytes = b""
-    tables_matter: bool = False
+    picture: bytes = b""  # plot as PNG; empty if a table is clearer
+    tables_matter: bool = False  # whether the tables are as important as the plot
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """An analysis with its result, or the reason why it could not be made.
-
-    Attributes:
-        heading: name and title.
-        content: the result; None if the analysis could not be made.
-        reason: why it could not be made; empty otherwise.
-        files: files written: ``<name>.png``, ``<table>.csv``.
-    """
+    """An analysis with its result, or the reason why it could not be made."""
 
     heading: Heading
-    content: Content | None
-    reason: str = ""
-    files: tuple[Path, ...] = ()
+    content: Content | None  # the result; None if the analysis could not be made
+    reason: str = ""  # why it could not be made; empty otherwise
+    files: tuple[Path, ...] = ()  # files written: ``<name>.png``, ``<table>.csv``
 
 
 _PHRASE = 3  # tokens
@@ -145,27 +106,16 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pool:
-    """n scored pairs.
+    """n scored pairs."""
 
-    Attributes:
-        name: ``sts`` for the sets of all years; ``sick/test`` for a single set.
-        sets: name of the set of each pair [n].
-        rows: number of each pair in its set, from 1, int64 [n].
-        first: string array [n].
-        second: string array [n].
-        gold: gold scores, float64 [n].
-        predicted: cosines, float64 [n] for each candidate; NaN if it does not score such pairs.
-        tokens: tokens of ``first`` and tokens of ``second``.
-    """
-
-    name: str
-    sets: tuple[str, ...]
-    rows: Ints
-    first: pa.StringArray
-    second: pa.StringArray
-    gold: Vector
-    predicted: tuple[Vector, ...]
-    tokens: tuple[Tokens, Tokens]
+    name: str  # ``sts`` for the sets of all years; ``sick/test`` for a single set
+    sets: tuple[str, ...]  # name of the set of each pair [n]
+    rows: Ints  # number of each pair in its set, from 1, int64 [n]
+    first: pa.StringArray  # string array [n]
+    second: pa.StringArray  # string array [n]
+    gold: Vector  # gold scores, float64 [n]
+    predicted: tuple[Vector, ...]  # cosines, float64 [n] for each candidate; NaN if it does not score such pairs
+    tokens: tuple[Tokens, Tokens]  # tokens of ``first`` and tokens of ``second``
 
     @property
     def lengths(self) -> Ints:
@@ -211,9 +161,7 @@ def pools(inputs: Inputs) -> list[Pool]:
     other set.
 
     Groups that the papers' means exclude are left out. Tokens are those of the first candidate whose tokens are words.
-
-    Raises:
-        CannotMakeError: no graded pairs were scored.
+    Raise CannotMakeError if no graded pairs were scored.
     """
     own = [candidate.encoder for candidate in inputs.candidates if isinstance(candidate.encoder, Encoder | Concat)]
     tokenizer = next((encoder.tokenizer for encoder in own if encoder.tokenizer in TOKENIZERS), "ptb-v1")

@@ -44,29 +44,19 @@ _EXPECTED = "expected CoNLL-U (10 columns), or two or three: token, tag, depende
 
 @dataclass(frozen=True)
 class TaggedSentences:
-    """n sentences; sentence i is ``tokens[offsets[i]:offsets[i + 1]]``, with tags and labels in the same range.
+    """n sentences; sentence i is ``tokens[offsets[i]:offsets[i + 1]]``, with tags and labels in the same range."""
 
-    Attributes:
-        tokens: tokens [T] of all sentences.
-        tags: part of speech of each token [T]: CoNLL-U's XPOS if the file has it, else UPOS.
-        labels: dependency label of each token [T]; empty without labels.
-        offsets: int64 [n + 1].
-    """
-
-    tokens: pa.StringArray
-    tags: tuple[str, ...]
-    labels: tuple[str, ...]
-    offsets: npt.NDArray[np.int64]
+    tokens: pa.StringArray  # tokens [T] of all sentences
+    tags: tuple[str, ...]  # part of speech of each token [T]: CoNLL-U's XPOS if the file has it, else UPOS
+    labels: tuple[str, ...]  # dependency label of each token [T]; empty without labels
+    offsets: npt.NDArray[np.int64]  # int64 [n + 1]
 
 
 def read_tagged(path: Path) -> TaggedSentences:
     """Read a file of tagged sentences, plain or compressed.
 
-    In CoNLL-U, comments, multiword tokens (``3-4``) and empty nodes (``3.1``) are skipped.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
-        ValueError: a line has neither format (the message names file and line), or the file has no tokens.
+    In CoNLL-U, comments, multiword tokens (``3-4``) and empty nodes (``3.1``) are skipped. Raise ValueError, with file
+    and line, if a line has neither format, or the file has no tokens.
     """
     rows: list[tuple[str, str, str]] = []
     ends = [0]
@@ -120,11 +110,8 @@ def has_gate(encoder: Encoder) -> bool:
 def gate_norms(encoder: Encoder, texts: Ragged) -> Vector:
     """Return the L1 norm of the gate at each token, [T], between 0 and D; for ``bigran`` the mean of both directions.
 
-    For a GRAN with two gates (gran3, gran4, gran5), this is the gate on the word.
-
-    Args:
-        encoder: encoder for which ``has_gate`` is true.
-        texts: non-empty texts without BOS/EOS tokens, which are added here.
+    For a GRAN with two gates (gran3, gran4, gran5), this is the gate on the word. The texts are not empty, and without
+    BOS/EOS tokens, which are added here.
     """
     cuts = np.searchsorted(texts.offsets, np.arange(0, len(texts.ids), _AT_ONCE))
     bounds = np.unique([*cuts, len(texts)]).tolist()
@@ -133,9 +120,7 @@ def gate_norms(encoder: Encoder, texts: Ragged) -> Vector:
 
 
 def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> list[Mean]:
-    """Return the mean norm [T] of each kind of token, in descending order, without kinds of fewer than ``least``
-    tokens.
-    """
+    """Return the mean norm [T] of each kind of token, descending, without kinds of fewer than ``least`` tokens."""
     names, numbers = np.unique(np.array(kinds, object), return_inverse=True)
     counts = np.bincount(numbers)
     means = np.bincount(numbers, norms) / counts
@@ -144,9 +129,7 @@ def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> l
 
 
 def gates(inputs: Inputs) -> Content:
-    """Analyze the gates of each GRAN among the candidates: by word of the scored texts, by tag and label of the tagged
-    file.
-    """
+    """Analyze the gates of each GRAN: by word of the scored texts, by tag and label of the tagged file."""
     encoders = inputs.encoders()
     grans = [(label, encoder) for label, encoder in encoders if has_gate(encoder)]
     if not grans:

@@ -22,13 +22,9 @@ MOST_PAIRS = 10_000
 
 
 def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32]) -> Vector:
-    """Return the statistic of each pair, [B], between -4 and 4.
+    """Return the statistic of each of B ≥ 2 pairs, [B], between -4 and 4.
 
     n1 is the text most similar to g1 among both texts of the other pairs (negatives ``max`` from ``both_sides``).
-
-    Args:
-        first_BH: vectors of the first texts, B ≥ 2.
-        second_BH: vectors of the second texts.
     """
     texts = np.stack([first_BH, second_BH], axis=1).astype(np.float64)  # [B, 2, H]
     norms = np.linalg.norm(texts, axis=2, keepdims=True)
@@ -43,14 +39,7 @@ def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32
 
 
 def read_some_pairs(folder: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
-    """Read pairs of finished pair shards in a fixed random order; also return the total number of pairs.
-
-    Returns:
-        First texts and second texts, string arrays [n] with n at most ``MOST_PAIRS``, and the number of pairs.
-
-    Raises:
-        FileNotFoundError, ValueError: the folder does not contain finished pair shards.
-    """
+    """Return first and second texts of some pairs of pair shards, in a fixed random order, and the number of all."""
     shards = read_pair_manifest(folder, for_training=False)["shards"]
     sizes = [int(shard["rows"]) for shard in shards]
     drawn = np.random.default_rng(0).permutation(sum(sizes))[:MOST_PAIRS]

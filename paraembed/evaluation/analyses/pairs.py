@@ -1,6 +1,6 @@
 """Analyses of scored pairs: score by length, errors by gold score and ratios, OOV words, disagreement."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -234,13 +234,12 @@ def bin_of(lengths_2N: Ints) -> Ints:
 
 def score_by_bin(bins: Ints, gold: Vector, predicted: Vector) -> Vector:
     """Return Pearson's r of each bin, [7]; NaN for fewer than ``LEAST_PAIRS`` pairs or an undefined score."""
-    return np.array([_pearson(predicted[bins == index], gold[bins == index]) for index in range(len(BINS))])
+    inside = [bins == index for index in range(len(BINS))]
+    return np.array([_or_nan(pearson, predicted[mask], gold[mask], LEAST_PAIRS) for mask in inside])
 
 
 def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
-    """Split a scale into ranges of one point each, into five equal ranges if it has more than six points, or into a
-    single range.
-    """
+    """Split a scale into ranges of one point, into five equal ranges if it has over six points, or one range."""
     points = int(high - low)
     parts = points if 1 < points <= _MOST_RANGES else 5
     edges = np.round(np.linspace(low, high, 1 + parts), 10)  # 0.6, not 0.6000000000000001
@@ -248,9 +247,7 @@ def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
 
 
 def in_range(values: Vector, start: float, end: float, highest: float) -> Mask:
-    """Return which values [n] are in [start, end), or in [start, end] if ``end`` is the ``highest`` value of the
-    scale.
-    """
+    """Return which values [n] are in [start, end), or in [start, end] if ``end`` is the ``highest`` value."""
     inside: Mask = (values >= start) & ((values < end) | (values == end) & (end == highest))
     return inside
 
@@ -280,12 +277,7 @@ def means_by(masks: list[Mask], errors: Vector) -> Vector:
 def rank_correlation(unknown: Vector, values: Vector) -> float:
     """Return Spearman's ρ over the sets that have a value; NaN for fewer than three sets or a constant side."""
     defined = ~np.isnan(values)
-    if defined.sum() < _LEAST_SETS:
-        return np.nan
-    try:
-        return spearman(unknown[defined], values[defined])
-    except ValueError:
-        return np.nan
+    return _or_nan(spearman, unknown[defined], values[defined], _LEAST_SETS)
 
 
 def most_apart(first: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
@@ -299,11 +291,11 @@ def most_apart(first: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
     return above[gap[above] > 0], below[gap[below] < 0]
 
 
-def _pearson(predicted: Vector, gold: Vector) -> float:
-    if len(gold) < LEAST_PAIRS:
+def _or_nan(correlation: Callable[[Vector, Vector], float], predicted: Vector, gold: Vector, least: int) -> float:
+    if len(gold) < least:
         return np.nan
     try:
-        return pearson(predicted, gold)
+        return correlation(predicted, gold)
     except ValueError:
         return np.nan
 
@@ -313,9 +305,7 @@ def _error_heads(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ...]]:
-    """Return for each subset the number of pairs, the mean errors of the candidates, and the change of the first
-    against each other one.
-    """
+    """Return for each subset the number of pairs, the mean errors, and the first one's change against each other."""
     rows = []
     for index, mask in enumerate(masks):
         first, *others = (float(mean[index]) for mean in means)
@@ -325,9 +315,7 @@ def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ..
 
 
 def _compared(inputs: Inputs) -> tuple[int, int]:
-    """Return the columns of the two encoders; raise CannotMakeError if there is only one, ValueError if ``against`` is
-    wrong.
-    """
+    """Return the columns of the two encoders; raise CannotMakeError if there is only one."""
     against, labels = inputs.options.against, inputs.labels
     if against is not None:
         check_against(against, labels)

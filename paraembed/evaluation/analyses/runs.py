@@ -34,22 +34,14 @@ Curves = dict[str, list[tuple[int, float]]]
 
 @dataclass(frozen=True)
 class Run:
-    """One training run.
-
-    Attributes:
-        pairs: number of training pairs.
-        encoder: architecture, or its name in the table.
-        order: one of ``ORDERS``.
-        score: mean correlation × 100; None if it was not measured.
-        k: number of contrast phrases; None if the objective has none.
-        accuracy: accuracy in % of choosing the paraphrase among 100 phrases; None if it was not measured.
-    """
+    """One training run."""
 
     pairs: int
-    encoder: str = ""
-    order: str = "none"
-    score: float | None = None
-    k: int | None = None
+    encoder: str = ""  # architecture, or its name in the table
+    order: str = "none"  # one of ``ORDERS``
+    score: float | None = None  # mean correlation × 100; None if it was not measured
+    k: int | None = None  # number of contrast phrases; None if the objective has none
+    # Accuracy in % of choosing the paraphrase among 100 phrases; None if it was not measured.
     accuracy: float | None = None
 
 
@@ -114,12 +106,7 @@ def amounts_shown(curves: Curves) -> list[int]:
 
 @lru_cache(maxsize=1)  # both curves ask for the same, and to score the runs takes a while
 def find_runs(inputs: Inputs) -> list[Run]:
-    """Return the runs that the user lists, by amount of data.
-
-    Raises:
-        CannotMakeError: no runs were given.
-        FileNotFoundError, ValueError: a folder or table cannot be read.
-    """
+    """Return the runs that the user lists, by amount of data; raise CannotMakeError if there are none."""
     paths = inputs.options.runs
     if not paths:
         raise CannotMakeError("no runs on several amounts of data were given; set `runs` to encoder folders or a table")
@@ -143,8 +130,7 @@ def check_runs(paths: Sequence[Path]) -> None:
 def read_runs(path: Path) -> list[Run]:
     """Read the runs of a table (``.tsv``, or comma-separated) whose header has ``pairs`` and others of ``COLUMNS``.
 
-    Raises:
-        ValueError: the header or a cell is invalid; the message names file and line.
+    Raise ValueError, with file and line, if the header or a cell is invalid.
     """
     rows = read_quoted(path, _MOST_BYTES)
     head = [cell.strip().lower() for cell in next(rows, (1, []))[1]]

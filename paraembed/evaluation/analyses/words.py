@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from paraembed.encoders import Encoder
 from paraembed.encoders.averages import ScaledAvg
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
+from paraembed.evaluation.measures import unit_rows
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.vocabulary import END, START, UNKNOWN
 
@@ -50,7 +51,7 @@ def nearest(vectors_KD: Matrix, matrix_VD: Matrix, count: int) -> tuple[npt.NDAr
 
     A zero row or a zero vector has cosine 0 with everything.
     """
-    cosines_KV = _units(vectors_KD) @ _units(matrix_VD).T
+    cosines_KV = unit_rows(vectors_KD) @ unit_rows(matrix_VD).T
     rows = np.argsort(-cosines_KV, axis=1, kind="stable")[:, :count]
     return rows, np.take_along_axis(cosines_KV, rows, axis=1)
 
@@ -121,9 +122,3 @@ def _neighbors_of(encoder: Encoder, wanted: list[str]) -> list[str]:
         others = [f"{other} {cosine:.2f}" for other, cosine in near if other != word]
         cells.append(", ".join(others[:NUM_NEIGHBORS]))
     return cells
-
-
-def _units(matrix: Matrix) -> Matrix:
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    units: Matrix = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
-    return units

@@ -49,17 +49,11 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Patience:
-    """Limits of retries.
+    """Limits of retries."""
 
-    Attributes:
-        attempts: maximum number of tries in a row without another megabyte.
-        timeout: seconds without a byte after which a connection counts as broken.
-        pause: seconds before the second try; doubled for each further one, at most a minute.
-    """
-
-    attempts: int = 6
-    timeout: float = 60.0
-    pause: float = 1.0
+    attempts: int = 6  # maximum number of tries in a row without another megabyte
+    timeout: float = 60.0  # seconds without a byte after which a connection counts as broken
+    pause: float = 1.0  # seconds before the second try; doubled for each further one, at most a minute
 
 
 class _State(TypedDict):  # what is noted of a part
@@ -102,18 +96,11 @@ def require_address(url: str) -> None:
 
 
 def download(source: Source, part: Path, report: Report, patience: Patience, *, digest_known: bool) -> None:
-    """Download a source to ``part``, or resume it.
+    """Download a source to ``part``, or resume an earlier partial download if that is safe.
 
-    Args:
-        source: what to download.
-        part: file to write; an earlier partial download is resumed if that is safe.
-        report: called for every received piece, and with a note on other events.
-        patience: limits of retries.
-        digest_known: whether the caller checks the digest, so that a download without validators may be resumed, too.
-
-    Raises:
-        ValueError: the URL is rejected, or the server does not have the file or has a different one.
-        OSError: there is no connection, or the disk is full; received bytes are kept.
+    Every received piece, and every other event, is reported. A download without validators is resumed only if the
+    caller checks the digest (``digest_known``). Raise ValueError if the URL is rejected, or the server does not have
+    the file or has a different one; OSError if there is no connection or the disk is full: received bytes are kept.
     """
     tries, most, shown = 0, _size(part), without_credentials(source.url)
     while True:

@@ -103,13 +103,9 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
 def fetch_unpacked(
     source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None
 ) -> Path:
-    """Download a source; an archive is also unpacked, once, to the folder ``CACHE/NAME``.
+    """Download a source, with the errors of ``fetch``; an archive is also unpacked, once, to the folder ``CACHE/NAME``.
 
-    Returns:
-        The file, or the folder of an archive.
-
-    Raises:
-        ValueError, OSError: the same errors as ``fetch`` and ``unpack``.
+    Return the file, or the folder of an archive.
     """
     path = fetch(source, cache, report, patience)
     if not is_archive(source.file):
@@ -145,17 +141,11 @@ def is_archive(file: str) -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
-    """Unpack an archive to a folder; the folder appears, or replaces an existing one, only when it is complete.
+    """Unpack an archive to a folder, which appears or is replaced only when it is complete; return the files written.
 
-    Permissions, owners and times of the members are not restored. No content is loaded or executed.
-
-    Returns:
-        The files written, sorted.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: the archive is missing or a folder.
-        ValueError: the archive is damaged or encrypted, fails ``check_inflation``, or has a member with an absolute
-            path or ``..``, a link, a device, or a repeated member; the message names the member.
+    Permissions, owners and times of the members are not restored. No content is loaded or executed. Raise ValueError,
+    with the name of the member, if the archive is damaged or encrypted, fails ``check_inflation``, or has a member with
+    an absolute path or ``..``, a link, a device, or a repeated member.
     """
     require_file(archive)
     try:

@@ -23,30 +23,19 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Source:
-    """A public file.
+    """A public file."""
 
-    Attributes:
-        name: name on the command line.
-        url: http or https URL.
-        file: name in the cache; ``.zip`` and ``.tar.gz`` are unpacked next to it.
-        num_bytes: size, if known.
-        sha256: digest of the file on the server, hexadecimal, if known.
-        license: license as stated by the publisher.
-        what: short description.
-        kind: format: ``ppdb`` lines, ``aligned`` (two files with equally many lines), ``pairs`` (an archive of the
-            authors with two-column pair files), word ``vectors`` (text), ``binary`` vectors.
-        evidence: evidence for the URL, see the module.
-    """
-
-    name: str
-    url: str
-    file: str
-    num_bytes: int | None
-    sha256: str | None
-    license: str
+    name: str  # name on the command line
+    url: str  # http or https URL
+    file: str  # name in the cache; ``.zip`` and ``.tar.gz`` are unpacked next to it
+    num_bytes: int | None  # size, if known
+    sha256: str | None  # digest of the file on the server, hexadecimal, if known
+    license: str  # license as stated by the publisher
     what: str
+    # Format: ``ppdb`` lines, ``aligned`` (two files with equally many lines), ``pairs`` (an archive of the authors with
+    # two-column pair files), word ``vectors`` (text), ``binary`` vectors.
     kind: Literal["ppdb", "aligned", "pairs", "vectors", "binary"]
-    evidence: Literal["seen", "pattern"]
+    evidence: Literal["seen", "pattern"]  # evidence for the URL, see the module
 
 
 _PPDB_SEEN = {
@@ -105,11 +94,7 @@ SOURCES = {source.name: source for source in (*_PPDB, *_OTHERS)}
 
 
 def find_source(name: str) -> Source:
-    """Return the source with this name.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
+    """Return the source with this name; raise ValueError if the name is unknown."""
     if name in SOURCES:
         return SOURCES[name]
     ppdb = f"ppdb-{{1.0,2.0}}-{{{','.join(SIZES)}}}-{{{','.join(PARTS)}}}"

@@ -23,14 +23,23 @@ def everything(inputs, tmp_path_factory):
     return replace(inputs, options=options)
 
 
-def test_what_can_be_made_is_written_and_the_rest_says_why(everything, tmp_path):
-    made = _analyse(everything, tmp_path / "new" / "out")
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("new") / "out"
+
+
+@pytest.fixture(scope="module")
+def made(everything, out):
+    return _analyse(everything, out)
+
+
+def test_what_can_be_made_is_written_and_the_rest_says_why(made, out):
     assert [one.heading for one in made] == [heading for heading, _ in ANALYSES]
     reasons = {one.heading.name: one.reason for one in made if one.content is None}
     assert {*reasons} == {"margin"}
     assert "`margin_pairs`" in reasons["margin"]
     written = {path for one in made for path in one.files}
-    assert written == {*(tmp_path / "new" / "out").iterdir()}
+    assert written == {*out.iterdir()}
     for one in made:
         if one.content is None:
             continue
@@ -44,11 +53,11 @@ def test_what_can_be_made_is_written_and_the_rest_says_why(everything, tmp_path)
             assert rows == [["" if cell is None else str(cell) for cell in row] for row in table.rows]
 
 
-def test_the_same_evaluation_gives_the_same_bytes(everything, tmp_path):
-    for name in ("one", "two"):
-        _analyse(everything, tmp_path / name)
-    files = sorted((tmp_path / "one").iterdir())
-    assert [path.read_bytes() for path in files] == [(tmp_path / "two" / path.name).read_bytes() for path in files]
+def test_the_same_evaluation_gives_the_same_bytes(everything, made, out, tmp_path):
+    _analyse(everything, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        path.name: path.read_bytes() for one in made for path in one.files
+    }
 
 
 def test_a_wrong_file_of_a_user_is_an_error_not_a_reason(inputs, tmp_path):

@@ -490,11 +490,7 @@ def test_a_tar_that_reaches_outside_is_refused(tmp_path, members, message):
 def test_a_zip_that_reaches_outside_is_refused(tmp_path):
     link = zipfile.ZipInfo("link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    members = [
-        ("../evil", "has '..'"),
-        ("/evil", "absolute path"),
-        (link, "'link' is a link or a device"),
-    ]
+    members = [("../evil", "has '..'"), ("/evil", "absolute path"), (link, "'link' is a link or a device")]
     for number, (member, message) in enumerate(members):
         with zipfile.ZipFile(archive := tmp_path / f"{number}.zip", "w") as zipped:
             zipped.writestr("fine", "x")
