@@ -7,13 +7,16 @@ import pytest
 
 import paraembed
 from paraembed.commands import embed, evaluate, search, train
+from paraembed.embedding.settings import Settings
 from paraembed.io.fingerprint import sha256_of
 from paraembed.papers import find_recipe
 from paraembed.settings import Selection
+from tests.embedding.without_ray import build
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
-SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50}
+SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50, "objective": "none"}
+SETTINGS |= {"teacher_objective": "similarity"}
 
 
 def digests(folder, names="*.parquet"):
@@ -23,13 +26,15 @@ def digests(folder, names="*.parquet"):
     return found
 
 
-def test_each_function_does_what_its_command_does(sample, tmp_path, capsys, monkeypatch):
+def test_each_function_does_what_its_command_does(sample, tiny_encoder_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pairs, words = sample / "pairs", sample / "sample" / "vectors.txt.gz"
     scored, texts = sample / "sample" / "test-pairs.tsv", sample / "sample" / "sentences.txt"
+    for side in ("first", "second"):
+        build(tiny_encoder_folder, sorted(pairs.glob("pairs-*")), Settings(text_column=side), tmp_path / side)
     recipe = replace(find_recipe("iclr2016/avg"), **SETTINGS)
-    train.main(train.Train(str(pairs), str(words), "command", settings=recipe))
-    encoder = paraembed.train(pairs, words, "api", **SETTINGS)
+    train.main(train.Train(str(pairs), str(words), "command", settings=recipe, teacher=("first", "second")))
+    encoder = paraembed.train(pairs, words, "api", **SETTINGS, teacher=["first", "second"])
     assert digests(tmp_path / "api", "*.safetensors") == digests(tmp_path / "command", "*.safetensors")
     assert encoder.fingerprint == paraembed.load("command").fingerprint
 
@@ -42,15 +47,6 @@ def test_each_function_does_what_its_command_does(sample, tmp_path, capsys, monk
     report = paraembed.evaluate("command", pairs=[scored], resamples=50, out="api-scores")
     assert digests(tmp_path / "api-scores", "scores.*") == digests(tmp_path / "scores", "scores.*")
     assert paraembed.evaluate("command", pairs=str(scored), resamples=50).json() == report.json()
-
-    shards = sorted(pairs.glob("pairs-*"))
-    for side in ("first", "second"):
-        paraembed.embed("command", shards, side, text_column=side)
-    taught = {"objective": "none", "teacher_objective": "similarity"}
-    recipe = replace(recipe, **taught)
-    train.main(train.Train(str(pairs), str(words), "student", settings=recipe, teacher=("first", "second")))
-    student = paraembed.train(pairs, words, "api-student", **SETTINGS, **taught, teacher=["first", "second"])
-    assert student.fingerprint == paraembed.load("student").fingerprint
 
     query = "the policeman inspected the big phone"
     search.main(search.Search("rows", (query,), top=3, results=tmp_path / "hits.parquet"))

@@ -27,13 +27,10 @@ from paraembed.pairs.shards import PAIRS, read_pair_manifest
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 NAMES = [f"n{row}".translate(str.maketrans("0123456789", "abcdefghij")) for row in range(1500)]
 JOBS = Path(__file__).parents[2] / "jobs"
+pytestmark = pytest.mark.usefixtures("in_store")
+
 SETTINGS = ShardSettings(rows_per_shard=40)
 SETTINGS_LARGE = ShardSettings(rows_per_shard=30_000)
-
-
-@pytest.fixture(autouse=True)
-def _own_mlflow(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
