@@ -230,7 +230,7 @@ def _batches(
         except TreeError as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
         _check_finite(encoded.vectors[:, : settings.dim], block.row_numbers, source)
-        finished = finish(encoded.vectors, settings)
+        vectors, num_clipped = finish(encoded.vectors, settings)
         ids = block.carried[0]
         if ids.null_count and not tally.null_id:
             tally.null_id = f"{source.shown}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
@@ -243,14 +243,14 @@ def _batches(
             n_rejected=len(block.rejected),
             n_replaced=block.num_replaced,
             n_null_ids=ids.null_count,
-            n_clipped=finished.num_clipped,
+            n_clipped=num_clipped,
             n_multi_line=block.multi_line.rows,
             n_line_breaks=block.multi_line.breaks,
         )
         tally.multi_line = tally.multi_line.and_then(block.multi_line)
         counts = [pa.array(encoded.num_tokens), pa.array(encoded.num_unknown)]
         if len(block.texts):
-            yield pa.RecordBatch.from_arrays([*block.carried, *finished.columns, *counts], schema=schema)
+            yield pa.RecordBatch.from_arrays([*block.carried, *vectors, *counts], schema=schema)
 
 
 def _check_finite(vectors_NH: npt.NDArray[np.float32], at_N: npt.NDArray[np.int64], source: InputFile) -> None:
