@@ -3,7 +3,7 @@ import gzip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paraembed.embedding import rows
@@ -30,6 +30,7 @@ def texts_of(the_plan):
 
 
 @EXAMPLES
+@example(lines=["\ufeffa", "b"], end="\n", last_end=True, part_rows=1, zipped=False, block=1)
 @given(
     lines=LINES,
     end=st.sampled_from(["\n", "\r\n"]),
