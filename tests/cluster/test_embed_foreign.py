@@ -12,9 +12,10 @@ from paraembed.cluster.embed import embed
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.settings import Inference
-from tests.cluster.test_embed_kills import WORKER_MOMENTS, digests, moments, run_until_done, watched
+from tests.cluster.test_embed_kills import WORKER_MOMENTS, moments, run_until_done, watched
 from tests.embedding.without_ray import build
 from tests.encoders.models import minilm, save_tiny
+from tests.jobs import digests
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("in_store")]  # the libraries warn
 

@@ -22,25 +22,14 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.io.fingerprint import sha256_of
 from tests.embedding.without_ray import build
+from tests.jobs import digests, job_command
 
 pytestmark = pytest.mark.usefixtures("in_store")
 
 HERE = Path(__file__).parent
-EMBED = HERE.parents[1] / "jobs" / "embed.py"
-ROWS = 20_500
 WORKER_MOMENTS = ["open {}", "write {}", "rename {}", "open {}.json", "rename {}.json"]
 FILES = "_plan.json", "_manifest.json", "_SUCCESS"
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    draw = random.Random(0)
-    words = ["the", "cat", "dog", "sat", "zebra", ",", "home", "."]
-    path = tmp_path_factory.mktemp("corpus") / "t.txt"
-    path.write_text("".join(" ".join(draw.choices(words, k=draw.randrange(12))) + "\n" for _ in range(ROWS)))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +45,13 @@ def unbroken(corpus, tiny_encoder_folder, tmp_path_factory):
     return of_rows
 
 
-def digests(out):
-    """What a reader sees: the parts, the plan, the manifest, the marker."""
-    return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
-
-
 def start(encoder, corpus, out, *more, crashes=None):
-    command = [sys.executable, EMBED, "--encoder", encoder, "--input", corpus, "--out", out, *more]
+    command = job_command("embed", "--encoder", encoder, "--input", corpus, "--out", out, *more)
     environment = dict(os.environ)
     if crashes is not None:
         environment |= {"PYTHONPATH": str(HERE / "crash"), "CRASHES": str(crashes)}
     return subprocess.Popen(
-        list(map(str, command)),
+        command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,13 +1,9 @@
 """Embedding to an object store by the job: killed where it hurts, the same bytes in the end."""
 
 import io
-import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,20 +12,14 @@ from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from tests.embedding.without_ray import build
-from tests.object_store import GoneError, serving
+from tests.jobs import job_command
+from tests.object_store import GoneError, kill_client
 
 pytestmark = pytest.mark.usefixtures("in_store")
 
-JOBS = Path(__file__).parents[2] / "jobs"
 SETTINGS = Settings(part_rows=100)
 OF_WORKERS = ["PUT out/{}", "PUT out/{} done", "PUT out/_reports/{}.json", "PUT out/_reports/{}.json done"]
 OF_DRIVER = [f"PUT out/{name}{when}" for name in ("_plan.json", "_manifest.json", "_SUCCESS") for when in ("", " done")]
-
-
-@pytest.fixture
-def server():
-    with serving() as store:
-        yield store
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +48,13 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
                 unreadable.append((key, error))
         if moment in moments:
             moments.remove(moment)
-            ends = [one for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port]
-            os.kill(next(one.pid for one in ends if one.pid not in {None, os.getpid()}), signal.SIGKILL)
+            kill_client(port)
             if not moment.endswith(" done"):
                 raise GoneError
 
     server.hook = hook
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", server.uri("out"), "--part-rows", 100
-    command = list(map(str, [sys.executable, JOBS / "embed.py", *given]))
+    command = job_command("embed", *given)
     for _ in of_driver:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200)
         assert done.returncode == -signal.SIGKILL, done.stderr
