@@ -137,7 +137,7 @@ def embed_part(
         part: rows to embed.
         settings: columns and sizes.
         store: the output; the report goes to its ``_reports``.
-        data: text of the part, if ``source`` is a chain (see ``stream_parts``).
+        data: text of the part, see ``read_part``.
         row_group_bytes: bytes of vectors in a row group.
         turn: held while the encoder computes; a lock if parts in other threads use the same encoder.
 
@@ -194,12 +194,10 @@ def _write_rejected(rejected: IO[bytes], store: Store, part: str) -> str:
     return store.write(rejected_name(part), lambda file: shutil.copyfileobj(rejected, file))
 
 
-def embedded(
-    encoder: TextEncoder, source: InputFile, part: Part, settings: Settings, *, data: bytes | None = None
-) -> Iterator[pa.RecordBatch]:
+def embedded(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> Iterator[pa.RecordBatch]:
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
     check_dim(settings, encoder.width)
-    rows, schema = read_part(source, part, settings, data), _schema(encoder, source, settings)
+    rows, schema = read_part(source, part, settings), _schema(encoder, source, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected), ALONE)
 

@@ -47,7 +47,7 @@ def embed_all(encoder, paths, settings, out, **options):
     made = make_plan(list_inputs(paths, **options), settings)
     for number, source in enumerate(made.inputs):
         parts = [one for one in made.parts if one.file == number]
-        for one, data in stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts):
+        for one, data in stream_parts(source, parts):
             embed_part(encoder, source, one, settings, Folder(out), data=data)
     return pa.concat_tables(pq.read_table(out / one.name) for one in made.parts)
 

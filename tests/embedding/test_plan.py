@@ -22,8 +22,7 @@ def texts_of(the_plan):
     found = []
     for number, source in enumerate(the_plan.inputs):
         parts = [one for one in the_plan.parts if one.file == number]
-        pairs = rows.stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts)
-        for one, data in pairs:
+        for one, data in rows.stream_parts(source, parts):
             read = rows.read_part(source, one, the_plan.settings, data)
             found.append([text for some in read for text in some.texts.to_pylist()])
     return found
