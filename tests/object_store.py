@@ -2,12 +2,16 @@
 
 import hashlib
 import html
+import os
 import re
+import signal
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import psutil
 
 _XML = '<?xml version="1.0" encoding="UTF-8"?>'
 
@@ -45,6 +49,12 @@ class RefusedError(Exception):
 
 class GoneError(Exception):
     """Raised by a hook: the client has died, and its request does nothing."""
+
+
+def kill_client(port):
+    """Kill the process that sends a request from this port, by SIGKILL."""
+    ends = [end for end in psutil.net_connections("tcp") if end.laddr and end.laddr.port == port]
+    os.kill(next(end.pid for end in ends if end.pid not in {None, os.getpid()}), signal.SIGKILL)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -173,10 +173,7 @@ def _tasks(plan: Plan, todo: list[Part]) -> Iterator[_Task]:
     """Yield parts with their input; the text of a compressed input is read here, once, when its part is due."""
     for number, parts in groupby(todo, key=lambda part: part.file):
         source = plan.inputs[number]
-        if source.is_chain:
-            yield from (_Task(source, part, data) for part, data in stream_parts(source, list(parts)))
-        else:
-            yield from (_Task(source, part, None) for part in parts)
+        yield from (_Task(source, part, data) for part, data in stream_parts(source, list(parts)))
 
 
 def _result(ref: Any, task: _Task | None, tries: Counter[str]) -> Done | None:

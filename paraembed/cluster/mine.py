@@ -191,7 +191,7 @@ class _Steps:
             find = partial(find_in_index, comparison, index=index, are_seconds=are_seconds)
             self._make(f"searching the index of {indexed}", files, find)
             found_files += files
-        self._make("gathering pairs", self._pair_files(), partial(_gather, comparison, found_files))
+        self._make("gathering pairs", self._pair_files(), partial(gather, comparison, paths=found_files))
         return about
 
     def _index(self, indexed: Embeddings, path: Path) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class _Steps:
             self._make("comparing", pair_files, partial(neighbors, comparison))
         of_firsts, of_seconds = (self._write_lasts(name, pair_files) for name in ("first", "second"))
         files = self._files("kept", len(pair_files))
-        self._make("choosing pairs", files, partial(_keep, pair_files, of_firsts, of_seconds))
+        self._make("choosing pairs", files, partial(keep_pairs, pair_files, of_firsts, of_seconds))
         num_pairs, size = sum(len(load(path)) for path in files), comparison.settings.part_pairs
         result, count = self.folder / "result", max(1, -(-num_pairs // size))
         result.mkdir(exist_ok=True)
@@ -287,11 +287,3 @@ class _Steps:
         doing(f"{what}: {len(files):,} blocks")
         for done, _ in enumerate(run_tasks(make, todo, self.workers), before + 1):
             doing(f"{what}: {done:,} of {len(files):,} blocks are done")
-
-
-def _gather(comparison: Comparison, paths: list[Path], block: int, path: Path) -> None:
-    gather(comparison, block, paths, path)
-
-
-def _keep(pair_files: list[Path], of_firsts: Path, of_seconds: Path, block: int, path: Path) -> None:
-    keep_pairs(pair_files[block], of_firsts, of_seconds, path)

@@ -11,7 +11,6 @@ from typing import Any
 import ray
 
 from paraembed.cluster.session import on_this_machine
-from paraembed.tracking.runs import Run
 from paraembed.tracking.spool import Spool
 
 
@@ -65,8 +64,7 @@ class _Writer:
         return self._is_stopped
 
 
-def relayed(run: Run) -> Relay:
-    """Return the relay of a run's job for its workers. It ends with the driver's last reference."""
-    assert run.spool is not None
-    actor = ray.remote(num_cpus=0)(_Writer).options(scheduling_strategy=on_this_machine()).remote(run.spool)
-    return Relay(actor, run.started)
+def relayed(spool: Path, started: int) -> Relay:
+    """Return the relay of a run's records for its workers. It ends with the driver's last reference."""
+    actor = ray.remote(num_cpus=0)(_Writer).options(scheduling_strategy=on_this_machine()).remote(spool)
+    return Relay(actor, started)

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import psutil
 import ray
-import torch
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -233,6 +232,8 @@ def workers_here(workers: int) -> int:
 
 def check_gpus(placement: Workers) -> None:
     """Raise ValueError if GPUs are requested, the job runs on this machine only, and it has none."""
+    import torch  # noqa: PLC0415 - takes 2 s, in every worker of a job that needs none of it
+
     if placement.gpus and not torch.cuda.is_available() and not on_cluster():
         raise ValueError("`gpus` is set, but PyTorch finds no GPU on this machine; leave it out to train on CPUs")
 

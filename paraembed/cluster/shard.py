@@ -49,7 +49,6 @@ from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard
 from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.settings import check_workers
-from paraembed.tracking.runs import send_left, tracked_run
 
 
 @dataclass(frozen=True)
@@ -128,6 +127,8 @@ def shard_pairs(
         "max_line_bytes": limits.max_line_bytes,
     }
 
+    from paraembed.tracking.runs import send_left  # noqa: PLC0415 - imports MLflow, which the workers do without
+
     records = Mirror(out, uri).records
 
     def finished() -> dict[str, Any] | None:
@@ -159,6 +160,8 @@ def _run(
     task: _Task, parts: Sequence[Part], work: Work, identity: dict[str, Any], upload: Callable[[], object]
 ) -> dict[str, Any]:
     """Write and upload the output; return its manifest."""
+    from paraembed.tracking.runs import tracked_run  # noqa: PLC0415 - as in ``shard_pairs``
+
     out, replaced = work.out, outputs.replaced_folder_of(work.out)
     doing("starting Ray and MLflow")
     with tracked_run(f"shard {out.name}", task.records) as run, ray_session(task.workers):

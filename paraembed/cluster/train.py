@@ -300,7 +300,8 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
         placement.checkpoint_steps,
         placement.keep_checkpoints,
     )
-    relay = None if in_process else relayed(run)
+    assert run.spool is not None
+    relay = None if in_process else relayed(run.spool, run.started)
     storage, filesystem = training.shared.place("ray")
     task = Task(training.shared, data.for_workers(), device, saves, relay or run.spool, training.trace, memory)
     trainer = TorchTrainer(

@@ -8,9 +8,8 @@ from typing import Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, absolute_place
+from paraembed.commands.paths import absolute, existing_output
 from paraembed.console import say
-from paraembed.io.places import Place
 from paraembed.settings import MineSettings, check_workers
 
 GROUPS = {"output": "part_pairs", "resources": "block_rows exact_rows recall"}
@@ -42,21 +41,14 @@ class Mine:
 def main(flags: Mine) -> None:
     """Mine, and print the number of pairs and the next command."""
     check_workers(flags.workers)
-    folder, out = _existing_output(flags.folder, "FOLDER"), absolute(flags.out, "--out")
-    other = _existing_output(flags.other, "--other") if flags.other is not None else None
+    folder, out = existing_output(flags.folder, "FOLDER"), absolute(flags.out, "--out")
+    other = existing_output(flags.other, "--other") if flags.other is not None else None
     from paraembed.cluster.mine import mine
 
     manifest, before = mine(folder, out, flags.settings, other=other, workers=flags.workers, overwrite=flags.overwrite)
     if not before:
         files = f"{quote(str(flags.out))}/*.parquet"
         say(f"wrote {manifest['pairs']:,} pairs to {flags.out}; next: python jobs/shard.py --input {files} --out PAIRS")
-
-
-def _existing_output(text: str, flag: str) -> Place:
-    place = absolute_place(text, flag)
-    if isinstance(place, Path) and not place.exists():
-        raise FileNotFoundError(f"{place} does not exist; expected a folder that jobs/embed.py wrote")
-    return place
 
 
 def command() -> int:

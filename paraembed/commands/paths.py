@@ -73,6 +73,12 @@ def existing_pairs(path: Path, flag: str) -> Path:
     return existing(path, flag, "expected a folder of pair shards, written by jobs/shard.py")
 
 
+def existing_output(text: str, flag: str) -> Place:
+    """Return the absolute path of an existing output of jobs/embed.py, or its URI."""
+    place = absolute_place(text, flag)
+    return existing(place, flag, "expected a folder that jobs/embed.py wrote") if isinstance(place, Path) else place
+
+
 @contextmanager
 def staged_places() -> "Iterator[Stage]":
     """Yield the copies of a job's inputs and output; messages show URIs in the place of the copies' paths."""

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing, named_encoder
+from paraembed.commands.paths import absolute, existing, existing_output, named_encoder
 from paraembed.console import doing, print_table, say, show
 from paraembed.io.escape import printable
-from paraembed.io.places import to_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,9 +61,7 @@ def _format_of(results: Path | None) -> ResultFormat:
 
 def main(flags: Search) -> None:
     """Search, and print or write the results."""
-    place = to_place(flags.folder)
-    if isinstance(place, Path) and not place.exists():
-        raise FileNotFoundError(f"{place} does not exist; expected a folder that jobs/embed.py wrote")
+    place = existing_output(flags.folder, "FOLDER")
     form = flags.format or _format_of(flags.results)
     if (form == "table") != (flags.results is None) and form != "jsonl":
         given = "--results writes JSON lines or Parquet" if flags.results else "Parquet needs --results FILE"

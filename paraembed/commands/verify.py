@@ -1,15 +1,13 @@
 """Command ``verify``, from an embeddings folder to a table of checks: see ``python jobs/verify.py --help``."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import named_encoder
+from paraembed.commands.paths import existing_output, named_encoder
 from paraembed.console import doing, print_table
-from paraembed.io.places import to_place
 from paraembed.stops import RunFailedError
 
 
@@ -36,9 +34,7 @@ def main(flags: Verify) -> None:
     """Verify, and print the checks."""
     if flags.input and flags.encoder is None:
         raise ValueError("--input is only read with --encoder; add --encoder FOLDER, or leave --input out")
-    folder = to_place(flags.folder)
-    if isinstance(folder, Path) and not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist; expected a folder that jobs/embed.py wrote")
+    folder = existing_output(flags.folder, "FOLDER")
     encoder = None if flags.encoder is None else named_encoder(flags.encoder, "--encoder")
     from paraembed.embedding.verify import verify
     from paraembed.tracking.fetch import fetch_encoder

@@ -52,7 +52,7 @@ def read_texts(files: tuple[InputFile, ...], columns: Sequence[str]) -> Iterator
     plan = make_plan(files, settings)
     for number, source in enumerate(plan.inputs):
         parts = [part for part in plan.parts if part.file == number]
-        for part, data in stream_parts(source, parts) if source.is_chain else ((part, None) for part in parts):
+        for part, data in stream_parts(source, parts):
             for rows in read_part(source, part, settings, data):
                 yield rows.texts
                 for column in rows.carried[1:]:

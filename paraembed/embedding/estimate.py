@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Plan
-from paraembed.embedding.rows import stream_parts
 from paraembed.encoders.protocol import TextEncoder
 
 START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
@@ -72,9 +71,7 @@ def _sample(encoder: TextEncoder, plan: Plan) -> Iterator[pa.RecordBatch]:
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
     for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_chain else part for part in drawn):
-        source = plan.inputs[part.file]
-        data = next(stream_parts(source, [part]))[1] if source.is_chain else None
-        yield from embedded(encoder, source, part, settings, data=data)
+        yield from embedded(encoder, plan.inputs[part.file], part, settings)
 
 
 def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -240,16 +240,17 @@ def last_of_top(comparison: Comparison, span: tuple[int, int], *, are_seconds: b
     return last
 
 
-def keep_pairs(pairs_path: Path, of_firsts: Path, of_seconds: Path, path: Path) -> None:
+def keep_pairs(pair_files: Sequence[Path], of_firsts: Path, of_seconds: Path, block: int, path: Path) -> None:
     """Write the pairs of a block that count, ordered by first row, descending cosine, and second row.
 
     Args:
-        pairs_path: file of ``neighbors``.
+        pair_files: files of ``neighbors``, one per block.
         of_firsts: file with the last of the nearest rows of each first row.
         of_seconds: the same for each second row.
+        block: number of the block.
         path: file to write.
     """
-    pairs = np.array(load(pairs_path))
+    pairs = np.array(load(pair_files[block]))
     keeps = np.zeros(len(pairs), np.bool_)
     for lasts, item, row in ((of_firsts, "first", "second"), (of_seconds, "second", "first")):
         last = load(lasts)[pairs[item]]

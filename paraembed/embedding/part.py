@@ -137,7 +137,7 @@ def embed_part(
         part: rows to embed.
         settings: columns and sizes.
         store: the output; the report goes to its ``_reports``.
-        data: text of the part, if ``source`` is a chain (see ``stream_parts``).
+        data: text of the part, see ``read_part``.
         row_group_bytes: bytes of vectors in a row group.
         turn: held while the encoder computes; a lock if parts in other threads use the same encoder.
 
@@ -194,12 +194,10 @@ def _write_rejected(rejected: IO[bytes], store: Store, part: str) -> str:
     return store.write(rejected_name(part), lambda file: shutil.copyfileobj(rejected, file))
 
 
-def embedded(
-    encoder: TextEncoder, source: InputFile, part: Part, settings: Settings, *, data: bytes | None = None
-) -> Iterator[pa.RecordBatch]:
+def embedded(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> Iterator[pa.RecordBatch]:
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
     check_dim(settings, encoder.width)
-    rows, schema = read_part(source, part, settings, data), _schema(encoder, source, settings)
+    rows, schema = read_part(source, part, settings), _schema(encoder, source, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected), ALONE)
 
@@ -230,7 +228,7 @@ def _batches(
         except TreeError as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
         _check_finite(encoded.vectors[:, : settings.dim], block.row_numbers, source)
-        finished = finish(encoded.vectors, settings)
+        vectors, num_clipped = finish(encoded.vectors, settings)
         ids = block.carried[0]
         if ids.null_count and not tally.null_id:
             tally.null_id = f"{source.shown}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
@@ -243,14 +241,14 @@ def _batches(
             n_rejected=len(block.rejected),
             n_replaced=block.num_replaced,
             n_null_ids=ids.null_count,
-            n_clipped=finished.num_clipped,
+            n_clipped=num_clipped,
             n_multi_line=block.multi_line.rows,
             n_line_breaks=block.multi_line.breaks,
         )
         tally.multi_line = tally.multi_line.and_then(block.multi_line)
         counts = [pa.array(encoded.num_tokens), pa.array(encoded.num_unknown)]
         if len(block.texts):
-            yield pa.RecordBatch.from_arrays([*block.carried, *finished.columns, *counts], schema=schema)
+            yield pa.RecordBatch.from_arrays([*block.carried, *vectors, *counts], schema=schema)
 
 
 def _check_finite(vectors_NH: npt.NDArray[np.float32], at_N: npt.NDArray[np.int64], source: InputFile) -> None:

@@ -109,8 +109,11 @@ class _Block:
     multi_line: MultiLine = NO_MULTI_LINE
 
 
-def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
-    """Yield the text of parts of a compressed file, in order, in one pass over the file."""
+def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes | None]]:
+    """Yield parts of a file, in order; those of a compressed file with their text, from one pass over the file."""
+    if not source.is_chain:
+        yield from ((part, None) for part in parts)
+        return
     blocks = read_blocks(source.place, source.block_bytes, source.limits.max_inflation)
     start, block = 0, next(blocks, b"")  # the first byte of the block
     for part in parts:
@@ -128,7 +131,7 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
         source: input file of the part.
         part: rows to read.
         settings: columns to read.
-        data: text of the part, if ``source`` is a chain (see ``stream_parts``).
+        data: text of the part of a compressed file, from ``stream_parts``; None: read the file from its start.
     """
     text_column = settings.text_column or source.columns[0]
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
@@ -159,8 +162,9 @@ def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: np
 
 def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
     size = source.block_bytes
+    if data is None and source.is_chain:
+        ((_, data),) = stream_parts(source, [part])
     if data is None:
-        assert not source.is_chain
         pieces = read_span(source.place, (part.start, part.stop), size)
     else:
         pieces = (data[start : start + size] for start in range(0, len(data), size))

@@ -131,7 +131,7 @@ def embed_queries(encoder: TextEncoder, texts: list[str], embeddings: Embeddings
             "no query has a token, so their vectors are zero and no row is similar to them; give other queries"
         )
     unknown = np.flatnonzero((embedded.num_tokens > 0) & (embedded.num_unknown == embedded.num_tokens)).tolist()
-    column = finish(embedded.vectors, embeddings.query_settings).columns[0]
+    (column, *_), _ = finish(embedded.vectors, embeddings.query_settings)
     return Queries(texts, column.flatten().to_numpy().reshape(len(texts), -1), empty, unknown)
 
 

@@ -14,7 +14,6 @@ from paraembed.embedding.inputs import InputFile, comparable
 from paraembed.embedding.manifest import PLAN, Run, read_run, tolerance
 from paraembed.embedding.part import embedded
 from paraembed.embedding.plan import Part
-from paraembed.embedding.rows import stream_parts
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.fingerprint import differences
@@ -101,9 +100,8 @@ def changed_encoder(run: Run, encoder: TextEncoder, *tolerated: str) -> str:
 def _compare(encoder: TextEncoder, run: Run, part: Part, store: Store, inputs: Sequence[str]) -> tuple[int, str]:
     """Return the number of compared rows of a part, and a problem, or an empty string."""
     source = named_input(run.plan.inputs[part.file], inputs)
-    data = next(stream_parts(source, [part]))[1] if source.is_chain else None
     settings = replace(run.plan.settings, batch_size=min(_ROWS, run.plan.settings.batch_size))
-    expected = next(embedded(encoder, source, part, settings, data=data), None)
+    expected = next(embedded(encoder, source, part, settings), None)
     if expected is None:
         return 0, ""
     with store.open(part.name) as raw, pq.ParquetFile(raw) as file:

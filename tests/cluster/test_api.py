@@ -7,50 +7,38 @@ import pytest
 
 import paraembed
 from paraembed.commands import embed, evaluate, search, train
-from paraembed.io.fingerprint import sha256_of
+from paraembed.embedding.settings import Settings
 from paraembed.papers import find_recipe
 from paraembed.settings import Selection
+from tests.embedding.without_ray import build
+from tests.jobs import digests
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
-SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50}
+SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50, "objective": "none"}
+SETTINGS |= {"teacher_objective": "similarity"}
 
 
-def digests(folder, names="*.parquet"):
-    """The digests of some files of a folder, by name."""
-    found = {path.name: sha256_of(path) for path in sorted(folder.glob(names))}
-    assert found
-    return found
-
-
-def test_each_function_does_what_its_command_does(sample, tmp_path, capsys, monkeypatch):
+def test_each_function_does_what_its_command_does(sample, tiny_encoder_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pairs, words = sample / "pairs", sample / "sample" / "vectors.txt.gz"
     scored, texts = sample / "sample" / "test-pairs.tsv", sample / "sample" / "sentences.txt"
+    for side in ("first", "second"):
+        build(tiny_encoder_folder, sorted(pairs.glob("pairs-*")), Settings(text_column=side), tmp_path / side)
     recipe = replace(find_recipe("iclr2016/avg"), **SETTINGS)
-    train.main(train.Train(str(pairs), str(words), "command", settings=recipe))
-    encoder = paraembed.train(pairs, words, "api", **SETTINGS)
-    assert digests(tmp_path / "api", "*.safetensors") == digests(tmp_path / "command", "*.safetensors")
+    train.main(train.Train(str(pairs), str(words), "command", settings=recipe, teacher=("first", "second")))
+    encoder = paraembed.train(pairs, words, "api", **SETTINGS, teacher=["first", "second"])
     assert encoder.fingerprint == paraembed.load("command").fingerprint
 
     embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4))
     done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4)
     assert (done.rows, done.parts) == (10, 3)
-    assert digests(tmp_path / "api-rows") == digests(tmp_path / "rows")
+    assert digests(tmp_path / "api-rows", "*.parquet") == digests(tmp_path / "rows", "*.parquet") != {}
 
     evaluate.main(evaluate.Evaluate(("command",), pairs=(str(scored),), resamples=50, out="scores"))
     report = paraembed.evaluate("command", pairs=[scored], resamples=50, out="api-scores")
-    assert digests(tmp_path / "api-scores", "scores.*") == digests(tmp_path / "scores", "scores.*")
+    assert digests(tmp_path / "api-scores", "scores.*") == digests(tmp_path / "scores", "scores.*") != {}
     assert paraembed.evaluate("command", pairs=str(scored), resamples=50).json() == report.json()
-
-    shards = sorted(pairs.glob("pairs-*"))
-    for side in ("first", "second"):
-        paraembed.embed("command", shards, side, text_column=side)
-    taught = {"objective": "none", "teacher_objective": "similarity"}
-    recipe = replace(recipe, **taught)
-    train.main(train.Train(str(pairs), str(words), "student", settings=recipe, teacher=("first", "second")))
-    student = paraembed.train(pairs, words, "api-student", **SETTINGS, **taught, teacher=["first", "second"])
-    assert student.fingerprint == paraembed.load("student").fingerprint
 
     query = "the policeman inspected the big phone"
     search.main(search.Search("rows", (query,), top=3, results=tmp_path / "hits.parquet"))

@@ -1,12 +1,9 @@
 import gzip
 import json
 import os
-import random
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -45,46 +42,21 @@ from paraembed.loading import open_encoder
 from paraembed.settings import Gpus, Inference
 from paraembed.tracking.runs import tracked_run
 from tests.embedding.without_ray import build
+from tests.jobs import digests, interrupted, job_command, run_job
 
-JOBS = Path(__file__).parents[2] / "jobs"
+pytestmark = pytest.mark.usefixtures("in_store")
+
 SMALL = Settings(part_rows=1000)
-
-
-@pytest.fixture(autouse=True)
-def tracking(tmp_path_factory, monkeypatch):
-    """One MLflow store for all tests of this file; making one takes 2 s."""
-    folder = tmp_path_factory.getbasetemp() / "embed-tracking"
-    folder.mkdir(exist_ok=True)
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """20,500 lines, 21 parts of ``SMALL``."""
-    draw = random.Random(0)
-    words = ["the", "cat", "dog", "sat", "zebra", ",", "home", "."]
-    path = tmp_path_factory.mktemp("corpus") / "t.txt"
-    path.write_text("".join(" ".join(draw.choices(words, k=draw.randrange(12))) + "\n" for _ in range(20_500)))
-    return path
 
 
 @pytest.fixture(scope="module")
 def unbroken(corpus, tiny_encoder_folder, tmp_path_factory, ray_cluster):
     """Digests of an output that nothing disturbed."""
     out = tmp_path_factory.mktemp("unbroken") / "out"
-    patch = pytest.MonkeyPatch()
-    with patch.context() as context:
-        context.chdir(out.parent)
-        done = embed(tiny_encoder_folder, [corpus], out, SMALL, workers=1)
+    done = embed(tiny_encoder_folder, [corpus], out, SMALL, workers=1)
     assert (done.rows, done.parts, done.embedded, done.was_finished) == (20_500, 21, 21, False)
     assert all(check.ok for check in verify(out))
     return digests(out)
-
-
-def digests(out):
-    """What a reader sees: the parts, the manifest, the marker."""
-    return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
 
 
 @pytest.mark.ray
@@ -336,13 +308,13 @@ def test_overwrite_leaves_alone_what_another_run_began_meanwhile(corpus, tiny_en
 
 
 @pytest.mark.ray
-def test_what_mlflow_learns(corpus, tiny_encoder_folder, tmp_path, ray_cluster):
+def test_what_mlflow_learns(corpus, tiny_encoder_folder, tmp_path, store, ray_cluster):
     fingerprint = checkpoint.read_config(tiny_encoder_folder)["fingerprint"]
     with tracked_run("train tiny", tmp_path / "encoder") as trained:
         trained.tags({"fingerprint": fingerprint})
     out = tmp_path / "learnt"
     embed(tiny_encoder_folder, [corpus], out, replace(SMALL, dtype="float16"), workers=1)
-    client = MlflowClient("sqlite:///mlruns/mlflow.db")
+    client = MlflowClient(store)
     assert trained.address is not None
     experiment = client.get_run(trained.address.run_id).info.experiment_id
     (run,) = client.search_runs([experiment], "attributes.run_name = 'embed learnt'")
@@ -397,14 +369,14 @@ def test_an_encoder_that_breaks_is_said_in_words(tiny_words, corpus, tmp_path, r
     assert isinstance(user_error(caught.value), ValueError)
 
 
-def test_what_a_run_left_to_do_that_was_killed_behind_its_commit_is_done(corpus, tiny_encoder_folder, tmp_path):
+def test_what_a_run_left_to_do_that_was_killed_behind_its_commit_is_done(corpus, tiny_encoder_folder, tmp_path, store):
     out = tmp_path / "unrecorded"
     build(tiny_encoder_folder, corpus, SMALL, out)
     with pytest.raises(KeyboardInterrupt), recorded(Folder(out), Folder(out)):
         raise KeyboardInterrupt
     shutil.copytree(out, tmp_path / ".unrecorded.old")
     (tmp_path / ".unrecorded.old" / "_SUCCESS").unlink()
-    client, before = MlflowClient("sqlite:///mlruns/mlflow.db"), digests(out)
+    client, before = MlflowClient(store), digests(out)
     run_id = json.loads((out / "_reports" / "run.json").read_text())["run_id"]
     assert not client.get_run(run_id).data.metrics
     for _ in range(2):
@@ -493,36 +465,19 @@ def test_progress_in_words():
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, retried"
 
 
-def start(encoder, corpus, out, *more):
-    command = [sys.executable, JOBS / "embed.py", "--encoder", encoder, "--input", corpus, "--out", out, *more]
-    return subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def wait_for_parts(process, out, count):
-    while len(list(out.glob("part-*.parquet"))) < count:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.005)
-
-
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, tiny_encoder_folder, tmp_path, how):
     out = tmp_path / "out"
-    process = start(tiny_encoder_folder, corpus, out, "--part-rows", "100")
-    wait_for_parts(process, out, 1)  # the parts are tiny, and many: the signal must come before the last
-    if how == signal.SIGINT:
-        os.killpg(process.pid, how)  # as a terminal does, to the whole group
-    else:
-        process.send_signal(how)
-    printed, said = process.communicate(timeout=60)
+    given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", out, "--part-rows", 100
+    # The parts are tiny, and many: the signal must come before the last. A terminal sends it to the whole group.
+    some = {"victims": lambda job: [*job.children(recursive=True), job]} if how == signal.SIGINT else {}
+    status, said = interrupted(job_command("embed", *given), lambda: list(out.glob("part-*.parquet")), how, **some)
     if how == signal.SIGKILL:
-        assert process.returncode == -signal.SIGKILL
+        assert status == -signal.SIGKILL
     else:
-        assert process.returncode == 130
-        assert printed == ""
+        assert status == 130
         assert said.splitlines() == [
             f"20,500 rows in 205 parts to {out}, workers: 2",
             "stopped; run the same command again to resume",
@@ -538,24 +493,22 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
+def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, monkeypatch, capsys, ray_cluster):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.txt").write_bytes(corpus.read_bytes())
-    process = start(tiny_encoder_folder, Path("t.txt"), Path("out"), "--part-rows", "1000", "--keep", "text")
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 0, said
-    assert said.splitlines()[-1] == (
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    flags = "--input", "t.txt", "--out", "out", "--part-rows", 1000, "--keep", "text"
+    assert run_job("embed", "--encoder", tiny_encoder_folder, *flags) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == (
         f"wrote 20,500 rows in 21 parts to {tmp_path / 'out'}; next: python jobs/verify.py {tmp_path / 'out'}"
     )
     assert (tmp_path / "mlruns" / "mlflow.db").exists()
     table = pq.read_table(sorted((tmp_path / "out").glob("*.parquet")))
     assert table["text"].to_pylist() == corpus.read_text().split("\n")[:-1]
     assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["rows"] == 20_500
-    verified = subprocess.run(
-        [sys.executable, JOBS / "verify.py", tmp_path / "out"], capture_output=True, text=True, check=False
-    )
-    assert verified.returncode == 0, verified.stderr
-    assert all(line.split()[1] == "ok" for line in verified.stdout.splitlines()[2:])
+    capsys.readouterr()
+    assert run_job("verify", tmp_path / "out") == 0
+    assert all(line.split()[1] == "ok" for line in capsys.readouterr().out.splitlines()[2:])
 
 
 @pytest.mark.parametrize("price", [float("nan"), float("inf"), -5.0])

@@ -2,7 +2,6 @@
 
 import errno
 import random
-import subprocess
 
 import pytest
 
@@ -12,29 +11,11 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.io.fingerprint import sha256_of
 from tests.embedding.without_ray import build
+from tests.jobs import digests
+
+pytestmark = pytest.mark.usefixtures("in_store")
 
 SETTINGS = Settings(part_rows=1000, keep=("text",), compression="none")
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """``disk("size=2m")`` mounts a file system in memory, or changes its options; gives its folder."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = []
-
-    def mount(options):
-        remount = ["-o", f"remount,{options}"] if mounted else ["-t", "tmpfs", "-o", options, "tmpfs"]
-        done = subprocess.run(["mount", *remount, folder], capture_output=True, text=True, check=False)
-        if done.returncode and not mounted:
-            pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
-        assert done.returncode == 0, done.stderr
-        mounted.append(options)
-        return folder
-
-    yield mount
-    if mounted:
-        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +26,10 @@ def corpus(tmp_path_factory):
     return path
 
 
-def digests(out):
-    return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
-
-
 @pytest.mark.ray
 def test_a_full_disk_keeps_what_is_done_and_the_same_command_goes_on(
     corpus, tiny_encoder_folder, tmp_path, disk, ray_cluster, monkeypatch
 ):
-    monkeypatch.chdir(tmp_path)
     out = disk("size=2m") / "out"
     with pytest.raises(Exception, match="No space left") as caught:
         embed(tiny_encoder_folder, [corpus], out, SETTINGS, workers=1)

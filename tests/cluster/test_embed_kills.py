@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -15,54 +16,42 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
+from paraembed.cluster.embed import embed
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.io.fingerprint import sha256_of
 from tests.embedding.without_ray import build
+from tests.jobs import digests, job_command
+
+pytestmark = pytest.mark.usefixtures("in_store")
 
 HERE = Path(__file__).parent
-EMBED = HERE.parents[1] / "jobs" / "embed.py"
-ROWS = 20_500
 WORKER_MOMENTS = ["open {}", "write {}", "rename {}", "open {}.json", "rename {}.json"]
 FILES = "_plan.json", "_manifest.json", "_SUCCESS"
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    draw = random.Random(0)
-    words = ["the", "cat", "dog", "sat", "zebra", ",", "home", "."]
-    path = tmp_path_factory.mktemp("corpus") / "t.txt"
-    path.write_text("".join(" ".join(draw.choices(words, k=draw.randrange(12))) + "\n" for _ in range(ROWS)))
-    return path
-
-
-@pytest.fixture(scope="module")
 def unbroken(corpus, tiny_encoder_folder, tmp_path_factory):
-    """Digests by ``part_rows``, of runs without Ray, in one process."""
-    found = {}
-    for part_rows in (1000, 100):
+    """Digests of an output by ``part_rows``, of a run without Ray, in one process."""
+
+    @cache
+    def of_rows(part_rows):
         out = tmp_path_factory.mktemp("unbroken") / "out"
         build(tiny_encoder_folder, corpus, Settings(part_rows=part_rows), out)
-        found[part_rows] = digests(out)
-    return found
+        return digests(out)
 
-
-def digests(out):
-    """What a reader sees: the parts, the plan, the manifest, the marker."""
-    return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
+    return of_rows
 
 
 def start(encoder, corpus, out, *more, crashes=None):
-    command = [sys.executable, EMBED, "--encoder", encoder, "--input", corpus, "--out", out, *more]
+    command = job_command("embed", "--encoder", encoder, "--input", corpus, "--out", out, *more)
     environment = dict(os.environ)
-    environment.pop("MLFLOW_TRACKING_URI", None)
     if crashes is not None:
         environment |= {"PYTHONPATH": str(HERE / "crash"), "CRASHES": str(crashes)}
     return subprocess.Popen(
-        list(map(str, command)),
+        command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -101,13 +90,17 @@ def watched(out):
 def run_until_done(*arguments, more, crashes, seconds=200):
     """The same command until it ends well; how often it was killed."""
     killed = 0
-    while True:
-        process = start(*arguments, *more, crashes=crashes)
-        said = process.communicate(timeout=seconds)[1]
-        if process.returncode == 0:
-            return killed
-        assert process.returncode == -signal.SIGKILL, said
+    while not run_to_its_end(*arguments, more=more, crashes=crashes, seconds=seconds):
         killed += 1
+    return killed
+
+
+def run_to_its_end(*arguments, more, crashes, seconds=200):
+    """Whether the command ended well; else it was killed."""
+    process = start(*arguments, *more, crashes=crashes)
+    said = process.communicate(timeout=seconds)[1]
+    assert process.returncode in {0, -signal.SIGKILL}, said
+    return process.returncode == 0
 
 
 def moments(folder, *names):
@@ -132,12 +125,13 @@ def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_w
     parts = random.Random(0).sample([part_name(number, 21) for number in range(21)], len(of_workers))
     at_parts = [moment.format(part) for moment, part in zip(of_workers, parts, strict=True)]
     crashes = moments(tmp_path / "crashes", *at_parts, *of_driver)
-    out = tmp_path / "out"
+    out, more = tmp_path / "out", ("--part-rows", "1000")
     with watched(out):
-        killed = run_until_done(tiny_encoder_folder, corpus, out, more=("--part-rows", "1000"), crashes=crashes)
-    assert killed == len(of_driver)
+        for _ in of_driver:
+            assert not run_to_its_end(tiny_encoder_folder, corpus, out, more=more, crashes=crashes)
+        embed(tiny_encoder_folder, [corpus], out, Settings(part_rows=1000))
     assert not list(crashes.iterdir())
-    assert digests(out) == unbroken[1000]
+    assert digests(out) == unbroken(1000)
     assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(corpus)]))
 
 
@@ -166,7 +160,7 @@ def test_an_output_that_is_replaced_is_there_until_the_new_one_is(
         ended.set()
         reader.join()
     assert (killed, missing, list(crashes.iterdir())) == (1, [], [])
-    assert digests(out) == unbroken[1000]
+    assert digests(out) == unbroken(1000)
     assert not (tmp_path / ".out.new").exists()
 
 
@@ -184,7 +178,7 @@ def test_workers_killed_at_seeded_moments(corpus, tiny_encoder_folder, unbroken,
     with watched(out):
         assert run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes) == 0
     assert not list(crashes.iterdir())
-    assert digests(out) == unbroken[100]
+    assert digests(out) == unbroken(100)
 
 
 @pytest.mark.slow
@@ -204,7 +198,7 @@ def test_processes_killed_at_random_times(corpus, tiny_encoder_folder, unbroken,
                 said = process.communicate(timeout=200)[1]
                 returned = process.returncode
                 assert "Traceback" not in said
-        assert digests(out) == unbroken[100]
+        assert digests(out) == unbroken(100)
 
 
 def kill_one(process, victim, out, draw):
@@ -236,4 +230,4 @@ def test_three_machines_and_some_that_die(corpus, tiny_encoder_folder, unbroken,
     outs = list((tmp_path / "out").iterdir())
     assert outs
     for out in outs:
-        assert digests(out) == unbroken[100]
+        assert digests(out) == unbroken(100)

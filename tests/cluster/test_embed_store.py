@@ -1,13 +1,9 @@
 """Embedding to an object store by the job: killed where it hurts, the same bytes in the end."""
 
 import io
-import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,18 +12,14 @@ from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from tests.embedding.without_ray import build
-from tests.object_store import GoneError, serving
+from tests.jobs import job_command
+from tests.object_store import GoneError, kill_client
 
-JOBS = Path(__file__).parents[2] / "jobs"
+pytestmark = pytest.mark.usefixtures("in_store")
+
 SETTINGS = Settings(part_rows=100)
 OF_WORKERS = ["PUT out/{}", "PUT out/{} done", "PUT out/_reports/{}.json", "PUT out/_reports/{}.json done"]
 OF_DRIVER = [f"PUT out/{name}{when}" for name in ("_plan.json", "_manifest.json", "_SUCCESS") for when in ("", " done")]
-
-
-@pytest.fixture
-def server():
-    with serving() as store:
-        yield store
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +27,6 @@ def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "t.txt"
     path.write_text("the cat sat on a zebra\nhome , dog\n\n" * 400)
     return path
-
-
-def run_job(name, *arguments, where):
-    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
-    command = [sys.executable, JOBS / name, *arguments]
-    return subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, cwd=where, env=environment, timeout=200
-    )
 
 
 @pytest.mark.parametrize(
@@ -64,28 +48,25 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
                 unreadable.append((key, error))
         if moment in moments:
             moments.remove(moment)
-            ends = [one for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port]
-            os.kill(next(one.pid for one in ends if one.pid not in {None, os.getpid()}), signal.SIGKILL)
+            kill_client(port)
             if not moment.endswith(" done"):
                 raise GoneError
 
     server.hook = hook
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", server.uri("out"), "--part-rows", 100
-    killed = 0
-    while (done := run_job("embed.py", *given, where=tmp_path)).returncode:
+    command = job_command("embed", *given)
+    for _ in of_driver:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200)
         assert done.returncode == -signal.SIGKILL, done.stderr
-        killed += 1
-    assert (killed, moments, unreadable) == (len(of_driver), set(), [])
     server.hook = lambda *_: None
     assert "secret" not in done.stderr
     assert "s3://bucket/out" in done.stderr
+    embed(tiny_encoder_folder, [corpus], server.uri("out"), SETTINGS)
+    assert (moments, unreadable) == (set(), [])
     build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
     unbroken = {path.name: path.read_bytes() for path in (tmp_path / "unbroken").iterdir() if path.is_file()}
     assert {key[4:]: data for key, data in server.objects.items() if "/_reports" not in key and data} == unbroken
-    verified = run_job(
-        "verify.py", server.uri("out"), "--encoder", tiny_encoder_folder, "--input", corpus, where=tmp_path
-    )
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert all(check.ok for check in verify(server.uri("out"), tiny_encoder_folder, [str(corpus)]))
 
 
 def test_what_cannot_be_done_there_is_said_before_anything_is_written(corpus, tiny_encoder_folder, server):

@@ -2,13 +2,7 @@
 
 import gzip
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import mlflow
 import numpy as np
@@ -20,7 +14,6 @@ import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.session import workers_here
 from paraembed.cluster.train import Training, train_model
-from paraembed.commands import finetune as job
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, GruConfig
 from paraembed.evaluation.candidates import trained
@@ -33,10 +26,10 @@ from paraembed.settings import Workers
 from paraembed.supervised.labels import read_labels
 from paraembed.supervised.model import load, read_config
 from paraembed.text.vocabulary import read_words
+from tests.jobs import interrupted, job_command, run_job
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
-JOB = Path(__file__).parents[2] / "jobs" / "finetune.py"
 RECIPE = SupervisedRecipe(tokenizer="space", epochs=4, batch_size=20, learning_rate=0.02, head_width=10)
 POSITIVE, NEGATIVE = [f"good{one}" for one in range(20)], [f"bad{one}" for one in range(20)]
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
@@ -231,29 +224,19 @@ def test_two_workers_see_every_example(data, tmp_path):
     assert config["provenance"]["scores"]["test"]["values"]["pearson"] > 0.3
 
 
-def command(data, out, *more):
-    paths = ["--data", str(data), "--words", str(data / "words.txt"), "--out", str(out), "--tokenizer", "space"]
-    return [sys.executable, str(JOB), "--task", "sentiment", *paths, "--checkpoint-steps", "5", *more]
-
-
-def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data, tmp_path):
-    settings = ["--epochs", "60"]
+def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data, tmp_path, capsys):
     recipe = replace(find_supervised_recipe("iclr2016/supervised-avg"), tokenizer="space", epochs=60)
     finetune(data, tmp_path / "whole", "sentiment", name="iclr2016/supervised-avg", recipe=recipe)
-    process = subprocess.Popen(command(data, tmp_path / "cut", *settings), stderr=subprocess.DEVNULL)
-    try:
-        states, limit = tmp_path / "cut.training" / "checkpoints", time.monotonic() + 100
-        while not (states.is_dir() and any(states.glob("step-*"))) and time.monotonic() < limit:
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-    finally:
-        process.wait()
-    assert not (tmp_path / "cut").exists()
-    done = subprocess.run(command(data, tmp_path / "cut", *settings), check=True, capture_output=True, text=True)
-    assert "resuming the work in" in done.stderr
     out = tmp_path / "cut"
-    wrote = f"wrote {out}; its README.md shows how to use it; its encoder is {out / 'encoder'}"
-    assert wrote in done.stderr.splitlines()
+    given = ["--task", "sentiment", "--data", data, "--words", data / "words.txt", "--out", out, "--tokenizer", "space"]
+    given += ["--checkpoint-steps", 5, "--epochs", 60]
+    interrupted(job_command("finetune", *given), lambda: list(tmp_path.glob("cut.training/checkpoints/step-*")))
+    assert not out.exists()
+    capsys.readouterr()
+    assert run_job("finetune", *given) == 0
+    said = capsys.readouterr().err
+    assert "resuming the work in" in said
+    assert f"wrote {out}; its README.md shows how to use it; its encoder is {out / 'encoder'}" in said.splitlines()
     for name in ("encoder/model.safetensors", "head.safetensors"):
         assert sha256_of(tmp_path / "cut" / name) == sha256_of(tmp_path / "whole" / name)
     configs = [json.loads((tmp_path / one / "config.json").read_text()) for one in ("cut", "whole")]
@@ -261,13 +244,12 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data, tmp_path):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
+def call(capsys):
     """Run the job, which must fail; gives what it said."""
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["jobs/finetune.py", *map(str, arguments)])
         capsys.readouterr()
-        assert job.command() == 2
+        assert run_job("finetune", *arguments) == 2
         said = capsys.readouterr().err
         assert "Traceback" not in said
         return said.splitlines()[-1]

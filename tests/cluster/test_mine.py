@@ -1,13 +1,8 @@
 """Mining on Ray: the same bytes for any number of workers, killed and resumed; what is finished is left alone."""
 
 import importlib.util
-import os
-import signal
-import subprocess
 import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -16,19 +11,15 @@ import pytest
 
 from paraembed.cluster.mine import mine
 from paraembed.cluster.shard import shard_pairs
-from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import MineSettings
 from tests.embedding.output_of import encoder_of, output_of
+from tests.jobs import digests, interrupted, job_command, run_job
 
-JOB = Path(__file__).parents[2] / "jobs" / "mine.py"
+pytestmark = pytest.mark.usefixtures("in_store")
+
 SETTINGS = MineSettings(0.6, 3, block_rows=40, part_pairs=100)
 needs_faiss = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
-
-
-@pytest.fixture(autouse=True)
-def _own_mlflow(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +34,6 @@ def outputs(tmp_path_factory):
     ]
 
 
-def contents(folder):
-    return {path.name: sha256_of(path) for path in folder.iterdir()}
-
-
 def rows_of(folder):
     table = duckdb.sql(f"SELECT first_id, second_id, score, first, second FROM '{folder}/*.parquet'").fetchall()
     return [(first, second) for first, second, *_ in table], table
@@ -57,7 +44,7 @@ def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_clu
     manifest, before = mine(outputs[0], tmp_path / "1", SETTINGS, workers=1)
     assert not before
     mine(outputs[0], tmp_path / "2", SETTINGS, workers=2)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
     assert not list(tmp_path.glob(".*"))
     pairs, _ = rows_of(tmp_path / "1")
     assert len(pairs) == manifest["pairs"] == len(set(pairs)) > 200
@@ -73,7 +60,7 @@ def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_clu
     with pytest.raises(ValueError, match=r"part-00001-of-\d+\.parquet is missing or damaged; start over"):
         mine(outputs[0], tmp_path / "1", SETTINGS)
     mine(outputs[0], tmp_path / "1", SETTINGS, overwrite=True)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
 
 
 @pytest.mark.ray
@@ -107,24 +94,17 @@ def test_no_pair_and_foreign_files(ray_cluster, outputs, tmp_path):
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outputs, tmp_path):
+def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outputs, tmp_path, capsys):
     mine(outputs[0], tmp_path / "unbroken", SETTINGS)
     flags = ["--threshold", "0.6", "--top", "3", "--block-rows", "40", "--part-pairs", "100"]
-    command = [sys.executable, JOB, outputs[0], "--out", tmp_path / "out", *flags]
-    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    work = tmp_path / ".out.partial"
+    given, work = (outputs[0], "--out", tmp_path / "out", *flags), tmp_path / ".out.partial"
     for awaited in ("pairs-00003.npy", "last-first.npy", "kept-00002.npy", "result/part-00001-*"):
-        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment)
-        while not list(work.glob(awaited)):
-            assert process.poll() is None, process.communicate()[1]
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        interrupted(job_command("mine", *given), lambda awaited=awaited: list(work.glob(awaited)))
         assert not (tmp_path / "out").exists()
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "blocks are already done" in done.stderr
-    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+    capsys.readouterr()
+    assert run_job("mine", *given) == 0
+    assert "blocks are already done" in capsys.readouterr().err
+    assert digests(tmp_path / "out") == digests(tmp_path / "unbroken")
     assert not work.exists()
 
 
@@ -147,6 +127,6 @@ def test_an_index_finds_the_pairs_that_a_comparison_finds(ray_cluster, outputs, 
     manifest, _ = mine(outputs[0], tmp_path / "found", settings, other=other)
     assert all(about["recall"] == 1.0 for about in manifest["index"].values())
     mine(outputs[0], tmp_path / "again", settings, other=other, workers=1)
-    assert contents(tmp_path / "found") == contents(tmp_path / "again")
+    assert digests(tmp_path / "found") == digests(tmp_path / "again")
     exact, found = set(rows_of(tmp_path / "exact")[0]), set(rows_of(tmp_path / "found")[0])
     assert len(exact & found) >= 0.98 * len(exact | found)  # ties may be broken otherwise

@@ -3,7 +3,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,17 +22,14 @@ from paraembed.pairs.outputs import read_identity
 from paraembed.pairs.parts import Part, SourceReport, about_sources, parsed_parts
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import PAIRS, read_pair_manifest
+from tests.jobs import digests, interrupted, job_command
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 NAMES = [f"n{row}".translate(str.maketrans("0123456789", "abcdefghij")) for row in range(1500)]
-JOBS = Path(__file__).parents[2] / "jobs"
+pytestmark = pytest.mark.usefixtures("in_store")
+
 SETTINGS = ShardSettings(rows_per_shard=40)
 SETTINGS_LARGE = ShardSettings(rows_per_shard=30_000)
-
-
-@pytest.fixture(autouse=True)
-def _own_mlflow(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -50,7 +46,7 @@ def inputs(tmp_path):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): sha256_of(path) for path in folder.rglob("*") if path.is_file()}
+    return digests(folder, "**/*")
 
 
 @pytest.mark.ray
@@ -145,22 +141,8 @@ def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp
         rows = (f"{number} {row} a b c d e f\t{number} {row % 4000} x\n" for row in range(10_000))
         inputs[-1].write_text("".join(rows))
     shard_pairs(inputs, tmp_path / "unbroken", SETTINGS_LARGE)
-    job = [
-        sys.executable,
-        JOBS / "shard.py",
-        "--input",
-        *inputs,
-        "--out",
-        tmp_path / "out",
-        "--rows-per-shard",
-        "30000",
-    ]
-    process = subprocess.Popen(list(map(str, job)), stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while not list(tmp_path.glob(".out.partial/parsed-*.json")):
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.002)
-    process.kill()
-    process.communicate()
+    job = job_command("shard", "--input", *inputs, "--out", tmp_path / "out", "--rows-per-shard", 30_000)
+    interrupted(job, lambda: list(tmp_path.glob(".out.partial/parsed-*.json")), start_new_session=True)
     assert not (tmp_path / "out").exists()
     capsys.readouterr()
     shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE)
@@ -178,15 +160,10 @@ def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster, 
     words.write_text("\n".join([*WORDS, *NAMES]))
     unbroken, _ = shard_pairs([source], tmp_path / "unbroken", settings, words=words)
     assert unbroken["counts"]["kept"] == 1500
-    job = [sys.executable, JOBS / "shard.py", "--input", source, "--out", tmp_path / "out", "--words", words]
-    job += ["--training-set", "pgru2017", "--rows-per-shard", "60"]
-    process = subprocess.Popen(list(map(str, job)), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    flags = "--words", words, "--training-set", "pgru2017", "--rows-per-shard", 60
     result = tmp_path / ".out.partial" / "result"
-    while len(list(result.glob("train/pairs-*"))) < 3:
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.002)
-    process.kill()
-    process.communicate()
+    job = job_command("shard", "--input", source, "--out", tmp_path / "out", *flags)
+    interrupted(job, lambda: len(list(result.glob("train/pairs-*"))) > 2, start_new_session=True)
     assert not (tmp_path / "out").exists()
     assert not (result / "test" / "_SUCCESS").exists()
     shard_pairs([source], tmp_path / "out", settings, words=words)
@@ -287,16 +264,7 @@ def test_files_that_a_user_put_into_an_output_are_not_overwritten(ray_cluster, i
 @pytest.mark.ray
 @pytest.mark.slow
 def test_commands_that_begin_at_once_give_one_output(inputs, tmp_path):
-    command = [
-        sys.executable,
-        JOBS / "shard.py",
-        "--input",
-        *inputs,
-        "--out",
-        tmp_path / "out",
-        "--rows-per-shard",
-        "40",
-    ]
+    command = job_command("shard", "--input", *inputs, "--out", tmp_path / "out", "--rows-per-shard", 40)
     for _ in range(3):
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
         processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]

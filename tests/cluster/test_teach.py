@@ -1,14 +1,8 @@
 """Teaching on Ray: what a student learns, stages that are shared, and jobs that are killed at every stage."""
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from itertools import islice, pairwise, product
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -38,14 +32,11 @@ from paraembed.training.inputs import untrained_encoder
 from paraembed.training.loop import train
 from paraembed.training.pairs import pairs_to_ids
 from tests.encoders.models import TAUGHT, minilm, save_transformer, subword_tokenizer
+from tests.jobs import digests, interrupted, job_command, run_job
 
-JOB = Path(__file__).parents[2] / "jobs" / "teach.py"
+pytestmark = pytest.mark.usefixtures("in_store")
+
 EXACT = TeachSettings(l2=1e-4, steps=60, min_count=1)
-
-
-@pytest.fixture(autouse=True)
-def _own_mlflow(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +83,6 @@ def work(taught, tmp_path):
     return tmp_path / "work"
 
 
-def contents(folder):
-    return {path.name: sha256_of(path) for path in folder.iterdir()}
-
-
 @pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taught, tmp_path, capsys):
@@ -104,7 +91,7 @@ def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taug
     assert (record["texts"], record["left_out"], record["units"]) == (len(distinct) - 2, 2, 151)
     assert record["explained"] > 0.999
     teach(request(data), tmp_path / "2", tmp_path / "work2", workers=2)
-    assert contents(folder) == contents(tmp_path / "2")
+    assert digests(folder) == digests(tmp_path / "2")
     teacher, student = checkpoint.load(data / "teacher"), checkpoint.load(folder)
     texts = (data / "texts.txt").read_text().splitlines()
     expected, found = teacher.encode(texts), student.encode(texts)
@@ -186,9 +173,12 @@ def test_token_states_become_the_prior(ray_cluster, data, tmp_path, monkeypatch)
     texts = [" ".join(text) for text in islice(product(words, repeat=4), 7, 1207, 15)]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     with_states = Request(f"st:{minilm()}", [str(tmp_path / "texts.txt")], settings=TeachSettings(alone_weight=1e-6))
-    for workers in (1, 2):
-        teach(with_states, tmp_path / f"{workers}", tmp_path / f"work{workers}", workers=workers)
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    teach(with_states, tmp_path / "1", tmp_path / "work1", workers=1)
+    for stage in ("texts", "units", "alone"):
+        (folder,) = (tmp_path / "work1").glob(f"{stage}-*")
+        shutil.copytree(folder, tmp_path / "work2" / folder.name)
+    teach(with_states, tmp_path / "2", tmp_path / "work2", workers=2)
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
     (states,) = (tmp_path / "work1").glob("states-*/states.npz")
     assert states.read_bytes() == next((tmp_path / "work2").glob("states-*/states.npz")).read_bytes()
     assert not list((tmp_path / "work1").glob(".*"))
@@ -275,19 +265,12 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
     inputs = ["--teacher", data / "teacher", "--texts", data / "texts.txt", "--leave-out", data / "set.tsv"]
     inputs += ["--pairs", shards, "--recipe", tmp_path / "recipe.json"]
     settings = ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--work", tmp_path / "work"]
-    command = list(map(str, [sys.executable, JOB, *inputs, *settings, "--out", tmp_path / "out"]))
-    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    given = *inputs, *settings, "--out", tmp_path / "out"
     stages = ("texts-*", "units-*", "pairs-*", "shards-*", "vectors-*/_plan.json", "alone-*/part-*", "prior-*")
     stages += (".ridge-*/sums-00000.npz", "start-*", "trained-*.training/trained")
     for awaited in stages:
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-        while not list((tmp_path / "work").glob(awaited)):
-            assert process.poll() is None, process.communicate()[1]
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
         assert not (tmp_path / "out").exists()
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+    assert run_job("teach", *given) == 0
+    assert digests(tmp_path / "out") == digests(tmp_path / "unbroken")
     assert not list((tmp_path / "work").glob(".*"))

@@ -5,15 +5,11 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import mlflow
 import numpy as np
-import psutil
 import pyarrow.parquet as pq
 import pytest
 import ray
@@ -40,10 +36,10 @@ from paraembed.training.data import Pairs
 from paraembed.training.loop import train as train_pairs
 from paraembed.training.pairs import pairs_to_ids
 from tests.embedding.without_ray import build
+from tests.jobs import interrupted, job_command, run_job
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
-JOBS = Path(__file__).parents[2] / "jobs"
 RECIPE = Recipe(tokenizer="space", epochs=3, learning_rate=0.01, batch_size=50)
 HERE = Placement(workers=1)
 FIRST = Selection(eval_every=0.4)
@@ -101,20 +97,21 @@ def train(pairs, words, out):
 
 @pytest.fixture(scope="module")
 def unbroken(sample, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(sample)
-        return fit(sample, tmp_path_factory.mktemp("unbroken") / "avg")
+    return fit(sample, tmp_path_factory.mktemp("unbroken") / "avg")
 
 
 def model(folder):
     return sha256_of(folder / "model.safetensors")
 
 
-def command(sample, out, *more):
+def flags(sample, out, *more):
     paths = ["--pairs", sample / "pairs", "--words", sample / "sample" / "vectors.txt.gz", "--out", out]
     settings = ["--tokenizer", "space", "--epochs", "3", "--learning-rate", "0.01", "--batch-size", "50"]
-    plain = ["--word-l2", "0", "--clip", "None", "--l2-form", "paper"]
-    return [sys.executable, JOBS / "train.py", *paths, *settings, *plain, *more]
+    return ["train", *paths, *settings, "--word-l2", "0", "--clip", "None", "--l2-form", "paper", *more]
+
+
+def command(sample, out, *more):
+    return job_command(*flags(sample, out, *more))
 
 
 def test_what_is_not_read_is_said(sample, tmp_path, capsys):
@@ -162,15 +159,14 @@ def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, tmp_path):
     assert not [*tmp_path.glob("none*")]
 
 
-def test_a_student_learns_the_similarities_of_its_teacher(sample, unbroken, tmp_path):
+def test_a_student_learns_the_similarities_of_its_teacher(sample, unbroken, tmp_path, capsys):
     """The teacher is an encoder that was trained before; the student starts from the same word vectors as it did."""
     shards = sorted((sample / "pairs").glob("pairs-*.parquet"))
     outputs = [tmp_path / side for side in ("first", "second")]
     for output in outputs:
         build(unbroken, shards, EmbedSettings(text_column=output.name), output)
-    flags = ["--teacher", *outputs, "--objective", "none", "--teacher-objective", "similarity"]
-    done = subprocess.run(command(sample, tmp_path / "student", *flags), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    taught = ["--teacher", *outputs, "--objective", "none", "--teacher-objective", "similarity"]
+    assert run_job(*flags(sample, tmp_path / "student", *taught)) == 0
     texts = [row["first"] for row in pq.read_table(shards[0]).slice(0, 200).to_pylist()]
     found = []
     for folder in (unbroken, tmp_path / "student", tmp_path / "student" / "untrained"):
@@ -181,17 +177,18 @@ def test_a_student_learns_the_similarities_of_its_teacher(sample, unbroken, tmp_
         found.append((vectors @ vectors.T)[np.triu_indices(200, 1)])
     teacher, student, untrained = found
     assert np.square(student - teacher).mean() < 0.1 * np.square(untrained - teacher).mean()
-    again = subprocess.run(command(sample, tmp_path / "student", *flags), capture_output=True, text=True, check=False)
-    assert "already finished" in again.stderr
-    flags[1:3] = outputs[::-1]
-    other = subprocess.run(command(sample, tmp_path / "swapped", *flags), capture_output=True, text=True, check=False)
-    assert other.returncode == 2
-    assert "has vectors of the column 'second', not of the column 'first'" in other.stderr
-    alone = subprocess.run(
-        command(sample, tmp_path / "x", "--teacher", *outputs), capture_output=True, text=True, check=False
-    )
-    assert alone.returncode == 2
-    assert "--teacher is given, but --teacher-objective is 'none'" in alone.stderr
+    for out, more, status, message in (
+        ("student", taught, 0, "already finished"),
+        (
+            "x",
+            ["--teacher", *outputs[::-1], *taught[3:]],
+            2,
+            "has vectors of the column 'second', not of the column",
+        ),
+        ("x", taught[:3], 2, "--teacher is given, but --teacher-objective is 'none'"),
+    ):
+        assert run_job(*flags(sample, tmp_path / out, *more)) == status
+        assert message in capsys.readouterr().err
 
 
 def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(sample, tmp_path, capsys):
@@ -370,15 +367,9 @@ def test_a_stopped_driver_goes_on_to_the_same_bytes(
 ):
     out = tmp_path / "avg"
     # Checkpoints after every report, so that the end comes in the middle of an epoch.
-    whole = command(sample, out, "--checkpoint-minutes", "0")
-    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("avg.training/checkpoints/step-*")):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]  # noqa: PT018
-        time.sleep(0.002)
-    process.send_signal(number)
-    said = process.communicate()[1]
-    assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    whole, work = command(sample, out, "--checkpoint-minutes", "0"), tmp_path / "avg.training"
+    status, said = interrupted(whole, lambda: saved_steps(work), number, start_new_session=True)
+    assert status == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     assert "Traceback" not in said
     assert not out.exists()
     capsys.readouterr()
@@ -408,16 +399,8 @@ def test_changed_shards_are_refused(sample, tmp_path):
     assert not list(tmp_path.glob("out*"))
 
 
-def killed(arguments, work, moment):
-    """Start a job and end it and its workers by SIGKILL once ``moment``, given the steps saved in ``work``, is true."""
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not moment(saved_steps(work)):
-        assert process.poll() is None, "the job ended before it was killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def with_children(job):
+    return [*job.children(recursive=True), job]
 
 
 def saved_steps(work):
@@ -427,7 +410,9 @@ def saved_steps(work):
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_workers(sample, tmp_path):
     out, work = tmp_path / "avg", tmp_path / "avg.training"
-    killed(command(sample, out, "--checkpoint-steps", "10"), work, lambda steps: steps > 150)
+    interrupted(
+        command(sample, out, "--checkpoint-steps", "10"), lambda: saved_steps(work) > 150, victims=with_children
+    )
     done = saved_steps(work)
     fit(sample, out, placement=Placement(workers=2))
     provenance = json.loads((out / "config.json").read_text())["provenance"]
@@ -438,34 +423,15 @@ def test_a_run_goes_on_with_another_number_of_workers(sample, tmp_path):
     assert paraembed.load(out).encode("a text").shape == (30,)
 
 
-@pytest.fixture
-def disk(tmp_path):
-    """A small file system: gives it the size it is called with."""
-    mount, umount, folder = shutil.which("mount"), shutil.which("umount"), tmp_path / "disk"
-    folder.mkdir()
-
-    def resize(size):
-        subprocess.run([str(mount), "-o", f"remount,size={size}", folder], check=True)
-        return folder
-
-    tmpfs = ["-t", "tmpfs", "-o", "size=9m", "tmpfs"]
-    if not mount or not umount or subprocess.run([mount, *tmpfs, folder], capture_output=True, check=False).returncode:
-        pytest.skip("mounting a file system is not allowed here")
-    try:
-        yield resize
-    finally:
-        subprocess.run([umount, folder], check=True)
-
-
 def test_a_full_disk_loses_nothing(sample, unbroken, disk, caplog):
-    folder = disk("150k")  # for the untrained encoder, and no second one
+    folder = disk("size=150k")  # for the untrained encoder, and no second one
     with pytest.raises(
         (ValueError, OSError), match=r"the encoder could not be written .*No space left .*free some space on"
     ):
         fit(sample, folder / "avg")
     assert caplog.text.count("training continues, and earlier checkpoints are kept; free some space") == 1
     assert (folder / "avg.training" / "untrained" / "config.json").is_file()
-    disk("9m")
+    disk("size=9m")
     assert model(fit(sample, folder / "avg")) == model(unbroken)
 
 
@@ -475,8 +441,8 @@ def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(sample, unbrok
     generator = np.random.default_rng(seed)
     whole = command(sample, tmp_path / "avg", "--checkpoint-steps", "3")
     for least in np.sort(generator.integers(1, 300, 3)):
-        killed(whole, tmp_path / "avg.training", lambda steps, least=least: steps >= least)
-    subprocess.run(whole, check=True)
+        interrupted(whole, lambda least=least: saved_steps(tmp_path / "avg.training") >= least, victims=with_children)
+    assert run_job(*flags(sample, tmp_path / "avg", "--checkpoint-steps", "3")) == 0
     assert model(tmp_path / "avg") == model(unbroken)
     fingerprint = paraembed.load(tmp_path / "avg").fingerprint
     client = MlflowClient(store)
@@ -512,13 +478,8 @@ def test_two_workers_whose_driver_is_stopped_save_at_the_next_step(sample, tmp_p
     recipe = replace(RECIPE, encoder=LstmAvgConfig(), batch_size=10)
     out, work = tmp_path / "stopped", tmp_path / "stopped.training"
     whole = [*command(sample, out, "--workers", "2"), "--encoder", "lstm_avg", "--batch-size", "10"]
-    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True)
-    while not saved_steps(work):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 130, said
+    status, said = interrupted(whole, lambda: saved_steps(work), signal.SIGTERM)
+    assert status == 130, said
     assert "Traceback" not in said
     assert saved_steps(work) % 300
     fit(sample, out, recipe, placement=Placement(workers=2))
@@ -530,15 +491,9 @@ def test_two_workers_whose_driver_is_stopped_save_at_the_next_step(sample, tmp_p
 def test_a_stop_of_a_job_with_its_ray_ends_it_as_stopped(sample, tmp_path):
     """As of a service manager or ``timeout``, which signal all processes of a group; the workers cannot save then."""
     whole = command(sample, tmp_path / "out", "--workers", "2", "--epochs", "1000")
-    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True)
-    while not saved_steps(tmp_path / "out.training"):
-        assert process.poll() is None
-        time.sleep(0.01)
-    for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-        with suppress(psutil.NoSuchProcess):
-            one.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 130, said
+    work = tmp_path / "out.training"
+    status, said = interrupted(whole, lambda: saved_steps(work), signal.SIGTERM, victims=with_children)
+    assert status == 130, said
     assert said.splitlines()[-1] == STOPPED_LINE
 
 

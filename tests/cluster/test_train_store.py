@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from paraembed.cluster.train import Training, remove_other, train_model
@@ -17,18 +16,12 @@ from paraembed.commands.train import main as train
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement
 from paraembed.training.data import Pairs
-from tests.object_store import GoneError, serving
+from tests.object_store import GoneError, kill_client
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
 JOBS = Path(__file__).parents[2] / "jobs"
 RECIPE = Recipe(tokenizer="space", epochs=3, learning_rate=0.01, batch_size=50)
-
-
-@pytest.fixture
-def server():
-    with serving() as store:
-        yield store
 
 
 def training(sample, folder, uri=None, **more):
@@ -121,8 +114,7 @@ def test_a_training_killed_around_its_uploads_resumes_elsewhere_to_the_same_byte
             return
         moments.discard(moment)
         checkpoint.extend([moment] if is_state else [])
-        ends = [one for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port]
-        os.kill(next(one.pid for one in ends if one.pid not in {None, os.getpid()}), signal.SIGKILL)
+        kill_client(port)
         if not moment.endswith(" done"):
             raise GoneError
 

@@ -1,13 +1,7 @@
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import mlflow
 import numpy as np
@@ -31,11 +25,11 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
+from tests.jobs import interrupted, job_command, run_job
 from tune_spaces import SPACES
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
-JOB = Path(__file__).parents[2] / "jobs" / "tune.py"
 SMOKE = SPACES["smoke"]
 METRIC = "pairs/test-pairs/pearson"
 
@@ -46,13 +40,10 @@ def flags(sample, out):
 
 
 @pytest.fixture(scope="module")
-def swept(sample, store, tmp_path_factory):
+def swept(sample, in_store, tmp_path_factory):
     """The folder of a smoke sweep over the grid, with the protocol."""
     out = tmp_path_factory.mktemp("grid") / "sweep"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.getbasetemp())
-        patch.setenv("MLFLOW_TRACKING_URI", store)
-        tune(replace(flags(sample, out), protocol=True, register="test-smoke"))
+    tune(replace(flags(sample, out), protocol=True, register="test-smoke"))
     return out
 
 
@@ -175,21 +166,19 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
 
 def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
     settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
-    first, second = (replace(flags(sample, tmp_path / name), settings=settings, epochs=3) for name in "ab")
-    tune(first)
+    sweep = replace(flags(sample, tmp_path / "out"), settings=settings, epochs=3)
+    tune(sweep)
     budget = r"4 trials of 3 epochs, 2,000 pairs each × about .* \(measured\), 2 at a time: about "
     assert re.search(budget, capsys.readouterr().err)
-    tune(second)
-    rows = table(tmp_path / "a")
-    assert rows == table(tmp_path / "b")
+    rows = table(sweep.out)
     assert {"finished", "stopped"} == {row["status"] for row in rows}
     assert sorted(row["trial"] for row in rows) == [0, 1, 2, 3]
-    for lost in (1, 3):  # as if the driver had died while these were under way
-        (tmp_path / "b" / "trials" / f"{lost:05}.json").unlink()
-    before = records(tmp_path / "b")
-    tune(second)
-    assert table(tmp_path / "b") == rows
-    assert before.items() <= records(tmp_path / "b").items()
+    for lost in (0, 1, 3):  # as if the driver had died while these were under way
+        (sweep.out / "trials" / f"{lost:05}.json").unlink()
+    before = records(sweep.out)
+    tune(sweep)
+    assert table(sweep.out) == rows
+    assert before.items() <= records(sweep.out).items()
 
 
 def run(sweep, name):
@@ -214,40 +203,37 @@ def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(sample, tmp_pa
         run(replace(sweep, max_failures=1), "failing")
 
 
-def command(sample, out):
-    given = {"--pairs": sample / "pairs", "--words": sample / "sample" / "vectors.txt.gz", "--data": sample / "sample"}
-    more = {**given, "--out": out, "--concurrent": 2, "--epochs": 40}
-    return [sys.executable, str(JOB), "smoke", *(str(part) for pair in more.items() for part in pair)]
+def whole_job(sample, out):
+    words = sample / "sample" / "vectors.txt.gz"
+    given = "--pairs", sample / "pairs", "--words", words, "--data", sample / "sample", "--out", out
+    return "tune", "smoke", *given, "--concurrent", 2, "--epochs", 40
 
 
 def kill_after_a_trial(command, sweep):
     """Run a sweep until its first trial has ended, then end its driver by SIGKILL, and wait for all that it started."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    deadline = time.monotonic() + 250
-    while not list((sweep / "trials").glob("*.json")):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    children = psutil.Process(process.pid).children(recursive=True)
-    family = [one for one in children if not one.name().endswith("Agent")]  # these see late that their raylet is gone
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert not alive
+    family = []
+
+    def driver(job):  # the agents see late that their raylet is gone
+        family.extend(child for child in job.children(recursive=True) if not child.name().endswith("Agent"))
+        return [job]
+
+    interrupted(command, lambda: list((sweep / "trials").glob("*.json")), victims=driver)
+    assert not psutil.wait_procs(family, timeout=30)[1]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # two sweeps of 40 epochs a trial: 1 to 3 min
-def test_a_killed_driver_goes_on(sample, tmp_path, store):
-    whole = command(sample, tmp_path / "sweep")
-    kill_after_a_trial(whole, tmp_path / "sweep")
+def test_a_killed_driver_goes_on(sample, tmp_path, store, capsys):
+    whole = whole_job(sample, tmp_path / "sweep")
+    kill_after_a_trial(job_command(*whole), tmp_path / "sweep")
     before = records(tmp_path / "sweep")
     assert 1 <= len(before) < 4
     assert not (tmp_path / "sweep" / "results.csv").exists()
-    done = subprocess.run(whole, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "resuming the work in" in done.stderr
-    assert f"{4 - len(before)} trials of 40 epochs" in done.stderr
+    capsys.readouterr()
+    assert run_job(*whole) == 0
+    said = capsys.readouterr().err
+    assert "resuming the work in" in said
+    assert f"{4 - len(before)} trials of 40 epochs" in said
     assert before.items() <= records(tmp_path / "sweep").items()
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
     (parent,) = {json.loads((tmp_path / "sweep" / "run.json").read_text())["run_id"]}
@@ -267,18 +253,16 @@ def is_at_a_trial(process):
 
 @pytest.mark.slow
 def test_a_trial_whose_worker_dies_is_tried_again(sample, tmp_path):
-    process = subprocess.Popen(command(sample, tmp_path / "sweep"), stderr=subprocess.PIPE, text=True)
-    worker = None
-    deadline = time.monotonic() + 120
-    while worker is None:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        children = psutil.Process(process.pid).children(recursive=True)
-        worker = next(filter(is_at_a_trial, children), None)
-        time.sleep(0.01)
-    os.kill(worker.pid, signal.SIGKILL)
-    said = process.communicate()[1]
-    assert process.returncode == 0, said
+    workers = []
+
+    def is_at_work():
+        workers[:] = filter(is_at_a_trial, psutil.Process().children(recursive=True))
+        return workers
+
+    status, said = interrupted(
+        job_command(*whole_job(sample, tmp_path / "sweep")), is_at_work, victims=lambda _: workers[:1]
+    )
+    assert status == 0, said
     assert re.search(r"trial [01]: its worker failed, or could not start; the trial is restarted", said)
     assert "Traceback" not in said, said
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4

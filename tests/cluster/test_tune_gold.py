@@ -1,10 +1,7 @@
 """jobs/tune.py on gold labels: a small supervised space through Ray, the JSON recipe, what is refused."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -30,9 +27,9 @@ from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
 from tests.cluster.test_tune import kill_after_a_trial
+from tests.jobs import job_command, run_job
 from tune_spaces import SPACES
 
-JOB = Path(__file__).parents[2] / "jobs" / "tune.py"
 NAME = "iclr2016/supervised-avg"
 
 pytestmark = pytest.mark.usefixtures("in_store")
@@ -263,22 +260,23 @@ def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path):
-    def command(out):
-        paths = ["--words", str(data / "words.txt"), "--data", str(data), "--out", str(out)]
-        search = ["--search", "tpe", "--trials", "4", "--asha", "--epochs", "150", "--concurrent", "1"]
-        return [sys.executable, str(JOB), NAME, "--task", "similarity", *paths, *search, "--set", "tokenizer=space"]
+def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path, capsys, ray_cluster):
+    def whole_job(out):
+        paths = "--words", data / "words.txt", "--data", data, "--out", out
+        search = "--search", "tpe", "--trials", 4, "--asha", "--epochs", 150, "--concurrent", 1
+        return "tune", NAME, "--task", "similarity", *paths, *search, "--set", "tokenizer=space"
 
     cut, trials = tmp_path / "cut", tmp_path / "cut" / "trials"
-    kill_after_a_trial(command(cut), cut)
+    kill_after_a_trial(job_command(*whole_job(cut)), cut)
     before = {path.name: path.stat().st_mtime_ns for path in trials.iterdir()}
     assert 1 <= len(before) < 4
     assert not (cut / "results.parquet").exists()
     for out in (cut, tmp_path / "whole"):
-        done = subprocess.run(command(out), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert ("resuming the work in" in done.stderr) == (out == cut)
-        assert f"{4 - len(before) if out == cut else 4} trials of 150 epochs" in done.stderr
+        capsys.readouterr()
+        assert run_job(*whole_job(out)) == 0
+        said = capsys.readouterr().err
+        assert ("resuming the work in" in said) == (out == cut)
+        assert f"{4 - len(before) if out == cut else 4} trials of 150 epochs" in said
     assert before.items() <= {path.name: path.stat().st_mtime_ns for path in trials.iterdir()}.items()
     tables = [pq.read_table(out / "results.parquet").drop_columns(["seconds"]) for out in (cut, tmp_path / "whole")]
     assert tables[0].num_rows == 4

@@ -1,9 +1,8 @@
 """What an earlier version wrote is read, resumed, verified and found finished; see ``released.py``."""
 
 import json
-import subprocess
-import sys
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,8 @@ from safetensors.numpy import load_file
 
 import paraembed
 from paraembed.io.fingerprint import sha256_of
-from tests.compatibility.released import COMMANDS, JOBS, RELEASED, run
+from tests.compatibility.released import COMMANDS, RELEASED
+from tests.jobs import run_job
 
 pytestmark = pytest.mark.ray
 
@@ -34,8 +34,15 @@ def released(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _store(released, monkeypatch):
+def _store(released, ray_cluster, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{released}/mlflow.db")
+    monkeypatch.chdir(released)
+
+
+def run(output, out=None, flags=()):
+    """Run the command of an output; return its exit status."""
+    job, *given = COMMANDS[output].split()
+    return run_job(Path(job).stem, *given, "--out", out or output, *flags)
 
 
 def state(folder):
@@ -49,25 +56,22 @@ def test_what_is_finished_is_left_alone(released, output):
     folder = released / output / "trials" if output == "sweep" else released / output  # its tables are written again
     tables = ("results.csv", "best.json", "best-recipe.json")
     before, tables_before = state(folder), [(released / "sweep" / name).read_bytes() for name in tables]
-    done = run(output, released)
-    assert done.returncode == 0, done.stderr
+    assert run(output) == 0
     assert state(folder) == before
     assert [(released / "sweep" / name).read_bytes() for name in tables] == tables_before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("output", AS_RECORDED)
-def test_a_recorded_recipe_is_read_with_the_forms_of_0_1(released, output):
+def test_a_recorded_recipe_is_read_with_the_forms_of_0_1(released, output, capsys):
     folder = released / output
     before = state(folder)
     recipe = released / f"{output}.json"
     recipe.write_text(json.dumps(json.loads((folder / "config.json").read_text())["recipe"]))
-    done = run(output, released, flags=["--recipe", recipe.name])
-    assert done.returncode == 0, done.stderr
+    assert run(output, flags=["--recipe", recipe.name]) == 0
     assert state(folder) == before
-    refused = run(output, released)
-    assert refused.returncode != 0
-    assert "recipe.optimizer (was adagrad, is adam)" in refused.stderr
+    assert run(output) == 2
+    assert "recipe.optimizer (was adagrad, is adam)" in capsys.readouterr().err
 
 
 def test_an_encoder_of_every_family_gives_the_same_vectors(released):
@@ -82,8 +86,7 @@ def test_a_half_done_embedding_is_resumed(released):
     half, whole = released / "embeddings" / "txt.half", released / "embeddings" / "txt"
     before = {name: value for name, value in state(half).items() if name.endswith(".parquet")}
     assert 1 < len(before) < 20
-    done = run("embeddings/txt", released, "embeddings/txt.half")
-    assert done.returncode == 0, done.stderr
+    assert run("embeddings/txt", "embeddings/txt.half") == 0
     after = {name: value for name, value in state(half).items() if name.endswith(".parquet")}
     assert before.items() <= after.items()
     assert {name: digest for name, (digest, _) in after.items()} == {
@@ -92,10 +95,9 @@ def test_a_half_done_embedding_is_resumed(released):
 
 
 @pytest.mark.slow
-def test_a_stopped_training_is_resumed_to_the_same_weights(released):
-    done = run("encoders/stopped", released, "encoders/stopped.half")
-    assert done.returncode == 0, done.stderr
-    assert "encoders/stopped.half.training" in done.stderr  # named only where the run is resumed
+def test_a_stopped_training_is_resumed_to_the_same_weights(released, capsys):
+    assert run("encoders/stopped", "encoders/stopped.half") == 0
+    assert "encoders/stopped.half.training" in capsys.readouterr().err  # named only where the run is resumed
     resumed, whole = (
         load_file(released / "encoders" / name / "model.safetensors") for name in ("stopped.half", "stopped")
     )
@@ -106,16 +108,13 @@ def test_a_stopped_training_is_resumed_to_the_same_weights(released):
 
 
 def test_a_finished_embedding_is_verified(released):
-    command = [sys.executable, JOBS / "verify.py", "embeddings/csv"]
-    done = subprocess.run(command, cwd=released, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert run_job("verify", released / "embeddings" / "csv") == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("output", SHARDS)
 def test_new_shards_have_the_same_bytes(released, output):
-    done = run(output, released, f"{output}.new")
-    assert done.returncode == 0, done.stderr
+    assert run(output, f"{output}.new") == 0
     new, old = state(released / f"{output}.new"), state(released / output)
     assert {name: digest for name, (digest, _) in new.items()} == {name: digest for name, (digest, _) in old.items()}
 
@@ -123,8 +122,7 @@ def test_new_shards_have_the_same_bytes(released, output):
 @pytest.mark.slow
 @pytest.mark.parametrize("output", EMBEDDINGS)
 def test_new_embeddings_have_the_same_bytes(released, output):
-    done = run(output, released, f"{output}.new")
-    assert done.returncode == 0, done.stderr
+    assert run(output, f"{output}.new") == 0
     new, old = (
         {path.name: sha256_of(path) for path in folder.glob("*.parquet")}
         for folder in (released / f"{output}.new", released / output)

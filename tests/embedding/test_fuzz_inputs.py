@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from itertools import repeat
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,8 +27,7 @@ def read(path, limits, settings, block, part_rows):
     chosen = settings or Settings(*columns[:1], keep=columns[1:])
     rows, rejected = [], []
     plan = make_plan(inputs, Settings(chosen.text_column, keep=chosen.keep, part_rows=part_rows))
-    parts = stream_parts(inputs[0], plan.parts) if inputs[0].is_chain else zip(plan.parts, repeat(None))
-    for part, data in parts:
+    for part, data in stream_parts(inputs[0], plan.parts):
         blocks = list(read_part(inputs[0], part, plan.settings, data))
         assert sum(len(some.row_numbers) + len(some.rejected) for some in blocks) == part.rows
         for some in blocks:

@@ -12,7 +12,7 @@ from paraembed.embedding import inputs as module
 from paraembed.embedding.columns import ALL, complete_settings
 from paraembed.embedding.inputs import changed_inputs, check_apart, comparable, kind_of, list_inputs, would_find
 from paraembed.embedding.plan import make_plan, plan_from_json
-from paraembed.embedding.rows import read_part, stream_parts
+from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
 from tests.object_store import serving
 
@@ -72,12 +72,8 @@ def test_file_uris_name_the_same(folder):
 
 def texts_of(inputs, column=None):
     plan = make_plan(inputs, Settings(column, part_rows=2))
-    found = []
-    for part in plan.parts:
-        source = inputs[part.file]
-        data = next(stream_parts(source, [part]))[1] if source.is_chain else None
-        found += [text for some in read_part(source, part, plan.settings, data) for text in some.texts.to_pylist()]
-    return found
+    blocks = (block for part in plan.parts for block in read_part(inputs[part.file], part, plan.settings))
+    return [text for block in blocks for text in block.texts.to_pylist()]
 
 
 def test_kinds():

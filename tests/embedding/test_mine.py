@@ -56,7 +56,7 @@ def mined(comparison, folder):
         lasts.append(folder / f"last-{name}.npy")
         save(lasts[-1], np.concatenate(of_spans))
     for block in range(number):
-        keep_pairs(found[block], *lasts, kept[block])
+        keep_pairs(found, *lasts, block, kept[block])
     return kept
 
 

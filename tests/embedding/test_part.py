@@ -47,7 +47,7 @@ def embed_all(encoder, paths, settings, out, **options):
     made = make_plan(list_inputs(paths, **options), settings)
     for number, source in enumerate(made.inputs):
         parts = [one for one in made.parts if one.file == number]
-        for one, data in stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts):
+        for one, data in stream_parts(source, parts):
             embed_part(encoder, source, one, settings, Folder(out), data=data)
     return pa.concat_tables(pq.read_table(out / one.name) for one in made.parts)
 
@@ -63,19 +63,6 @@ def loop(encoder, text):
     tokens = tokenize(pa.array([text]), encoder.tokenizer).flat.to_pylist()
     rows = [places.get(token, places[UNKNOWN]) for token in tokens]
     return matrix[rows].sum(axis=0) / max(1, len(rows)), len(rows), rows.count(places[UNKNOWN])
-
-
-def test_text_agrees_with_a_loop_over_tokens(encoder, out, tmp_path):
-    (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    table = embed_all(encoder, [tmp_path / "t.txt"], Settings(keep=("text",), part_rows=3, batch_size=2), out)
-    assert table.column_names == ["row", "text", "embedding", "n_tokens", "n_unknown"]
-    assert table.schema.field("embedding").type == pa.list_(pa.float32(), 4)
-    assert table["row"].to_pylist() == list(range(len(TEXTS)))
-    assert table["text"].to_pylist() == TEXTS
-    expected = [loop(encoder, text) for text in TEXTS]
-    assert np.allclose(vectors(table), [one[0] for one in expected], atol=1e-6)
-    assert table["n_tokens"].to_pylist() == [one[1] for one in expected]
-    assert table["n_unknown"].to_pylist() == [one[2] for one in expected]
 
 
 def test_gzipped_text_gives_the_same_bytes_also_when_parts_are_skipped(encoder, out, tmp_path):
@@ -201,12 +188,6 @@ def test_an_input_that_shrank_is_noticed(encoder, out, tmp_path):
     assert not list(out.glob("*part*"))
 
 
-def test_a_byte_order_mark_is_no_text(encoder, out, tmp_path):
-    (tmp_path / "t.txt").write_text("a\nb\n", encoding="utf-8-sig")
-    table = embed_all(encoder, [tmp_path / "t.txt"], Settings(keep=("text",)), out)
-    assert table["text"].to_pylist() == ["a", "b"]
-
-
 EDGES = {
     "empty": "",
     "white space": " \t\u00a0\u2003 ",
@@ -218,6 +199,7 @@ EDGES = {
     "right to left": "\u200f\u05d4\u05d7\u05ea\u05d5\u05dc the cat \u0627\u0644\u0642\u0637\u0629",
     "combining": "cafe\u0301 " + "\u0301" * 50,
     "replacement": "\ufffd",
+    "other signs": "ünïcödé, the dog ran home.",
     "last": "a dog",
 }
 
@@ -240,6 +222,9 @@ def test_odd_texts_are_rows_like_others(tiny_words, out, tmp_path, kind, tokeniz
         path.write_bytes(pack.get(kind.rpartition(".")[2], bytes)(data))
     column, keep = (None, ("text",)) if kind.startswith("txt") else ("body", ("body",))
     table = embed_all(encoder, [path], Settings(column, keep=keep, part_rows=4, batch_size=3), out)
+    assert table.column_names == ["row", *keep, "embedding", "n_tokens", "n_unknown"]
+    assert table.schema.field("embedding").type == pa.list_(pa.float32(), 4)
+    assert table["row"].to_pylist() == list(range(len(edges)))
     assert table[keep[0]].to_pylist() == edges
     expected = [loop(encoder, text) for text in edges]
     assert table["n_tokens"].to_pylist() == [one[1] for one in expected]

@@ -3,7 +3,7 @@ import gzip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paraembed.embedding import rows
@@ -22,14 +22,14 @@ def texts_of(the_plan):
     found = []
     for number, source in enumerate(the_plan.inputs):
         parts = [one for one in the_plan.parts if one.file == number]
-        pairs = rows.stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts)
-        for one, data in pairs:
+        for one, data in rows.stream_parts(source, parts):
             read = rows.read_part(source, one, the_plan.settings, data)
             found.append([text for some in read for text in some.texts.to_pylist()])
     return found
 
 
 @EXAMPLES
+@example(lines=["\ufeffa", "b"], end="\n", last_end=True, part_rows=1, zipped=False, block=1)
 @given(
     lines=LINES,
     end=st.sampled_from(["\n", "\r\n"]),

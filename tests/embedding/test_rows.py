@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
-from paraembed.embedding.rows import read_part, stream_parts
+from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 
@@ -31,9 +31,7 @@ def read_all(paths, chosen, limits=DEFAULT_TABLE_LIMITS, **options):
     plan = make_plan(list_inputs(paths, limits, **options), chosen)
     found = []
     for part in plan.parts:
-        source = plan.inputs[part.file]
-        data = next(stream_parts(source, [part]))[1] if source.is_chain else None
-        blocks = list(read_part(source, part, chosen, data))
+        blocks = list(read_part(plan.inputs[part.file], part, chosen))
         assert sum(len(some.texts) + len(some.rejected) for some in blocks) == part.rows
         found += blocks
     return found

@@ -13,11 +13,10 @@ VECTORS = arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 6)), el
 
 def numbers(chosen, vectors):
     """Stored numbers [n, d] and, scaled, the vectors that they stand for, in float64; rows that were clipped."""
-    made = finish(vectors, chosen)
-    flat = made.columns[0].flatten().to_numpy(zero_copy_only=False)
-    stored = flat.reshape(len(vectors), made.columns[0].type.list_size)
-    scale = made.columns[1].to_numpy()[:, None].astype(np.float64) if chosen.dtype == "int8" else 1.0
-    return stored, stored.astype(np.float64) * scale, made.num_clipped
+    (column, *scales), num_clipped = finish(vectors, chosen)
+    stored = column.flatten().to_numpy(zero_copy_only=False).reshape(len(vectors), column.type.list_size)
+    scale = scales[0].to_numpy()[:, None].astype(np.float64) if chosen.dtype == "int8" else 1.0
+    return stored, stored.astype(np.float64) * scale, num_clipped
 
 
 @settings(deadline=None)

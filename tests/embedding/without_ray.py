@@ -8,7 +8,6 @@ from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, continued_run
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import Plan, make_plan
-from paraembed.embedding.rows import stream_parts
 from paraembed.io.store import open_store
 from paraembed.loading import open_encoder
 from paraembed.settings import DEFAULT_INFERENCE
@@ -33,9 +32,7 @@ def build(
     with begun_run(store, run) as reports:
         for part in plan.parts:
             if part.name not in reports:
-                source = plan.inputs[part.file]
-                data = next(stream_parts(source, [part]))[1] if source.is_chain else None
-                reports[part.name] = embed_part(encoder, source, part, settings, store, data=data)
+                reports[part.name] = embed_part(encoder, plan.inputs[part.file], part, settings, store)
                 embedded[part.name] = part.rows
         commit(store, run, reports, on_duplicate_id)
     return embedded

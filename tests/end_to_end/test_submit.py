@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -26,12 +25,15 @@ pytestmark = pytest.mark.skipif(
 
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
-LOCAL_SESSION = """
-import sys
-from paraembed.cluster.session import ray_session
-with ray_session(1):
-    print(flush=True)
-    sys.stdin.read()
+IN_ONE_PYTHON = """
+import json, runpy, sys
+for job, *flags in json.loads(sys.argv[1]):
+    sys.argv = [job, *flags]
+    try:
+        runpy.run_path(job, run_name="__main__")
+    except SystemExit as ended:
+        if ended.code:
+            raise
 """
 
 
@@ -46,42 +48,16 @@ def is_free(port):
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-@contextmanager
-def local_session():
-    """Another job on this machine, with a Ray of its own."""
-    with subprocess.Popen(
-        [sys.executable, "-c", LOCAL_SESSION],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        env=without_ray(),
-    ) as job:
-        assert job.stdout is not None
-        assert job.stdout.readline() == b"\n"
-        yield
-        job.communicate(timeout=60)
-
-
-def without_ray():
-    return {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
-
-
 @pytest.fixture(scope="module")
-def client():
+def client(ray_cluster):
     """A head with a token of its own; gives the environment of a client that has the token.
 
-    It is started as the README says, with free ports where another head on this machine may have them, while a job
-    with a Ray of its own runs.
+    It is started as the README says, with free ports where another head on this machine may have them, while the
+    tests' own session runs another Ray.
     """
     agent = DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
     agent = agent if is_free(agent) else free_port()
-    with local_session(), head(agent) as environment:
-        yield environment
-
-
-@contextmanager
-def head(agent):
-    environment = without_ray()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PATH": f"{RAY.parent}:{os.environ['PATH']}"}
     dashboard = free_port()
@@ -115,7 +91,7 @@ def submit(client, *command):
     )
 
 
-@pytest.mark.timeout(900)  # five jobs, each with a Ray driver of its own: 60 s to 5 min
+@pytest.mark.timeout(900)  # three jobs with a Ray driver each: 30 s to 3 min
 def test_jobs_run_by_submission(client, tmp_path):
     sample = tmp_path / "sample"
     write_sample(sample, lines=3000, dimension=20, sentences=500, test_pairs=200, ppdb_version="2.0")
@@ -123,18 +99,17 @@ def test_jobs_run_by_submission(client, tmp_path):
     pairs = tmp_path / "pairs"
     done = submit(client, "jobs/shard.py", "--input", sample / "ppdb-2.0-format.gz", "--out", pairs)
     assert done.returncode == 0, done.stdout + done.stderr
-    settings = ["--epochs", "1", "--tokenizer", "space"]
-    done = submit(client, "jobs/train.py", "--pairs", pairs, "--words", vectors, "--out", encoder, *settings)
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = submit(client, "jobs/evaluate.py", "--encoder", encoder, "--pairs", sample / "test-pairs.tsv")
+    out, settings = tmp_path / "embeddings", ["--epochs", "1", "--tokenizer", "space"]
+    others = [
+        ["jobs/train.py", "--pairs", pairs, "--words", vectors, "--out", encoder, *settings],
+        ["jobs/evaluate.py", "--encoder", encoder, "--pairs", sample / "test-pairs.tsv"],
+        ["jobs/embed.py", "--encoder", encoder, "--input", sample / "sentences.txt", "--out", out],
+        ["jobs/verify.py", out],
+    ]
+    done = submit(client, "-c", IN_ONE_PYTHON, json.dumps(others, default=str))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test-pairs" in done.stdout
-    out = tmp_path / "embeddings"
-    done = submit(client, "jobs/embed.py", "--encoder", encoder, "--input", sample / "sentences.txt", "--out", out)
-    assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((out / "_manifest.json").read_text())["rows"] == 500
-    done = submit(client, "jobs/verify.py", out)
-    assert done.returncode == 0, done.stdout + done.stderr
     # The default MLflow store lies beside the outputs, not in the job's temporary copy of the folder.
     assert (tmp_path / "mlruns" / "mlflow.db").is_file()
     assert client["RAY_AUTH_TOKEN"] not in done.stdout + done.stderr

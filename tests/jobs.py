@@ -1,0 +1,68 @@
+"""Run jobs as their command lines do, in this process or in one that is killed, and compare what they write."""
+
+import logging
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from paraembed.io.fingerprint import sha256_of
+from paraembed.stops import STOP_SIGNALS
+
+JOBS = Path(__file__).parents[1] / "jobs"
+
+
+def run_job(name, *arguments):
+    """Run ``jobs/NAME.py`` in this process, since a new Python imports for seconds; return its exit status."""
+    root, stops = logging.getLogger(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handlers, level = root.handlers[:], root.level
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", [f"jobs/{name}.py", *map(str, arguments)])
+            patch.setattr(sys, "excepthook", sys.excepthook)
+            with pytest.raises(SystemExit) as ended:
+                runpy.run_path(str(JOBS / f"{name}.py"), run_name="__main__")
+    finally:
+        root.handlers, root.level = handlers, level
+        for number, handler in stops.items():
+            signal.signal(number, handler)
+    return ended.value.code
+
+
+def job_command(name, *arguments):
+    """Return the command line of a job in a Python of its own."""
+    return [sys.executable, *map(str, (JOBS / f"{name}.py", *arguments))]
+
+
+def interrupted(command, when, by=signal.SIGKILL, victims=lambda job: [job], **options):
+    """Start a command, send a signal as soon as ``when()`` is true; return its exit status and its stderr.
+
+    Args:
+        command: command line.
+        when: condition, asked again and again.
+        by: signal.
+        victims: function from the process to the processes that get the signal.
+        options: further arguments of Popen.
+    """
+    job = psutil.Popen(command, stderr=subprocess.PIPE, text=True, **options)
+    deadline = time.monotonic() + 250
+    while not when():
+        assert job.poll() is None, job.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    for victim in victims(job):
+        with suppress(psutil.NoSuchProcess):
+            victim.send_signal(by)
+    stderr = job.communicate(timeout=120)[1]
+    return job.returncode, stderr
+
+
+def digests(folder, names="*"):
+    """Return the digest of every file of a folder, by its path."""
+    return {str(path.relative_to(folder)): sha256_of(path) for path in folder.glob(names) if path.is_file()}
