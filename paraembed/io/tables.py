@@ -65,11 +65,11 @@ class Records:
     data: bytes  # bytes of the records with their line ends; the last record of a file may have no line end
     ends: npt.NDArray[np.int64]  # int64 [n], the byte after each record
     start: int = 0  # first byte of the first record, after a byte order mark
-    # Uint8 [n], reason to reject a record of CSV or TSV, 0 for a kept one; empty for other kinds.
+    # Array uint8 [n]: reason to reject a record of CSV or TSV, 0 for a kept one; empty for other kinds.
     faults: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
-    # Int32 [n], number of cells of each CSV or TSV record with correct quoting.
+    # Array int32 [n]: number of cells of each CSV or TSV record with correct quoting.
     cells: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    # Int32 [n], number of line breaks inside of the cells of each kept CSV or TSV record.
+    # Array int32 [n]: number of line breaks inside of the cells of each kept CSV or TSV record.
     breaks: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     width: int = 0  # number of cells of a row
 

@@ -309,7 +309,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_shard(path: Path, num_rows: int | None) -> int:
-    """Return the number of rows of a pair shard; raise ValueError if it is none, or has not ``num_rows`` rows."""
+    """Return the number of rows of a pair shard; raise ValueError unless it is one of ``num_rows`` rows."""
     with open_parquet(path) as file:
         schema, rows = file.schema_arrow, int(file.metadata.num_rows)
     for name in ("first", "second"):

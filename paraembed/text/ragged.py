@@ -14,9 +14,9 @@ class Ragged:
 
     ids: npt.NDArray[np.int32]  # int32 [T]
     offsets: npt.NDArray[np.int64]  # int64 [n + 1], starting at 0
-    # Int32 [T], or None without trees. A binary tree over the tokens of a text, as the number of inner nodes that close
-    # after each token, each over the last two subtrees (shift-reduce). A text of m tokens closes m - 1 nodes; if all
-    # close after the last token, the tree is right-branching.
+    # Array int32 [T], or None without trees. A binary tree over the tokens of a text, as the number of inner nodes that
+    # close after each token, each over the last two subtrees (shift-reduce). A text of m tokens closes m - 1 nodes; if
+    # all close after the last token, the tree is right-branching.
     merges: npt.NDArray[np.int32] | None = None
     # Vectors of the texts by another encoder, float32 [n, T], or None; see ``training.objectives``.
     teacher: npt.NDArray[np.float32] | None = None
