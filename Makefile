@@ -15,6 +15,10 @@ DOCS_STAMP := $(VENV)/.docs-installed
 
 .PHONY: demo docs test test-ray test-core test-fast test-versions test-all fuzz fuzz-tables fuzz-others lint clean
 
+# Keep the bytecode of imported modules even where the environment says not to: the tests start hundreds of processes, and
+# importing Ray, torch and MLflow takes 4 s of CPU with bytecode, 10 s without.
+unexport PYTHONDONTWRITEBYTECODE
+
 # torch comes first: asked for by another package, pip would take the newest CUDA build. Compiling all modules would take
 # half of pip's time (66 of 132 s of CPU); Python compiles those that are imported.
 $(STAMP): pyproject.toml constraints.txt
