@@ -120,8 +120,25 @@ def _write(table: "pa.Table", form: ResultFormat, path: Path) -> None:
 
 def _json_lines(table: "pa.Table") -> list[str]:
     """Return the rows as JSON; numbers that JSON cannot represent become null, values of other types become text."""
-    rows = [{name: _json_value(value) for name, value in row.items()} for row in table.to_pylist()]
+    rows = [{name: _json_value(value) for name, value in row.items()} for row in _rows(table)]
     return [json.dumps(row, ensure_ascii=False, default=str, allow_nan=False) for row in rows]
+
+
+def _rows(table: "pa.Table") -> list[dict[str, Any]]:
+    """Return the rows as Python values; what Python cannot represent, such as a date after the year 9999, is text."""
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [[_python_value(column, row) for row in range(len(column))] for column in table.columns]
+        rows = [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return rows
+
+
+def _python_value(column: "pa.ChunkedArray", row: int) -> Any:
+    try:
+        return column[row].as_py()
+    except (OverflowError, ValueError):
+        return " ".join(column.slice(row, 1).combine_chunks().to_string().split())
 
 
 def _json_value(value: Any) -> Any:
@@ -137,7 +154,7 @@ def _json_value(value: Any) -> Any:
 def _show_table(table: "pa.Table", texts: list[str]) -> None:
     """Print a table for each query, under the query's text if there are several queries."""
     names = table.column_names[len(_HIT_COLUMNS) :]
-    all_rows = table.to_pylist()
+    all_rows = _rows(table)
     for number, text in enumerate(texts):
         rows = [row for row in all_rows if row["query"] == number]
         if len(texts) > 1:

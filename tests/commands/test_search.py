@@ -5,6 +5,7 @@ import sys
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from paraembed.commands import mine, search
@@ -60,6 +61,16 @@ def test_results_as_json_lines_and_parquet(folder, call, tmp_path):
         assert call(search, *flags, "--results", tmp_path / name)[:2] == (0, "")
         stored = duckdb.sql(f"SELECT query, row, cosine FROM '{tmp_path / name}'").fetchall()
         assert stored == [(row["query"], row["row"], pytest.approx(row["cosine"])) for row in rows]
+
+
+def test_dates_that_python_cannot_represent_are_text():
+    days = pa.array([0, 2**31 - 1, None], pa.int32()).cast(pa.date32())
+    lists = pa.ListArray.from_arrays([0, 1, 2, 3], days)
+    lines = search._json_lines(pa.table({"day": days, "days": lists, "row": [0, 1, 2]}))
+    assert [json.loads(line)["row"] for line in lines] == [0, 1, 2]
+    assert json.loads(lines[0])["day"] == "1970-01-01"
+    assert json.loads(lines[2]) == {"day": None, "days": [None], "row": 2}
+    assert all("2147483647" in json.loads(lines[1])[name] for name in ("day", "days"))
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,15 @@ def read(path, limits, settings, block, part_rows):
         blocks = list(read_part(inputs[0], part, plan.settings, data))
         assert sum(len(some.row_numbers) + len(some.rejected) for some in blocks) == part.rows
         for some in blocks:
-            carried = [array.to_pylist() for array in some.carried]
+            carried = [_numbers(array).to_pylist() for array in some.carried]
             rows += zip(some.row_numbers.tolist(), some.texts.to_pylist(), *carried[1:], strict=True)
             rejected += some.rejected
     return rows, rejected
+
+
+def _numbers(array):
+    """Dates as days: a damaged file has dates that Python cannot represent."""
+    return array.view(pa.int32()) if array.type == pa.date32() else array
 
 
 def read_both(path, draw, limits, settings=None):
