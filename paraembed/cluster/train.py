@@ -26,6 +26,7 @@ from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import resolve, shown
 from paraembed.io.resume import Work, foreign_work
 from paraembed.io.stage import Mirror, sibling
+from paraembed.process import records_graphs
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.stops import STOP_SIGNALS, RunFailedError
 from paraembed.tracking.runs import Run, send_left, tracked_run
@@ -303,7 +304,8 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
     assert run.spool is not None
     relay = None if in_process else relayed(run.spool, run.started)
     storage, filesystem = training.shared.place("ray")
-    task = Task(training.shared, data.for_workers(), device, saves, relay or run.spool, training.trace, memory)
+    logged, trace, records = relay or run.spool, training.trace, records_graphs()
+    task = Task(training.shared, data.for_workers(), device, saves, logged, trace, memory, records)
     trainer = TorchTrainer(
         work_on,  # type: ignore[arg-type]
         train_loop_config={"task": task},
