@@ -140,6 +140,11 @@ class Graphs:
             buffer.copy_(inputs.tensors[name])
         graph.replay()
 
+    @property
+    def num_recorded(self) -> int:
+        """Return the number of shapes whose steps are replayed; 0 if a step could not be recorded."""
+        return len(self._recorded)
+
     def turn_off(self) -> None:
         """Run all further steps without graphs."""
         self._records = False
