@@ -106,7 +106,7 @@ def test_the_sweeps_own_encoder_is_replaced_on_an_object_store(sample, tmp_path,
     assert objects(server, "avg/") == {}
 
 
-def test_a_model_is_fine_tuned_and_scored_from_and_to_an_object_store(ray_cluster, tmp_path, server):
+def test_a_model_is_fine_tuned_and_scored_from_and_to_an_object_store(ray_cluster, tmp_path, server, capsys):
     vectors = np.random.default_rng(5).normal(size=(40, 12)).round(4).tolist()
     rows = zip([*POSITIVE, *NEGATIVE], vectors, strict=True)
     server.objects["words.txt"] = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows).encode()
@@ -118,6 +118,7 @@ def test_a_model_is_fine_tuned_and_scored_from_and_to_an_object_store(ray_cluste
     places = {"data": server.uri("gold"), "out": server.uri("model"), "words": server.uri("words.txt")}
     flags = Finetune("similarity", **places, settings=settings)
     finetune(flags)
+    assert re.search(r"its encoder is s3://bucket/model/encoder\?", capsys.readouterr().err)
     model = objects(server, "model/")
     assert {"config.json", "encoder/config.json", "encoder/model.safetensors"} <= model.keys()
     assert objects(server, "model.training/") == {}
@@ -132,7 +133,7 @@ def test_a_model_is_fine_tuned_and_scored_from_and_to_an_object_store(ray_cluste
     scored = {"pairs": (server.uri("pairs.tsv"),), "out": server.uri("scores")}
     evaluate(Evaluate((server.uri("model/encoder"),), **scored, resamples=0))
     scores = objects(server, "scores/")
-    assert b"pairs.tsv" in scores["scores.csv"]
+    assert b"encoder,avg,pairs/pairs,spearman,1.0," in scores["scores.csv"]
     assert not any(b"secret" in data for data in scores.values())
 
 
