@@ -26,6 +26,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError  # nowhere else
 from ray.train.v2.api.exceptions import WorkerGroupError
 
+from paraembed.cluster.session import COLLECTIVE_SECONDS
 from paraembed.io.stage import Mirror
 from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, turn_off_graphs
 from paraembed.recipe import BaseRecipe
@@ -229,7 +230,7 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
         scaling_config=ScalingConfig(
             num_workers=placement.workers, use_gpu=placement.gpus, resources_per_worker=dict(shared.resources)
         ),
-        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo"),
+        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"group-{task['trial']}-{uuid4().hex[:8]}",
             storage_path=shared.storage[0],
