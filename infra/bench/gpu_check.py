@@ -150,8 +150,8 @@ def agreement(size: Size) -> Iterator[Row]:
                 yield Row(f"{name} {change}: {text}", f"{far:.1e}", "0", far == 0.0)
         recipe = Recipe(config_from_dict({"name": name}), batch_size=size.batch_sizes[0])
         number = min(_COMPARED_STEPS, max(2, size.steps // 20))
-        ours, plain = (_trained(size, recipe, pairs, kind, number)[0] for kind in ("graphs", "plain"))
-        far = (ours - plain).abs().max().item()
+        recorded, plain = (_trained(size, recipe, pairs, kind, number)[0] for kind in ("graphs", "plain"))
+        far = (recorded - plain).abs().max().item()
         yield Row(f"{name}: CPU, {number} steps", f"{far:.1e}", f"≤ {_LARGEST:.0e}", far <= _LARGEST)
 
 
