@@ -170,6 +170,13 @@ def records_graphs() -> bool:
     return os.environ.get("PARAEMBED_CUDA_GRAPHS", "1") != "0"
 
 
+def turn_off_graphs() -> None:
+    """Record no CUDA graphs, like the driver, whose environment does not reach workers on other machines. This lasts,
+    because the process is a worker of one job.
+    """
+    set_environment({"PARAEMBED_CUDA_GRAPHS": "0"}, override=True)
+
+
 def use_exact_cudnn() -> None:
     """Let cuDNN compute in float32. By default it rounds to TF32 (10 bits), unlike torch's own matrix products.
 

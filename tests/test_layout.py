@@ -33,6 +33,17 @@ ORDER = (
 CORE = ORDER[: ORDER.index("tracking")]
 
 
+def test_gpu_tests_are_collected_where_ray_and_mlflow_are_missing():
+    """A machine with a GPU gets the files, torch and pytest."""
+    program = (
+        "import sys; sys.modules |= dict.fromkeys(('ray', 'mlflow')); import pytest; "
+        "sys.exit(pytest.main(['-m', 'gpu', 'tests/training', 'tests/encoders', '--collect-only', '-q']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert int(re.findall(r"(\d+)/\d+ tests collected", done.stdout)[0]) > 100
+
+
 def imports_of(path):
     """The modules that a file imports, at its top or within a function."""
     nodes = list(ast.walk(ast.parse(path.read_text())))

@@ -34,6 +34,7 @@ TRAIN_PROGRAMS = {
     "mega": f"paraembed, mega-batches of {MEGA_BATCH_SIZE}",
     "workers": "paraembed, 2 workers",
     "machines": "paraembed, 2 workers without shared memory",
+    "machines3": "paraembed, 3 workers without shared memory",
     "ray": "paraembed on Ray",
     "ray_workers": "paraembed on Ray, 2 workers",
 }

@@ -37,8 +37,12 @@ from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import step_for
 
 PARAEMBED, READY, MEGA, RAY, RAY_WORKERS = "paraembed", "ready", "mega", "ray", "ray_workers"
-WORKERS = {"workers": "without Ray", "machines": "without shared memory, as on two machines,"}
-"""Programs of two workers, and what a note says of them."""
+WORKERS = {
+    "workers": (2, "without Ray"),
+    "machines": (2, "without shared memory, as on two machines,"),
+    "machines3": (3, "without shared memory, as on three machines,"),
+}
+"""Programs of several workers: their number, and what a note says of them."""
 PEERS = ("embedding_bag", "embedding", "static_embedding")
 _MOST_MEGA_PAIRS = 10_000  # all texts are compared with all: at batch 1,024 a step takes a CPU core a second
 _INTERVAL = 20  # steps between two looks at the clock, and of the warm-up
@@ -90,7 +94,7 @@ def _suitable(case: Case, on_ray: list[str]) -> tuple[str, ...]:
         return (PARAEMBED,)
     peers = PEERS if case.encoder == "avg" else ()
     mega = [MEGA] if MEGA_BATCH_SIZE * case.batch_size <= _MOST_MEGA_PAIRS else []
-    workers = WORKERS if case.device == "cpu" else ()  # there is one GPU
+    workers = [key for key in WORKERS if case.device == "cpu" and WORKERS[key][0] <= 2]  # there is one GPU
     return (PARAEMBED, READY, *peers, *mega, *workers, *on_ray)
 
 
@@ -104,7 +108,7 @@ def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
         case = replace(case, mega_batch_size=MEGA_BATCH_SIZE)
     own = train_ours if key in {PARAEMBED, MEGA, *WORKERS} else train_other
     seconds = 0.0 if is_whole else case.seconds
-    workers = 2 if key in WORKERS else 1
+    workers, _ = WORKERS.get(key, (1, ""))
     tasks = [
         Task(
             own,
@@ -142,7 +146,7 @@ def _encoder(case: Case) -> Encoder:
 def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world: int, key: str) -> None:
     """Run the unchanged training loop. The first worker measures the time; the others follow it."""
     size = Case(**case)
-    if key == "machines":
+    if key.startswith("machines"):
         cpu.shared_zeros = lambda *_: None  # what workers on several machines get
     if world > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meeting-{key}", rank=rank, world_size=world)
@@ -158,6 +162,8 @@ def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world
             )
 
     encoder, pairs = _encoder(size), draw_pairs(size)
+    step_texts = 2 * size.batch_size * world
+    pairs = pairs.slice(0, len(pairs) // step_texts * step_texts)  # all steps have the same size, also of three workers
     if size.epochs:
         clock(0)
     counters = train_loop(encoder, pairs, recipe(size), rank=rank, world=world, on_report=on_report)
@@ -235,11 +241,13 @@ def notes(case: Case, results: Results) -> list[str]:
         )
     if has(results, PARAEMBED) and case.device == "cuda":
         lines.append(f"peak GPU memory {results[PARAEMBED].rounds[-1].device_bytes / 1e6:,.0f} MB")
-    for key, how in WORKERS.items():
+    for key, (workers, how) in WORKERS.items():
         if has(results, PARAEMBED, key):
             gain = results[key].rate / results[PARAEMBED].rate
             sent = results[key].median(lambda round_: round_.loopback_bytes / round_.steps) / 1e3
-            lines.append(f"{how} 2 workers train {gain:.2f} × the pairs of one; they exchange {sent:,.0f} kB a step")
+            lines.append(
+                f"{how} {workers} workers train {gain:.2f} × the pairs of one; they exchange {sent:,.0f} kB a step"
+            )
     if has(results, PARAEMBED, RAY):
         lines.append(f"a step on Ray takes {results[RAY].seconds / results[PARAEMBED].seconds - 1:+.1%}")
     if has(results, RAY, RAY_WORKERS):

@@ -34,6 +34,8 @@ _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
 _START_AFTER_STOP_SECONDS = 8.0
 _WAITING_SECONDS = 60  # whole ones, as placement groups count; between lines while the cluster has too few machines
+COLLECTIVE_SECONDS = 1800
+"""Longest wait for other workers, such as while rank 0 scores or saves; Ray notices at once if a worker fails."""
 _GROWTH_SECONDS = 900  # for machines that join a cluster whose autoscaler reports no machine types
 
 
@@ -75,7 +77,12 @@ def run_tasks(
 
     Ray Data could do the same, but its executor takes 0.8 s to start. ``here``: run the tasks on this machine, even if
     it is a head without CPUs, because they read and write files that other machines do not see.
+
+    Raises:
+        ValueError: no machine of the cluster has a CPU for tasks, see ``wait_for_workers``; not with ``here``.
     """
+    if arguments and not here:
+        wait_for_cpu()
     task = ray.remote(num_cpus=1)(function)
     if here:
         task = task.options(num_cpus=0, scheduling_strategy=on_this_machine())
@@ -263,6 +270,12 @@ def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
             say(f"waiting for machines: {count} workers, each with {needs}; the cluster has free: {has}")
     finally:
         remove_placement_group(group)
+
+
+def wait_for_cpu() -> None:
+    """Wait until a cluster can place a task, as ``wait_for_workers``; further tasks start when machines join."""
+    if on_cluster():
+        wait_for_workers(1, {"CPU": 1.0})
 
 
 def _check_size(count: int, each: Mapping[str, float], *, may_grow: bool = True) -> None:

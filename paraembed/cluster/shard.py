@@ -15,7 +15,7 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
-from paraembed.cluster.session import ray_session, run_tasks
+from paraembed.cluster.session import ray_session, run_tasks, wait_for_cpu
 from paraembed.console import doing, say
 from paraembed.io.atomic import replace_folder, work_folder
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
@@ -262,6 +262,7 @@ def _parsed_rows(task: _Task, parts: Sequence[Part], partitions: int, workers: i
 
         yield from run_tasks(parse, list(enumerate(parts)), workers, here=True)
         return
+    wait_for_cpu()
     data = ray.data.read_datasource(
         _Parts(task, parts, partitions), concurrency=workers, override_num_blocks=len(parts), num_cpus=1
     )

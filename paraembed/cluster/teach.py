@@ -147,7 +147,7 @@ def teach(
             raise other_work(out, "teacher, text or setting")
         doing("starting Ray and MLflow")
         with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
-            _describe(run, request, teacher, workers)
+            _describe(run, request, files, teacher, workers)
             record = stages.write_student(out)
             run.metrics({"units": record["units"], "texts": record["texts"], "explained": record["explained"]})
     return record, False
@@ -224,10 +224,16 @@ def _student_at(out: Path) -> dict[str, Any]:
     return dict((checkpoint.read_config(out).get("provenance") or {}).get("taught") or {"identity": ""})
 
 
-def _describe(run: Run, request: Request, teacher: TextEncoder, workers: int) -> None:
+def _describe(run: Run, request: Request, files: Sequence[InputFile], teacher: TextEncoder, workers: int) -> None:
     run.params({"teacher": request.teacher, **asdict(request.settings)})
+    run.dataset("texts", digest_of([file.sha256 for file in files]), [file.shown for file in files], "teaching")
+    if request.leave_out:
+        sets = digest_of(sorted(map(sha256_of, request.leave_out)))
+        run.dataset("evaluation sets left out", sets, list(map(str, request.leave_out)), "teaching")
     if request.pairs is not None:
-        run.params({"recipe": request.recipe.to_dict(), "pairs": sha256_of(request.pairs / "manifest.json")})
+        digest = sha256_of(request.pairs / "manifest.json")
+        run.params({"recipe": request.recipe.to_dict(), "pairs": digest})
+        run.dataset("pairs", digest, [str(request.pairs)], "teaching", num_pairs(request.pairs))
     run.tags({"workers": str(workers), "teacher_fingerprint": teacher.fingerprint})
     run.link("encoder_run", "fingerprint", teacher.fingerprint)
 

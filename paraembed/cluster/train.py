@@ -17,7 +17,14 @@ from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, Scali
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from paraembed.cluster.relay import Relay, relayed
-from paraembed.cluster.session import check_gpus, on_cluster, ray_session, runs_in_process, wait_for_workers
+from paraembed.cluster.session import (
+    COLLECTIVE_SECONDS,
+    check_gpus,
+    on_cluster,
+    ray_session,
+    runs_in_process,
+    wait_for_workers,
+)
 from paraembed.cluster.train_worker import Task, work_on
 from paraembed.cluster.watch import is_interrupting, servers_end
 from paraembed.console import doing, duration, say
@@ -26,6 +33,7 @@ from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import resolve, shown
 from paraembed.io.resume import Work, foreign_work
 from paraembed.io.stage import Mirror, sibling
+from paraembed.process import records_graphs
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.stops import STOP_SIGNALS, RunFailedError
 from paraembed.tracking.runs import Run, send_left, tracked_run
@@ -45,7 +53,6 @@ _FILES = re.compile(
 _RESTARTS = 3  # of the workers, after one of them failed
 _STOP_SECONDS = 30.0  # for the workers to save; the pods of infra/kuberay get 60 s
 _GROUP_SECONDS = 2.0  # in which a signal to all processes of a job has ended Ray's servers
-_PATIENCE_SECONDS = 1800  # of a collective, such as while rank 0 saves; a dead worker is noticed at once, by Ray
 
 
 @dataclass(frozen=True)
@@ -303,7 +310,8 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
     assert run.spool is not None
     relay = None if in_process else relayed(run.spool, run.started)
     storage, filesystem = training.shared.place("ray")
-    task = Task(training.shared, data.for_workers(), device, saves, relay or run.spool, training.trace, memory)
+    logged, trace, records = relay or run.spool, training.trace, records_graphs()
+    task = Task(training.shared, data.for_workers(), device, saves, logged, trace, memory, records)
     trainer = TorchTrainer(
         work_on,  # type: ignore[arg-type]
         train_loop_config={"task": task},
@@ -312,7 +320,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
             use_gpu=placement.gpus,
             resources_per_worker=None if in_process else resources,
         ),
-        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=_PATIENCE_SECONDS),
+        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"{data.job}-{os.getpid()}",
             storage_path=storage,

@@ -19,10 +19,10 @@ from paraembed.compiled import arithmetic
 from paraembed.console import ProgressLine, doing, duration, say, shown_status
 from paraembed.io.places import shown
 from paraembed.io.stage import Mirror
-from paraembed.process import one_thread, quiet_ray
+from paraembed.process import one_thread, quiet_ray, turn_off_graphs
 from paraembed.tracking.runs import Run, system_metrics
 from paraembed.training.data import TrainingData
-from paraembed.training.exchange import gather_texts
+from paraembed.training.exchange import first_problem, gather_texts
 from paraembed.training.inputs import Memory, available_memory, check_memory
 from paraembed.training.loop import Report, Request
 from paraembed.training.state import Checkpoints, Counters
@@ -46,6 +46,7 @@ class Task:
         trace: file for a profile of a few steps.
         memory: memory of all workers, of which each worker compares the part of its machine with what is available
             there, before any of them takes it; None: the job has checked it.
+        records_graphs: whether the driver's environment lets steps be recorded.
     """
 
     work: Mirror
@@ -55,6 +56,7 @@ class Task:
     run: Path | Relay | None
     trace: Path | None
     memory: Memory | None = None
+    records_graphs: bool = True
 
 
 def work_on(config: dict[str, Task]) -> dict[str, Any]:
@@ -90,6 +92,8 @@ def _own_folder(task: Task) -> Iterator[Task]:
 
 @one_thread()  # one worker is the job's own process, which scores afterwards
 def _train(task: Task) -> Counters:
+    if not task.records_graphs:
+        turn_off_graphs()
     context, data = ray.train.get_context(), task.data
     rank, world = context.get_world_rank(), context.get_world_size()
     device = ray.train.torch.get_device() if task.device == "worker" else task.device
@@ -155,9 +159,9 @@ def agree(problem: str, world: int, device: torch.device) -> None:
     """Raise ValueError on all workers if one of them cannot start or computes differently; the others would wait for it
     forever.
     """
-    problems = gather_texts(problem, world, device) if world > 1 else [problem]
-    if any(problems):
-        raise ValueError(next(filter(None, problems)))
+    problem = first_problem(problem, world, device)
+    if problem:
+        raise ValueError(problem)
     machines = gather_texts(arithmetic(device), world, device) if world > 1 else []
     if len(set(machines)) > 1:
         raise ValueError(

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -26,8 +26,9 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError  # nowhere else
 from ray.train.v2.api.exceptions import WorkerGroupError
 
+from paraembed.cluster.session import COLLECTIVE_SECONDS
 from paraembed.io.stage import Mirror
-from paraembed.process import RAY_TUNE, environment, quiet_ray
+from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, turn_off_graphs
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import SearchSettings, Workers
 from paraembed.training.best import Scorer
@@ -54,6 +55,7 @@ class _Shared:
         resources: resources of a worker.
         storage: path for the files of Ray Train, and its file system.
         desk: actor that hands out points.
+        records_graphs: whether the driver's environment lets steps be recorded.
     """
 
     inputs: Mapping[str, Any]
@@ -63,6 +65,7 @@ class _Shared:
     resources: Mapping[str, float]
     storage: tuple[str, Any]
     desk: Any
+    records_graphs: bool
 
 
 @environment(RAY_TUNE)
@@ -94,7 +97,7 @@ def run_trials(
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
     desk = ray.remote(num_cpus=0)(_Desk).remote()
     dispatcher = _Dispatcher(searcher, desk)
-    shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, desk)
+    shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, desk, records_graphs())
     trainable = tune.with_parameters(_trial, shared=shared)
     takes = {"cpu": 1.0, "gpu": resources.get("GPU", 0.0), "memory": resources.get("memory", 0.0)}
     if placement.workers > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
@@ -190,6 +193,8 @@ class _Dispatcher(tune.Callback, tune.Stopper):
 def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
     """Train one point after the other in an actor; report each epoch and the result of each point to Ray Tune."""
     quiet_ray()
+    if not shared.records_graphs:
+        turn_off_graphs()
     asker = uuid4().hex  # of a trial whose worker failed, another one
     tune.report({"asker": asker})
     while text := ray.get(shared.desk.take.remote(asker)):
@@ -221,11 +226,11 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     placement = shared.placement
     trainer = TorchTrainer(
         _work,  # type: ignore[arg-type]
-        train_loop_config={"task": task, "kind": shared.kind, "inputs": [inputs], "scorer": shared.scorer},
+        train_loop_config={"task": task, "inputs": [inputs], "shared": replace(shared, inputs={}, desk=None)},
         scaling_config=ScalingConfig(
             num_workers=placement.workers, use_gpu=placement.gpus, resources_per_worker=dict(shared.resources)
         ),
-        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo"),
+        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"group-{task['trial']}-{uuid4().hex[:8]}",
             storage_path=shared.storage[0],
@@ -246,13 +251,15 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
 def _work(config: dict[str, Any]) -> str:
     """Run one worker of a group."""
     quiet_ray()
-    task, context = config["task"], ray.train.get_context()
+    task, shared, context = config["task"], config["shared"], ray.train.get_context()
+    if not shared.records_graphs:
+        turn_off_graphs()
     (inputs,) = ray.get(config["inputs"])
     return _run(
         task,
         inputs,
-        config["kind"].from_dict(task["recipe"]),
-        config["scorer"],
+        shared.kind.from_dict(task["recipe"]),
+        shared.scorer,
         device=str(ray.train.torch.get_device()),
         rank=context.get_world_rank(),
         world=context.get_world_size(),

@@ -90,6 +90,7 @@ def _finetune(flags: Finetune, stage: "Stage") -> None:
     if flags.pretrained:
         pretrained = existing_encoder(staged_input(stage, flags.pretrained, "--pretrained"), "--pretrained")
     from paraembed.cluster.train import Training, train_model
+    from paraembed.io.stage import sibling
     from paraembed.recipe import idle_fields
     from paraembed.supervised.labels import read_labels
 
@@ -110,7 +111,7 @@ def _finetune(flags: Finetune, stage: "Stage") -> None:
         print_table(*done.table)
     if not done.was_finished:
         name = shown(flags.out)
-        say(f"wrote {name}; its README.md shows how to use it; its encoder is {name.rstrip('/')}/encoder")
+        say(f"wrote {name}; its README.md shows how to use it; its encoder is {sibling(name, '/encoder')}")
 
 
 def listing() -> list[str]:

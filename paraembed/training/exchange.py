@@ -74,6 +74,11 @@ def gather_texts(text: str, world: int, device: torch.device) -> list[str]:
     return [bytes(text.tolist()).rstrip(b"\0").decode(errors="ignore") for text in everyone]
 
 
+def first_problem(problem: str, world: int, device: torch.device) -> str:
+    """Return the problem of the first worker that has one, the same on all workers; empty if none has."""
+    return next(filter(None, gather_texts(problem, world, device) if world > 1 else [problem]), "")
+
+
 def all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
     """Return every worker's tensor, given the lengths of all of them, of which one is above 0."""
     everyone = gather(tensor_N, max(counts), len(counts))

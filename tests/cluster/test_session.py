@@ -14,7 +14,7 @@ from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from paraembed.cluster import session
-from paraembed.cluster.session import ray_session, wait_for_workers
+from paraembed.cluster.session import ray_session, run_tasks, wait_for_workers
 from paraembed.commands.paths import absolute
 from paraembed.io.places import in_submitted_job
 from tests.another_user import another_user_does
@@ -142,6 +142,20 @@ def test_a_cluster_without_room_is_waited_for_with_a_line_at_a_time(as_on_a_clus
     assert 2 <= len(lines) <= 8
     assert "2 workers, each with a CPU, 0.0 GB of memory; the cluster has free: 0 CPU" in lines[0]
     wait_for_workers(cpus, {"CPU": 1.0})  # it ends, so nothing of its own is left
+
+
+@pytest.mark.ray
+def test_tasks_wait_for_machines_with_a_line_at_a_time(as_on_a_cluster, monkeypatch, capsys):
+    monkeypatch.setattr(session, "_WAITING_SECONDS", 1)
+    taken = placement_group([{"CPU": 1}] * int(ray.cluster_resources()["CPU"]))
+    assert taken.wait(60)
+    free = threading.Timer(2.5, remove_placement_group, [taken])
+    free.start()
+    assert list(run_tasks(lambda number: number**2, [3], 2)) == [9]
+    free.join()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("waiting for machines: ")]
+    assert lines
+    assert lines[0].endswith("1 workers, each with a CPU; the cluster has free: 0 CPU")
 
 
 @pytest.mark.ray

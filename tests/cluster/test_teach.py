@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from mlflow.tracking import MlflowClient
 from safetensors.torch import load_file
 
 from paraembed import checkpoint
@@ -74,6 +75,14 @@ def taught(data, ray_cluster):
     record, was_finished = teach(request(data), data / "student", data / "stages", workers=1)
     assert not was_finished
     return data / "student", data / "stages", record
+
+
+def test_the_inputs_of_a_student_are_in_mlflow(taught, data, store):
+    of_first = {"filter_string": "attributes.run_name = 'teach student'", "order_by": ["start_time ASC"]}
+    run, *_ = MlflowClient(store).search_runs(["1"], **of_first)
+    inputs = {each.dataset.name: each.dataset for each in run.inputs.dataset_inputs}
+    assert inputs.keys() == {"texts", "evaluation sets left out"}
+    assert str(data / "texts.txt") in inputs["texts"].source
 
 
 @pytest.fixture

@@ -28,9 +28,10 @@ from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.settings import ShardSettings
+from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
-from paraembed.stops import STOPPED_LINE
+from paraembed.stops import STOPPED_LINE, RunFailedError
 from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
 from paraembed.training.loop import train as train_pairs
@@ -401,6 +402,21 @@ def test_changed_shards_are_refused(sample, tmp_path):
 
 def with_children(job):
     return [*job.children(recursive=True), job]
+
+
+class Asking(Pairs):
+    """Pairs whose training only says what the worker's environment is."""
+
+    def train(self, model, examples, **how):  # noqa: ARG002
+        raise ValueError(f"worker {how['rank']} of {how['world']} records graphs: {records_graphs()}")
+
+
+def test_workers_record_graphs_as_the_environment_of_the_driver_says(sample, tmp_path, monkeypatch):
+    """Ray, which started before, does not pass it on."""
+    monkeypatch.setenv("PARAEMBED_CUDA_GRAPHS", "0")
+    asking = Asking(RECIPE, sample / "pairs", sample / "sample" / "vectors.txt.gz")
+    with pytest.raises(RunFailedError, match="worker 0 of 2 records graphs: False"):
+        train_model(Training("test", asking, tmp_path / "avg", Placement(workers=2)))
 
 
 def saved_steps(work):

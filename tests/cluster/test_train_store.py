@@ -8,14 +8,20 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from paraembed.cluster.train import Training, remove_other, train_model
+from paraembed.commands.evaluate import Evaluate
+from paraembed.commands.evaluate import main as evaluate
+from paraembed.commands.finetune import Finetune
+from paraembed.commands.finetune import main as finetune
 from paraembed.commands.train import Train
 from paraembed.commands.train import main as train
-from paraembed.recipe import Recipe
+from paraembed.recipe import Recipe, SupervisedRecipe
 from paraembed.settings import Placement
 from paraembed.training.data import Pairs
+from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
 from tests.object_store import GoneError, kill_client
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
@@ -98,6 +104,37 @@ def test_the_sweeps_own_encoder_is_replaced_on_an_object_store(sample, tmp_path,
     assert objects(server, "avg/") == before
     remove_other(replace(own, data=own.data.with_recipe(replace(RECIPE, margin=0.9)), out=tmp_path / "other" / "avg"))
     assert objects(server, "avg/") == {}
+
+
+def test_a_model_is_fine_tuned_and_scored_from_and_to_an_object_store(ray_cluster, tmp_path, server, capsys):
+    vectors = np.random.default_rng(5).normal(size=(40, 12)).round(4).tolist()
+    rows = zip([*POSITIVE, *NEGATIVE], vectors, strict=True)
+    server.objects["words.txt"] = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows).encode()
+    for seed, name in enumerate(("SICK_train", "SICK_trial", "SICK_test_annotated")):
+        write_sick(tmp_path / name, 100, seed)
+        server.objects[f"gold/sick/{name}.txt"] = (tmp_path / name).read_bytes()
+    server.objects["pairs.tsv"] = b"5\tgood1 bad2\tgood1 bad2\n1\tgood1 good2\tbad3 bad4\n3\tgood5\tgood5 bad1\n"
+    settings = SupervisedRecipe(tokenizer="space", epochs=2, batch_size=20, head_width=10)
+    places = {"data": server.uri("gold"), "out": server.uri("model"), "words": server.uri("words.txt")}
+    flags = Finetune("similarity", **places, settings=settings)
+    finetune(flags)
+    assert re.search(r"its encoder is s3://bucket/model/encoder\?", capsys.readouterr().err)
+    model = objects(server, "model/")
+    assert {"config.json", "encoder/config.json", "encoder/model.safetensors"} <= model.keys()
+    assert objects(server, "model.training/") == {}
+    before = dict(server.objects)
+    finetune(flags)
+    assert server.objects == before
+    features = replace(settings, mode="features")
+    pretrained = {"words": None, "pretrained": server.uri("model/encoder"), "settings": features}
+    finetune(replace(flags, out=server.uri("features"), **pretrained))
+    encoder = objects(server, "features/encoder/")
+    assert encoder["model.safetensors"] == model["encoder/model.safetensors"]
+    scored = {"pairs": (server.uri("pairs.tsv"),), "out": server.uri("scores")}
+    evaluate(Evaluate((server.uri("model/encoder"),), **scored, resamples=0))
+    scores = objects(server, "scores/")
+    assert b"encoder,avg,pairs/pairs,spearman,1.0," in scores["scores.csv"]
+    assert not any(b"secret" in data for data in scores.values())
 
 
 @pytest.mark.slow

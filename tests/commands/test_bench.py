@@ -196,10 +196,13 @@ def test_training_on_ray_beside_the_bare_loop(
     tmp_path,
     store,
 ):
-    assert bench(f"{TRAIN} --rounds 1 --programs paraembed ray --out numbers.json") == 0
+    assert bench(f"{TRAIN} --rounds 1 --programs paraembed machines3 ray --out numbers.json") == 0
     said = capsys.readouterr()
     assert re.search(r"a step on Ray takes [+-]\d+\.\d%", said.out)
     programs = json.loads((tmp_path / "numbers.json").read_text())["cases"][0]["programs"]
+    assert re.search(r"as on three machines, 3 workers train \d\.\d\d × the pairs of one", said.out)
+    assert programs["machines3"]["workers"] == 3
+    assert programs["machines3"]["turns"][0]["loopback_bytes"] > 0
     (turn,) = programs["ray"]["turns"]
     assert turn["steps"] > 200
     assert turn["peak_bytes"] > 100e6

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -15,10 +16,13 @@ import pytest
 import yaml
 
 from paraembed.commands.flags import NO_GROUPS, parse_flags
+from paraembed.papers import find_recipe
+from paraembed.training.inputs import estimate
 
 ROOT = Path(__file__).parents[2]
 KUBERAY = ROOT / "infra" / "kuberay"
 OVERLAYS = sorted((ROOT / "infra" / "kuberay-overlays").iterdir())
+PARAGRAM, XXL_PAIRS = (1_703_756, 300), 9_100_000  # rows and columns of paragram_300_sl999
 JOBS = ("shard", "train", "tune", "embed")
 SCHEMA = json.loads((Path(__file__).parent / "rayjob.schema.json").read_text())
 Manifests = dict[tuple[str, str], dict[str, Any]]
@@ -224,6 +228,28 @@ def test_workers_are_cpus_that_are_there(manifests):
             assert gpus == 0, f"{name} pays for GPUs that it does not use"
         reads = 2 if name == "train" else 0  # Ray Data reads beside Ray Train
         assert workers + reads <= group["maxReplicas"] * int(limits["cpu"]), name
+
+
+def free_bytes(pod):
+    (container,) = pod["containers"]
+    (number,) = re.fullmatch(r"(\d+)Gi", container["resources"]["limits"]["memory"]).groups()
+    return (int(number) - 2) << 30
+
+
+def test_pods_have_the_memory_that_their_recipes_need(manifests):
+    """For PPDB XXL, phrases of 4 tokens, and the paragram vectors; 2 GiB of a pod are for Ray."""
+    job = rayjobs(manifests)["train"]
+    given = shlex.split(job["spec"]["entrypoint"])
+    recipe, workers = find_recipe(given[given.index("--recipe") + 1]), int(given[given.index("--workers") + 1])
+    memory = estimate(PARAGRAM, recipe, 8 * XXL_PAIRS, XXL_PAIRS, workers, keeps_best="--evaluate" in given)
+    head, worker = pods(job)
+    on_a_pod = workers // job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["maxReplicas"]
+    assert 4e9 < memory.of_workers(on_a_pod, workers).needed < free_bytes(worker)
+    of_driver = replace(memory, copies=0, pairs=0, best=0, workers=1)
+    assert 4e9 < of_driver.needed < free_bytes(head)
+    job = rayjobs(manifests)["tune"]
+    of_trial = estimate(PARAGRAM, find_recipe("acl2017/avg"), 8 * XXL_PAIRS, XXL_PAIRS, 1, keeps_best=True)
+    assert of_trial.needed < free_bytes(pods(job)[1])
 
 
 @cache

@@ -1,5 +1,6 @@
 """Two processes against one: what workers tell each other."""
 
+import os
 from dataclasses import replace
 from multiprocessing import set_forkserver_preload
 
@@ -11,10 +12,12 @@ from torch import multiprocessing
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
+from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.exchange import gather, gather_texts, sum_over_workers
+from paraembed.training.exchange import first_problem, gather, gather_texts, sum_over_workers
+from paraembed.training.fast.gpu import Graphs, Inputs, all_record
 from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
@@ -122,7 +125,53 @@ def check_texts(rank):
     assert 1990 < len(texts[1].encode()) <= 2000
 
 
-CHECKS = [check_sums, check_gradients, check_choice, check_texts]
+def check_problems(rank):
+    problems = [first_problem(text, 2, torch.device("cpu")) for text in (["", "late"][rank], ["one", "two"][rank], "")]
+    assert problems == ["late", "one", ""]
+
+
+def check_environment(rank):
+    """One worker whose machine turns graphs off turns them off for both."""
+    os.environ["PARAEMBED_CUDA_GRAPHS"] = "10"[rank]
+    assert records_graphs() == (rank == 0)
+    assert not all_record(2, torch.device("cpu"))
+    os.environ["PARAEMBED_CUDA_GRAPHS"] = "1"
+    assert all_record(2, torch.device("cpu"))
+
+
+class Replay:
+    """Stands for a recorded step; none may be replayed."""
+
+    def replay(self):
+        raise AssertionError
+
+
+class OneFails(Graphs):
+    """Recording works on rank 0, and not on rank 1."""
+
+    rank = 0
+
+    def _captured(self, run, recorded):  # noqa: ARG002
+        return Replay(), ["", "no memory"][self.rank]
+
+
+def check_recordings(rank):
+    """If one worker cannot record a step, neither replays any: the step runs as often as it is called."""
+    graphs, runs = OneFails(torch.device("cpu"), 2), []
+    graphs.rank, graphs._records = rank, True
+    for shape in (1, 2):
+        inputs = Inputs({"ids": torch.ones(shape)}, None, None, 1, 2, 1)
+        graphs._seen[inputs.shape] = 3  # what comes before needs a GPU
+        for _ in range(2):
+            graphs(runs.append, inputs)
+    assert len(runs) == 4
+    assert not graphs._recorded
+
+
+CHECKS = [
+    *(check_sums, check_gradients, check_choice, check_texts),
+    *(check_problems, check_environment, check_recordings),
+]
 
 
 def _check(rank, folder):

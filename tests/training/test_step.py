@@ -12,7 +12,7 @@ from paraembed.encoders import config_from_dict
 from paraembed.encoders.configs import AvgConfig, IrnnConfig, ProjConfig, RnnConfig
 from paraembed.recipe import Recipe
 from paraembed.training.pairs import epoch_batches
-from paraembed.training.step import Step
+from paraembed.training.step import Step, exchanged
 from paraembed.training.update import distinct
 
 ADAGRAD = Recipe(
@@ -30,6 +30,31 @@ def run(encoder, recipe, pairs, steps=30):
     step = Step(encoder, recipe, pairs)
     batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=recipe.batch_size))[:steps]
     return [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "world", "line"),
+    [
+        (
+            {"batch_size": 299, "clip": 1.0},
+            2,
+            "with a batch_size of 299, one worker may be faster than 2",
+        ),
+        ({"batch_size": 300, "clip": 1.0}, 2, "each computes all gradients"),
+        (
+            {"batch_size": 100},
+            3,
+            "with a batch_size of 100, one worker may be faster than 3",
+        ),
+        ({"batch_size": 1024}, 3, "8 bytes per text; each computes all gradients"),
+        ({"encoder": ProjConfig()}, 2, "sum the gradients of the word vectors in the step and of the other parameters"),
+        ({"encoder": ProjConfig(), "train_words": False}, 2, "workers sum the gradients of the other parameters"),
+        ({"update": "dense"}, 2, "workers sum gradients of the whole word matrix, 0 MB per step"),
+    ],
+)
+def test_what_workers_exchange_is_said_and_where_fewer_are_faster(make_encoder, changes, world, line):
+    recipe = replace(Recipe(), **changes)
+    assert exchanged(make_encoder(recipe), recipe, world).endswith(line)
 
 
 def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):

@@ -35,7 +35,7 @@ from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.clusters import order_for
-from paraembed.training.exchange import gather, gather_texts, scatter_sum
+from paraembed.training.exchange import first_problem, gather, scatter_sum
 from paraembed.training.fast import is_additive
 from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs
 from paraembed.training.negatives import (
@@ -102,7 +102,7 @@ class Inputs:
 
 
 class Graphs:
-    """Runner of steps without trees; on a CPU, and if ``records_graphs`` is off, it runs them without recording.
+    """Runner of steps without trees; on a CPU, and unless ``all_record``, it runs them without recording.
 
     The step function is an argument of every call. If it were stored, it and this object would refer to each other and
     stay in memory until a garbage collection.
@@ -115,7 +115,7 @@ class Graphs:
 
     def __init__(self, device: torch.device, world: int = 1) -> None:
         self._device, self._world = device, world
-        self._records = device.type == "cuda" and records_graphs()
+        self._records = device.type == "cuda" and all_record(world, device)
         self._memory = torch.cuda.graph_pool_handle() if self._records else None  # of all shapes
         self._stream = torch.cuda.Stream(device) if self._records else None  # type: ignore[no-untyped-call]
         self._recorded: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, Inputs]] = {}
@@ -140,6 +140,11 @@ class Graphs:
             buffer.copy_(inputs.tensors[name])
         graph.replay()
 
+    @property
+    def num_recorded(self) -> int:
+        """Return the number of shapes whose steps are replayed; 0 if a step could not be recorded."""
+        return len(self._recorded)
+
     def turn_off(self) -> None:
         """Run all further steps without graphs."""
         self._records = False
@@ -160,7 +165,20 @@ class Graphs:
         If one of them could not, none of them replays any graph from here on, because NCCL demands that all workers do.
         """
         recorded = replace(inputs, tensors={name: tensor.clone() for name, tensor in inputs.tensors.items()})
-        graph, problem = None, ""
+        graph, problem = self._captured(run, recorded)
+        problem = first_problem(problem, self._world, self._device)
+        if problem:
+            log.warning("steps run without CUDA graphs, which is slower: a step could not be recorded (%s)", problem)
+            self._failed = graph  # which the memory allocator may still refer to
+            self.turn_off()
+            return False
+        assert graph is not None
+        self._recorded[inputs.shape] = graph, recorded
+        return True
+
+    def _captured(self, run: Callable[[Inputs], None], recorded: Inputs) -> tuple[torch.cuda.CUDAGraph | None, str]:
+        """Return the graph of the step with these inputs, and the problem if it could not be recorded."""
+        graph = None
         try:
             graph = torch.cuda.CUDAGraph()
             # thread_local: other threads, such as NCCL's watchdog, may do what a recording may not.
@@ -171,17 +189,13 @@ class Graphs:
             with torch.cuda.device(self._device), current, recording:
                 run(recorded)
         except RuntimeError as error:
-            problem = str(error).partition("\n")[0]
-        problems = [problem] if self._world == 1 else gather_texts(problem, self._world, self._device)
-        problem = next(filter(None, problems), "")
-        if problem:
-            log.warning("steps run without CUDA graphs, which is slower: a step could not be recorded (%s)", problem)
-            self._failed = graph  # which the memory allocator may still refer to
-            self.turn_off()
-            return False
-        assert graph is not None
-        self._recorded[inputs.shape] = graph, recorded
-        return True
+            return graph, str(error).partition("\n")[0] or "no reason given"
+        return graph, ""
+
+
+def all_record(world: int, device: torch.device) -> bool:
+    """Return whether no worker's environment turns graphs off; all workers must call it."""
+    return not first_problem("" if records_graphs() else "off", world, device)
 
 
 class DeviceStep:

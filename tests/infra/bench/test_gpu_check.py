@@ -1,7 +1,7 @@
 """The check of a GPU, tried on a CPU: what it compares there agrees, and what fails is shown."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -17,6 +17,22 @@ def test_a_section_runs_on_a_cpu(section):
     json.dumps([asdict(row) for row in rows])  # as they come from the section's process
     assert rows
     assert [row for row in rows if not row.ok] == []
+
+
+def test_steps_that_a_gpu_could_not_record_fail_the_check():
+    """They run eagerly, and so agree with the eager ones."""
+    on_a_gpu = replace(CPU, device=gpu_check.torch.device("cuda"))
+    rows = [gpu_check._is_recorded(size, "avg", num) for size in (CPU, on_a_gpu) for num in (0, 2)]
+    assert [row.ok for row in rows] == [True, False, False, True]
+
+
+@pytest.mark.slow
+def test_the_benchmark_is_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    small = ["--pairs", "400", "--words", "50", "--width", "8", "--batch-sizes", "20", "--encoders", "avg", "proj"]
+    measured = list(gpu_check._bench("cpu", "--texts", "phrases", "--seconds", "0.1", *small))
+    assert [(case["encoder"], case["batch_size"]) for case, *_ in measured] == [("avg", 20), ("proj", 20)]
+    assert all(seconds > 0 and rate > 0 for _, seconds, rate in measured)
 
 
 def test_what_fails_is_in_the_table_and_in_the_exit_status(monkeypatch, capsys, tmp_path):
