@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,18 @@ def test_a_model_travels_with_its_files(tiny, tmp_path, monkeypatch):
     assert there[0].files.folder == copy
     (copy / "tokenizer.json").write_text("{}")  # a damaged copy is written again
     assert pickle.loads(sent, buffers=shared).encoder().fingerprint == encoder.fingerprint
+
+
+def test_a_worker_with_another_version_of_a_library_is_refused(tiny):
+    packed = open_encoder(tiny).packed(is_local=True)
+    installed = packed.identity["libraries"]["tokenizers"]
+    drivers = replace(
+        packed, identity={**packed.identity, "libraries": {**packed.identity["libraries"], "tokenizers": "0.0.1"}}
+    )
+    with pytest.raises(
+        ValueError, match=rf"the libraries\.tokenizers \(was 0\.0\.1, is {installed}\) of a worker's machine"
+    ):
+        drivers.encoder()
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pkl", "model.pt"])
