@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.encoders.foreign.base import InBatches, ragged, token_counts
+from paraembed.encoders.foreign.base import InBatches, ragged
 from paraembed.encoders.foreign.files import ModelFiles
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
-from tests.encoders.models import MATRIX, minilm, save_onnx, save_tiny
+from tests.encoders.models import (
+    MATRIX,
+    TAUGHT,
+    minilm,
+    save_onnx,
+    save_tiny,
+    save_transformer,
+    subword_tokenizer,
+)
 from tests.text.pieces import RARE, SPECIAL
 from tests.text.pieces import library as uncased_tokenizer
 
@@ -350,20 +359,27 @@ def test_other_pooling_is_rejected(tmp_path):
 class Counting(InBatches):
     """A vector is the text's number of words and its first word; the batches are kept."""
 
-    kind, libraries, _overhead = "st", ("torch",), 2
+    kind, libraries, _overhead, _unknown = "st", ("torch",), 2, 0
 
     def __init__(self, batch_tokens, most=None):
         self.batches, self.most = [], most
         super().__init__(ModelFiles(Path(), ()), Inference(device="cpu", batch_tokens=batch_tokens), 2, 10)
 
-    def _count(self, texts):
-        return token_counts(ragged([list(map(int, text.split())) for text in texts]), 0)
+    def _ids(self, texts):
+        return ragged([list(map(int, text.split())) for text in texts])
 
-    def _compute(self, texts):
+    def _features(self, texts, ids):
+        assert ids.ids.tolist() == [int(word) for text in texts for word in text.split()]
+        return texts
+
+    def _forward(self, texts):
         size = len(texts) * (min(10, max(len(text.split()) for text in texts)) + 2)
         if self.most is not None and size > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         self.batches.append(size)
+        return texts
+
+    def _vectors(self, texts):
         return np.array([[len(text.split()), int(text.split()[0])] for text in texts], np.float32)
 
 
@@ -388,3 +404,66 @@ def test_less_memory_halves_the_batches(caplog):
     assert [record.args for record in caplog.records] == [(60,)]
     with pytest.raises(ValueError, match="one text"):
         Counting(60, most=4).embed(texts)
+
+
+class Noting(Counting):
+    """Notes what it does with each batch, and whether it has the turn."""
+
+    def __init__(self, turn):
+        self.turn, self.notes = turn, []
+        super().__init__(20)
+
+    def note(self, what):
+        self.notes.append((what, self.turn.locked()))
+
+    def _ids(self, texts):
+        self.note("ids")
+        return super()._ids(texts)
+
+    def _features(self, texts, ids):
+        self.note("features")
+        return super()._features(texts, ids)
+
+    def _forward(self, texts):
+        self.note("forward")
+        return texts
+
+    def _vectors(self, texts):
+        self.note("vectors")
+        return super()._vectors(texts)
+
+
+def test_the_next_batch_is_prepared_before_the_device_is_waited_for():
+    turn = Lock()
+    encoder = Noting(turn)
+    assert encoder.embed(pa.array(["1 2 3"] * 12), turn=turn).vectors[:, 0].tolist() == [3] * 12
+    prepared, computed, taken = ("features", False), ("forward", True), ("vectors", False)
+    assert encoder.notes == [
+        ("ids", False),
+        prepared,
+        computed,
+        prepared,
+        computed,
+        taken,
+        prepared,
+        computed,
+        taken,
+        taken,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["words", "bytes", "unigram", "cased", "minilm"])
+def test_texts_are_tokenized_once_with_the_features_of_the_library(kind, tmp_path):
+    """Special tokens, truncation and padding are those of the library, so that it does not tokenize again."""
+    name = (
+        save_tiny("st", tmp_path / "model") if kind == "words" else save_transformer(subword_tokenizer(kind), tmp_path)
+    )
+    texts = [*TAUGHT * 3, "the cat " * 100, " A dog\n", "x"]
+    for prompt in ("", "query: "):
+        encoder = open_encoder(name, Inference(prompt=prompt))
+        assert encoder._constants is not None
+        found = encoder.embed(pa.array(texts))
+        encoder._constants = None  # then the library tokenizes each batch
+        expected = encoder.embed(pa.array(texts))
+        assert np.array_equal(found.vectors, expected.vectors)
+        assert np.array_equal(found.num_tokens, expected.num_tokens)

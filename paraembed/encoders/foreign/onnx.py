@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, ragged, token_counts
+from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, padded, ragged, special_tokens
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
 from paraembed.settings import Inference
+from paraembed.text.ragged import Ragged
 
 _GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
 _VECTORS = ("sentence_embedding", "embedding", "embeddings", "vectors")  # outputs that are vectors of texts already
@@ -54,11 +55,12 @@ class OnnxEncoder(InBatches):
         padding = self._tokenizer.padding or {}
         self._pad = int(padding.get("pad_id", 0))
         self._tokenizer.no_padding()
+        self._special = special_tokens(self._tokenizer)
         self._prompt = _default_prompt(files) if inference.prompt is None else inference.prompt
         self._pooling, self._normalizes = _pooling(files, has_prompt=bool(self._prompt))
         self._is_quantized = _QUANTIZED in (files.folder / graph).read_bytes()
         limit = _limit(files)
-        self._limit = limit
+        self._most = max(0, limit - self._num_special)  # tokens of a text with its prompt
         width = len(self._compute(["a"])[0])
         super().__init__(files, replace(inference, prompt=self._prompt), width, max(0, limit - self._overhead))
 
@@ -71,28 +73,33 @@ class OnnxEncoder(InBatches):
 
     @property
     def _overhead(self) -> int:
-        prompt = len(self._tokenizer.encode(self._prompt, add_special_tokens=False).ids) if self._prompt else 0
-        return int(self._tokenizer.num_special_tokens_to_add(is_pair=False)) + prompt
+        return self._num_special + (len(self._ids([self._prompt]).ids) if self._prompt else 0)
+
+    @property
+    def _num_special(self) -> int:
+        return int(self._tokenizer.num_special_tokens_to_add(is_pair=False))
 
     def _more_identity(self) -> Mapping[str, Any]:
         return {"pooling": self._pooling, "normalizes": self._normalizes, "quantized": self._is_quantized}
 
-    def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    @property
+    def _unknown(self) -> int | None:
         unknown = getattr(self._tokenizer.model, "unk_token", None)
-        ids = ragged([encoding.ids for encoding in encodings])
-        return token_counts(ids, self._tokenizer.token_to_id(unknown) if unknown else None)
+        return self._tokenizer.token_to_id(unknown) if unknown else None
 
-    def _compute(self, texts: Sequence[str]) -> Matrix:
-        self._tokenizer.enable_truncation(self._limit)
-        encodings = self._tokenizer.encode_batch_fast([self._prompt + text for text in texts])
-        self._tokenizer.no_truncation()
-        lengths = np.array([len(encoding.ids) for encoding in encodings])
-        mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
-        ids = np.full(mask.shape, self._pad, np.int64)
-        ids[mask.astype(bool)] = np.concatenate([encoding.ids for encoding in encodings])
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        feed = {name: value for name, value in given.items() if name in self._inputs}
+    def _ids(self, texts: Sequence[str]) -> Ragged:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return ragged([encoding.ids for encoding in encodings])
+
+    def _features(self, texts: Sequence[str], ids: Ragged) -> tuple[dict[str, Padded], Padded]:
+        if self._prompt:
+            ids = self._ids([self._prompt + text for text in texts])
+        padded_ids, mask = padded(ids.cut(self._most), *self._special, self._pad)
+        given = {"input_ids": padded_ids, "attention_mask": mask, "token_type_ids": np.zeros_like(padded_ids)}
+        return {name: value for name, value in given.items() if name in self._inputs}, mask
+
+    def _forward(self, features: tuple[dict[str, Padded], Padded]) -> Matrix:
+        feed, mask = features
         try:
             output = self._session.run([self._output], feed)[0].astype(np.float32)
         except Exception as error:
@@ -103,6 +110,9 @@ class OnnxEncoder(InBatches):
         if self._normalizes:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return vectors
+
+    def _vectors(self, output: Matrix) -> Matrix:
+        return output
 
 
 def _mean(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:
