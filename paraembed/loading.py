@@ -53,6 +53,7 @@ def _placed(encoder: Encoder | Concat, inference: Inference) -> Encoder | Concat
     for setting, unset in (
         ("prompt", None),
         ("backend", "torch"),
+        ("pooling", None),
         ("batch_tokens", None),
         ("trust_remote_code", False),
     ):

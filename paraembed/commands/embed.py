@@ -19,7 +19,7 @@ DEFAULTS = Settings()
 GROUPS = {
     "data": "id_kind tree_column max_rejected on_duplicate_id max_line_bytes max_inflation max_field_lines",
     "output": "normalize dim part_rows compression",
-    "model": "prompt backend batch_tokens trust_remote_code",
+    "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "batch_size device precision gpus gpu_share price_per_hour",
 }
 

@@ -79,7 +79,7 @@ def compare_sample(
 
 def inference_of(run: Run, trust_remote_code: bool) -> Inference:
     """Return the settings of a run; the device is the run's if this machine has it."""
-    names = ("precision", "prompt", "backend", "batch_tokens")
+    names = ("precision", "prompt", "backend", "pooling", "batch_tokens")
     settings = {name: run.identity[name] for name in names if run.identity.get(name) is not None}
     has_gpu = chosen_device("auto", gains=True) == "cuda"
     device: Device = "cuda" if has_gpu and run.identity.get("device") == "cuda" else "cpu"

@@ -226,11 +226,12 @@ def test_hidden_files_and_cards_are_no_part_of_a_model(tiny):
         ("onnx", {"backend": "onnx"}),
         ("onnx", {"trust_remote_code": True}),
         ("st", {"backend": "onnx", "precision": "bfloat16"}),
+        ("st", {"pooling": "cls"}),
     ],
 )
 def test_a_setting_that_a_model_does_not_have_is_an_error(tmp_path, kind, settings):
     name = save_tiny(kind, tmp_path / "model")
-    with pytest.raises(ValueError, match=r"`(prompt|device|precision|backend|trust_remote_code)`"):
+    with pytest.raises(ValueError, match=r"`(prompt|device|precision|backend|pooling|trust_remote_code)`"):
         open_encoder(name, Inference(**settings))
 
 
@@ -336,7 +337,6 @@ def test_a_library_that_is_missing(monkeypatch):
 @pytest.mark.parametrize(
     ("pooling", "expected"),
     [
-        (None, MATRIX[[5, 1]].mean(axis=0)),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, MATRIX[[5, 1]].mean(axis=0)),
         ({"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}, MATRIX[5]),
         ({"pooling_mode": "cls"}, MATRIX[5]),
@@ -348,6 +348,21 @@ def test_pooling_of_onnx(tmp_path, pooling, expected, normalizes):
     vectors = open_encoder(f"onnx:{tmp_path / 'model'}").encode(["the cat", "dog"])
     expected = expected / np.linalg.norm(expected) if normalizes else expected
     assert np.allclose(vectors[0], expected, atol=1e-6)
+
+
+def test_pooling_of_onnx_that_no_file_states(tmp_path):
+    save_onnx(tmp_path / "model", pooling=None)
+    name = f"onnx:{tmp_path / 'model'}"
+    with pytest.raises(ValueError, match=r"onnx:\S+/model: .* a vector for each token.* `pooling` mean or cls"):
+        open_encoder(name)
+    mean, first = (open_encoder(name, Inference(pooling=pooling)) for pooling in ("mean", "cls"))
+    assert np.allclose(mean.encode("the cat"), MATRIX[[5, 1]].mean(axis=0))
+    assert np.allclose(first.encode("the cat"), MATRIX[5])
+    assert (mean.identity["pooling"], first.identity["pooling"]) == ("mean", "cls")
+    assert mean.fingerprint != first.fingerprint
+    save_onnx(tmp_path / "stated")
+    with pytest.raises(ValueError, match="`pooling` is cls, but the model has its own"):
+        open_encoder(f"onnx:{tmp_path / 'stated'}", Inference(pooling="cls"))
 
 
 def test_other_pooling_is_rejected(tmp_path):

@@ -26,12 +26,12 @@ class OnnxEncoder(InBatches):
     """Model that ONNX Runtime computes.
 
     Inputs: ``input_ids`` and, if the graph has them, ``attention_mask`` and ``token_type_ids``, int64 [n, L]. Output:
-    text vectors [n, H], or token vectors [n, L, H]. Token vectors are pooled as ``1_Pooling/config.json`` says (mean
-    without this file), and normalized if ``modules.json`` has a Normalize module.
+    text vectors [n, H], or token vectors [n, L, H]. Token vectors are pooled as ``1_Pooling/config.json`` or, without
+    this file, the setting ``pooling`` says, and normalized if ``modules.json`` has a Normalize module.
     """
 
     kind: ClassVar[str] = "onnx"
-    settings: ClassVar[frozenset[str]] = frozenset({"prompt", "batch_tokens"})
+    settings: ClassVar[frozenset[str]] = frozenset({"prompt", "pooling", "batch_tokens"})
     libraries = ("onnxruntime", "tokenizers")
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
@@ -48,8 +48,8 @@ class OnnxEncoder(InBatches):
                 "`device` is cuda, but ONNX Runtime finds no GPU or CUDA library; use cpu, or install them"
             )
         self._inputs = {value.name for value in self._session.get_inputs()}
-        outputs = [value.name for value in self._session.get_outputs()]
-        self._output = next((name for name in _VECTORS if name in outputs), outputs[0])
+        outputs = {value.name: value for value in self._session.get_outputs()}
+        self._output = next((name for name in _VECTORS if name in outputs), next(iter(outputs)))
         self._tokenizer = tokenizers.Tokenizer.from_file(str(files.folder / "tokenizer.json"))
         self._tokenizer.no_truncation()
         padding = self._tokenizer.padding or {}
@@ -57,7 +57,12 @@ class OnnxEncoder(InBatches):
         self._tokenizer.no_padding()
         self._special = special_tokens(self._tokenizer)
         self._prompt = _default_prompt(files) if inference.prompt is None else inference.prompt
-        self._pooling, self._normalizes = _pooling(files, has_prompt=bool(self._prompt))
+        stated, self._normalizes = _pooling(files, has_prompt=bool(self._prompt))
+        if stated is None and len(outputs[self._output].shape) == 2:
+            stated = "mean"  # of the graph itself
+        self._pooling = stated or inference.pooling
+        if inference.pooling not in {None, self._pooling}:
+            raise ModelError(f"`pooling` is {inference.pooling}, but the model has its own; leave it out")
         self._is_quantized = _QUANTIZED in (files.folder / graph).read_bytes()
         limit = _limit(files)
         self._most = max(0, limit - self._num_special)  # tokens of a text with its prompt
@@ -106,7 +111,15 @@ class OnnxEncoder(InBatches):
             if "allocate memory" in str(error):  # ONNX Runtime has no type of its own for it
                 raise torch.OutOfMemoryError(str(error)) from None
             raise
-        vectors: Matrix = output if output.ndim == 2 else _POOLED[self._pooling](output, mask)
+        if output.ndim == 2:
+            vectors: Matrix = output
+        elif self._pooling is None:
+            raise ModelError(
+                "the graph returns a vector for each token, but no 1_Pooling/config.json says how to pool them; "
+                "give `pooling` mean or cls, as the model was trained"
+            )
+        else:
+            vectors = _POOLED[self._pooling](output, mask)
         if self._normalizes:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return vectors
@@ -135,8 +148,8 @@ def _default_prompt(files: ModelFiles) -> str:
     return str((config.get("prompts") or {}).get(config.get("default_prompt_name")) or "")
 
 
-def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str, bool]:
-    """Return how token vectors are pooled, and whether the text vector is normalized.
+def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str | None, bool]:
+    """Return how token vectors are pooled, None if no file says it, and whether the text vector is normalized.
 
     Raises:
         ModelError: the model has other modules, or the pooling is not supported.
@@ -147,7 +160,7 @@ def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str, bool]:
     normalizes = "Normalize" in kinds
     config = _json(files, "1_Pooling/config.json")
     if config is None:
-        return "mean", normalizes
+        return None, normalizes
     if has_prompt and config.get("include_prompt") is False:
         raise ModelError("onnx: cannot leave the prompt out of the mean, as 1_Pooling/config.json asks; use st:")
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
