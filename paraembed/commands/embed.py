@@ -74,7 +74,7 @@ class Embed:
     on_duplicate_id: OnDuplicateId = "fail"
     """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
     workers: int = 2
-    """Number of worker processes, one CPU each."""
+    """Number of worker processes, one CPU each; not read if the encoder computes on GPUs, see --gpus."""
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False

@@ -1,12 +1,16 @@
 """Encoders of other libraries: their vectors are those of the library, with our counts, identity and batches."""
 
+import hashlib
 import json
+import os
 import pickle
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +21,8 @@ from hypothesis import strategies as st
 
 from paraembed.encoders.foreign.base import InBatches, ragged
 from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder, backend_options
+from paraembed.io.fingerprint import sha256_of
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
 from tests.encoders.models import (
@@ -195,6 +201,101 @@ def test_code_of_a_model_is_not_run(tmp_path):
     assert not (tmp_path / "trace").exists()
 
 
+class Hub(BaseHTTPRequestHandler):
+    """The Hugging Face hub with the model own/tiny, whose files are below ``folder``."""
+
+    folder, fetched = None, []
+
+    def do_GET(self):
+        _, *parts = self.path.partition("?")[0].split("/")
+        if parts[:2] != ["api", "models"]:
+            name = "/".join(parts[4:])
+            self.fetched.append(name)
+            self.answer((self.folder / name).read_bytes())
+        elif parts[4] == "revision":
+            self.answer(json.dumps({"id": "own/tiny", "sha": COMMIT, "siblings": []}).encode())
+        else:
+            files = [path for path in sorted(self.folder.rglob("*")) if path.is_file()]
+            entries = [
+                {
+                    "type": "file",
+                    "path": str(path.relative_to(self.folder)),
+                    "size": path.stat().st_size,
+                    "oid": sha256_of(path)[:40],
+                }
+                for path in files
+            ]
+            self.answer(json.dumps(entries).encode())
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def answer(self, body):
+        self.send_response(200)
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha256(body).hexdigest()}"'}
+        for name, value in {**headers, "Content-Length": len(body)}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+COMMIT = "c" * 40
+OF_THE_HUB = """
+from paraembed.encoders.foreign.files import model_files
+from paraembed.loading import open_encoder
+first = open_encoder("onnx:own/tiny")
+forms = {form: model_files("own/tiny", "own/tiny", form) for form in ("torch", "onnx", "openvino")}
+import json
+again = open_encoder("onnx:own/tiny")
+assert again.fingerprint == first.fingerprint
+print(json.dumps({"onnx:": again.files.names} | {form: files.names for form, files in forms.items()}))
+"""
+
+
+def test_each_kind_of_model_fetches_its_own_files_from_the_hub(tmp_path):
+    """They share a folder of the cache, so that the files of one kind must not become part of another."""
+    save_onnx(tmp_path / "hub")
+    others = ("model.safetensors", "onnx/model.onnx", "onnx/model_fp16.onnx", "pytorch_model.bin", "training_args.bin")
+    for name in (*others, "openvino/openvino_model.xml", "openvino/openvino_model.bin"):
+        (tmp_path / "hub" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "hub" / name).write_text(name)
+    handler = type("Handler", (Hub,), {"folder": tmp_path / "hub", "fetched": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+        done = subprocess.run(
+            [sys.executable, "-c", OF_THE_HUB], env=environment, capture_output=True, text=True, check=False
+        )
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    configs = {"1_Pooling/config.json", "modules.json", "tokenizer.json"}
+    graphs = {"model.onnx", "onnx/model.onnx"}
+    names = {form: set(names) - configs for form, names in json.loads(done.stdout).items()}
+    assert names == {
+        "onnx:": graphs,
+        "torch": {"model.safetensors", "openvino/openvino_model.xml"},
+        "onnx": {"model.safetensors", "openvino/openvino_model.xml", "onnx/model_fp16.onnx", *graphs},
+        "openvino": {"model.safetensors", "openvino/openvino_model.xml", "openvino/openvino_model.bin"},
+    }
+    assert "pytorch_model.bin" not in handler.fetched
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_backend_computes_on_the_device_of_the_encoder(device):
+    runtime = pytest.importorskip("onnxruntime")
+    options = backend_options(Inference(device=device, backend="onnx"))
+    assert options["provider"] == {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}[device]
+    assert options["session_options"].intra_op_num_threads == 1
+    has_gpu = "CUDAExecutionProvider" in runtime.get_available_providers()
+    assert (SentenceTransformerEncoder.no_gpu("onnx") == "") is has_gpu
+    assert SentenceTransformerEncoder.no_gpu("torch") == ""
+
+
 def test_a_link_to_a_folder_and_an_adapter_are_rejected(tiny, tmp_path):
     folder = Path(tiny.partition(":")[2])
     (tmp_path / "elsewhere").mkdir()
@@ -227,6 +328,7 @@ def test_hidden_files_and_cards_are_no_part_of_a_model(tiny):
         ("onnx", {"trust_remote_code": True}),
         ("st", {"backend": "onnx", "precision": "bfloat16"}),
         ("st", {"pooling": "cls"}),
+        ("st", {"backend": "openvino", "device": "cuda"}),
     ],
 )
 def test_a_setting_that_a_model_does_not_have_is_an_error(tmp_path, kind, settings):

@@ -22,7 +22,7 @@ from paraembed.encoders.foreign.files import ModelFiles, PackedFiles
 from paraembed.encoders.protocol import ALONE, Turn
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.process import HUB_OFFLINE, set_environment
-from paraembed.settings import Inference
+from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged
 
 # all-MiniLM-L6-v2 on one core: 2048 tokens take 7 % less time than 4096, as their activations fit into the cache.
@@ -61,7 +61,7 @@ class ForeignEncoder:
         self.width, self.max_tokens = width, max_tokens
 
     @classmethod
-    def no_gpu(cls) -> str:
+    def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
         """Return why the installed library cannot compute on a GPU, with a remedy; empty if it can."""
         return ""
 

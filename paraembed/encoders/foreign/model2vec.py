@@ -17,7 +17,7 @@ from paraembed.encoders.base import Embedded
 from paraembed.encoders.foreign.base import ForeignEncoder, ragged, token_counts
 from paraembed.encoders.foreign.files import ModelFiles
 from paraembed.encoders.protocol import Turn
-from paraembed.settings import Inference
+from paraembed.settings import Backend, Inference
 from paraembed.text import WORDPIECE
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokens import TokenIds
@@ -48,7 +48,7 @@ class Model2VecEncoder(ForeignEncoder):
         super().__init__(files, used, table.shape[1], model.max_length)
 
     @classmethod
-    def no_gpu(cls) -> str:
+    def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
         """Return that model2vec has no GPU code."""
         return "m2v: models compute on CPUs; leave it out"
 

@@ -10,15 +10,15 @@ import numpy.typing as npt
 import torch
 
 from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, padded, ragged, special_tokens
-from paraembed.encoders.foreign.files import ModelError, ModelFiles
+from paraembed.encoders.foreign.files import GRAPHS, ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
-from paraembed.settings import Inference
+from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged
 
-_GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
 _VECTORS = ("sentence_embedding", "embedding", "embeddings", "vectors")  # outputs that are vectors of texts already
 _QUANTIZED = b"DynamicQuantizeLinear"  # operator: its scales depend on the other texts of the batch
-_CUDA = "CUDAExecutionProvider"
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+"""Device → what computes there, in ONNX Runtime."""
 _MOST_TOKENS = 512  # where no file of the model has another limit
 
 
@@ -36,12 +36,12 @@ class OnnxEncoder(InBatches):
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
         runtime, tokenizers = import_module("onnxruntime"), import_module("tokenizers")
-        graph = next((name for name in _GRAPHS if name in files.names), None)
+        graph = next((name for name in GRAPHS if name in files.names), None)
         if graph is None or "tokenizer.json" not in files.names:
-            raise ModelError(f"a file is missing; expected tokenizer.json and one of {', '.join(_GRAPHS)}")
+            raise ModelError(f"a file is missing; expected tokenizer.json and one of {', '.join(GRAPHS)}")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        provider = _CUDA if inference.device == "cuda" else "CPUExecutionProvider"
+        provider = PROVIDERS[inference.device]
         self._session = runtime.InferenceSession(str(files.folder / graph), options, providers=[provider])
         if provider not in self._session.get_providers():  # ONNX Runtime only warns if CUDA's libraries are missing
             raise ModelError(
@@ -70,11 +70,9 @@ class OnnxEncoder(InBatches):
         super().__init__(files, replace(inference, prompt=self._prompt), width, max(0, limit - self._overhead))
 
     @classmethod
-    def no_gpu(cls) -> str:
+    def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
         """Return the reason if the installed ONNX Runtime is that for CPUs."""
-        if _CUDA in import_module("onnxruntime").get_available_providers():
-            return ""
-        return "the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or use cpu"
+        return no_gpu_of_onnx()
 
     @property
     def _overhead(self) -> int:
@@ -126,6 +124,13 @@ class OnnxEncoder(InBatches):
 
     def _vectors(self, output: Matrix) -> Matrix:
         return output
+
+
+def no_gpu_of_onnx() -> str:
+    """Return why the installed ONNX Runtime cannot compute on a GPU, with a remedy; empty if it can."""
+    if PROVIDERS["cuda"] in import_module("onnxruntime").get_available_providers():
+        return ""
+    return "the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or use cpu"
 
 
 def _mean(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:

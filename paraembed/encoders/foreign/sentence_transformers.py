@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,9 +15,10 @@ import torch
 from paraembed.encoders.base import Embedded
 from paraembed.encoders.foreign.base import InBatches, Matrix, padded, ragged, special_tokens
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
+from paraembed.encoders.foreign.onnx import PROVIDERS, no_gpu_of_onnx
 from paraembed.encoders.states import StateSums, merged, sums_of
 from paraembed.io.fingerprint import read_json
-from paraembed.settings import Inference
+from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged
 
 _LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
@@ -47,7 +49,7 @@ class SentenceTransformerEncoder(InBatches):
             backend=inference.backend,
             local_files_only=True,
             trust_remote_code=inference.trust_remote_code,
-            model_kwargs=options if inference.backend == "torch" else _one_thread(inference.backend),
+            model_kwargs=options if inference.backend == "torch" else backend_options(inference),
         )
         self._model.eval()
         if inference.prompt is None:
@@ -64,6 +66,15 @@ class SentenceTransformerEncoder(InBatches):
         name = "get_embedding_dimension" if hasattr(self._model, "get_embedding_dimension") else _DIMENSION_5
         width = getattr(self._model, name)() or len(self._compute(["a"])[0])
         super().__init__(files, inference, width, None if limit is None else max(0, limit - self._overhead))
+
+    @classmethod
+    def no_gpu(cls, backend: Backend) -> str:
+        """Return the reason if a backend computes on CPUs."""
+        if backend == "openvino":
+            return "the backend openvino computes on CPUs; use cpu, or another backend"
+        if backend == "onnx":
+            return no_gpu_of_onnx() if find_spec("onnxruntime") else "onnxruntime is not installed; install it"
+        return ""
 
     @property
     def _overhead(self) -> int:
@@ -208,13 +219,13 @@ def _without_limit(tokenizer: Any) -> Any:
     return copy
 
 
-def _one_thread(backend: str) -> dict[str, Any]:
-    """Return the settings of a backend that computes on one thread, as each worker does."""
-    if backend == "openvino":
+def backend_options(inference: Inference) -> dict[str, Any]:
+    """Return the settings of the backend onnx or openvino: one thread, as each worker has, and the device."""
+    if inference.backend == "openvino":
         return {"ov_config": {"INFERENCE_NUM_THREADS": 1}}
     options = import_module("onnxruntime").SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return {"session_options": options}
+    return {"session_options": options, "provider": PROVIDERS[inference.device]}
 
 
 def _check_code(files: ModelFiles, *, is_trusted: bool) -> None:
