@@ -143,6 +143,10 @@ def test_zero_and_out_of_vocabulary_queries(encoder, tmp_path):
         search(embeddings, queries.vectors, 0)
 
 
+def fetched_by_a_stranger(name, folder):
+    raise AssertionError(f"the output decided that {name} was downloaded to {folder}")
+
+
 def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words, tmp_path):
     embeddings = Embeddings(output_of(encoder, ROWS, tmp_path / "out"))
     with pytest.raises(ValueError, match=r"does not record where encoder \w{12} is; give it with `encoder`"):
@@ -156,6 +160,12 @@ def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words
     record.write_text(json.dumps({"encoder": str(tmp_path / "moved")}))
     with pytest.raises(FileNotFoundError, match=r"embedded with .*/moved, which"):
         query_encoder(embeddings)
+    for name in ("models:/phrases@production", "0" * 32):
+        record.write_text(json.dumps({"encoder": name}))
+        with pytest.raises(
+            FileNotFoundError, match=f"with {name}, which is no folder .*; if you trust it, give it with"
+        ):
+            query_encoder(embeddings, fetch=fetched_by_a_stranger)
     record.write_text("[]")
     with pytest.raises(ValueError, match="does not record"):
         query_encoder(embeddings)

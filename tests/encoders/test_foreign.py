@@ -204,14 +204,14 @@ def test_code_of_a_model_is_not_run(tmp_path):
 class Hub(BaseHTTPRequestHandler):
     """The Hugging Face hub with the model own/tiny, whose files are below ``folder``."""
 
-    folder, fetched = None, []
+    folder, asked = None, []
 
     def do_GET(self):
+        self.asked.append(self.path)
         _, *parts = self.path.partition("?")[0].split("/")
         if parts[:2] != ["api", "models"]:
             name = "/".join(parts[4:])
-            self.fetched.append(name)
-            self.answer((self.folder / name).read_bytes())
+            self.answer((self.folder / name).read_bytes() if name else b"")
         elif parts[4] == "revision":
             self.answer(json.dumps({"id": "own/tiny", "sha": COMMIT, "siblings": []}).encode())
         else:
@@ -245,44 +245,69 @@ class Hub(BaseHTTPRequestHandler):
 
 COMMIT = "c" * 40
 OF_THE_HUB = """
+import json, os, urllib.request
+from pathlib import Path
+from paraembed.embedding.output import Embeddings
+from paraembed.embedding.search import query_encoder
+from paraembed.embedding.settings import Settings
 from paraembed.encoders.foreign.files import model_files
 from paraembed.loading import open_encoder
+from tests.embedding.without_ray import build
 first = open_encoder("onnx:own/tiny")
 forms = {form: model_files("own/tiny", "own/tiny", form) for form in ("torch", "onnx", "openvino")}
-import json
 again = open_encoder("onnx:own/tiny")
 assert again.fingerprint == first.fingerprint
-print(json.dumps({"onnx:": again.files.names} | {form: files.names for form, files in forms.items()}))
+Path("t.txt").write_text("the cat\\n")
+build("onnx:own/tiny", Path("t.txt"), Settings(), Path("out"))
+urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/searching")
+for name in ("onnx:own/tiny", "onnx:own/other"):
+    Path("out/_reports/encoder.json").write_text(json.dumps({"encoder": name}))
+    try:
+        assert query_encoder(Embeddings(Path("out"))).fingerprint == first.fingerprint
+    except FileNotFoundError as error:
+        refused = str(error)
+print(json.dumps({"onnx:": again.files.names, "": refused} | {form: files.names for form, files in forms.items()}))
 """
 
 
 def test_each_kind_of_model_fetches_its_own_files_from_the_hub(tmp_path):
-    """They share a folder of the cache, so that the files of one kind must not become part of another."""
+    """They share a folder of the cache, so that the files of one kind must not become part of another. A name that an
+    output records is only looked up there.
+    """
     save_onnx(tmp_path / "hub")
     others = ("model.safetensors", "onnx/model.onnx", "onnx/model_fp16.onnx", "pytorch_model.bin", "training_args.bin")
     for name in (*others, "openvino/openvino_model.xml", "openvino/openvino_model.bin"):
         (tmp_path / "hub" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "hub" / name).write_text(name)
-    handler = type("Handler", (Hub,), {"folder": tmp_path / "hub", "fetched": []})
+    handler = type("Handler", (Hub,), {"folder": tmp_path / "hub", "asked": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
         done = subprocess.run(
-            [sys.executable, "-c", OF_THE_HUB], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", OF_THE_HUB],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         server.shutdown()
     assert done.returncode == 0, done.stderr
     configs = {"1_Pooling/config.json", "modules.json", "tokenizer.json"}
     graphs = {"model.onnx", "onnx/model.onnx"}
-    names = {form: set(names) - configs for form, names in json.loads(done.stdout).items()}
+    printed = json.loads(done.stdout)
+    assert printed.pop("").startswith("onnx:own/other is neither a folder nor in the hub's cache on this machine")
+    names = {form: set(names) - configs for form, names in printed.items()}
     assert names == {
         "onnx:": graphs,
         "torch": {"model.safetensors", "openvino/openvino_model.xml"},
         "onnx": {"model.safetensors", "openvino/openvino_model.xml", "onnx/model_fp16.onnx", *graphs},
         "openvino": {"model.safetensors", "openvino/openvino_model.xml", "openvino/openvino_model.bin"},
     }
-    assert "pytorch_model.bin" not in handler.fetched
+    assert handler.asked[-1] == "/searching"
+    assert not any("pytorch_model.bin" in path for path in handler.asked)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

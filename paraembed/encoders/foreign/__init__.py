@@ -19,9 +19,9 @@ _CLASSES = {
 _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
 
 
-def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
+def open_foreign(name: str, inference: Inference, *, offline: bool = False) -> ForeignEncoder:
     """Return the encoder ``st:PATH_OR_NAME``, ``m2v:PATH_OR_NAME`` or ``onnx:PATH``; a name is one of the Hugging Face
-    hub.
+    hub, with ``offline`` only one in its cache on this machine.
 
     Raises:
         ValueError: the library is not installed, the model does not exist, its weights could run code, or it does not
@@ -35,7 +35,7 @@ def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
         raise ValueError(
             f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install {_PACKAGES[kind]}"
         ) from None
-    files = model_files(wanted, name, "onnx:" if kind == "onnx" else inference.backend)
+    files = model_files(wanted, name, "onnx:" if kind == "onnx" else inference.backend, offline=offline)
     return open_files(kind, files, inference, name)
 
 

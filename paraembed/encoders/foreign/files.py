@@ -58,7 +58,7 @@ class ModelFiles:
         return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
-def model_files(wanted: str, name: str, form: str) -> ModelFiles:
+def model_files(wanted: str, name: str, form: str, *, offline: bool = False) -> ModelFiles:
     """Return the files of a model.
 
     Args:
@@ -67,15 +67,17 @@ def model_files(wanted: str, name: str, form: str) -> ModelFiles:
         name: name that the user gave, for messages.
         form: which files of a model on the hub are read, a key of ``_FETCHED``. The hub's cache can hold others, which
             are no part of the model.
+        offline: find a named model only in the hub's cache.
 
     Raises:
+        FileNotFoundError: the name is not in the cache, with ``offline``.
         ValueError: the folder or name does not exist, or the weights have a format that can run code when they are
             read.
     """
     if not wanted:
         raise ValueError(f"{name} names no model; add its folder, or its name on the hub, after the colon")
     is_named = not Path(wanted).is_dir()
-    folder = (_fetched(wanted, name, form) if is_named else Path(wanted)).absolute()
+    folder = (_fetched(wanted, name, form, offline=offline) if is_named else Path(wanted)).absolute()
     paths = [path for path in sorted(folder.rglob("*")) if not _is_ignored(path.relative_to(folder))]
     # Loaders follow links to folders, but rglob does not: their files would be in no digest.
     if link := next((path for path in paths if path.is_symlink() and path.is_dir()), None):
@@ -114,13 +116,17 @@ def _is_harmless(weights: Path) -> bool:
     return weights.match("openvino_model*.bin") and weights.with_suffix(".xml").is_file()
 
 
-def _fetched(wanted: str, name: str, form: str) -> Path:
+def _fetched(wanted: str, name: str, form: str, *, offline: bool) -> Path:
     if Path(wanted).exists() or Path(wanted).is_absolute() or wanted.count("/") > 1:
         raise ValueError(f"{name}: {wanted} is not a folder; give a model's folder, or its name on the hub")
     hub = import_module("huggingface_hub")  # comes with the libraries that read these models
     try:
-        return Path(hub.snapshot_download(wanted, **_FETCHED[form]))
+        return Path(hub.snapshot_download(wanted, local_files_only=offline, **_FETCHED[form]))
     except (OSError, ValueError) as error:
+        if offline:
+            raise FileNotFoundError(
+                f"{name} is neither a folder nor in the hub's cache on this machine; give it with `encoder` to fetch it"
+            ) from None
         raise ValueError(
             f"{name}: the folder {wanted} does not exist, and the hub has no such model: "
             f"{str(error).partition(chr(10))[0][:300]}"
