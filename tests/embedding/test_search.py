@@ -111,6 +111,14 @@ def test_any_dtype_length_and_number_of_dimensions(encoder, words, tmp_path, dty
         assert [hit["row"] for hit in rows[:4]] == [2, 3, 4, 11]  # w4 and its double, in input order
 
 
+def test_ties_are_in_input_order_not_in_that_of_the_ids(encoder, tmp_path):
+    pq.write_table(pa.table({"key": list("dbca"), "text": ["w1", "w2", "w1", "w1"]}), tmp_path / "t.parquet")
+    build(encoder, tmp_path / "t.parquet", Settings("text", "key"), tmp_path / "out")
+    embeddings = Embeddings(tmp_path / "out")
+    queries = embed_queries(query_encoder(embeddings, str(encoder)), ["w1"], embeddings)
+    assert table_of(embeddings, queries, search(embeddings, queries.vectors, 2))["key"].to_pylist() == ["d", "c"]
+
+
 def test_ids_of_the_input_and_columns_whose_names_are_taken(encoder, tmp_path):
     columns = {"key": ["a", "b"], "text": ["w1", "w2"], "rank": [8, 9], "output_rank": [6, 7], "query": ["x", "y"]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
