@@ -86,9 +86,12 @@ class SentenceTransformerEncoder(InBatches):
 
     @property
     def _unknown(self) -> int | None:
-        if self._is_static:
-            return self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
-        return self._tokenizer.unk_token_id
+        unknown: int | None = (
+            self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
+            if self._is_static
+            else self._tokenizer.unk_token_id
+        )
+        return unknown
 
     @cached_property
     def _on_device(self) -> Any:
@@ -193,7 +196,7 @@ class SentenceTransformerEncoder(InBatches):
         """Return the vectors of texts that the library tokenizes, and add the sums of their states, if wanted."""
         options = {"batch_size": len(texts), "prompt": self._prompt, "show_progress_bar": False}
         if self._sums is None:
-            return model.encode(texts, convert_to_tensor=True, **options)
+            return torch.as_tensor(model.encode(texts, convert_to_tensor=True, **options))
         outputs = model.encode(texts, convert_to_numpy=False, output_value=None, **options)
         ids_BL, mask_BL, states_BLH, vectors_BH = (
             torch.stack([output[name] for output in outputs]).cpu()
