@@ -220,7 +220,7 @@ class InBatches(ForeignEncoder):
     @property
     @abstractmethod
     def _unknown(self) -> int | None:
-        """Token of unknown words."""
+        """Id of the out-of-vocabulary token; None without one."""
 
     @property
     @abstractmethod

@@ -141,9 +141,9 @@ class SentenceTransformerEncoder(InBatches):
         texts = ["a", " Two dogs\n", "once " + "red dog " * most]
         expected = prepare(texts, prompt=self._prompt) if self._prompt else prepare(texts)
         tensors = {name: value for name, value in expected.items() if isinstance(value, torch.Tensor)}
-        ours = self._tensors(texts, self._ids(texts))
-        if ours.keys() != tensors.keys() or any(
-            ours[name].dtype != tensors[name].dtype or not torch.equal(ours[name], tensors[name]) for name in ours
+        built = self._tensors(texts, self._ids(texts))
+        if built.keys() != tensors.keys() or any(
+            built[name].dtype != tensors[name].dtype or not torch.equal(built[name], tensors[name]) for name in built
         ):
             return None
         return {name: value for name, value in expected.items() if name not in tensors}
