@@ -19,7 +19,7 @@ folder.
 
 
 def open_encoder(
-    name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None
+    name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None, *, offline: bool = False
 ) -> Encoder | Concat | ForeignEncoder:
     """Return an encoder by its name.
 
@@ -29,13 +29,14 @@ def open_encoder(
             ``fetch`` also an MLflow run id or ``models:/NAME@ALIAS``.
         inference: device, precision and settings of other libraries' models.
         fetch: see ``Fetch``.
+        offline: find a name on the hub only in the hub's cache on this machine.
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
         ValueError: the model or run does not exist or is damaged, or the encoder does not support a setting.
     """
     if is_peer(name):
-        return open_foreign(name, inference)
+        return open_foreign(name, inference, offline=offline)
     if fetch is not None and is_run(name):
         with TemporaryDirectory() as folder:
             return _placed(checkpoint.load(fetch(name, Path(folder))), inference)
@@ -53,6 +54,7 @@ def _placed(encoder: Encoder | Concat, inference: Inference) -> Encoder | Concat
     for setting, unset in (
         ("prompt", None),
         ("backend", "torch"),
+        ("pooling", None),
         ("batch_tokens", None),
         ("trust_remote_code", False),
     ):

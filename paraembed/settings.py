@@ -26,6 +26,7 @@ SHIPPED = "small"
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Backend = Literal["torch", "onnx", "openvino"]
+Pooling = Literal["mean", "cls"]
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
 """Baseline → the files it needs besides the word vectors."""
@@ -58,6 +59,10 @@ class Inference:
     """Text to put before each text, such as 'query: ', for st: and onnx: models; default: the prompt in the model."""
     backend: Backend = "torch"
     """Backend that computes an st: model."""
+    pooling: Pooling | None = None
+    """Text vector of an onnx: model that returns token vectors: their mean, or the first one (cls); default: as
+    1_Pooling/config.json in the model says.
+    """
     batch_tokens: int | None = None
     """Maximum number of tokens in a batch of st: and onnx: models, including padding; default: 2048 on a CPU, 65536 on
     a GPU.

@@ -33,6 +33,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.worker import PartWorker
 from paraembed.encoders import ENCODERS, Embedded, Encoder
 from paraembed.encoders.packed import pack
+from paraembed.encoders.protocol import ALONE, Turn
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
 
@@ -213,10 +214,19 @@ class _Device:
     def encoder(self) -> "_Device":
         return self
 
-    def embed(self, texts: pa.StringArray, /, batch_size: int = 0, trees: Any = None) -> Embedded:  # noqa: ARG002
-        begin = time.perf_counter()
-        time.sleep(_DEVICE_SECONDS * -(-len(texts) // _DEVICE_BATCH))
-        self.busy.append((begin, time.perf_counter()))
+    def embed(
+        self,
+        texts: pa.StringArray,
+        /,
+        batch_size: int = 0,  # noqa: ARG002
+        trees: Any = None,  # noqa: ARG002
+        *,
+        turn: Turn = ALONE,
+    ) -> Embedded:
+        with turn:
+            begin = time.perf_counter()
+            time.sleep(_DEVICE_SECONDS * -(-len(texts) // _DEVICE_BATCH))
+            self.busy.append((begin, time.perf_counter()))
         counts = np.ones(len(texts), np.int32)
         return Embedded(np.ones((len(texts), self.width), np.float32), counts, counts * 0)
 

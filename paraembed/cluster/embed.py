@@ -76,7 +76,7 @@ def embed(
         inputs: files, folders, globs or URIs; rows are numbered in this order.
         out: output folder, or the URI of one on an object store: new, empty, or started by the same command.
         settings: columns, number type, sizes.
-        workers: number of actors, one CPU each, if the encoder computes on CPUs.
+        workers: number of actors, one CPU each, if the encoder computes on CPUs; else ``gpus`` gives it.
         overwrite: start over next to ``out``, and replace it at the end; only for folders.
         limits: limits that stop the run.
         inference: device, precision and settings of other libraries' models.
@@ -151,8 +151,9 @@ def embed(
 def _workers(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
     """Return the number of actors, and the fraction of a GPU for each; raise ValueError if there is no GPU."""
     if encoder.identity.get("device") != "cuda":
-        if gpus.gpus is not None:
-            raise ValueError(f"`gpus` is {gpus.gpus}, but the encoder computes on a CPU; leave `gpus` out")
+        for name, usual in (("gpus", None), ("gpu_share", 1.0)):
+            if (value := getattr(gpus, name)) != usual:
+                raise ValueError(f"`{name}` is {value}, but the encoder computes on a CPU; leave `{name}` out")
         return workers, 0
     if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
         require_device("cuda", gpus.gpus or 1)

@@ -19,7 +19,7 @@ DEFAULTS = Settings()
 GROUPS = {
     "data": "id_kind tree_column max_rejected on_duplicate_id max_line_bytes max_inflation max_field_lines",
     "output": "normalize dim part_rows compression",
-    "model": "prompt backend batch_tokens trust_remote_code",
+    "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "batch_size device precision gpus gpu_share price_per_hour",
 }
 
@@ -74,7 +74,7 @@ class Embed:
     on_duplicate_id: OnDuplicateId = "fail"
     """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
     workers: int = 2
-    """Number of worker processes, one CPU each."""
+    """Number of worker processes, one CPU each; not read if the encoder computes on GPUs, see --gpus."""
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False

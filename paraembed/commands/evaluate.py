@@ -42,7 +42,7 @@ _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 GROUPS = {
     "data": "max_words counts corpus trained choices",
     "evaluation": "resamples analyses",
-    "model": "device precision prompt backend batch_tokens trust_remote_code",
+    "model": "device precision prompt backend pooling batch_tokens trust_remote_code",
     "analyses": "neighbors_of against margin_pairs tagged show_texts runs",
 }
 

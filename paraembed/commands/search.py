@@ -28,7 +28,7 @@ class Search:
     """Find the rows of an embeddings folder that are nearest to queries, by cosine, exactly.
 
     Prints the cosine, the id and the columns that jobs/embed.py --keep copied. Rows with equal cosines are in input
-    order.
+    order, also if their ids are not.
     """
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]

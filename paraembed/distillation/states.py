@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from paraembed.encoders.base import BATCH_SIZE, Embedded
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
-from paraembed.encoders.protocol import Packed, TextEncoder
+from paraembed.encoders.protocol import ALONE, Packed, TextEncoder, Turn
 from paraembed.encoders.states import StateSums, merged
 from paraembed.io.atomic import write_file
 
@@ -70,9 +70,14 @@ class SummingTeacher:
         texts: pa.StringArray,
         batch_size: int = BATCH_SIZE,  # noqa: ARG002 - as in ``ForeignEncoder``
         trees: pa.StringArray | None = None,  # noqa: ARG002
+        *,
+        turn: Turn = ALONE,
     ) -> Embedded:
-        """Return vectors and counts, and write the sums."""
-        embedded, sums = self.teacher.embed_states(texts)
+        """Return vectors and counts, and write the sums; the turn covers all of it, since the teacher holds the sums of
+        one call.
+        """
+        with turn:
+            embedded, sums = self.teacher.embed_states(texts)
         digest = hashlib.sha256("\0".join(texts.to_pylist()).encode()).hexdigest()
         values = {**sums._asdict(), "sums": sums.sums.astype(np.float32), "rows": len(texts)}
         write_file(self.folder / f"{digest}.npz", lambda file: np.savez(file, **values))

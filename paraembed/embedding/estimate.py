@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Plan
 from paraembed.encoders.protocol import TextEncoder
+from paraembed.process import one_thread
 
 START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
 _PROBE_SECONDS = 2.0
@@ -40,8 +41,9 @@ class Estimate:
     probed: int
 
 
+@one_thread()
 def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
-    """Embed rows from the whole input in this thread for some seconds, writing them to memory.
+    """Embed rows from the whole input for some seconds, on one thread as a worker does, writing them to memory.
 
     Args:
         encoder: the encoder.

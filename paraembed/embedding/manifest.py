@@ -28,7 +28,7 @@ from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.resume import foreign_work, other_work
 from paraembed.io.store import Folder, Store, is_there, read_bytes, read_json, write_json
 from paraembed.options import Range, checked
-from paraembed.settings import Backend, Precision
+from paraembed.settings import Backend, Pooling, Precision
 from paraembed.stops import RunFailedError
 
 FORMAT = "paraembed-embeddings-2"
@@ -78,6 +78,7 @@ class _Model(TypedDict):
     precision: Precision
     prompt: NotRequired[str | None]
     backend: NotRequired[Backend]
+    pooling: NotRequired[Pooling]
     batch_tokens: NotRequired[Annotated[int, Range(1, 2**31 - 1)] | None]
 
 

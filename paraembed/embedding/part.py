@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -23,12 +22,11 @@ from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import NO_MULTI_LINE, MultiLine, Rows, read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.embedding.vectors import finish
-from paraembed.encoders.protocol import TextEncoder
+from paraembed.encoders.protocol import ALONE, TextEncoder, Turn
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.store import Store, write_json
 from paraembed.text.trees import TreeError
 
-ALONE = nullcontext()
 REPORTS, REJECTED = "_reports", "_rejected"
 ROW_GROUP_BYTES = 32 << 20
 """Default bytes of vectors per row group; a part is written one row group at a time."""
@@ -118,7 +116,7 @@ def embed_part(
     *,
     data: bytes | None = None,
     row_group_bytes: int = ROW_GROUP_BYTES,
-    turn: AbstractContextManager[object] = ALONE,
+    turn: Turn = ALONE,
 ) -> PartReport:
     """Embed a part into ``store`` and write its report; every call writes the same bytes.
 
@@ -139,7 +137,7 @@ def embed_part(
         store: the output; the report goes to its ``_reports``.
         data: text of the part, see ``read_part``.
         row_group_bytes: bytes of vectors in a row group.
-        turn: held while the encoder computes; a lock if parts in other threads use the same encoder.
+        turn: held while the encoder computes; a lock if other threads embed parts with the same encoder.
 
     Raises:
         ValueError: a tree does not fit its text, a text is too long, the input differs from the plan, or
@@ -214,7 +212,7 @@ def _batches(
     source: InputFile,
     settings: Settings,
     tally: _Tally,
-    turn: AbstractContextManager[object],
+    turn: Turn,
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of the output, and add their counts to ``tally``."""
     for block in rows:
@@ -223,8 +221,7 @@ def _batches(
             values |= {} if rejected.line is None else {"line": rejected.line}
             tally.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         try:
-            with turn:
-                encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees)
+            encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees, turn=turn)
         except TreeError as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
         _check_finite(encoded.vectors[:, : settings.dim], block.row_numbers, source)

@@ -73,9 +73,13 @@ def query_encoder(
 ) -> TextEncoder:
     """Open the encoder of an output, with the settings of that run.
 
+    A name that the output records may come from a stranger. So nothing is downloaded for it: it must be the encoder in
+    the package, a folder, or a model in the hub's cache on this machine; an MLflow run or registered model is not
+    opened. All of them are data, whose identity is compared with that of the run.
+
     Args:
         embeddings: the output.
-        name: name of the encoder, see ``open_encoder``; default: as it was named for the output.
+        name: name of the encoder, see ``open_encoder``; default: as it was named for the output, see above.
         prompt: text put before each query, for a model that has another one for queries; default: as for the rows.
         fetch: see ``open_encoder``.
         trust_remote_code: run Python code that comes with a model.
@@ -90,14 +94,15 @@ def query_encoder(
         raise ValueError(
             f"{embeddings} does not record where encoder {embeddings.encoder[:12]} is; give it with `encoder`"
         )
-    place = Path(recorded.partition(":")[2] if is_peer(recorded) else recorded)
-    if recorded and not is_shipped(recorded) and not place.exists():
+    if recorded and not is_peer(recorded) and not is_shipped(recorded) and not Path(recorded).exists():
         raise FileNotFoundError(
-            f"{embeddings} was embedded with {recorded}, which is no folder of this machine; give it with `encoder`"
+            f"{embeddings} was embedded with {recorded}, which is no folder of this machine; if you trust it, give it "
+            "with `encoder`"
         )
     run = read_run(embeddings.store)
     inference = inference_of(run, trust_remote_code)
-    encoder = open_encoder(name, inference if prompt is None else replace(inference, prompt=prompt), fetch)
+    settings = inference if prompt is None else replace(inference, prompt=prompt)
+    encoder = open_encoder(name, settings, None if recorded else fetch, offline=bool(recorded))
     if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt", "max_tokens"))):
         raise ValueError(f"{name} is not the encoder of {embeddings}: {changed}; give the right one with `encoder`")
     return encoder

@@ -35,7 +35,7 @@ def compare_sample(
     *,
     fetch: Fetch | None = None,
     trust_remote_code: bool = False,
-) -> tuple[int, list[str]]:
+) -> tuple[str, list[str]]:
     """Embed the first rows of up to 16 parts, drawn with a fixed seed, and compare them with the output.
 
     Args:
@@ -47,22 +47,22 @@ def compare_sample(
         trust_remote_code: run Python code that a model contains.
 
     Returns:
-        The number of compared rows, and the problems.
+        How many rows were compared with which tolerance, and the problems.
 
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: the encoder's folder cannot be loaded.
     """
     if not inputs:
-        return 0, ["the check needs the input files; give them, or folders or URIs that contain them, as `input`"]
+        return "", ["the check needs the input files; give them, or folders or URIs that contain them, as `input`"]
     try:
         run = read_run(store)
     except (OSError, ValueError) as error:
-        return 0, [str(error)]
+        return "", [str(error)]
     loaded = open_encoder(encoder, inference_of(run, trust_remote_code), fetch)
     if changed := changed_encoder(run, loaded):
-        return 0, [f"{encoder} is not the encoder of the rows: {changed}"]
+        return "", [f"{encoder} is not the encoder of the rows: {changed}"]
     if [(part.name, part.rows) for part in run.plan.parts] != list(parts):
-        return 0, [f"the parts of {PLAN} are not those of the manifest"]
+        return "", [f"the parts of {PLAN} are not those of the manifest"]
     drawn = np.random.default_rng(0).permutation(len(run.plan.parts))[:_PARTS]
     problems, num_compared = list[str](), 0
     for number in sorted(drawn):
@@ -74,12 +74,13 @@ def compare_sample(
             problem = f"cannot be checked ({str(error).splitlines()[0]})"
         if problem:
             problems.append(f"{part.name} {problem}")
-    return num_compared, problems or ([] if num_compared else ["no row could be compared"])
+    done = f"{num_compared:,} rows, vectors equal within {_tolerance(run):g} of their largest value"
+    return done, problems or ([] if num_compared else ["no row could be compared"])
 
 
 def inference_of(run: Run, trust_remote_code: bool) -> Inference:
     """Return the settings of a run; the device is the run's if this machine has it."""
-    names = ("precision", "prompt", "backend", "batch_tokens")
+    names = ("precision", "prompt", "backend", "pooling", "batch_tokens")
     settings = {name: run.identity[name] for name in names if run.identity.get(name) is not None}
     has_gpu = chosen_device("auto", gains=True) == "cuda"
     device: Device = "cuda" if has_gpu and run.identity.get("device") == "cuda" else "cpu"
@@ -116,11 +117,14 @@ def _compare(encoder: TextEncoder, run: Run, part: Part, store: Store, inputs: S
             return 0, f"has another {name}"
     if stored.schema.field("embedding").type != expected.schema.field("embedding").type:
         return 0, "has vectors of another type"
-    limit = (_TOLERANCE[settings.dtype] + tolerance(run.identity)) * np.abs(vectors_of(expected)).max(
-        axis=1, initial=0, keepdims=True
-    )
+    limit = _tolerance(run) * np.abs(vectors_of(expected)).max(axis=1, initial=0, keepdims=True)
     far = np.flatnonzero(~(np.abs(vectors_of(stored) - vectors_of(expected)) <= limit).all(axis=1))
     return len(expected), f"has another vector in row {far[0]}" if len(far) else ""
+
+
+def _tolerance(run: Run) -> float:
+    """Return the largest difference of a row's vector that is accepted, relative to its largest value."""
+    return _TOLERANCE[run.plan.settings.dtype] + tolerance(run.identity)
 
 
 def named_input(source: InputFile, inputs: Sequence[str]) -> InputFile:

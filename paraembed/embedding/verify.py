@@ -166,9 +166,9 @@ def verify(
         row += part["rows"] + part["n_rejected"]
         _verify_rejected(store, part, findings)
     _verify_all(store, manifest, findings)
-    num_compared = 0
+    compared = ""
     if encoder is not None:
-        num_compared, problems = compare_sample(
+        compared, problems = compare_sample(
             store,
             str(encoder),
             inputs,
@@ -191,7 +191,7 @@ def verify(
         findings.check("vectors", "finite; zeros for texts without tokens"),
         findings.check("tokens", f"{n_tokens:,}, {n_unknown:,} of them out of vocabulary"),
     ]
-    return checks if encoder is None else [*checks, findings.check("sample", f"{num_compared:,} rows, equal vectors")]
+    return checks if encoder is None else [*checks, findings.check("sample", compared)]
 
 
 def _rows_of_parts(manifest: dict[str, Any]) -> list[tuple[str, int]]:

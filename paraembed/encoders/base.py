@@ -23,6 +23,7 @@ from paraembed.compiled import COMPILED
 from paraembed.encoders.added import add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
+from paraembed.encoders.protocol import ALONE, Turn
 from paraembed.settings import Precision
 from paraembed.text import OF_PIECES
 from paraembed.text.oov import hashed_vectors
@@ -305,7 +306,12 @@ class Encoder(nn.Module):
         return embedded.vectors
 
     def embed(
-        self, texts: pa.StringArray, batch_size: int = BATCH_SIZE, trees: pa.StringArray | None = None
+        self,
+        texts: pa.StringArray,
+        batch_size: int = BATCH_SIZE,
+        trees: pa.StringArray | None = None,
+        *,
+        turn: Turn = ALONE,
     ) -> Embedded:
         """Encode a string array [n]; return vectors and counts.
 
@@ -313,6 +319,7 @@ class Encoder(nn.Module):
             texts: string array [n]; null counts as empty.
             batch_size: number of texts to encode at a time.
             trees: string array [n], null for a text without a tree; see ``paraembed.text.trees``.
+            turn: held while vectors are computed; see ``TextEncoder``.
 
         Raises:
             ValueError: trees were given to an encoder that does not read trees, or their number differs from the number
@@ -323,9 +330,15 @@ class Encoder(nn.Module):
             >>> embedded.num_tokens.tolist(), embedded.num_unknown.tolist()
             ([2, 1, 0], [0, 1, 0])
         """
-        return self._embed(texts, batch_size, trees)
+        return self._embed(texts, batch_size, trees, turn)
 
-    def _embed(self, texts: Sequence[str] | pa.StringArray, batch_size: int, trees: pa.StringArray | None) -> Embedded:
+    def _embed(
+        self,
+        texts: Sequence[str] | pa.StringArray,
+        batch_size: int,
+        trees: pa.StringArray | None,
+        turn: Turn = ALONE,
+    ) -> Embedded:
         """Encode texts in spans; if compiled loops do the sums, use as many threads as PyTorch would."""
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
@@ -339,7 +352,8 @@ class Encoder(nn.Module):
             )
         if self.identity:
             require_device(self.device)
-            self.to(self.device, getattr(torch, self.precision))
+            with turn:
+                self.to(self.device, getattr(torch, self.precision))
         embedded = Embedded(
             np.empty((len(texts), self.width), np.float32),
             np.empty(len(texts), np.int32),
@@ -351,7 +365,7 @@ class Encoder(nn.Module):
         spans = [(start, min(start + size, len(texts))) for start in range(0, len(texts), size)]
 
         def embed_span(span: tuple[int, int]) -> tuple[int, int]:
-            return self._embed_span(texts, trees, *span, embedded)
+            return self._embed_span(texts, trees, *span, embedded, turn)
 
         if min(threads, len(spans)) < 2:
             unread = [embed_span(span) for span in spans]
@@ -370,14 +384,15 @@ class Encoder(nn.Module):
         start: int,
         stop: int,
         embedded: Embedded,
+        turn: Turn,
     ) -> tuple[int, int]:
         """Write vectors and counts of some texts; return how many were truncated and how many had no tree."""
         block = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.large_string())
         of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
         if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
             middle = (start + stop) // 2
-            first = self._embed_span(texts, trees, start, middle, embedded)
-            second = self._embed_span(texts, trees, middle, stop, embedded)
+            first = self._embed_span(texts, trees, start, middle, embedded, turn)
+            second = self._embed_span(texts, trees, middle, stop, embedded, turn)
             return first[0] + second[0], first[1] + second[1]
         num_without_tree = 0
         if self.composition.reads_trees:
@@ -397,10 +412,13 @@ class Encoder(nn.Module):
             lengths = ragged.lengths
         filled = lengths > 0
         if filled.all():  # the copy below costs as much as the mean itself
-            self._write_vectors(ragged, vectors)
+            with turn:
+                self._write_vectors(ragged, vectors)
         else:
             some_vectors = np.empty((int(filled.sum()), self.width), np.float32)
-            self._write_vectors(ragged.take(np.flatnonzero(filled)), some_vectors)
+            ragged = ragged.take(np.flatnonzero(filled))
+            with turn:
+                self._write_vectors(ragged, some_vectors)
             vectors[filled], vectors[~filled] = some_vectors, 0
         return 0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()), num_without_tree
 

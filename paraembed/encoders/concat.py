@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from paraembed.encoders.base import BATCH_SIZE, Embedded, Encoder, warn_of_unread
 from paraembed.encoders.devices import ComputeDevice
+from paraembed.encoders.protocol import ALONE, Turn
 from paraembed.encoders.quantized import normalized
 from paraembed.encoders.weights import Weights
 from paraembed.settings import Precision
@@ -66,7 +67,12 @@ class Concat:
         return PackedConcat(Weights.of(self.first), Weights.of(self.second), self.fingerprint)
 
     def embed(
-        self, texts: pa.StringArray, batch_size: int = BATCH_SIZE, trees: pa.StringArray | None = None
+        self,
+        texts: pa.StringArray,
+        batch_size: int = BATCH_SIZE,
+        trees: pa.StringArray | None = None,
+        *,
+        turn: Turn = ALONE,
     ) -> Embedded:
         """Return vectors and counts of a string array [n], see ``Encoder.embed``.
 
@@ -75,7 +81,7 @@ class Concat:
         """
         if trees is not None:
             raise ValueError("trees were given, but a pair of encoders does not read trees; leave them out")
-        first, second = self.first.embed(texts, batch_size), self.second.embed(texts, batch_size)
+        first, second = (encoder.embed(texts, batch_size, turn=turn) for encoder in (self.first, self.second))
         vectors = np.concatenate([normalized(first.vectors), normalized(second.vectors)], axis=1) * _SQRT_HALF
         return Embedded(vectors, first.num_tokens, first.num_unknown, max(first.num_cut, second.num_cut))
 

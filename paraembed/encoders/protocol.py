@@ -1,12 +1,17 @@
 """Interface of all encoders, those of this package and those of other libraries."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from paraembed.encoders.base import Embedded
+
+Turn = AbstractContextManager[object]
+ALONE: Turn = nullcontext()
+"""Turn of an encoder that no other thread uses."""
 
 
 class Embeds(Protocol):
@@ -41,9 +46,18 @@ class TextEncoder(Embeds, Protocol):
     def width(self) -> int:
         """H, the length of a text vector."""
 
-    def embed(self, texts: pa.StringArray, /, batch_size: int = ..., trees: pa.StringArray | None = None) -> "Embedded":
+    def embed(
+        self,
+        texts: pa.StringArray,
+        /,
+        batch_size: int = ...,
+        trees: pa.StringArray | None = None,
+        *,
+        turn: Turn = ...,
+    ) -> "Embedded":
         """Return vectors and counts like ``Embeds``; encoders that read trees take a binary tree for each text, null
-        for a text without one.
+        for a text without one. ``turn`` is held while vectors are computed, but not while texts are tokenized; it is a
+        lock if several threads use the encoder.
         """
 
     def packed(self, *, is_local: bool = False) -> "Packed":

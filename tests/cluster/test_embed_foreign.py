@@ -14,7 +14,7 @@ from paraembed.embedding.verify import verify
 from paraembed.settings import Inference
 from tests.cluster.test_embed_kills import WORKER_MOMENTS, moments, run_until_done, watched
 from tests.embedding.without_ray import build
-from tests.encoders.models import minilm, save_tiny
+from tests.encoders.models import minilm, save_onnx, save_tiny
 from tests.jobs import digests
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("in_store")]  # the libraries warn
@@ -31,10 +31,11 @@ def corpus(tmp_path):
 
 
 def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
-    model, out = f"st:{minilm()}", tmp_path / "out"
-    assert embed(model, [corpus], out, SMALL, workers=2).rows == 120
+    model, out = f"st:{minilm()}", tmp_path / "out-3"
     build(model, corpus, SMALL, tmp_path / "alone")
-    assert digests(out) == digests(tmp_path / "alone")
+    for workers in (1, 2, 3):
+        assert embed(model, [corpus], tmp_path / f"out-{workers}", SMALL, workers=workers).rows == 120
+        assert digests(tmp_path / f"out-{workers}") == digests(tmp_path / "alone")
     assert embed(model, [corpus], out, SMALL, workers=1).was_finished
     manifest = json.loads((out / "_manifest.json").read_text())
     assert (manifest["model"]["same_bytes"], manifest["model"]["max_tokens"]) == (True, 254)
@@ -48,6 +49,17 @@ def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
     ):
         with pytest.raises(ValueError, match=rf"started with another .*{field}"):
             embed(model, [corpus], tmp_path / "alone", SMALL, inference=inference)
+
+
+@pytest.mark.parametrize(("kind", "library"), [("st", "transformers"), ("m2v", "model2vec"), ("onnx", "onnxruntime")])
+def test_another_version_of_a_library_does_not_resume(corpus, tmp_path, kind, library):
+    model, out = save_tiny(kind, tmp_path / "model"), tmp_path / "out"
+    build(model, corpus, SMALL, out)
+    plan = json.loads((out / "_plan.json").read_text())
+    installed, plan["model"]["libraries"][library] = plan["model"]["libraries"][library], "0.0.1"
+    (out / "_plan.json").write_text(json.dumps(plan))
+    with pytest.raises(ValueError, match=rf"another model\.libraries\.{library} \(was 0\.0\.1, is {installed}\)"):
+        embed(model, [corpus], out, SMALL)
 
 
 @pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
@@ -66,18 +78,27 @@ def test_a_changed_file_is_another_model(corpus, tmp_path, kind):
     assert all(check.ok for check in verify(out, model, [str(corpus)]))
 
 
+def test_verify_takes_the_pooling_from_the_output(corpus, tmp_path):
+    save_onnx(tmp_path / "model", pooling=None)
+    model, out = f"onnx:{tmp_path / 'model'}", tmp_path / "out"
+    build(model, corpus, SMALL, out, inference=Inference(pooling="cls"))
+    assert all(check.ok for check in verify(out, model, [str(corpus)]))
+    with pytest.raises(ValueError, match=r"another model\.pooling \(was cls, is mean\)"):
+        build(model, corpus, SMALL, out, inference=Inference(pooling="mean"))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
 def test_kills_cost_nothing(corpus, tmp_path, kind):
     """Workers and driver die before they make, write or put in place a file of every kind."""
-    model = save_tiny(kind, tmp_path / "model")
-    build(model, corpus, Settings(part_rows=20), tmp_path / "alone")
-    names = sorted(path.name for path in (tmp_path / "alone").glob("part-*"))
+    model = f"st:{minilm()}" if kind == "st" else save_tiny(kind, tmp_path / "model")
+    build(model, corpus, Settings(part_rows=5), tmp_path / "alone")
+    names = sorted(path.name for path in (tmp_path / "alone").glob("part-*"))[::4]  # a kill costs the next part a try
     of_workers = [moment.format(name) for moment, name in zip(WORKER_MOMENTS, names, strict=False)]
     of_driver = ["rename _manifest.json", "open _SUCCESS"]
     crashes, out = moments(tmp_path / "crashes", *of_workers, *of_driver), tmp_path / "out"
-    more = ("--part-rows", "20")
+    more = ("--part-rows", "5")
     with watched(out):  # a worker that is killed imports its library again, which takes 10 to 30 s on a busy machine
         assert run_until_done(model, corpus, out, more=more, crashes=crashes, seconds=800) == len(of_driver)
     assert not list(crashes.iterdir())

@@ -1,6 +1,7 @@
 import gzip
 
 import pytest
+import torch
 
 from paraembed import checkpoint
 from paraembed.embedding.estimate import START_SECONDS, estimate
@@ -25,3 +26,17 @@ def test_an_estimate_is_near_what_is_written(tiny_encoder_folder, tmp_path, name
     assert found.size == pytest.approx(written, rel=0.2)
     short = estimate(checkpoint.load(tiny_encoder_folder), plan, 2, probe_seconds=0)
     assert short.probed == 1024
+
+
+def test_the_sample_is_embedded_on_one_thread(tiny_encoder_folder, tmp_path):
+    """As by a worker: a rate of all cores, times the number of workers, would promise too much."""
+    (tmp_path / "t.txt").write_text("the cat sat\n" * 100)
+    encoder, threads = checkpoint.load(tiny_encoder_folder), []
+    encoder.composition.register_forward_hook(lambda *_: threads.append(torch.get_num_threads()))
+    encoder.placed("cpu", "bfloat16")  # computed by PyTorch
+    torch.set_num_threads(2)
+    try:
+        estimate(encoder, make_plan(list_inputs([tmp_path / "t.txt"]), Settings()), 2, probe_seconds=0)
+        assert (set(threads), torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(1)

@@ -111,6 +111,14 @@ def test_any_dtype_length_and_number_of_dimensions(encoder, words, tmp_path, dty
         assert [hit["row"] for hit in rows[:4]] == [2, 3, 4, 11]  # w4 and its double, in input order
 
 
+def test_ties_are_in_input_order_not_in_that_of_the_ids(encoder, tmp_path):
+    pq.write_table(pa.table({"key": list("dbca"), "text": ["w1", "w2", "w1", "w1"]}), tmp_path / "t.parquet")
+    build(encoder, tmp_path / "t.parquet", Settings("text", "key"), tmp_path / "out")
+    embeddings = Embeddings(tmp_path / "out")
+    queries = embed_queries(query_encoder(embeddings, str(encoder)), ["w1"], embeddings)
+    assert table_of(embeddings, queries, search(embeddings, queries.vectors, 2))["key"].to_pylist() == ["d", "c"]
+
+
 def test_ids_of_the_input_and_columns_whose_names_are_taken(encoder, tmp_path):
     columns = {"key": ["a", "b"], "text": ["w1", "w2"], "rank": [8, 9], "output_rank": [6, 7], "query": ["x", "y"]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
@@ -143,6 +151,10 @@ def test_zero_and_out_of_vocabulary_queries(encoder, tmp_path):
         search(embeddings, queries.vectors, 0)
 
 
+def fetched_by_a_stranger(name, folder):
+    raise AssertionError(f"the output decided that {name} was downloaded to {folder}")
+
+
 def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words, tmp_path):
     embeddings = Embeddings(output_of(encoder, ROWS, tmp_path / "out"))
     with pytest.raises(ValueError, match=r"does not record where encoder \w{12} is; give it with `encoder`"):
@@ -156,6 +168,12 @@ def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words
     record.write_text(json.dumps({"encoder": str(tmp_path / "moved")}))
     with pytest.raises(FileNotFoundError, match=r"embedded with .*/moved, which"):
         query_encoder(embeddings)
+    for name in ("models:/phrases@production", "0" * 32):
+        record.write_text(json.dumps({"encoder": name}))
+        with pytest.raises(
+            FileNotFoundError, match=f"with {name}, which is no folder .*; if you trust it, give it with"
+        ):
+            query_encoder(embeddings, fetch=fetched_by_a_stranger)
     record.write_text("[]")
     with pytest.raises(ValueError, match="does not record"):
         query_encoder(embeddings)

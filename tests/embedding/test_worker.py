@@ -1,4 +1,4 @@
-"""A worker with a device: while one part is encoded, others are read and written."""
+"""A worker with a device: while it encodes one part, others are read, tokenized and written."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +18,10 @@ BATCH, SECONDS = 256, 0.005
 
 @dataclass
 class Device:
-    """An encoder that takes 5 ms a batch of 256 texts, as a GPU does, and notes when it computes."""
+    """An encoder that tokenizes for 50 ms and takes 5 ms a batch of 256 texts, as a GPU does, and notes both."""
 
     busy: list = field(default_factory=list)
+    tokenizing: list = field(default_factory=list)
     fingerprint, tokenizer, max_tokens, reads_trees, width, identity = "f", "space", None, False, 64, {}
 
     def packed(self):
@@ -29,10 +30,14 @@ class Device:
     def encoder(self):
         return self
 
-    def embed(self, texts, *_):
+    def embed(self, texts, *_, turn):
         start = time.perf_counter()
-        time.sleep(SECONDS * -(-len(texts) // BATCH))
-        self.busy.append((start, time.perf_counter()))
+        time.sleep(10 * SECONDS)
+        self.tokenizing.append((start, time.perf_counter()))
+        with turn:
+            start = time.perf_counter()
+            time.sleep(SECONDS * -(-len(texts) // BATCH))
+            self.busy.append((start, time.perf_counter()))
         counts = np.ones(len(texts), np.int32)
         return Embedded(np.ones((len(texts), 64), np.float32), counts, counts * 0)
 
@@ -55,6 +60,7 @@ def test_parts_overlap_and_encode_in_turn(tmp_path):
         assert sum(pool.map(embed, plan.parts)) == 120_000
     assert not any(overlaps(device.busy))
     assert any(overlaps(parts))
+    assert any(start < end_of and begin < end for start, end in device.tokenizing for begin, end_of in device.busy)
 
 
 def overlaps(spans):

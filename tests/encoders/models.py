@@ -9,6 +9,7 @@ import torch
 from paraembed.text.vocabulary import UNKNOWN
 
 WORDS = [UNKNOWN, "cat", "dog", "on", "mat", "the"]
+MEAN = {"pooling_mode_mean_tokens": True}
 MATRIX = np.random.default_rng(0).standard_normal((6, 4), dtype=np.float32)
 
 
@@ -36,8 +37,8 @@ def save_tiny(kind, folder):
     return f"{kind}:{folder}"
 
 
-def save_onnx(folder, pooling=None, modules=()):
-    """Save a graph that looks up the vector of each token."""
+def save_onnx(folder, pooling=MEAN, modules=()):
+    """Save a graph that looks up the vector of each token; ``pooling`` is the config of that module."""
     onnx = pytest.importorskip("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto
     folder.mkdir()

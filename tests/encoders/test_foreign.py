@@ -1,10 +1,16 @@
 """Encoders of other libraries: their vectors are those of the library, with our counts, identity and batches."""
 
+import hashlib
 import json
+import os
 import pickle
 import shutil
+import subprocess
 import sys
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Lock, Thread
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +19,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.encoders.foreign.base import InBatches, ragged, token_counts
+from paraembed.encoders.foreign.base import InBatches, ragged
 from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder, backend_options
+from paraembed.io.fingerprint import sha256_of
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
-from tests.encoders.models import MATRIX, minilm, save_onnx, save_tiny
+from tests.encoders.models import (
+    MATRIX,
+    TAUGHT,
+    minilm,
+    save_onnx,
+    save_tiny,
+    save_transformer,
+    subword_tokenizer,
+)
 from tests.text.pieces import RARE, SPECIAL
 from tests.text.pieces import library as uncased_tokenizer
 
@@ -153,6 +169,18 @@ def test_a_model_travels_with_its_files(tiny, tmp_path, monkeypatch):
     assert pickle.loads(sent, buffers=shared).encoder().fingerprint == encoder.fingerprint
 
 
+def test_a_worker_with_another_version_of_a_library_is_refused(tiny):
+    packed = open_encoder(tiny).packed(is_local=True)
+    installed = packed.identity["libraries"]["tokenizers"]
+    drivers = replace(
+        packed, identity={**packed.identity, "libraries": {**packed.identity["libraries"], "tokenizers": "0.0.1"}}
+    )
+    with pytest.raises(
+        ValueError, match=rf"the libraries\.tokenizers \(was 0\.0\.1, is {installed}\) of a worker's machine"
+    ):
+        drivers.encoder()
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pkl", "model.pt"])
 def test_weights_that_could_run_code_are_rejected(tiny, name):
     module = Path(tiny.partition(":")[2]) / "module"
@@ -171,6 +199,126 @@ def test_code_of_a_model_is_not_run(tmp_path):
     with pytest.raises(ValueError, match=r"evil\.Evil .*`trust_remote_code`"):
         open_encoder(f"st:{folder}")
     assert not (tmp_path / "trace").exists()
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The Hugging Face hub with the model own/tiny, whose files are below ``folder``."""
+
+    folder, asked = None, []
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        _, *parts = self.path.partition("?")[0].split("/")
+        if parts[:2] != ["api", "models"]:
+            name = "/".join(parts[4:])
+            self.answer((self.folder / name).read_bytes() if name else b"")
+        elif parts[4] == "revision":
+            self.answer(json.dumps({"id": "own/tiny", "sha": COMMIT, "siblings": []}).encode())
+        else:
+            files = [path for path in sorted(self.folder.rglob("*")) if path.is_file()]
+            entries = [
+                {
+                    "type": "file",
+                    "path": str(path.relative_to(self.folder)),
+                    "size": path.stat().st_size,
+                    "oid": sha256_of(path)[:40],
+                }
+                for path in files
+            ]
+            self.answer(json.dumps(entries).encode())
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def answer(self, body):
+        self.send_response(200)
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha256(body).hexdigest()}"'}
+        for name, value in {**headers, "Content-Length": len(body)}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+COMMIT = "c" * 40
+OF_THE_HUB = """
+import json, os, urllib.request
+from pathlib import Path
+from paraembed.embedding.output import Embeddings
+from paraembed.embedding.search import query_encoder
+from paraembed.embedding.settings import Settings
+from paraembed.encoders.foreign.files import model_files
+from paraembed.loading import open_encoder
+from tests.embedding.without_ray import build
+first = open_encoder("onnx:own/tiny")
+forms = {form: model_files("own/tiny", "own/tiny", form) for form in ("torch", "onnx", "openvino")}
+again = open_encoder("onnx:own/tiny")
+assert again.fingerprint == first.fingerprint
+Path("t.txt").write_text("the cat\\n")
+build("onnx:own/tiny", Path("t.txt"), Settings(), Path("out"))
+urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/searching")
+for name in ("onnx:own/tiny", "onnx:own/other"):
+    Path("out/_reports/encoder.json").write_text(json.dumps({"encoder": name}))
+    try:
+        assert query_encoder(Embeddings(Path("out"))).fingerprint == first.fingerprint
+    except FileNotFoundError as error:
+        refused = str(error)
+print(json.dumps({"onnx:": again.files.names, "": refused} | {form: files.names for form, files in forms.items()}))
+"""
+
+
+def test_each_kind_of_model_fetches_its_own_files_from_the_hub(tmp_path):
+    """They share a folder of the cache, so that the files of one kind must not become part of another. A name that an
+    output records is only looked up there.
+    """
+    save_onnx(tmp_path / "hub")
+    others = ("model.safetensors", "onnx/model.onnx", "onnx/model_fp16.onnx", "pytorch_model.bin", "training_args.bin")
+    for name in (*others, "openvino/openvino_model.xml", "openvino/openvino_model.bin"):
+        (tmp_path / "hub" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "hub" / name).write_text(name)
+    handler = type("Handler", (Hub,), {"folder": tmp_path / "hub", "asked": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        done = subprocess.run(
+            [sys.executable, "-c", OF_THE_HUB],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    configs = {"1_Pooling/config.json", "modules.json", "tokenizer.json"}
+    graphs = {"model.onnx", "onnx/model.onnx"}
+    printed = json.loads(done.stdout)
+    assert printed.pop("").startswith("onnx:own/other is neither a folder nor in the hub's cache on this machine")
+    names = {form: set(names) - configs for form, names in printed.items()}
+    assert names == {
+        "onnx:": graphs,
+        "torch": {"model.safetensors", "openvino/openvino_model.xml"},
+        "onnx": {"model.safetensors", "openvino/openvino_model.xml", "onnx/model_fp16.onnx", *graphs},
+        "openvino": {"model.safetensors", "openvino/openvino_model.xml", "openvino/openvino_model.bin"},
+    }
+    assert handler.asked[-1] == "/searching"
+    assert not any("pytorch_model.bin" in path for path in handler.asked)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_backend_computes_on_the_device_of_the_encoder(device):
+    runtime = pytest.importorskip("onnxruntime")
+    options = backend_options(Inference(device=device, backend="onnx"))
+    assert options["provider"] == {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}[device]
+    assert options["session_options"].intra_op_num_threads == 1
+    has_gpu = "CUDAExecutionProvider" in runtime.get_available_providers()
+    assert (SentenceTransformerEncoder.no_gpu("onnx") == "") is has_gpu
+    assert SentenceTransformerEncoder.no_gpu("torch") == ""
 
 
 def test_a_link_to_a_folder_and_an_adapter_are_rejected(tiny, tmp_path):
@@ -204,11 +352,13 @@ def test_hidden_files_and_cards_are_no_part_of_a_model(tiny):
         ("onnx", {"backend": "onnx"}),
         ("onnx", {"trust_remote_code": True}),
         ("st", {"backend": "onnx", "precision": "bfloat16"}),
+        ("st", {"pooling": "cls"}),
+        ("st", {"backend": "openvino", "device": "cuda"}),
     ],
 )
 def test_a_setting_that_a_model_does_not_have_is_an_error(tmp_path, kind, settings):
     name = save_tiny(kind, tmp_path / "model")
-    with pytest.raises(ValueError, match=r"`(prompt|device|precision|backend|trust_remote_code)`"):
+    with pytest.raises(ValueError, match=r"`(prompt|device|precision|backend|pooling|trust_remote_code)`"):
         open_encoder(name, Inference(**settings))
 
 
@@ -314,7 +464,6 @@ def test_a_library_that_is_missing(monkeypatch):
 @pytest.mark.parametrize(
     ("pooling", "expected"),
     [
-        (None, MATRIX[[5, 1]].mean(axis=0)),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, MATRIX[[5, 1]].mean(axis=0)),
         ({"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}, MATRIX[5]),
         ({"pooling_mode": "cls"}, MATRIX[5]),
@@ -328,6 +477,21 @@ def test_pooling_of_onnx(tmp_path, pooling, expected, normalizes):
     assert np.allclose(vectors[0], expected, atol=1e-6)
 
 
+def test_pooling_of_onnx_that_no_file_states(tmp_path):
+    save_onnx(tmp_path / "model", pooling=None)
+    name = f"onnx:{tmp_path / 'model'}"
+    with pytest.raises(ValueError, match=r"onnx:\S+/model: .* a vector for each token.* `pooling` mean or cls"):
+        open_encoder(name)
+    mean, first = (open_encoder(name, Inference(pooling=pooling)) for pooling in ("mean", "cls"))
+    assert np.allclose(mean.encode("the cat"), MATRIX[[5, 1]].mean(axis=0))
+    assert np.allclose(first.encode("the cat"), MATRIX[5])
+    assert (mean.identity["pooling"], first.identity["pooling"]) == ("mean", "cls")
+    assert mean.fingerprint != first.fingerprint
+    save_onnx(tmp_path / "stated")
+    with pytest.raises(ValueError, match="`pooling` is cls, but the model has its own"):
+        open_encoder(f"onnx:{tmp_path / 'stated'}", Inference(pooling="cls"))
+
+
 def test_other_pooling_is_rejected(tmp_path):
     save_onnx(tmp_path / "model", {"pooling_mode_max_tokens": True})
     with pytest.raises(ValueError, match="only mean and cls"):
@@ -337,20 +501,27 @@ def test_other_pooling_is_rejected(tmp_path):
 class Counting(InBatches):
     """A vector is the text's number of words and its first word; the batches are kept."""
 
-    kind, libraries, _overhead = "st", ("torch",), 2
+    kind, libraries, _overhead, _unknown = "st", ("torch",), 2, 0
 
     def __init__(self, batch_tokens, most=None):
         self.batches, self.most = [], most
         super().__init__(ModelFiles(Path(), ()), Inference(device="cpu", batch_tokens=batch_tokens), 2, 10)
 
-    def _count(self, texts):
-        return token_counts(ragged([list(map(int, text.split())) for text in texts]), 0)
+    def _ids(self, texts):
+        return ragged([list(map(int, text.split())) for text in texts])
 
-    def _compute(self, texts):
+    def _features(self, texts, ids):
+        assert ids.ids.tolist() == [int(word) for text in texts for word in text.split()]
+        return texts
+
+    def _forward(self, texts):
         size = len(texts) * (min(10, max(len(text.split()) for text in texts)) + 2)
         if self.most is not None and size > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         self.batches.append(size)
+        return texts
+
+    def _vectors(self, texts):
         return np.array([[len(text.split()), int(text.split()[0])] for text in texts], np.float32)
 
 
@@ -375,3 +546,66 @@ def test_less_memory_halves_the_batches(caplog):
     assert [record.args for record in caplog.records] == [(60,)]
     with pytest.raises(ValueError, match="one text"):
         Counting(60, most=4).embed(texts)
+
+
+class Noting(Counting):
+    """Notes what it does with each batch, and whether it has the turn."""
+
+    def __init__(self, turn):
+        self.turn, self.notes = turn, []
+        super().__init__(20)
+
+    def note(self, what):
+        self.notes.append((what, self.turn.locked()))
+
+    def _ids(self, texts):
+        self.note("ids")
+        return super()._ids(texts)
+
+    def _features(self, texts, ids):
+        self.note("features")
+        return super()._features(texts, ids)
+
+    def _forward(self, texts):
+        self.note("forward")
+        return texts
+
+    def _vectors(self, texts):
+        self.note("vectors")
+        return super()._vectors(texts)
+
+
+def test_the_next_batch_is_prepared_before_the_device_is_waited_for():
+    turn = Lock()
+    encoder = Noting(turn)
+    assert encoder.embed(pa.array(["1 2 3"] * 12), turn=turn).vectors[:, 0].tolist() == [3] * 12
+    prepared, computed, taken = ("features", False), ("forward", True), ("vectors", False)
+    assert encoder.notes == [
+        ("ids", False),
+        prepared,
+        computed,
+        prepared,
+        computed,
+        taken,
+        prepared,
+        computed,
+        taken,
+        taken,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["words", "bytes", "unigram", "cased", "minilm"])
+def test_texts_are_tokenized_once_with_the_features_of_the_library(kind, tmp_path):
+    """Special tokens, truncation and padding are those of the library, so that it does not tokenize again."""
+    name = (
+        save_tiny("st", tmp_path / "model") if kind == "words" else save_transformer(subword_tokenizer(kind), tmp_path)
+    )
+    texts = [*TAUGHT * 3, "the cat " * 100, " A dog\n", "x"]
+    for prompt in ("", "query: "):
+        encoder = open_encoder(name, Inference(prompt=prompt))
+        assert encoder._constants is not None
+        found = encoder.embed(pa.array(texts))
+        encoder._constants = None  # then the library tokenizes each batch
+        expected = encoder.embed(pa.array(texts))
+        assert np.array_equal(found.vectors, expected.vectors)
+        assert np.array_equal(found.num_tokens, expected.num_tokens)

@@ -19,9 +19,9 @@ _CLASSES = {
 _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
 
 
-def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
+def open_foreign(name: str, inference: Inference, *, offline: bool = False) -> ForeignEncoder:
     """Return the encoder ``st:PATH_OR_NAME``, ``m2v:PATH_OR_NAME`` or ``onnx:PATH``; a name is one of the Hugging Face
-    hub.
+    hub, with ``offline`` only one in its cache on this machine.
 
     Raises:
         ValueError: the library is not installed, the model does not exist, its weights could run code, or it does not
@@ -35,7 +35,8 @@ def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
         raise ValueError(
             f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install {_PACKAGES[kind]}"
         ) from None
-    return open_files(kind, model_files(wanted, name), inference, name)
+    files = model_files(wanted, name, "onnx:" if kind == "onnx" else inference.backend, offline=offline)
+    return open_files(kind, files, inference, name)
 
 
 def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) -> ForeignEncoder:
@@ -47,9 +48,10 @@ def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) ->
         value = getattr(inference, setting.name)
         if setting.name not in {"device", *encoder.settings} and value not in {None, "", setting.default}:
             raise ValueError(f"`{setting.name}` is {value!r}, but {kind}: models do not support it; leave it out")
-    if inference.device == "cuda" and (reason := encoder.no_gpu()):
-        raise ValueError(f"`device` is cuda, but {reason}")
-    inference = replace(inference, device=chosen_device(inference.device, gains=not encoder.no_gpu()))
+    without_gpu = encoder.no_gpu(inference.backend)
+    if inference.device == "cuda" and without_gpu:
+        raise ValueError(f"`device` is cuda, but {without_gpu}")
+    inference = replace(inference, device=chosen_device(inference.device, gains=not without_gpu))
     make: Callable[[ModelFiles, Inference], ForeignEncoder] = encoder
     try:
         return make(files, inference)

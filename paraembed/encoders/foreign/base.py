@@ -19,9 +19,10 @@ import torch
 from paraembed.encoders.base import BATCH_SIZE, Embedded, warn_of_unread
 from paraembed.encoders.devices import require_device
 from paraembed.encoders.foreign.files import ModelFiles, PackedFiles
+from paraembed.encoders.protocol import ALONE, Turn
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.process import HUB_OFFLINE, set_environment
-from paraembed.settings import Inference
+from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged
 
 # all-MiniLM-L6-v2 on one core: 2048 tokens take 7 % less time than 4096, as their activations fit into the cache.
@@ -29,6 +30,7 @@ _BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536}
 
 Ids = npt.NDArray[np.int32]
 Matrix = npt.NDArray[np.float32]
+Padded = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class ForeignEncoder:
         self.width, self.max_tokens = width, max_tokens
 
     @classmethod
-    def no_gpu(cls) -> str:
+    def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
         """Return why the installed library cannot compute on a GPU, with a remedy; empty if it can."""
         return ""
 
@@ -91,6 +93,8 @@ class ForeignEncoder:
         texts: pa.StringArray,
         batch_size: int = BATCH_SIZE,  # noqa: ARG002 - batches are made from all texts, by tokens
         trees: pa.StringArray | None = None,
+        *,
+        turn: Turn = ALONE,
     ) -> Embedded:
         """Return vectors and counts of a string array [n]; see ``Embedded``. Null counts as empty.
 
@@ -105,7 +109,7 @@ class ForeignEncoder:
                 f"trees were given, but an encoder of {self.libraries[0]} does not read trees; leave them out"
             )
         require_device(self.inference.device)
-        return self._computed(pc.fill_null(texts, ""))
+        return self._computed(pc.fill_null(texts, ""), turn)
 
     def encode(self, texts: str | Sequence[str]) -> Matrix:
         """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""
@@ -117,8 +121,10 @@ class ForeignEncoder:
         return {}
 
     @abstractmethod
-    def _computed(self, texts: pa.StringArray) -> Embedded:
-        """Return vectors and counts of texts without null; the counts are without special tokens and prompt."""
+    def _computed(self, texts: pa.StringArray, turn: Turn) -> Embedded:
+        """Return vectors and counts of texts without null; the counts are without special tokens and prompt. ``turn``
+        is held while vectors are computed.
+        """
 
 
 @dataclass(frozen=True)
@@ -169,8 +175,38 @@ def token_counts(ids: Ragged, unknown: int | None) -> tuple[Ids, Ids]:
     return ids.lengths.astype(np.int32), np.diff(places).astype(np.int32)
 
 
+def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Return the tokens that a tokenizer of the library ``tokenizers`` adds before and after a text."""
+    bare, whole = (tokenizer.encode("a", add_special_tokens=added).ids for added in (False, True))
+    start = next(start for start in range(len(whole) + 1) if whole[start : start + len(bare)] == bare)
+    return whole[:start], whole[start + len(bare) :]
+
+
+def padded(ids: Ragged, before: list[int], after: list[int], pad: int, *, left: bool = False) -> tuple[Padded, Padded]:
+    """Return tokens between special tokens and which of them are no padding, int64 [n, L].
+
+    Args:
+        ids: tokens of n texts.
+        before: special tokens before each text.
+        after: special tokens after each text.
+        pad: token that pads the shorter texts.
+        left: pad before the tokens instead of after them.
+    """
+    ends = ids.lengths[:, None] + len(before) + len(after)
+    places = np.arange(ends.max())
+    is_token = places >= ends.max() - ends if left else places < ends
+    padded_ids = np.full(is_token.shape, pad, np.int64)
+    starts, stops = ids.offsets[:-1], ids.offsets[1:]
+    texts = (ids.ids[start:stop] for start, stop in zip(starts, stops, strict=True))
+    padded_ids[is_token] = np.concatenate([piece for text in texts for piece in (before, text, after)])
+    return padded_ids, is_token.astype(np.int64)
+
+
 class InBatches(ForeignEncoder):
-    """Model that computes padded batches of texts of similar length, as many as fit a token budget."""
+    """Model that computes padded batches of texts of similar length, as many as fit a token budget.
+
+    A batch is prepared while a GPU computes the one before it, or a batch of another thread.
+    """
 
     def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
         budget = inference.batch_tokens or _BATCH_TOKENS["cpu" if inference.device == "cpu" else "cuda"]
@@ -178,8 +214,13 @@ class InBatches(ForeignEncoder):
         self._budget = budget
 
     @abstractmethod
-    def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
-        """Return the numbers of tokens and of unknown tokens [n], without special tokens and prompt."""
+    def _ids(self, texts: Sequence[str]) -> Ragged:
+        """Return the tokens of texts, without special tokens and prompt; threads may call it at the same time."""
+
+    @property
+    @abstractmethod
+    def _unknown(self) -> int | None:
+        """Id of the out-of-vocabulary token; None without one."""
 
     @property
     @abstractmethod
@@ -187,25 +228,47 @@ class InBatches(ForeignEncoder):
         """Number of tokens of the prompt and of special tokens that are added to each text."""
 
     @abstractmethod
+    def _features(self, texts: Sequence[str], ids: Ragged) -> Any:
+        """Return what ``_forward`` reads of a batch of texts with these tokens; threads may call it at the same
+        time.
+        """
+
+    @abstractmethod
+    def _forward(self, features: Any) -> Any:
+        """Return the output of the model, which a GPU may still compute."""
+
+    @abstractmethod
+    def _vectors(self, output: Any) -> Matrix:
+        """Return the vectors [n, H] of an output, when it is computed."""
+
     def _compute(self, texts: Sequence[str]) -> Matrix:
         """Return vectors [n, H] of one batch."""
+        return self._vectors(self._forward(self._features(texts, self._ids(texts))))
 
-    def _computed(self, texts: pa.StringArray) -> Embedded:
+    def _computed(self, texts: pa.StringArray, turn: Turn) -> Embedded:
         strings = texts.to_pylist()
-        counts, unknown = self._count(strings)
+        ids = self._ids(strings)
+        counts, unknown = token_counts(ids, self._unknown)
         read = counts if self.max_tokens is None else np.minimum(counts, self.max_tokens)
         lengths = read + self._overhead
         filled = np.flatnonzero(counts)
         order = filled[np.argsort(-lengths[filled], kind="stable")]
         vectors, start = np.zeros((len(texts), self.width), np.float32), 0
+        computing: list[tuple[npt.NDArray[np.int64], Any]] = []
         while start < len(order):
             batch = order[start : start + max(1, self._budget // int(lengths[order[start]]))]
-            try:
-                vectors[batch] = self._compute([strings[row] for row in batch])
-            except torch.OutOfMemoryError as error:
-                self._halve(len(batch), error)
-                continue
-            start += len(batch)
+            features = self._features([strings[row] for row in batch], ids.take(batch))
+            with turn:
+                try:
+                    computing.append((batch, self._forward(features)))
+                    start += len(batch)
+                except torch.OutOfMemoryError as error:
+                    self._halve(len(batch), error)
+            if len(computing) > 1:
+                rows, output = computing.pop(0)
+                vectors[rows] = self._vectors(output)
+        for rows, output in computing:
+            vectors[rows] = self._vectors(output)
         return Embedded(vectors, counts, unknown, int((counts > read).sum()))
 
     def _halve(self, num_texts: int, error: RuntimeError) -> None:

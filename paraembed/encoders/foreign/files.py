@@ -15,6 +15,16 @@ import numpy.typing as npt
 from paraembed.io.fingerprint import digest_of, sha256_of
 
 _UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.h5", "*.msgpack")
+GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
+"""Graph of an ``onnx:`` model: the first of these files that it has."""
+_NOT_NUMBERS = [pattern for pattern in _UNSAFE if pattern != "*.bin"]
+# Files of a model on the hub that are fetched, as options of ``snapshot_download``: of an st: model by its backend.
+_FETCHED = {
+    "torch": {"ignore_patterns": [*_UNSAFE, "*.onnx"]},
+    "onnx": {"ignore_patterns": [*_UNSAFE]},
+    "openvino": {"ignore_patterns": [*_NOT_NUMBERS, "pytorch_model*.bin", "training_args.bin", "*.onnx"]},
+    "onnx:": {"allow_patterns": ["*.json", *(f"{graph}*" for graph in GRAPHS)]},  # with a graph's external data
+}
 _LOADED = ("model.safetensors", "model.safetensors.index.json")  # which loaders prefer to other weights
 
 
@@ -48,21 +58,26 @@ class ModelFiles:
         return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
-def model_files(wanted: str, name: str) -> ModelFiles:
+def model_files(wanted: str, name: str, form: str, *, offline: bool = False) -> ModelFiles:
     """Return the files of a model.
 
     Args:
         wanted: folder of the model, one of its files, or its name on the Hugging Face hub. A named model is downloaded,
             or found in the hub's cache.
         name: name that the user gave, for messages.
+        form: which files of a model on the hub are read, a key of ``_FETCHED``. The hub's cache can hold others, which
+            are no part of the model.
+        offline: find a named model only in the hub's cache.
 
     Raises:
+        FileNotFoundError: the name is not in the cache, with ``offline``.
         ValueError: the folder or name does not exist, or the weights have a format that can run code when they are
             read.
     """
     if not wanted:
         raise ValueError(f"{name} names no model; add its folder, or its name on the hub, after the colon")
-    folder = (Path(wanted) if Path(wanted).is_dir() else _fetched(wanted, name)).absolute()
+    is_named = not Path(wanted).is_dir()
+    folder = (_fetched(wanted, name, form, offline=offline) if is_named else Path(wanted)).absolute()
     paths = [path for path in sorted(folder.rglob("*")) if not _is_ignored(path.relative_to(folder))]
     # Loaders follow links to folders, but rglob does not: their files would be in no digest.
     if link := next((path for path in paths if path.is_symlink() and path.is_dir()), None):
@@ -81,7 +96,10 @@ def model_files(wanted: str, name: str) -> ModelFiles:
                 f"{name}: {unsafe.relative_to(folder)} is not available as safetensors, and other formats can run "
                 "code when they are loaded; save the model again as safetensors"
             )
-    return ModelFiles(folder, tuple(str(path.relative_to(folder)) for path in files))
+    names = [str(path.relative_to(folder)) for path in files]
+    if is_named:
+        names = list(import_module("huggingface_hub.utils").filter_repo_objects(names, **_FETCHED[form]))
+    return ModelFiles(folder, tuple(names))
 
 
 def _is_ignored(path: Path) -> bool:
@@ -98,13 +116,17 @@ def _is_harmless(weights: Path) -> bool:
     return weights.match("openvino_model*.bin") and weights.with_suffix(".xml").is_file()
 
 
-def _fetched(wanted: str, name: str) -> Path:
+def _fetched(wanted: str, name: str, form: str, *, offline: bool) -> Path:
     if Path(wanted).exists() or Path(wanted).is_absolute() or wanted.count("/") > 1:
         raise ValueError(f"{name}: {wanted} is not a folder; give a model's folder, or its name on the hub")
     hub = import_module("huggingface_hub")  # comes with the libraries that read these models
     try:
-        return Path(hub.snapshot_download(wanted, ignore_patterns=[*_UNSAFE, "*.onnx"]))
+        return Path(hub.snapshot_download(wanted, local_files_only=offline, **_FETCHED[form]))
     except (OSError, ValueError) as error:
+        if offline:
+            raise FileNotFoundError(
+                f"{name} is neither a folder nor in the hub's cache on this machine; give it with `encoder` to fetch it"
+            ) from None
         raise ValueError(
             f"{name}: the folder {wanted} does not exist, and the hub has no such model: "
             f"{str(error).partition(chr(10))[0][:300]}"

@@ -16,7 +16,8 @@ from paraembed.encoders.added import add_words
 from paraembed.encoders.base import Embedded
 from paraembed.encoders.foreign.base import ForeignEncoder, ragged, token_counts
 from paraembed.encoders.foreign.files import ModelFiles
-from paraembed.settings import Inference
+from paraembed.encoders.protocol import Turn
+from paraembed.settings import Backend, Inference
 from paraembed.text import WORDPIECE
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokens import TokenIds
@@ -47,11 +48,11 @@ class Model2VecEncoder(ForeignEncoder):
         super().__init__(files, used, table.shape[1], model.max_length)
 
     @classmethod
-    def no_gpu(cls) -> str:
+    def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
         """Return that model2vec has no GPU code."""
         return "m2v: models compute on CPUs; leave it out"
 
-    def _computed(self, texts: pa.StringArray) -> Embedded:
+    def _computed(self, texts: pa.StringArray, turn: Turn) -> Embedded:
         ids = self._ids(texts)
         counts, unknown = token_counts(ids, self._unknown)
         read = self._cut(texts, ids)
@@ -60,7 +61,8 @@ class Model2VecEncoder(ForeignEncoder):
             known = read.ids != self._unknown
             read = Ragged(read.ids[known], np.concatenate([[0], np.cumsum(known)])[read.offsets])
         vectors = np.empty((len(texts), self.width), np.float32)
-        add_words(self._table, read, True, vectors)
+        with turn:
+            add_words(self._table, read, True, vectors)
         if self._normalizes:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + np.float32(1e-32)
         return Embedded(vectors, counts, unknown, num_cut)

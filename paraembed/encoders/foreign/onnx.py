@@ -9,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, ragged, token_counts
-from paraembed.encoders.foreign.files import ModelError, ModelFiles
+from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, padded, ragged, special_tokens
+from paraembed.encoders.foreign.files import GRAPHS, ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
-from paraembed.settings import Inference
+from paraembed.settings import Backend, Inference
+from paraembed.text.ragged import Ragged
 
-_GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
 _VECTORS = ("sentence_embedding", "embedding", "embeddings", "vectors")  # outputs that are vectors of texts already
 _QUANTIZED = b"DynamicQuantizeLinear"  # operator: its scales depend on the other texts of the batch
-_CUDA = "CUDAExecutionProvider"
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+"""Device → what computes there, in ONNX Runtime."""
 _MOST_TOKENS = 512  # where no file of the model has another limit
 
 
@@ -25,84 +26,111 @@ class OnnxEncoder(InBatches):
     """Model that ONNX Runtime computes.
 
     Inputs: ``input_ids`` and, if the graph has them, ``attention_mask`` and ``token_type_ids``, int64 [n, L]. Output:
-    text vectors [n, H], or token vectors [n, L, H]. Token vectors are pooled as ``1_Pooling/config.json`` says (mean
-    without this file), and normalized if ``modules.json`` has a Normalize module.
+    text vectors [n, H], or token vectors [n, L, H]. Token vectors are pooled as ``1_Pooling/config.json`` or, without
+    this file, the setting ``pooling`` says, and normalized if ``modules.json`` has a Normalize module.
     """
 
     kind: ClassVar[str] = "onnx"
-    settings: ClassVar[frozenset[str]] = frozenset({"prompt", "batch_tokens"})
+    settings: ClassVar[frozenset[str]] = frozenset({"prompt", "pooling", "batch_tokens"})
     libraries = ("onnxruntime", "tokenizers")
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
         runtime, tokenizers = import_module("onnxruntime"), import_module("tokenizers")
-        graph = next((name for name in _GRAPHS if name in files.names), None)
+        graph = next((name for name in GRAPHS if name in files.names), None)
         if graph is None or "tokenizer.json" not in files.names:
-            raise ModelError(f"a file is missing; expected tokenizer.json and one of {', '.join(_GRAPHS)}")
+            raise ModelError(f"a file is missing; expected tokenizer.json and one of {', '.join(GRAPHS)}")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        provider = _CUDA if inference.device == "cuda" else "CPUExecutionProvider"
+        provider = PROVIDERS[inference.device]
         self._session = runtime.InferenceSession(str(files.folder / graph), options, providers=[provider])
         if provider not in self._session.get_providers():  # ONNX Runtime only warns if CUDA's libraries are missing
             raise ModelError(
                 "`device` is cuda, but ONNX Runtime finds no GPU or CUDA library; use cpu, or install them"
             )
         self._inputs = {value.name for value in self._session.get_inputs()}
-        outputs = [value.name for value in self._session.get_outputs()]
-        self._output = next((name for name in _VECTORS if name in outputs), outputs[0])
+        outputs = {value.name: value for value in self._session.get_outputs()}
+        self._output = next((name for name in _VECTORS if name in outputs), next(iter(outputs)))
         self._tokenizer = tokenizers.Tokenizer.from_file(str(files.folder / "tokenizer.json"))
         self._tokenizer.no_truncation()
         padding = self._tokenizer.padding or {}
         self._pad = int(padding.get("pad_id", 0))
         self._tokenizer.no_padding()
+        self._special = special_tokens(self._tokenizer)
         self._prompt = _default_prompt(files) if inference.prompt is None else inference.prompt
-        self._pooling, self._normalizes = _pooling(files, has_prompt=bool(self._prompt))
+        stated, self._normalizes = _pooling(files, has_prompt=bool(self._prompt))
+        if stated is None and len(outputs[self._output].shape) == 2:
+            stated = "mean"  # of the graph itself
+        self._pooling = stated or inference.pooling
+        if inference.pooling not in {None, self._pooling}:
+            raise ModelError(f"`pooling` is {inference.pooling}, but the model has its own; leave it out")
         self._is_quantized = _QUANTIZED in (files.folder / graph).read_bytes()
         limit = _limit(files)
-        self._limit = limit
+        self._most = max(0, limit - self._num_special)  # tokens of a text with its prompt
         width = len(self._compute(["a"])[0])
         super().__init__(files, replace(inference, prompt=self._prompt), width, max(0, limit - self._overhead))
 
     @classmethod
-    def no_gpu(cls) -> str:
+    def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
         """Return the reason if the installed ONNX Runtime is that for CPUs."""
-        if _CUDA in import_module("onnxruntime").get_available_providers():
-            return ""
-        return "the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or use cpu"
+        return no_gpu_of_onnx()
 
     @property
     def _overhead(self) -> int:
-        prompt = len(self._tokenizer.encode(self._prompt, add_special_tokens=False).ids) if self._prompt else 0
-        return int(self._tokenizer.num_special_tokens_to_add(is_pair=False)) + prompt
+        return self._num_special + (len(self._ids([self._prompt]).ids) if self._prompt else 0)
+
+    @property
+    def _num_special(self) -> int:
+        return int(self._tokenizer.num_special_tokens_to_add(is_pair=False))
 
     def _more_identity(self) -> Mapping[str, Any]:
         return {"pooling": self._pooling, "normalizes": self._normalizes, "quantized": self._is_quantized}
 
-    def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    @property
+    def _unknown(self) -> int | None:
         unknown = getattr(self._tokenizer.model, "unk_token", None)
-        ids = ragged([encoding.ids for encoding in encodings])
-        return token_counts(ids, self._tokenizer.token_to_id(unknown) if unknown else None)
+        return self._tokenizer.token_to_id(unknown) if unknown else None
 
-    def _compute(self, texts: Sequence[str]) -> Matrix:
-        self._tokenizer.enable_truncation(self._limit)
-        encodings = self._tokenizer.encode_batch_fast([self._prompt + text for text in texts])
-        self._tokenizer.no_truncation()
-        lengths = np.array([len(encoding.ids) for encoding in encodings])
-        mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
-        ids = np.full(mask.shape, self._pad, np.int64)
-        ids[mask.astype(bool)] = np.concatenate([encoding.ids for encoding in encodings])
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        feed = {name: value for name, value in given.items() if name in self._inputs}
+    def _ids(self, texts: Sequence[str]) -> Ragged:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return ragged([encoding.ids for encoding in encodings])
+
+    def _features(self, texts: Sequence[str], ids: Ragged) -> tuple[dict[str, Padded], Padded]:
+        if self._prompt:
+            ids = self._ids([self._prompt + text for text in texts])
+        padded_ids, mask = padded(ids.cut(self._most), *self._special, self._pad)
+        given = {"input_ids": padded_ids, "attention_mask": mask, "token_type_ids": np.zeros_like(padded_ids)}
+        return {name: value for name, value in given.items() if name in self._inputs}, mask
+
+    def _forward(self, features: tuple[dict[str, Padded], Padded]) -> Matrix:
+        feed, mask = features
         try:
             output = self._session.run([self._output], feed)[0].astype(np.float32)
         except Exception as error:
             if "allocate memory" in str(error):  # ONNX Runtime has no type of its own for it
                 raise torch.OutOfMemoryError(str(error)) from None
             raise
-        vectors: Matrix = output if output.ndim == 2 else _POOLED[self._pooling](output, mask)
+        if output.ndim == 2:
+            vectors: Matrix = output
+        elif self._pooling is None:
+            raise ModelError(
+                "the graph returns a vector for each token, but no 1_Pooling/config.json says how to pool them; "
+                "give `pooling` mean or cls, as the model was trained"
+            )
+        else:
+            vectors = _POOLED[self._pooling](output, mask)
         if self._normalizes:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return vectors
+
+    def _vectors(self, output: Matrix) -> Matrix:
+        return output
+
+
+def no_gpu_of_onnx() -> str:
+    """Return why the installed ONNX Runtime cannot compute on a GPU, with a remedy; empty if it can."""
+    if PROVIDERS["cuda"] in import_module("onnxruntime").get_available_providers():
+        return ""
+    return "the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or use cpu"
 
 
 def _mean(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:
@@ -125,8 +153,8 @@ def _default_prompt(files: ModelFiles) -> str:
     return str((config.get("prompts") or {}).get(config.get("default_prompt_name")) or "")
 
 
-def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str, bool]:
-    """Return how token vectors are pooled, and whether the text vector is normalized.
+def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str | None, bool]:
+    """Return how token vectors are pooled, None if no file says it, and whether the text vector is normalized.
 
     Raises:
         ModelError: the model has other modules, or the pooling is not supported.
@@ -137,7 +165,7 @@ def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str, bool]:
     normalizes = "Normalize" in kinds
     config = _json(files, "1_Pooling/config.json")
     if config is None:
-        return "mean", normalizes
+        return None, normalizes
     if has_prompt and config.get("include_prompt") is False:
         raise ModelError("onnx: cannot leave the prompt out of the mean, as 1_Pooling/config.json asks; use st:")
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}

@@ -4,23 +4,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 
 from paraembed.encoders.base import Embedded
-from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, ragged, token_counts
+from paraembed.encoders.foreign.base import InBatches, Matrix, padded, ragged, special_tokens
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
+from paraembed.encoders.foreign.onnx import PROVIDERS, no_gpu_of_onnx
 from paraembed.encoders.states import StateSums, merged, sums_of
 from paraembed.io.fingerprint import read_json
-from paraembed.settings import Inference
+from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged
 
 _LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
 _OF_BACKEND = {"torch": (), "onnx": ("optimum", "onnxruntime"), "openvino": ("optimum-intel", "openvino")}
 _SETTINGS = ("precision", "prompt", "backend", "batch_tokens", "trust_remote_code")
+_LONGEST_PROBE = 1 << 16  # tokens of a text that is truncated, to compare the features of a batch
 _DIMENSION_5 = "get_sentence_embedding_dimension"  # of sentence-transformers 5
 
 
@@ -45,7 +49,7 @@ class SentenceTransformerEncoder(InBatches):
             backend=inference.backend,
             local_files_only=True,
             trust_remote_code=inference.trust_remote_code,
-            model_kwargs=options if inference.backend == "torch" else _one_thread(inference.backend),
+            model_kwargs=options if inference.backend == "torch" else backend_options(inference),
         )
         self._model.eval()
         if inference.prompt is None:
@@ -55,15 +59,39 @@ class SentenceTransformerEncoder(InBatches):
         self._tokenizer = self._model.tokenizer
         self._sums: list[StateSums] | None = None
         self._is_static = hasattr(self._tokenizer, "encode_batch_fast")  # of `tokenizers`; no special tokens, no limit
+        self._bare = self._tokenizer if self._is_static else _without_limit(self._tokenizer)
         limit = None if self._is_static else self._model.max_seq_length
+        self._most = None if limit is None else max(0, limit - self._num_special)
+        self._constants = self._constant_features()
         name = "get_embedding_dimension" if hasattr(self._model, "get_embedding_dimension") else _DIMENSION_5
         width = getattr(self._model, name)() or len(self._compute(["a"])[0])
         super().__init__(files, inference, width, None if limit is None else max(0, limit - self._overhead))
 
+    @classmethod
+    def no_gpu(cls, backend: Backend) -> str:
+        """Return the reason if a backend computes on CPUs."""
+        if backend == "openvino":
+            return "the backend openvino computes on CPUs; use cpu, or another backend"
+        if backend == "onnx":
+            return no_gpu_of_onnx() if find_spec("onnxruntime") else "onnxruntime is not installed; install it"
+        return ""
+
     @property
     def _overhead(self) -> int:
-        special = 0 if self._is_static else self._tokenizer.num_special_tokens_to_add(pair=False)
-        return int(special) + (len(self._ids([self._prompt])[0]) if self._prompt else 0)
+        return self._num_special + (len(self._ids([self._prompt]).ids) if self._prompt else 0)
+
+    @property
+    def _num_special(self) -> int:
+        return 0 if self._is_static else int(self._tokenizer.num_special_tokens_to_add(pair=False))
+
+    @property
+    def _unknown(self) -> int | None:
+        unknown: int | None = (
+            self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
+            if self._is_static
+            else self._tokenizer.unk_token_id
+        )
+        return unknown
 
     @cached_property
     def _on_device(self) -> Any:
@@ -73,21 +101,52 @@ class SentenceTransformerEncoder(InBatches):
     def _more_identity(self) -> Mapping[str, Any]:
         return {"backend": self.inference.backend, "trust_remote_code": self.inference.trust_remote_code}
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        if self._is_static:
-            return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    def _ids(self, texts: Sequence[str]) -> Ragged:
+        if self._bare is not None:
+            encodings = self._bare.encode_batch_fast(list(texts), add_special_tokens=False)
+            return ragged([encoding.ids for encoding in encodings])
         if not texts:  # on which tokenizers of transformers fail
-            return []
+            return ragged([])
         only = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
-        ids: list[list[int]] = self._tokenizer(list(texts), verbose=False, **only)["input_ids"]
-        return ids
+        return ragged(self._tokenizer(list(texts), verbose=False, **only)["input_ids"])
 
-    def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
+    def _tensors(self, texts: Sequence[str], ids: Ragged) -> dict[str, torch.Tensor]:
+        """Return the tensors that the model reads, from the tokens of texts without prompt."""
+        if self._prompt:
+            ids = self._ids([self._prompt + text for text in texts])
         if self._is_static:
-            unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
+            features = {"input_ids": ids.ids.astype(np.int64), "offsets": ids.offsets[:-1]}
         else:
-            unknown = self._tokenizer.unk_token_id
-        return token_counts(ragged(self._ids(texts)), unknown)
+            is_left = self._tokenizer.padding_side == "left"
+            cut = ids if self._most is None else ids.cut(self._most)
+            padded_ids, mask = padded(cut, *self._special, self._tokenizer.pad_token_id, left=is_left)
+            given = {"input_ids": padded_ids, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
+            features = {name: given[name] for name in self._tokenizer.model_input_names if name in given}
+        return {name: torch.from_numpy(values) for name, values in features.items()}
+
+    @cached_property
+    def _special(self) -> tuple[list[int], list[int]]:
+        return special_tokens(self._bare)
+
+    def _constant_features(self) -> dict[str, Any] | None:
+        """Return what the model reads besides the tensors, or None if the library has other tensors for some texts, one
+        of them longer than the model reads. Then the library tokenizes each batch again.
+        """
+        most = self._most or 0
+        prepare = getattr(self._model, "preprocess", None)  # version 6
+        if prepare is None and not self._prompt:
+            prepare = self._model.tokenize
+        if prepare is None or self._bare is None or most > _LONGEST_PROBE:
+            return None
+        texts = ["a", " Two dogs\n", "once " + "red dog " * most]
+        expected = prepare(texts, prompt=self._prompt) if self._prompt else prepare(texts)
+        tensors = {name: value for name, value in expected.items() if isinstance(value, torch.Tensor)}
+        built = self._tensors(texts, self._ids(texts))
+        if built.keys() != tensors.keys() or any(
+            built[name].dtype != tensors[name].dtype or not torch.equal(built[name], tensors[name]) for name in built
+        ):
+            return None
+        return {name: value for name, value in expected.items() if name not in tensors}
 
     @cached_property
     def has_states(self) -> bool:
@@ -110,13 +169,35 @@ class SentenceTransformerEncoder(InBatches):
 
     def token_ids(self, texts: pa.StringArray) -> Ragged:
         """Return the tokens of a string array [n], without special ones."""
-        return ragged(self._ids(texts.to_pylist()))
+        return self._ids(texts.to_pylist())
 
-    def _compute(self, texts: Sequence[str]) -> Matrix:
+    def _features(self, texts: Sequence[str], ids: Ragged) -> Any:
+        if self._constants is None or self._sums is not None:
+            return list(texts)
+        order = np.argsort([-len(text) for text in texts])  # that of `encode`
+        return order, self._tensors([texts[number] for number in order], ids.take(order))
+
+    @torch.inference_mode()
+    def _forward(self, features: Any) -> Any:
+        model = self._on_device
+        if isinstance(features, list):
+            return np.arange(len(features)), self._encoded(model, features)
+        order, tensors = features
+        on_device = {name: tensor.to(self.inference.device) for name, tensor in tensors.items()}
+        return order, model({**on_device, **(self._constants or {})})["sentence_embedding"]
+
+    def _vectors(self, output: tuple[npt.NDArray[np.int64], torch.Tensor]) -> Matrix:
+        order, vectors_BH = output
+        vectors = np.empty(vectors_BH.shape, np.float32)
+        vectors[order] = vectors_BH.cpu().float().numpy()
+        return vectors
+
+    def _encoded(self, model: Any, texts: list[str]) -> torch.Tensor:
+        """Return the vectors of texts that the library tokenizes, and add the sums of their states, if wanted."""
         options = {"batch_size": len(texts), "prompt": self._prompt, "show_progress_bar": False}
         if self._sums is None:
-            return np.asarray(self._on_device.encode(list(texts), convert_to_numpy=True, **options), np.float32)
-        outputs = self._on_device.encode(list(texts), convert_to_numpy=False, output_value=None, **options)
+            return torch.as_tensor(model.encode(texts, convert_to_tensor=True, **options))
+        outputs = model.encode(texts, convert_to_numpy=False, output_value=None, **options)
         ids_BL, mask_BL, states_BLH, vectors_BH = (
             torch.stack([output[name] for output in outputs]).cpu()
             for name in ("input_ids", "attention_mask", "token_embeddings", "sentence_embedding")
@@ -124,16 +205,30 @@ class SentenceTransformerEncoder(InBatches):
         special = set(self._tokenizer.all_special_ids) - {self._tokenizer.unk_token_id}
         is_read_BL = mask_BL.bool() & ~torch.isin(ids_BL, torch.tensor(sorted(special), dtype=ids_BL.dtype))
         self._sums.append(sums_of(ids_BL[is_read_BL].numpy(), states_BLH[is_read_BL].float().numpy()))
-        return np.asarray(vectors_BH.float().numpy())
+        return vectors_BH
 
 
-def _one_thread(backend: str) -> dict[str, Any]:
-    """Return the settings of a backend that computes on one thread, as each worker does."""
-    if backend == "openvino":
+def _without_limit(tokenizer: Any) -> Any:
+    """Return a copy of a tokenizer of the library ``tokenizers`` that neither truncates nor pads; None for one of
+    another library. The model's own changes both with each call, so threads cannot share it.
+    """
+    own = getattr(tokenizer, "backend_tokenizer", None)
+    if own is None:
+        return None
+    copy = type(own).from_str(own.to_str())
+    copy.encode_special_tokens = own.encode_special_tokens
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def backend_options(inference: Inference) -> dict[str, Any]:
+    """Return the settings of the backend onnx or openvino: one thread, as each worker has, and the device."""
+    if inference.backend == "openvino":
         return {"ov_config": {"INFERENCE_NUM_THREADS": 1}}
     options = import_module("onnxruntime").SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return {"session_options": options}
+    return {"session_options": options, "provider": PROVIDERS[inference.device]}
 
 
 def _check_code(files: ModelFiles, *, is_trusted: bool) -> None:
