@@ -297,7 +297,9 @@ class _Stages:
 
     @cached_property
     def trained(self) -> str:
-        return _digest(self.start, self.pairs, self.request.recipe.to_dict())
+        # Earlier versions trained words on the shards' own tokens; pieces have always been cut from the texts.
+        tokenizer = ["ptb-v1"] if self.pieces is None else []
+        return _digest(self.start, self.pairs, self.request.recipe.to_dict(), *tokenizer)
 
     @cached_property
     def student(self) -> str:

@@ -130,7 +130,23 @@ def untrained_encoder(
         OSError, ValueError: the same errors as ``initial_words`` and ``read_pair_manifest``.
     """
     start = initial_words(words_file, recipe)
-    return _encoder_from(start, _token_counts(pairs, shards, start), recipe)
+    tokenizer = tokenizer_of_pairs(words_file, start.tokenizer, reads_trees=recipe.encoder.reads_trees)
+    return _encoder_from(start, _token_counts(pairs, shards, tokenizer, start.words.vocabulary), recipe)
+
+
+def tokenizer_of_pairs(words: Path, tokenizer: str, *, reads_trees: bool) -> str:
+    """Return the tokenizer for the texts of pair shards, which are tokens already.
+
+    The words of an encoder are those of its tokenizer, so the texts get this one, also if the shards have another. It
+    does not change its own tokens. The tokens of a word-vector file are unknown, and the leaves of a parse tree are the
+    shards' tokens; for both the tokens stay as they are.
+
+    Args:
+        words: word-vector file, or folder of an encoder.
+        tokenizer: tokenizer of the encoder that is trained.
+        reads_trees: whether this encoder reads parse trees.
+    """
+    return tokenizer if words.is_dir() and not reads_trees else "space"
 
 
 @dataclass(frozen=True)
@@ -254,7 +270,7 @@ def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
     return words
 
 
-def _token_counts(pairs: Path, shards: dict[str, Any], start: InitialWords) -> pa.StructArray:
+def _token_counts(pairs: Path, shards: dict[str, Any], tokenizer: str, vocabulary: pa.StringArray) -> pa.StructArray:
     """Return the count of each token or word piece in the pairs, with the fields ``values`` and ``counts``."""
     if not shards["shards"]:
         raise ValueError(f"{pairs}/manifest.json names no pair shards; shard the pairs again")
@@ -262,10 +278,10 @@ def _token_counts(pairs: Path, shards: dict[str, Any], start: InitialWords) -> p
     for shard in shards["shards"]:
         for batch in pq.ParquetFile(pairs / shard["name"]).iter_batches(_BLOCK_ROWS, columns=["first", "second"]):
             for column in batch.columns:
-                if start.tokenizer in OF_PIECES:
-                    tokens = tokens_of(column, start.tokenizer, start.words.vocabulary).flat
-                else:
+                if tokenizer == "space":
                     tokens = pc.split_pattern(column, " ").flatten()
+                else:
+                    tokens = tokens_of(column, tokenizer, vocabulary).flat
                 counted = pc.value_counts(tokens)
                 tables.append(pa.table({"token": counted.field("values"), "count": counted.field("counts")}))
     total = pa.concat_tables(tables).group_by("token").aggregate([("count", "sum")]).combine_chunks()

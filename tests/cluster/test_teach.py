@@ -21,13 +21,14 @@ from paraembed.distillation.settings import STUDENT, TeachSettings
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, ProjConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.training.data import Pairs
 from paraembed.training.inputs import untrained_encoder
 from paraembed.training.loop import train
 from paraembed.training.pairs import pairs_to_ids
@@ -134,6 +135,34 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
         dry_run(replace(wanted, recipe=replace(recipe, pair_weights="score")))
     with pytest.raises(ValueError, match="there are only 399"):
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
+
+
+@pytest.mark.ray
+def test_words_of_pairs_are_those_of_the_student_whatever_tokenizer_the_shards_have(data, taught, work, tmp_path):
+    lines = (data / "pairs.tsv").read_text().splitlines()
+    (tmp_path / "pairs.tsv").write_text("".join(f"({line.upper()}, w0's)!\n" for line in lines))
+    recipe, found, tables = replace(STUDENT, batch_size=40), {}, []
+    (tmp_path / "words.txt").write_text("".join(f"w{row} {row} 1\n" for row in range(150)))
+    for tokenizer in ("space", "ptb-v1"):
+        shards = tmp_path / tokenizer
+        shard_pairs([tmp_path / "pairs.tsv"], shards, ShardSettings(tokenizer=tokenizer))
+        teach(request(data, pairs=shards, recipe=recipe), tmp_path / f"student-{tokenizer}", work)
+        tables.append(checkpoint.load(tmp_path / f"student-{tokenizer}").matrix)
+        trees = replace(recipe, encoder=RecursiveConfig())
+        for name, words, used in (
+            ("encoder", taught[0], recipe),
+            ("file", tmp_path / "words.txt", recipe),
+            ("trees", taught[0], trees),
+        ):
+            pairs = Pairs(used, shards, words)
+            encoder, coverage = pairs.untrained()
+            ids, _, _ = pairs.read(encoder)
+            found[name, tokenizer] = ids.ids.tobytes(), coverage.covered
+            assert pairs.inputs().get("tokenizer") == ("ptb-v1" if name == "encoder" else None)
+    assert torch.equal(*tables)
+    assert found["encoder", "space"] == found["encoder", "ptb-v1"]
+    for name in ("file", "trees"):  # the shards' tokens
+        assert found[name, "space"] != found[name, "ptb-v1"]
 
 
 def unit(vectors):
