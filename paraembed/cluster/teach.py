@@ -30,6 +30,7 @@ from paraembed.distillation.student import Matrix, principal, prior_of, with_rar
 from paraembed.distillation.texts import (
     COUNT,
     PAIRS,
+    RULE,
     TEXT,
     UNIT,
     VOCABULARY,
@@ -247,8 +248,13 @@ class _Stages:
     @cached_property
     def texts(self) -> str:
         inputs = [{"size": file.size, "sha256": file.sha256, "kind": file.kind} for file in self.files]
-        sets = sorted(sha256_of(path) for path in self.request.leave_out)
-        return _digest(FORMAT, inputs, self.request.text_columns, sets)
+        return _digest(FORMAT, inputs, self.request.text_columns, *self._sets)
+
+    @cached_property
+    def _sets(self) -> list[Any]:
+        """What decides which texts are left out."""
+        digests = sorted(sha256_of(path) for path in self.request.leave_out)
+        return [digests, RULE] if digests else [digests]
 
     @cached_property
     def units(self) -> str:
@@ -284,8 +290,7 @@ class _Stages:
     @cached_property
     def pairs(self) -> str:
         assert self.request.pairs is not None
-        sets = sorted(sha256_of(path) for path in self.request.leave_out)
-        return _digest(FORMAT, sha256_of(self.request.pairs / "manifest.json"), sets)
+        return _digest(FORMAT, sha256_of(self.request.pairs / "manifest.json"), *self._sets)
 
     @property
     def shards(self) -> str:
