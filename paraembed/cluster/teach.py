@@ -45,6 +45,7 @@ from paraembed.distillation.texts import (
 )
 from paraembed.embedding.estimate import estimate
 from paraembed.embedding.inputs import InputFile, list_inputs
+from paraembed.embedding.manifest import PLAN, read_run
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
@@ -58,6 +59,7 @@ from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import other_work
+from paraembed.io.store import Folder, is_there
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
@@ -395,8 +397,12 @@ class _Stages:
         return write_texts(read_texts(self.files, self.request.text_columns), evaluation, folder)
 
     def _embed(self, name: str, texts: Path, teacher: TextEncoder) -> None:
-        """Write the teacher's vectors of texts, as ``jobs/embed.py`` does."""
-        settings = Settings(text_column=TEXT, part_rows=_PART_ROWS)
+        """Write the teacher's vectors of texts, with the texts, as ``jobs/embed.py`` does."""
+        keep: tuple[str, ...] = (TEXT,)
+        folder = Folder(self.folder(name))
+        if is_there(folder, PLAN):  # a folder that an earlier version began has no texts
+            keep = read_run(folder).plan.settings.keep
+        settings = Settings(text_column=TEXT, keep=keep, part_rows=_PART_ROWS)
         options: dict[str, Any] = {"inference": self.request.inference, "gpus": self.gpus, "loaded": teacher}
         embed(self.request.teacher, [texts], self.folder(name), settings, workers=self.workers, **options)
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from paraembed import checkpoint
 from paraembed.cluster import teach as stages
 from paraembed.cluster.embed import embed
+from paraembed.cluster.mine import mine
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.teach import Request, dry_run, teach
 from paraembed.distillation import texts as distillation
@@ -27,6 +28,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
+from paraembed.settings import MineSettings
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.data import Pairs
 from paraembed.training.inputs import untrained_encoder
@@ -190,6 +192,29 @@ def test_other_settings_share_the_stages(data, taught, work, tmp_path):
     part.write_bytes(b"")
     with pytest.raises(ValueError, match=r"part-00000.parquet is missing or damaged; remove .*texts-"):
         teach(request(data), tmp_path / "other", work)
+
+
+@pytest.mark.ray
+def test_pairs_are_mined_from_the_vectors_of_the_teacher(data, taught, work, tmp_path):
+    (vectors,) = taught[1].glob("vectors-*")
+    manifest, _ = mine(vectors, tmp_path / "pairs", MineSettings(0.5, 3))
+    assert manifest["pairs"] > 0
+    texts = set((data / "texts.txt").read_text().splitlines())
+    mined = pq.read_table([*(tmp_path / "pairs").glob("part-*")], columns=["first", "second"])
+    assert set(mined["first"].to_pylist()) <= texts >= set(mined["second"].to_pylist())
+    for name in ("vectors", "alone"):  # as earlier versions wrote them, finished and begun
+        (folder,) = work.glob(f"{name}-*")
+        (source,) = work.glob("texts-*" if name == "vectors" else "units-*")
+        shutil.rmtree(folder)
+        source = source if name == "vectors" else source / distillation.VOCABULARY
+        embed(str(data / "teacher"), [source], folder, Settings(text_column="text", part_rows=stages._PART_ROWS))
+    (folder / "_SUCCESS").unlink()
+    for stage in ("prior", "ridge"):
+        shutil.rmtree(next(work.glob(f"{stage}-*")))
+    teach(request(data), tmp_path / "student", work)
+    assert digests(tmp_path / "student") == digests(taught[0])
+    with pytest.raises(ValueError, match="has no column 'text' of texts"):
+        mine(next(work.glob("vectors-*")), tmp_path / "none", MineSettings(0.5, 3))
 
 
 @pytest.mark.ray
