@@ -55,7 +55,7 @@ class Teach:
     overwrite: bool = False
     """Replace another encoder at --out."""
     dry_run: bool = False
-    """Print what each stage takes, measured by two seconds of embedding, and exit."""
+    """Print what each stage takes, measured on a part of the texts, and exit."""
     inference: Annotated[Inference, tyro.conf.arg(name="")] = DEFAULT_INFERENCE
     gpu: Annotated[Gpus, tyro.conf.arg(name="")] = DEFAULT_GPUS
     reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS

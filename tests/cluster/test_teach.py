@@ -24,7 +24,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig
 from paraembed.io.atomic import write_json
-from paraembed.io.fingerprint import sha256_of
+from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
@@ -39,6 +39,7 @@ from tests.jobs import digests, interrupted, job_command, run_job
 
 pytestmark = pytest.mark.usefixtures("in_store")
 
+STAGES = ["texts", "units", "vectors", "alone", "prior", "ridge", "student"]
 EXACT = TeachSettings(l2=1e-4, steps=60, min_count=1)
 
 
@@ -103,6 +104,19 @@ def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taug
     assert cosines.min() > 0.99
     assert teach(request(data), folder, stages_of_1) == (record, True)
     assert f"{folder} is already finished" in capsys.readouterr().err
+    seconds = read_json(stages_of_1 / "_seconds.json", dict[str, float])
+    assert {name.partition("-")[0] for name in seconds} == {*STAGES}
+    assert min(seconds.values()) > 0
+
+
+@pytest.mark.ray
+def test_the_seconds_of_a_stage_are_those_of_the_run_that_wrote_it(data, taught, work, tmp_path, capsys):
+    before = read_json(work / "_seconds.json", dict[str, float])
+    teach(request(data, replace(EXACT, l2=1e-3)), tmp_path / "student", work)
+    after = read_json(work / "_seconds.json", dict[str, float])
+    assert sorted(name.partition("-")[0] for name in after.keys() - before) == ["ridge", "student"]
+    assert before.items() <= after.items()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == STAGES
 
 
 @pytest.mark.ray
@@ -180,6 +194,7 @@ def test_other_settings_share_the_stages(data, taught, work, tmp_path):
         teach(request(data, few), tmp_path / "all", work)
     teach(request(data, few), tmp_path / "all", work, overwrite=True)
     assert {path.name for path in work.iterdir()} == before
+    before.remove("_seconds.json")
     assert sorted(name.partition("-")[0] for name in before) == ["alone", "prior", "ridge", "texts", "units", "vectors"]
     student = checkpoint.load(tmp_path / "all")
     assert (student.width, student.oov) == (7, "hashed")
@@ -305,7 +320,9 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
         with pytest.raises(ValueError, match=r"no config.json; expected an encoder folder"):
             teach(request(data), tmp_path / "thesis", tmp_path / "work", overwrite=overwrite)
     dry_run(request(data))
-    assert "2,000" in capsys.readouterr().out
+    table = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [line[0] for line in table] == ["texts,", *STAGES[2:]]
+    assert table[0][2] == "2,000"
     assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
 
 
@@ -327,4 +344,28 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
         assert not (tmp_path / "out").exists()
     assert run_job("teach", *given) == 0
     assert digests(tmp_path / "out") == digests(tmp_path / "unbroken")
+    assert not list((tmp_path / "work").glob(".*"))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("default")  # of sentence-transformers
+def test_a_job_killed_while_it_sums_token_states_resumes_to_the_same_bytes(ray_cluster, tmp_path):
+    draw, words = np.random.default_rng(0), ["cat", "dog", "river", "bank", "money", "unaffable"]
+    texts = {" ".join(draw.choice(words, 6)) for _ in range(15_000)}  # two parts
+    (tmp_path / "texts.txt").write_text("\n".join(sorted(texts)))
+    teacher = save_transformer(subword_tokenizer("bytes"), tmp_path)
+    settings = TeachSettings(units="subword")
+    wanted = Request(teacher, [str(tmp_path / "texts.txt")], settings=settings)
+    assert teach(wanted, tmp_path / "unbroken", tmp_path / "other")[0]["texts"] > 10_000
+    given = "--teacher", teacher, "--texts", tmp_path / "texts.txt", "--units", "subword"
+    given += "--work", tmp_path / "work", "--out", tmp_path / "out"
+    for awaited in (".states-*.partial/*.npz", "vectors-*/part-*", "vectors-*/_SUCCESS", ".states-*.tmp/states.npz"):
+        interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
+        assert not (tmp_path / "out").exists()
+    assert run_job("teach", *given) == 0
+    assert digests(tmp_path / "out") == digests(tmp_path / "unbroken")
+    (states,) = (tmp_path / "work").glob("states-*/states.npz")
+    assert states.read_bytes() == next((tmp_path / "other").glob("states-*/states.npz")).read_bytes()
     assert not list((tmp_path / "work").glob(".*"))
