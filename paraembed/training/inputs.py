@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +17,10 @@ import pyarrow.parquet as pq
 import torch
 
 from paraembed import checkpoint
+from paraembed.console import say
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.configs import AvgConfig, Oov
+from paraembed.encoders.tables import of_mean_length
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.places import require_file
 from paraembed.options import Count, Range
@@ -159,12 +162,23 @@ class InitialWords:
 
 
 def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
-    """Read word vectors from a file, or from the folder of an averaging encoder, such as a student of jobs/teach.py.
+    """Read word vectors from a file, or from the folder of an averaging encoder, such as a student of jobs/teach.py, in
+    the scale of the recipe.
 
     Raises:
         OSError, ValueError: the same errors as ``read_words`` and ``checkpoint.load``; the encoder is not ``avg``, or
             the recipe does not fit it.
     """
+    start = _words_of(path, recipe)
+    if recipe.word_scale == "unit":
+        before, matrix = start.words.matrix, of_mean_length(start.words.matrix)
+        factor = np.linalg.norm(matrix) / max(float(np.linalg.norm(before)), 1e-36)
+        say(f"the word vectors of {path.name} are multiplied by {factor:.3g}; their mean length is 1 (`word_scale`)")
+        start = replace(start, words=Words(start.words.vocabulary, matrix))
+    return start
+
+
+def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
     if not path.is_dir():
         return InitialWords(read_words(path, recipe.max_words), recipe.tokenizer, "shared")
     encoder = checkpoint.load(path)
