@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, Normal, Regression, frequencies
-from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, TeachSettings
+from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, TeachSettings, Units
 from paraembed.distillation.states import SummingTeacher, read_states, sums_states, write_states
 from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import (
@@ -56,6 +56,7 @@ from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.encoders.tables import of_mean_length
+from paraembed.export.concat import write_concat
 from paraembed.io.atomic import SUCCESS, new_folder, work_folder, write_file, write_json
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
@@ -147,6 +148,8 @@ def teach(
         ValueError: an input or setting cannot be used, ``out`` holds something else, or another job uses ``work``.
     """
     check_workers(workers)
+    if request.settings.units == "both":
+        return _teach_both(request, out, work, workers, gpus, overwrite)
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch_encoder)
     pieces = None if request.settings.units == "word" else _pieces(teacher)
@@ -173,6 +176,31 @@ def teach(
     return record, False
 
 
+def _of_both(request: Request) -> dict[str, Request]:
+    """Return the requests of the two students that become one encoder, by units."""
+    units: tuple[Units, Units] = ("subword", "word")
+    return {name: replace(request, settings=replace(request.settings, units=name)) for name in units}
+
+
+def _teach_both(
+    request: Request, out: Path, work: Path, workers: int, gpus: Gpus, overwrite: bool
+) -> tuple[dict[str, Any], bool]:
+    """Write a student of word pieces and one of words in ``work``, and both as one encoder; see ``teach``."""
+    before = checkpoint.parts_of_concat(out) if checkpoint.is_concat(out) or not overwrite else []
+    folders, record = list[Path](), dict[str, Any]()
+    for units, of_units in _of_both(request).items():
+        folders.append(work / f"student-{units}")
+        record[units], _ = teach(of_units, folders[-1], work, workers=workers, gpus=gpus, overwrite=True)
+    if before == [checkpoint.read_config(folder)["fingerprint"] for folder in folders]:
+        say(f"{out} is already finished; nothing to do")
+        return record, True
+    if before and not overwrite:
+        raise other_work(out, "teacher, text or setting")
+    checkpoint.check_replaceable(out, overwrite=overwrite)
+    write_concat(folders, out)
+    return record, False
+
+
 def dry_run(request: Request, *, workers: int = 2) -> None:
     """Print what each stage takes, from two seconds of embedding; nothing is written.
 
@@ -180,6 +208,11 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
         FileNotFoundError, ValueError: the same errors as ``teach``.
     """
     check_workers(workers)
+    if request.settings.units == "both":
+        for units, of_units in _of_both(request).items():
+            say(f"the student of units {units}:")
+            dry_run(of_units, workers=workers)
+        return
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, request.inference, fetch_encoder)
     pieces = None if request.settings.units == "word" else _pieces(teacher)

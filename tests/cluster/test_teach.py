@@ -304,6 +304,37 @@ def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("default")  # of sentence-transformers
+def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tmp_path, capsys):
+    teacher, draw = save_transformer(subword_tokenizer("bytes"), tmp_path), np.random.default_rng(0)
+    texts = [" ".join(draw.choice(" ".join(TAUGHT).split(), draw.integers(2, 9))) for _ in range(100)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    wanted = Request(teacher, [str(tmp_path / "texts.txt")], settings=TeachSettings(units="both", min_count=1, dim=5))
+    out, work = tmp_path / "out", tmp_path / "work"
+    record, was_finished = teach(wanted, out, work)
+    both = checkpoint.load_any(out)
+    assert (both.width, both.first.tokenizer, both.second.tokenizer, was_finished) == (10, "subword", "ptb-v1", False)
+    assert [units["units"] for units in record.values()] != [0, 0]
+    for units, part in (("subword", "first"), ("word", "second")):
+        own = teach(replace(wanted, settings=replace(wanted.settings, units=units)), tmp_path / units, work)[0]
+        assert own == record[units]
+        assert digests(tmp_path / units) == digests(out / part)
+    assert len(list(work.glob("vectors-*"))) == 1
+    assert teach(wanted, out, work) == (record, True)
+    other = replace(wanted, settings=replace(wanted.settings, dim=4))
+    with pytest.raises(ValueError, match=r"out was started with another teacher, text or setting"):
+        teach(other, out, work)
+    teach(other, out, work, overwrite=True)
+    assert checkpoint.load_any(out).width == 8
+    with pytest.raises(ValueError, match=r"expected two encoders as one"):
+        teach(other, tmp_path / "word", work)
+    capsys.readouterr()
+    dry_run(wanted)
+    assert capsys.readouterr().out.count("ridge") == 2
+
+
+@pytest.mark.ray
 def test_wrong_requests_change_nothing(data, tmp_path, capsys):
     for settings, message in (
         (TeachSettings(dim=101), "`dim` is 101, but the teacher's vectors have 100 dimensions"),
