@@ -406,6 +406,8 @@ class _Stages:
         folder, started = self.folder(name), time.perf_counter()
         was_complete = any((folder / file).is_file() for file in (MANIFEST, SUCCESS, "config.json"))
         yield
+        for temporary in self.work.glob(f".{_SECONDS}.*.tmp"):  # of a run that was killed while it wrote
+            temporary.unlink()
         if not was_complete:
             write_json(self.work / _SECONDS, {**self._seconds(), folder.name: time.perf_counter() - started})
 
