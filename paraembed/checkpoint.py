@@ -251,6 +251,17 @@ def load_any(folder: str | Path) -> Encoder | Concat:
     return both
 
 
+def parts_of_concat(folder: Path) -> list[str]:
+    """Return the fingerprints of two encoders as one; an empty list if there is no folder, or an empty one.
+
+    Raises:
+        NotADirectoryError, ValueError: the folder holds something else.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return []
+    return list(_read_concat_config(folder)["encoders"])
+
+
 def is_concat(folder: Path) -> bool:
     """Whether a folder holds two encoders as one."""
     return (folder / _PARTS[1]).is_dir()

@@ -115,6 +115,10 @@ class BaseRecipe:
     """
     max_words: int | None = None
     """Number of rows to use from the word-vector file; None: all."""
+    word_scale: Literal["file", "unit"] = "file"
+    """Initial word vectors: as in the file (file), or times the factor that makes their mean length 1 (unit). Steps of
+    Adam do not grow with the vectors, so vectors of length 6 change less in the same number of steps.
+    """
     new_words: Literal["unknown", "random"] = "unknown"
     """Training words without a word vector: use the vector of <unk> (unknown), or a random vector per word (random)."""
     new_words_min_count: int = 5
@@ -202,6 +206,7 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
         "temperature": 0.05,
         "teacher_objective": "none",
         "teacher_weight": 1.0,
+        "word_scale": "file",
     }
 
 
@@ -487,7 +492,7 @@ def idle_fields(recipe: SupervisedRecipe, task: str) -> list[str]:
         "encoder_learning_rate": not has_head and not trains_weights,
         "loss_form target_form": task != "similarity",
         "scramble_form": task == "sentiment",  # an example is one text
-        "new_words new_words_min_count max_words": recipe.mode == "features",
+        "new_words new_words_min_count max_words word_scale": recipe.mode == "features",
         "init": recipe.mode != "scratch",
     }
     penalty = recipe.head_l2 if has_head else 0.0

@@ -6,8 +6,10 @@ appears when it is complete, so a stopped job resumes, and jobs with other setti
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,14 @@ from paraembed.cluster.session import ray_session, run_tasks
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
-from paraembed.distillation.ridge import COLUMNS, Normal, Regression
-from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, TeachSettings
+from paraembed.distillation.ridge import COLUMNS, Normal, Regression, frequencies
+from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, TeachSettings, Units
 from paraembed.distillation.states import SummingTeacher, read_states, sums_states, write_states
 from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import (
     COUNT,
     PAIRS,
+    RULE,
     TEXT,
     UNIT,
     VOCABULARY,
@@ -44,6 +47,7 @@ from paraembed.distillation.texts import (
 )
 from paraembed.embedding.estimate import estimate
 from paraembed.embedding.inputs import InputFile, list_inputs
+from paraembed.embedding.manifest import PLAN, read_run
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
@@ -52,11 +56,13 @@ from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.encoders.tables import of_mean_length
-from paraembed.io.atomic import new_folder, work_folder, write_file, write_json
+from paraembed.export.concat import write_concat
+from paraembed.io.atomic import SUCCESS, new_folder, work_folder, write_file, write_json
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import other_work
+from paraembed.io.store import Folder, is_there
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
@@ -64,22 +70,34 @@ from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference,
 from paraembed.text import SUBWORD, WORDPIECE
 from paraembed.text.ragged import Ragged
 from paraembed.text.subword import contents_of
-from paraembed.text.vocabulary import Words
+from paraembed.text.tokenize import tokenize
+from paraembed.text.tokens import TokenIds, as_strings
+from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.text.wordpiece import occurring
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.runs import Run, send_left, tracked_run
 from paraembed.training.data import Pairs
 from paraembed.training.loop import check_num_pairs
+from paraembed.training.pairs import num_steps
 
 FORMAT = "paraembed-teach-1"
 MANIFEST = "_manifest.json"  # no input of embed
 _PRIOR = "prior.npy"
 _DIGITS = 12
 _NOT_IN_CARD = ("settings", "recipe")
+_STAGES = (
+    *("texts", "units", "pairs", "shards", "vectors", "states", "alone", "prior", "ridge", "start", "trained"),
+    "student",
+)
+_OF_PAIRS = ("pairs", "shards", "start", "trained")
 _OF_STUDENTS = {"encoder": AvgConfig(), "teacher_objective": "none", "bos_eos_tokens": "none", "new_words": "unknown"}
 _OF_STUDENTS |= {"max_words": None, "max_tokens": None, "pair_weights": "none"}
 """Values of the recipe that keep the units as they are, and fit the pairs, of which only the texts are kept."""
 _PART_ROWS = 10_000  # of the teacher's vectors: what a stopped job loses
+_SECONDS = "_seconds.json"  # of the stages, by the names of their folders; no encoder has them, so its bytes stay equal
+_SAMPLE_TEXTS = 32_768
+_MORE_PRODUCTS = 4  # of the regression besides its steps: sums, diagonal, errors
+_PAIRS_PER_SECOND, _MEASURED_WIDTH = 5200, 384  # docs/teach.md: 3 epochs of 260,618 pairs in 2.5 minutes
 
 
 @dataclass(frozen=True)
@@ -130,6 +148,8 @@ def teach(
         ValueError: an input or setting cannot be used, ``out`` holds something else, or another job uses ``work``.
     """
     check_workers(workers)
+    if request.settings.units == "both":
+        return _teach_both(request, out, work, workers, gpus, overwrite)
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch_encoder)
     pieces = None if request.settings.units == "word" else _pieces(teacher)
@@ -150,6 +170,34 @@ def teach(
             _describe(run, request, files, teacher, workers)
             record = stages.write_student(out)
             run.metrics({"units": record["units"], "texts": record["texts"], "explained": record["explained"]})
+            seconds = stages.seconds()
+            run.metrics({f"seconds/{name}": value for name, value in seconds.items()})
+    print_table(("stage", "time"), [(name, duration(value)) for name, value in seconds.items()])
+    return record, False
+
+
+def _of_both(request: Request) -> dict[str, Request]:
+    """Return the requests of the two students that become one encoder, by units."""
+    units: tuple[Units, Units] = ("subword", "word")
+    return {name: replace(request, settings=replace(request.settings, units=name)) for name in units}
+
+
+def _teach_both(
+    request: Request, out: Path, work: Path, workers: int, gpus: Gpus, overwrite: bool
+) -> tuple[dict[str, Any], bool]:
+    """Write a student of word pieces and one of words in ``work``, and both as one encoder; see ``teach``."""
+    before = checkpoint.parts_of_concat(out) if checkpoint.is_concat(out) or not overwrite else []
+    folders, record = list[Path](), dict[str, Any]()
+    for units, of_units in _of_both(request).items():
+        folders.append(work / f"student-{units}")
+        record[units], _ = teach(of_units, folders[-1], work, workers=workers, gpus=gpus, overwrite=True)
+    if before == [checkpoint.read_config(folder)["fingerprint"] for folder in folders]:
+        say(f"{out} is already finished; nothing to do")
+        return record, True
+    if before and not overwrite:
+        raise other_work(out, "teacher, text or setting")
+    checkpoint.check_replaceable(out, overwrite=overwrite)
+    write_concat(folders, out)
     return record, False
 
 
@@ -160,6 +208,11 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
         FileNotFoundError, ValueError: the same errors as ``teach``.
     """
     check_workers(workers)
+    if request.settings.units == "both":
+        for units, of_units in _of_both(request).items():
+            say(f"the student of units {units}:")
+            dry_run(of_units, workers=workers)
+        return
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, request.inference, fetch_encoder)
     pieces = None if request.settings.units == "word" else _pieces(teacher)
@@ -170,16 +223,43 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)), workers)
     rows = expected.rows * max(1, len(columns))
     rate = max(expected.rows_per_second, 1e-9)
+    doing("computing a product of the regression")
+    slices, steps = -(-teacher.width // COLUMNS), request.settings.steps
+    products = -(-slices // workers) * (steps + _MORE_PRODUCTS)
+    ridge = products * rows * _seconds_of_product(files, request, pieces)
     alone = ("the units", "–") if pieces is None else (f"{len(pieces.alone):,}", duration(len(pieces.alone) / rate))
     lines = [
-        ("texts", f"{rows:,}", "–"),
-        ("teacher's vectors", f"at most {rows:,}", f"{duration(rows / rate)} ({rate:,.0f} texts/s)"),
-        ("units alone", *alone),
-        ("regression", f"{-(-teacher.width // COLUMNS)} slices", "–"),
+        ("texts, units", f"{rows:,}", "–"),
+        ("vectors", f"at most {rows:,}", f"{duration(rows / rate)} ({rate:,.0f} texts/s)"),
+        *([("states", "from the same pass", "–")] if sums_states(teacher) else []),
+        ("alone", *alone),
+        ("prior", "the units", "–"),
+        ("ridge", f"{slices} slices, {steps} steps", duration(ridge)),
     ]
     if request.pairs is not None:
-        lines.append(("training", f"{num_pairs(request.pairs):,}", "–"))
-    print_table(("stage", "rows", f"time at most, {workers} workers"), lines)
+        pairs, recipe = num_pairs(request.pairs), request.recipe
+        seconds = recipe.epochs * pairs / _PAIRS_PER_SECOND * teacher.width / _MEASURED_WIDTH
+        lines += [
+            ("pairs, shards", f"{pairs:,}", "–"),
+            ("start, trained", f"{recipe.epochs * num_steps(pairs, recipe.batch_size):,} steps", duration(seconds)),
+        ]
+    print_table(("stage", "rows", f"time at most, {workers} workers"), [*lines, ("student", "the units", "–")])
+
+
+def _seconds_of_product(files: tuple[InputFile, ...], request: Request, pieces: Pieces | None) -> float:
+    """Return the seconds per text of a product AᵀA X of the regression, measured on some texts."""
+    texts = next(read_texts(files, request.text_columns), pa.array([], pa.string())).slice(0, _SAMPLE_TEXTS)
+    if pieces is None:
+        words = tokenize(as_strings(texts), "ptb-v1").flat.unique()
+        to_ids = TokenIds(pa.concat_arrays([words, pa.array([UNKNOWN])]), "ptb-v1")
+    else:
+        to_ids = TokenIds(pieces.vocabulary, pieces.tokenizer)
+    ids = to_ids(texts)
+    A = frequencies(ids.ids, ids.offsets, len(to_ids.vocabulary))
+    matrix = np.ones((A.shape[1], COLUMNS))
+    started = time.perf_counter()
+    A.T @ (A @ matrix)
+    return (time.perf_counter() - started) / max(1, len(texts))
 
 
 def _pieces(teacher: TextEncoder) -> Pieces:
@@ -253,8 +333,13 @@ class _Stages:
     @cached_property
     def texts(self) -> str:
         inputs = [{"size": file.size, "sha256": file.sha256, "kind": file.kind} for file in self.files]
-        sets = sorted(sha256_of(path) for path in self.request.leave_out)
-        return _digest(FORMAT, inputs, self.request.text_columns, sets)
+        return _digest(FORMAT, inputs, self.request.text_columns, *self._sets)
+
+    @cached_property
+    def _sets(self) -> list[Any]:
+        """What decides which texts are left out."""
+        digests = sorted(sha256_of(path) for path in self.request.leave_out)
+        return [digests, RULE] if digests else [digests]
 
     @cached_property
     def units(self) -> str:
@@ -290,8 +375,7 @@ class _Stages:
     @cached_property
     def pairs(self) -> str:
         assert self.request.pairs is not None
-        sets = sorted(sha256_of(path) for path in self.request.leave_out)
-        return _digest(FORMAT, sha256_of(self.request.pairs / "manifest.json"), sets)
+        return _digest(FORMAT, sha256_of(self.request.pairs / "manifest.json"), *self._sets)
 
     @property
     def shards(self) -> str:
@@ -303,12 +387,35 @@ class _Stages:
 
     @cached_property
     def trained(self) -> str:
-        return _digest(self.start, self.pairs, self.request.recipe.to_dict())
+        # Earlier versions trained words on the shards' own tokens; pieces have always been cut from the texts.
+        tokenizer = ["ptb-v1"] if self.pieces is None else []
+        return _digest(self.start, self.pairs, self.request.recipe.to_dict(), *tokenizer)
 
     @cached_property
     def student(self) -> str:
         settings, before = self.request.settings, self.ridge if self.request.pairs is None else self.trained
         return _digest(before, settings.dim, self.oov, settings.dtype)
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each stage, in this run or an earlier one, without runs that were stopped meanwhile."""
+        known = self._seconds()
+        folders = {name: self.folder(name).name for name in _STAGES if self.request.pairs or name not in _OF_PAIRS}
+        return {name: known[folder] for name, folder in folders.items() if folder in known}
+
+    def _seconds(self) -> dict[str, float]:
+        path = self.work / _SECONDS
+        return read_json(path, dict[str, float]) if path.is_file() else {}
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        """Record the seconds of a stage, unless it is complete before."""
+        folder, started = self.folder(name), time.perf_counter()
+        was_complete = any((folder / file).is_file() for file in (MANIFEST, SUCCESS, "config.json"))
+        yield
+        for temporary in self.work.glob(f".{_SECONDS}.*.tmp"):  # of a run that was killed while it wrote
+            temporary.unlink()
+        if not was_complete:
+            write_json(self.work / _SECONDS, {**self._seconds(), folder.name: time.perf_counter() - started})
 
     @cached_property
     def _has_states(self) -> bool:
@@ -344,8 +451,10 @@ class _Stages:
         else:
             self._embed("vectors", self.folder("texts"), self.teacher)
         self._embed("alone", self.folder("units") / VOCABULARY, self.teacher)
-        self._write_prior()
-        explained = self._write_ridge()
+        with self._timed("prior"):
+            self._write_prior()
+        with self._timed("ridge"):
+            explained = self._write_ridge()
         say(f"the student explains {explained:.1%} of the variance of the teacher's vectors")
         record = {
             "identity": self.student,
@@ -360,6 +469,12 @@ class _Stages:
         }
         if self.request.pairs is not None:
             record |= self._train()
+        with self._timed("student"):
+            self._save_student(out, record)
+        return record
+
+    def _save_student(self, out: Path, record: dict[str, Any]) -> None:
+        """Write the student from the result of the regression or of the training."""
         matrix = checkpoint.load(self.folder("trained" if self.request.pairs else "ridge")).matrix.detach().numpy()
         if self.request.settings.dim is not None:
             matrix = principal(matrix, self._regression(), self.request.settings.dim)
@@ -370,14 +485,13 @@ class _Stages:
             units, matrix = units.filter(pa.array(occurs)), matrix[occurs]
         more: dict[str, Any] = {"oov": self.oov, "dtype": self.request.settings.dtype}
         self._save(units, of_mean_length(matrix), out, record, title, **more)
-        return record
 
     def _stage(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
         """Return the manifest of a stage; if it is missing, make it."""
         folder = self.folder(name)
         if not (folder / MANIFEST).is_file():
             doing(f"writing the {name}")
-            with new_folder(folder) as new:
+            with self._timed(name), new_folder(folder) as new:
                 counts = make(new)
                 files = {path.name: sha256_of(path) for path in sorted(new.iterdir())}
                 write_json(new / MANIFEST, {"format": FORMAT, "stage": name, **counts, "files": files})
@@ -394,10 +508,15 @@ class _Stages:
         return write_texts(read_texts(self.files, self.request.text_columns), evaluation, folder)
 
     def _embed(self, name: str, texts: Path, teacher: TextEncoder) -> None:
-        """Write the teacher's vectors of texts, as ``jobs/embed.py`` does."""
-        settings = Settings(text_column=TEXT, part_rows=_PART_ROWS)
+        """Write the teacher's vectors of texts, with the texts, as ``jobs/embed.py`` does."""
+        keep: tuple[str, ...] = (TEXT,)
+        folder = Folder(self.folder(name))
+        if is_there(folder, PLAN):  # a folder that an earlier version began has no texts
+            keep = read_run(folder).plan.settings.keep
+        settings = Settings(text_column=TEXT, keep=keep, part_rows=_PART_ROWS)
         options: dict[str, Any] = {"inference": self.request.inference, "gpus": self.gpus, "loaded": teacher}
-        embed(self.request.teacher, [texts], self.folder(name), settings, workers=self.workers, **options)
+        with self._timed(name):
+            embed(self.request.teacher, [texts], self.folder(name), settings, workers=self.workers, **options)
 
     def _embed_with_states(self, num_texts: int) -> None:
         """Write the teacher's vectors of the texts and, from the same pass, the sums of its token states."""
@@ -502,19 +621,25 @@ class _Stages:
     def _train(self) -> dict[str, Any]:
         """Train the result of the regression on the pairs without texts of the evaluation sets."""
         assert self.request.pairs is not None
-        if not self.folder("start").exists():
-            matrix = of_mean_length(self._with_unknown(checkpoint.load(self.folder("ridge")).matrix.numpy()))
-            record = {"identity": self.start, "teacher": self.request.teacher}
-            self._save(self._units(), matrix, self.folder("start"), record, "Before training", oov=self.oov)
+        with self._timed("start"):
+            self._write_start()
         # A vocabulary that does not fit the pairs is only warned of: the hours of the teacher are not thrown away.
         data = Pairs(self.request.recipe, self.folder("shards"), self.folder("start"), min_coverage=0.0)
-        train_model(Training("student", data, self.folder("trained"), Placement()))
+        with self._timed("trained"):
+            train_model(Training("student", data, self.folder("trained"), Placement()))
         counts = self._written_pairs(self.request.pairs)
         return {
             "pairs": counts["kept"],
             "pairs_left_out": counts["read"] - counts["kept"],
             "recipe": self.request.recipe.to_dict(),
         }
+
+    def _write_start(self) -> None:
+        """Write the result of the regression, scaled for the training."""
+        if not self.folder("start").exists():
+            matrix = of_mean_length(self._with_unknown(checkpoint.load(self.folder("ridge")).matrix.numpy()))
+            record = {"identity": self.start, "teacher": self.request.teacher}
+            self._save(self._units(), matrix, self.folder("start"), record, "Before training", oov=self.oov)
 
     def _written_pairs(self, pairs: Path) -> dict[str, Any]:
         return self._stage("pairs", lambda folder: write_pairs(pairs, left_out(self.request.leave_out), folder))
@@ -526,7 +651,8 @@ class _Stages:
         say(f"{counts['kept']:,} pairs of {counts['read']:,}{without if self.request.leave_out else ''}")
         check_num_pairs(counts["kept"], self.request.recipe.batch_size, 1)
         settings = ShardSettings(columns=("first", "second"), tokenizer="space")
-        shard_pairs([self.folder("pairs") / PAIRS], self.folder("shards"), settings, workers=self.workers)
+        with self._timed("shards"):
+            shard_pairs([self.folder("pairs") / PAIRS], self.folder("shards"), settings, workers=self.workers)
 
     def _slices(
         self, what: str, folder: Path, name: str, slices: list[slice], make: Callable[..., dict[str, Any]]

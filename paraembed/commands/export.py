@@ -38,8 +38,8 @@ class Export:
     word2vec: word vectors as text, a line 'rows width', then lines 'word v1 ... vd', for word2vec, gensim and
     jobs/train.py --words; values keep every bit of float32. The row UUUNKKK is <unk>; <s> and </s> are BOS and EOS.
 
-    encoder: encoder folder of paraembed, made from avg encoders: the average of several, with fewer words, fewer
-    dimensions, or in int8.
+    encoder: encoder folder of paraembed, made from avg or scaled_avg encoders: the average of several, with fewer
+    words, fewer dimensions, or in int8.
 
     concat: encoder folder of two encoders as one; its text vectors are those of both, one after the other.
     """

@@ -42,7 +42,7 @@ class Teach:
     """Evaluation sets, files or folders; texts that equal one of their cells in letters and digits are left out."""
     pairs: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Pair shards on which the result of the regression is trained, without pairs that have a text of --leave-out;
-    default: no training. Subwords need the texts as they are: shard them with --tokenizer space.
+    default: no training. The texts are tokenized again; subwords need them as they are: shard with --tokenizer space.
     """
     recipe: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Recipe of this training, a .json file such as a sweep writes; default: margin 0.6, mega-batches of 4 x 500
@@ -55,7 +55,7 @@ class Teach:
     overwrite: bool = False
     """Replace another encoder at --out."""
     dry_run: bool = False
-    """Print what each stage takes, measured by two seconds of embedding, and exit."""
+    """Print what each stage takes, measured on a part of the texts, and exit."""
     inference: Annotated[Inference, tyro.conf.arg(name="")] = DEFAULT_INFERENCE
     gpu: Annotated[Gpus, tyro.conf.arg(name="")] = DEFAULT_GPUS
     reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS

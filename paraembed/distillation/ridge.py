@@ -149,9 +149,14 @@ class Regression:
         """Return rows ``start`` to ``stop`` - 1 of A."""
         offsets = np.load(self.units / OFFSETS, mmap_mode="r")[start : stop + 1]
         ids = np.array(np.load(self.units / IDS, mmap_mode="r")[offsets[0] : offsets[-1]])  # scipy sorts them in place
-        lengths = np.diff(offsets)
-        shares = np.repeat(1 / np.maximum(lengths, 1), lengths)
-        return sparse.csr_matrix((shares, ids, offsets - offsets[0]), shape=(len(lengths), num_units))
+        return frequencies(ids, offsets - offsets[0], num_units)
+
+
+def frequencies(ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], num_units: int) -> sparse.csr_matrix:
+    """Return the relative frequencies of the units in n texts [n, V]; text i has ``ids[offsets[i]:offsets[i + 1]]``."""
+    lengths = np.diff(offsets)
+    shares = np.repeat(1 / np.maximum(lengths, 1), lengths)
+    return sparse.csr_matrix((shares, ids, offsets), shape=(len(lengths), num_units))
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

@@ -6,7 +6,7 @@ from typing import Literal
 from paraembed.options import check_fields
 from paraembed.recipe import Recipe
 
-Units = Literal["word", "subword", "wordpiece"]
+Units = Literal["word", "subword", "wordpiece", "both"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class TeachSettings:
 
     units: Units = "word"
     """Units with a vector: words of the texts, split by ptb-v1 (word); or the pieces of the teacher's tokenizer.json
-    (subword; wordpiece is an earlier name of it).
+    (subword; wordpiece is an earlier name of it); or a student of each, concatenated into one encoder (both).
     """
     min_count: int = 2
     """Minimum occurrences of a word; rarer words share the vector of <unk>."""

@@ -34,6 +34,10 @@ VOCABULARY, IDS, OFFSETS = "vocabulary.parquet", "ids.npy", "offsets.npy"
 PAIRS = "pairs.parquet"
 _PART_ROWS, _GROUP_ROWS = 100_000, 10_000
 _MOST_BYTES = 1 << 30  # of a file of evaluation texts
+_BRACKET = r"-[^\pL\pN]*[lr][crs]b[^\pL\pN]*-"
+"""Bracket of the Penn Treebank in lower case, such as -lrb-, also after another tokenizer: - lrb -."""
+RULE = "letters and digits"
+"""Name of the rule of ``keys_of``, for digests; the first rule had spaces between words."""
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -60,9 +64,13 @@ def read_texts(files: tuple[InputFile, ...], columns: Sequence[str]) -> Iterator
 
 
 def keys_of(texts: pa.StringArray) -> pa.StringArray:
-    """Return texts [n] in a form for comparisons: letters and digits in lower case, joined by single spaces."""
-    lower = pc.utf8_lower(pc.fill_null(texts, ""))
-    return pc.utf8_trim_whitespace(pc.replace_substring_regex(lower, r"[^\pL\pN]+", " "))
+    """Return texts [n] in a form for comparisons: their letters and digits in lower case, and nothing between them.
+
+    So a tokenizer does not hide a text: "doesn't" and "does n't", "cannot" and "can not", "(a)" and "-LRB- a -RRB-" are
+    equal.
+    """
+    lower = pc.replace_substring_regex(pc.utf8_lower(pc.fill_null(texts, "")), _BRACKET, "")
+    return pc.replace_substring_regex(lower, r"[^\pL\pN]+", "")
 
 
 def left_out(paths: Iterable[Path]) -> Hashes:

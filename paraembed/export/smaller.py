@@ -1,7 +1,8 @@
 """Write a smaller encoder: the average of several, then fewer words, then fewer dimensions, then int8.
 
 Only ``avg`` becomes smaller: its text vector is the mean of the word vectors, so a linear map of the table is the same
-map of every text vector, and no layer depends on the rows or the width of the table.
+map of every text vector, and no layer depends on the rows or the width of the table. ``scaled_avg`` becomes an ``avg``
+whose word vectors have its scales.
 
 The mean of the parameters of several trainings is a model soup (Wortsman et al. 2022), here of tables that are first
 scaled to vectors of mean length 1. The trainings must have begun with the same word vectors, and students must have one
@@ -19,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed import checkpoint
-from paraembed.encoders.averages import Avg
+from paraembed.encoders.averages import Avg, ScaledAvg
 from paraembed.encoders.base import Encoder
+from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.tables import Floats, of_mean_length, principal_axes, with_row_length
 from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.escape import markdown
@@ -50,7 +52,7 @@ def write_smaller(
     """Write an encoder folder that is made from one or several others.
 
     Args:
-        folders: folders of ``avg`` encoders; several are averaged.
+        folders: folders of ``avg`` or ``scaled_avg`` encoders; several are averaged.
         out: folder to write; an existing one is replaced (see ``checkpoint.check_replaceable``).
         settings: what is removed.
         texts: file with one text per line, plain or compressed, for ``max_words`` and ``dim``.
@@ -63,13 +65,11 @@ def write_smaller(
             squared length of the text vectors in the dimensions that are kept.
 
     Raises:
-        ValueError: an encoder is not ``avg``, the encoders do not match, or the texts do not suffice; nothing is
-            written.
+        ValueError: an encoder has another architecture, the encoders do not match, or the texts do not suffice;
+            nothing is written.
     """
     settings.check(texts, len(folders))
-    encoders = list(map(checkpoint.load, folders))
-    for folder, encoder in zip(folders, encoders, strict=True):
-        check_averaging(encoder, str(folder))
+    encoders = [as_average(checkpoint.load(folder), str(folder)) for folder in folders]
     encoder, measures = averaged(encoders, list(map(str, folders))), dict[str, float]()
     if settings.dim is not None and settings.dim > encoder.width:
         raise ValueError(
@@ -109,16 +109,27 @@ def write_smaller(
 _REASONS = {
     "sum": "is a sum; an avg encoder of the same word vectors has the same cosines",
     "word": "is that of the first token, not a mean",
-    "scaled_avg": "has a scale for each word, which was trained with the word vectors",
 }
 
 
-def check_averaging(encoder: Encoder, name: str) -> None:
-    """Raise ValueError if an encoder is not ``avg``; ``name`` is its name for the message."""
-    if not isinstance(encoder.composition, Avg):
+def as_average(encoder: Encoder, name: str) -> Encoder:
+    """Return an ``avg`` encoder with the text vectors of an ``avg`` or ``scaled_avg``, whose scales are folded into the
+    table.
+
+    Raises:
+        ValueError: the encoder, for which the message has the ``name``, has another architecture.
+    """
+    if isinstance(encoder.composition, Avg):
+        return encoder
+    if not isinstance(encoder.composition, ScaledAvg):
         kind = encoder.config.name
         reason = _REASONS.get(kind, "depends on layers that were trained for these word vectors and their width")
-        raise ValueError(f"{name}: the text vector of {kind} {reason}; only avg encoders become smaller")
+        raise ValueError(f"{name}: the text vector of {kind} {reason}; only avg and scaled_avg encoders become smaller")
+    words, ends = Words(encoder.vocabulary, vectors_of(encoder)), encoder.bos_eos_tokens
+    options: dict[str, Any] = {"bos_eos_tokens": ends, "max_tokens": encoder.max_tokens, "oov": encoder.oov}
+    average = Encoder(AvgConfig(), words, encoder.tokenizer, **options).requires_grad_(requires_grad=False).eval()
+    average.fingerprint, average.provenance = encoder.fingerprint, encoder.provenance
+    return average
 
 
 def averaged(encoders: Sequence[Encoder], names: Sequence[str]) -> Encoder:

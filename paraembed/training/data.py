@@ -33,7 +33,14 @@ from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import Kept, Scoring
 from paraembed.training.fast import step_kind
-from paraembed.training.inputs import Coverage, Memory, estimate, untrained_encoder, words_digest
+from paraembed.training.inputs import (
+    Coverage,
+    Memory,
+    estimate,
+    tokenizer_of_pairs,
+    untrained_encoder,
+    words_digest,
+)
 from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
@@ -246,10 +253,15 @@ class Pairs:
         return self._scoring
 
     def inputs(self) -> dict[str, Any]:
-        """Return the digests of pairs, word vectors and teacher, and labeled data sets that the vectors know."""
+        """Return the digests of pairs, word vectors and teacher, the tokenizer of the pairs if it is not the shards',
+        and labeled data sets that the vectors know.
+        """
         digests: dict[str, Any] = {"pairs": sha256_of(self.folder / "manifest.json"), "words": words_digest(self.words)}
-        if self.words.is_dir() and (gold := checkpoint.gold_of(checkpoint.read_config(self.words)["provenance"] or {})):
+        config = checkpoint.read_config(self.words) if self.words.is_dir() else {}
+        if gold := checkpoint.gold_of(config.get("provenance") or {}):
             digests["gold"] = gold  # the fingerprint of an encoder does not cover what it was trained on
+        if self._tokenizer(config.get("tokeniser", "space")) == "ptb-v1":  # earlier versions took the shards' tokens
+            digests["tokenizer"] = "ptb-v1"
         return {**digests, "teacher": [output.digest for output in self._teacher]} if self.teacher else digests
 
     def identity(self) -> dict[str, Any]:
@@ -308,6 +320,9 @@ class Pairs:
         if self._reads_scores:
             check_scores([self.folder / shard["name"] for shard in self.shards["shards"]])
 
+    def _tokenizer(self, of_encoder: str) -> str:
+        return tokenizer_of_pairs(self.words, of_encoder, reads_trees=self.recipe.encoder.reads_trees)
+
     @property
     def _reads_scores(self) -> bool:
         return self.recipe.pair_weights != "none"
@@ -358,7 +373,7 @@ class Pairs:
             model.vocabulary,
             model.composition.reads_trees,
             with_scores=self._reads_scores,
-            tokenizer=model.tokenizer,
+            tokenizer=self._tokenizer(model.tokenizer),
             max_tokens=model.max_tokens,
             limit=None if scratch is None else MemoryLimit(self.max_bytes, scratch),
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +17,10 @@ import pyarrow.parquet as pq
 import torch
 
 from paraembed import checkpoint
+from paraembed.console import say
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.configs import AvgConfig, Oov
+from paraembed.encoders.tables import of_mean_length
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.places import require_file
 from paraembed.options import Count, Range
@@ -130,7 +133,23 @@ def untrained_encoder(
         OSError, ValueError: the same errors as ``initial_words`` and ``read_pair_manifest``.
     """
     start = initial_words(words_file, recipe)
-    return _encoder_from(start, _token_counts(pairs, shards, start), recipe)
+    tokenizer = tokenizer_of_pairs(words_file, start.tokenizer, reads_trees=recipe.encoder.reads_trees)
+    return _encoder_from(start, _token_counts(pairs, shards, tokenizer, start.words.vocabulary), recipe)
+
+
+def tokenizer_of_pairs(words: Path, tokenizer: str, *, reads_trees: bool) -> str:
+    """Return the tokenizer for the texts of pair shards, which are tokens already.
+
+    The words of an encoder are those of its tokenizer, so the texts get this one, also if the shards have another. It
+    does not change its own tokens. The tokens of a word-vector file are unknown, and the leaves of a parse tree are the
+    shards' tokens; for both the tokens stay as they are.
+
+    Args:
+        words: word-vector file, or folder of an encoder.
+        tokenizer: tokenizer of the encoder that is trained.
+        reads_trees: whether this encoder reads parse trees.
+    """
+    return tokenizer if words.is_dir() and not reads_trees else "space"
 
 
 @dataclass(frozen=True)
@@ -143,12 +162,23 @@ class InitialWords:
 
 
 def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
-    """Read word vectors from a file, or from the folder of an averaging encoder, such as a student of jobs/teach.py.
+    """Read word vectors from a file, or from the folder of an averaging encoder, such as a student of jobs/teach.py, in
+    the scale of the recipe.
 
     Raises:
         OSError, ValueError: the same errors as ``read_words`` and ``checkpoint.load``; the encoder is not ``avg``, or
             the recipe does not fit it.
     """
+    start = _words_of(path, recipe)
+    if recipe.word_scale == "unit":
+        before, matrix = start.words.matrix, of_mean_length(start.words.matrix)
+        factor = np.linalg.norm(matrix) / max(float(np.linalg.norm(before)), 1e-36)
+        say(f"the word vectors of {path.name} are multiplied by {factor:.3g}; their mean length is 1 (`word_scale`)")
+        start = replace(start, words=Words(start.words.vocabulary, matrix))
+    return start
+
+
+def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
     if not path.is_dir():
         return InitialWords(read_words(path, recipe.max_words), recipe.tokenizer, "shared")
     encoder = checkpoint.load(path)
@@ -254,7 +284,7 @@ def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
     return words
 
 
-def _token_counts(pairs: Path, shards: dict[str, Any], start: InitialWords) -> pa.StructArray:
+def _token_counts(pairs: Path, shards: dict[str, Any], tokenizer: str, vocabulary: pa.StringArray) -> pa.StructArray:
     """Return the count of each token or word piece in the pairs, with the fields ``values`` and ``counts``."""
     if not shards["shards"]:
         raise ValueError(f"{pairs}/manifest.json names no pair shards; shard the pairs again")
@@ -262,10 +292,10 @@ def _token_counts(pairs: Path, shards: dict[str, Any], start: InitialWords) -> p
     for shard in shards["shards"]:
         for batch in pq.ParquetFile(pairs / shard["name"]).iter_batches(_BLOCK_ROWS, columns=["first", "second"]):
             for column in batch.columns:
-                if start.tokenizer in OF_PIECES:
-                    tokens = tokens_of(column, start.tokenizer, start.words.vocabulary).flat
-                else:
+                if tokenizer == "space":
                     tokens = pc.split_pattern(column, " ").flatten()
+                else:
+                    tokens = tokens_of(column, tokenizer, vocabulary).flat
                 counted = pc.value_counts(tokens)
                 tables.append(pa.table({"token": counted.field("values"), "count": counted.field("counts")}))
     total = pa.concat_tables(tables).group_by("token").aggregate([("count", "sum")]).combine_chunks()

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.text import OF_PIECES
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
@@ -197,8 +196,7 @@ def pairs_to_ids(
         with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
             right-branching trees if these are null or missing (see ``num_without_tree``).
         with_scores: whether the texts get the scores of their pairs, from the column ``score``.
-        tokenizer: tokenizer of the encoder; those of ``OF_PIECES`` divide the texts into pieces, all others take
-            the shards' tokens.
+        tokenizer: result of ``inputs.tokenizer_of_pairs``; ``space`` takes the shards' tokens.
         max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
         limit: memory limit; larger ids are kept in memory-mapped files. None: no limit.
 
@@ -213,14 +211,14 @@ def pairs_to_ids(
     scores = GrowingArray(np.float32)
     columns = ids, offsets, merges, scores
     offsets.append(np.zeros(1, np.int64))
-    pieces = TokenIds(vocabulary, tokenizer) if tokenizer in OF_PIECES else None
+    to_ids = None if tokenizer == "space" else TokenIds(vocabulary, tokenizer)
     num_tokens = num_pairs = 0
     try:
         for block in blocks:
             if with_scores:
                 scores.append(np.repeat(scores_of(block, "the pairs", num_pairs), 2))
             num_pairs += len(block)
-            pairs = _block_ids(block, vocabulary, with_trees) if pieces is None else _paired(pieces(both_sides(block)))
+            pairs = _block_ids(block, vocabulary, with_trees) if to_ids is None else _paired(to_ids(both_sides(block)))
             pairs = pairs if max_tokens is None else pairs.cut(max_tokens)
             ids.append(pairs.ids)
             offsets.append(pairs.offsets[1:] + num_tokens)

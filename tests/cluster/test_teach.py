@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from paraembed import checkpoint
 from paraembed.cluster import teach as stages
 from paraembed.cluster.embed import embed
+from paraembed.cluster.mine import mine
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.teach import Request, dry_run, teach
 from paraembed.distillation import texts as distillation
@@ -22,13 +23,15 @@ from paraembed.distillation.settings import STUDENT, TeachSettings
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, ProjConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig
 from paraembed.io.atomic import write_json
-from paraembed.io.fingerprint import sha256_of
+from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
+from paraembed.settings import MineSettings
 from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.training.data import Pairs
 from paraembed.training.inputs import untrained_encoder
 from paraembed.training.loop import train
 from paraembed.training.pairs import pairs_to_ids
@@ -37,6 +40,7 @@ from tests.jobs import digests, interrupted, job_command, run_job
 
 pytestmark = pytest.mark.usefixtures("in_store")
 
+STAGES = ["texts", "units", "vectors", "alone", "prior", "ridge", "student"]
 EXACT = TeachSettings(l2=1e-4, steps=60, min_count=1)
 
 
@@ -109,6 +113,19 @@ def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taug
     assert cosines.min() > 0.99
     assert teach(request(data), folder, stages_of_1) == (record, True)
     assert f"{folder} is already finished" in capsys.readouterr().err
+    seconds = read_json(stages_of_1 / "_seconds.json", dict[str, float])
+    assert {name.partition("-")[0] for name in seconds} == {*STAGES}
+    assert min(seconds.values()) > 0
+
+
+@pytest.mark.ray
+def test_the_seconds_of_a_stage_are_those_of_the_run_that_wrote_it(data, taught, work, tmp_path, capsys):
+    before = read_json(work / "_seconds.json", dict[str, float])
+    teach(request(data, replace(EXACT, l2=1e-3)), tmp_path / "student", work)
+    after = read_json(work / "_seconds.json", dict[str, float])
+    assert sorted(name.partition("-")[0] for name in after.keys() - before) == ["ridge", "student"]
+    assert before.items() <= after.items()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == STAGES
 
 
 @pytest.mark.ray
@@ -145,6 +162,34 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
 
 
+@pytest.mark.ray
+def test_words_of_pairs_are_those_of_the_student_whatever_tokenizer_the_shards_have(data, taught, work, tmp_path):
+    lines = (data / "pairs.tsv").read_text().splitlines()
+    (tmp_path / "pairs.tsv").write_text("".join(f"({line.upper()}, w0's)!\n" for line in lines))
+    recipe, found, tables = replace(STUDENT, batch_size=40), {}, []
+    (tmp_path / "words.txt").write_text("".join(f"w{row} {row} 1\n" for row in range(150)))
+    for tokenizer in ("space", "ptb-v1"):
+        shards = tmp_path / tokenizer
+        shard_pairs([tmp_path / "pairs.tsv"], shards, ShardSettings(tokenizer=tokenizer))
+        teach(request(data, pairs=shards, recipe=recipe), tmp_path / f"student-{tokenizer}", work)
+        tables.append(checkpoint.load(tmp_path / f"student-{tokenizer}").matrix)
+        trees = replace(recipe, encoder=RecursiveConfig())
+        for name, words, used in (
+            ("encoder", taught[0], recipe),
+            ("file", tmp_path / "words.txt", recipe),
+            ("trees", taught[0], trees),
+        ):
+            pairs = Pairs(used, shards, words)
+            encoder, coverage = pairs.untrained()
+            ids, _, _ = pairs.read(encoder)
+            found[name, tokenizer] = ids.ids.tobytes(), coverage.covered
+            assert pairs.inputs().get("tokenizer") == ("ptb-v1" if name == "encoder" else None)
+    assert torch.equal(*tables)
+    assert found["encoder", "space"] == found["encoder", "ptb-v1"]
+    for name in ("file", "trees"):  # the shards' tokens
+        assert found[name, "space"] != found[name, "ptb-v1"]
+
+
 def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -158,6 +203,7 @@ def test_other_settings_share_the_stages(data, taught, work, tmp_path):
         teach(request(data, few), tmp_path / "all", work)
     teach(request(data, few), tmp_path / "all", work, overwrite=True)
     assert {path.name for path in work.iterdir()} == before
+    before.remove("_seconds.json")
     assert sorted(name.partition("-")[0] for name in before) == ["alone", "prior", "ridge", "texts", "units", "vectors"]
     student = checkpoint.load(tmp_path / "all")
     assert (student.width, student.oov) == (7, "hashed")
@@ -170,6 +216,29 @@ def test_other_settings_share_the_stages(data, taught, work, tmp_path):
     part.write_bytes(b"")
     with pytest.raises(ValueError, match=r"part-00000.parquet is missing or damaged; remove .*texts-"):
         teach(request(data), tmp_path / "other", work)
+
+
+@pytest.mark.ray
+def test_pairs_are_mined_from_the_vectors_of_the_teacher(data, taught, work, tmp_path):
+    (vectors,) = taught[1].glob("vectors-*")
+    manifest, _ = mine(vectors, tmp_path / "pairs", MineSettings(0.5, 3))
+    assert manifest["pairs"] > 0
+    texts = set((data / "texts.txt").read_text().splitlines())
+    mined = pq.read_table([*(tmp_path / "pairs").glob("part-*")], columns=["first", "second"])
+    assert set(mined["first"].to_pylist()) <= texts >= set(mined["second"].to_pylist())
+    for name in ("vectors", "alone"):  # as earlier versions wrote them, finished and begun
+        (folder,) = work.glob(f"{name}-*")
+        (source,) = work.glob("texts-*" if name == "vectors" else "units-*")
+        shutil.rmtree(folder)
+        source = source if name == "vectors" else source / distillation.VOCABULARY
+        embed(str(data / "teacher"), [source], folder, Settings(text_column="text", part_rows=stages._PART_ROWS))
+    (folder / "_SUCCESS").unlink()
+    for stage in ("prior", "ridge"):
+        shutil.rmtree(next(work.glob(f"{stage}-*")))
+    teach(request(data), tmp_path / "student", work)
+    assert digests(tmp_path / "student") == digests(taught[0])
+    with pytest.raises(ValueError, match="has no column 'text' of texts"):
+        mine(next(work.glob("vectors-*")), tmp_path / "none", MineSettings(0.5, 3))
 
 
 @pytest.mark.ray
@@ -244,6 +313,37 @@ def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("default")  # of sentence-transformers
+def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tmp_path, capsys):
+    teacher, draw = save_transformer(subword_tokenizer("bytes"), tmp_path), np.random.default_rng(0)
+    texts = [" ".join(draw.choice(" ".join(TAUGHT).split(), draw.integers(2, 9))) for _ in range(100)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    wanted = Request(teacher, [str(tmp_path / "texts.txt")], settings=TeachSettings(units="both", min_count=1, dim=5))
+    out, work = tmp_path / "out", tmp_path / "work"
+    record, was_finished = teach(wanted, out, work)
+    both = checkpoint.load_any(out)
+    assert (both.width, both.first.tokenizer, both.second.tokenizer, was_finished) == (10, "subword", "ptb-v1", False)
+    assert [units["units"] for units in record.values()] != [0, 0]
+    for units, part in (("subword", "first"), ("word", "second")):
+        own = teach(replace(wanted, settings=replace(wanted.settings, units=units)), tmp_path / units, work)[0]
+        assert own == record[units]
+        assert digests(tmp_path / units) == digests(out / part)
+    assert len(list(work.glob("vectors-*"))) == 1
+    assert teach(wanted, out, work) == (record, True)
+    other = replace(wanted, settings=replace(wanted.settings, dim=4))
+    with pytest.raises(ValueError, match=r"out was started with another teacher, text or setting"):
+        teach(other, out, work)
+    teach(other, out, work, overwrite=True)
+    assert checkpoint.load_any(out).width == 8
+    with pytest.raises(ValueError, match=r"expected two encoders as one"):
+        teach(other, tmp_path / "word", work)
+    capsys.readouterr()
+    dry_run(wanted)
+    assert capsys.readouterr().out.count("ridge") == 2
+
+
+@pytest.mark.ray
 def test_wrong_requests_change_nothing(data, tmp_path, capsys):
     for settings, message in (
         (TeachSettings(dim=101), "`dim` is 101, but the teacher's vectors have 100 dimensions"),
@@ -260,7 +360,9 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
         with pytest.raises(ValueError, match=r"no config.json; expected an encoder folder"):
             teach(request(data), tmp_path / "thesis", tmp_path / "work", overwrite=overwrite)
     dry_run(request(data))
-    assert "2,000" in capsys.readouterr().out
+    table = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [line[0] for line in table] == ["texts,", *STAGES[2:]]
+    assert table[0][2] == "2,000"
     assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
 
 
@@ -282,4 +384,28 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
         assert not (tmp_path / "out").exists()
     assert run_job("teach", *given) == 0
     assert digests(tmp_path / "out") == digests(tmp_path / "unbroken")
+    assert not list((tmp_path / "work").glob(".*"))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.filterwarnings("default")  # of sentence-transformers
+def test_a_job_killed_while_it_sums_token_states_resumes_to_the_same_bytes(ray_cluster, tmp_path):
+    draw, words = np.random.default_rng(0), ["cat", "dog", "river", "bank", "money", "unaffable"]
+    texts = {" ".join(draw.choice(words, 6)) for _ in range(15_000)}  # two parts
+    (tmp_path / "texts.txt").write_text("\n".join(sorted(texts)))
+    teacher = save_transformer(subword_tokenizer("bytes"), tmp_path)
+    settings = TeachSettings(units="subword")
+    wanted = Request(teacher, [str(tmp_path / "texts.txt")], settings=settings)
+    assert teach(wanted, tmp_path / "unbroken", tmp_path / "other")[0]["texts"] > 10_000
+    given = "--teacher", teacher, "--texts", tmp_path / "texts.txt", "--units", "subword"
+    given += "--work", tmp_path / "work", "--out", tmp_path / "out"
+    for awaited in (".states-*.partial/*.npz", "vectors-*/part-*", "vectors-*/_SUCCESS", ".states-*.tmp/states.npz"):
+        interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
+        assert not (tmp_path / "out").exists()
+    assert run_job("teach", *given) == 0
+    assert digests(tmp_path / "out") == digests(tmp_path / "unbroken")
+    (states,) = (tmp_path / "work").glob("states-*/states.npz")
+    assert states.read_bytes() == next((tmp_path / "other").glob("states-*/states.npz")).read_bytes()
     assert not list((tmp_path / "work").glob(".*"))

@@ -26,6 +26,7 @@ from paraembed.distillation.texts import (
 )
 from paraembed.embedding.inputs import list_inputs
 from paraembed.text import WORDPIECE
+from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN
 
 
@@ -37,7 +38,7 @@ def test_texts_of_evaluation_sets_are_left_out_whatever_their_case_and_marks(tmp
     (tmp_path / "a.tsv").write_text("score\ts1\ts2\n5\tA dog, runs!\tDer Hund läuft.\n")
     (tmp_path / "c.csv").write_text('s1,s2\n"Yes, it is","no"\n')
     with gzip.open(tmp_path / "b.txt.gz", "wt") as file:
-        file.write("...\nthe END\n")
+        file.write("...\nthe END\nThe cat doesn't.\nYes -LRB- it 's -RRB-\n")
     evaluation = left_out(sorted(path for path in tmp_path.iterdir()))
     texts = [
         "a dog runs",
@@ -48,12 +49,14 @@ def test_texts_of_evaluation_sets_are_left_out_whatever_their_case_and_marks(tmp
         "the 'end'",
         "?!",
         "a dog",
+        "yes it's",
+        "the cat does n't",
     ]
     folder = tmp_path / "out"
     folder.mkdir()
     counts = write_texts([pa.array(texts), pa.array(["", None, "a dog", " a dog "])], evaluation, folder)
     assert kept(folder) == ["der hund lauft", "?!", "a dog"]
-    assert counts == {"read": 10, "kept": 3, "left_out": 5, "repeated": 2}
+    assert counts == {"read": 12, "kept": 3, "left_out": 7, "repeated": 2}
 
 
 @settings(deadline=None, max_examples=100)
@@ -62,7 +65,7 @@ def test_each_text_once_in_order(blocks, tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     (folder / "set.txt").write_text("b c\n")
     texts = [text.strip() for block in blocks for text in block if text is not None and text.strip()]
-    expected = [text for text in dict.fromkeys(texts) if re.sub(r"\W+", " ", text.lower()) != "b c"]
+    expected = [text for text in dict.fromkeys(texts) if re.sub(r"\W+", "", text.lower()) != "bc"]
     arrays = [pa.array(block, pa.string()) for block in blocks]
     if not expected:
         with pytest.raises(ValueError, match="no text is left"):
@@ -116,7 +119,60 @@ def test_units_have_the_counts_and_ids_of_the_texts(tmp_path):
 
 
 def test_letters_of_all_scripts_count(tmp_path):
-    assert keys_of(pa.array(["Мир, мир!", "日本", None, "--"])).to_pylist() == ["мир мир", "日本", "", ""]
+    assert keys_of(pa.array(["Мир, мир!", "日本", None, "--"])).to_pylist() == ["мирмир", "日本", "", ""]
+
+
+MARKS = [
+    "don't",
+    "DOESN’T",
+    "Cannot",
+    "it's",
+    "we'RE",
+    "``",
+    "''",
+    "“",
+    '"',
+    "(",
+    "-LRB-",
+    "-",
+    "a-rsb-b",
+    "[",
+    "o'clock",
+]
+MARKS += [
+    "wouldn't've",
+    "1,650",
+    "u.s.",
+    "#tag",
+    "http://a.b/c",
+    "漢字",
+    "İ",
+    "ﬁ",
+    "é",
+    "\xad",
+    "\u200d",
+    "\ufe0f",
+    " ",
+    "'m",
+]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(MARKS) | st.text(max_size=3), max_size=12))
+def test_a_tokenizer_does_not_hide_a_text(parts):
+    texts = pa.array(["".join(parts), " ".join(parts)])
+    assert keys_of(tokenize(texts, "ptb-v1").joined()).equals(keys_of(texts))
+
+
+def test_keys_have_no_borders_of_words():
+    equal = [
+        ["doesn't", "does n't", "doesn ' t"],
+        ["can not", "Cannot"],
+        ["he's (in)", "he 's -LRB- in -rrb-", "hes in"],
+    ]
+    equal.append(['"a b"', "`` a b ''", "a - b"])
+    for texts in equal:
+        assert len(set(keys_of(pa.array(texts)).to_pylist())) == 1
 
 
 def test_settings_are_checked(tmp_path):

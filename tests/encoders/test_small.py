@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import paraembed
-from infra import small
+from infra import small, teach_data
 from paraembed import checkpoint
 from paraembed.commands.paths import named_encoder
 from paraembed.io.fingerprint import read_json
@@ -62,3 +62,30 @@ def test_its_texts(tmp_path):
     assert found[8:10] == ["He wasn't at home .", 'It\'s " good " there .']
     assert found[-3:] == ["It was day 0.", "It was day 12.", "It was day 24."]
     assert len(found) == 8 + 6 + 3
+
+
+def test_the_texts_and_pairs_of_larger_students(tmp_path):
+    def write(name, *lines):
+        path = tmp_path / "train" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode()))
+
+    long = " ".join(["long"] * 41)
+    for name in teach_data.PAIRS:
+        write(f"sentpairs/{name}.tsv.gz", f"He 's {name}\tit  is n't", f"It is n't\the 's {name}", f"a\t{long}", "x\tX")
+    for name in small.QUESTIONS:
+        write(f"sentpairs/{name}", "source,target", f'"who, {name}?",which?')
+    for name in small.WIKIPEDIA:
+        write(f"sentpairs/{name}", f"a whole {name} .\tFirst half of it . <::::> It 's second .")
+    write(f"sentpairs/{teach_data.SIMPLIFIED}", "normal\tsimple\tsimpler")
+    write(f"text/{small.NOVELS}", "It was a day.")
+    teach_data.main(tmp_path, tmp_path / "work")
+    pairs = [line.split("\t") for line in (tmp_path / "work" / "pairs.tsv").read_text().splitlines()]
+    names = teach_data.PAIRS
+    expected = [["He's " + names[0], "it isn't"], ["a", long], *(["He's " + name, "it isn't"] for name in names[1:])]
+    expected += [[f"a whole {name} .", "First half of it . It's second ."] for name in small.WIKIPEDIA]
+    expected += [[f"who, {name}?", "which?"] for name in small.QUESTIONS]
+    assert pairs == [*expected, ["normal", "simple"], ["normal", "simpler"]]
+    texts = (tmp_path / "work" / "texts.txt").read_text().splitlines()
+    assert set(texts) == {*small.texts(tmp_path), *(text for pair in pairs for text in pair)} - {long}
+    assert len(texts) == len(set(texts))

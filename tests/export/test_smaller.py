@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder, config_from_dict
@@ -220,13 +221,33 @@ def test_int8_alone_rounds_the_table_and_float32_brings_it_back(tmp_path):
     np.testing.assert_array_equal(checkpoint.load(tmp_path / "back").matrix.numpy(), rounded)
 
 
+@pytest.mark.parametrize(("tokenizer", "oov"), [("ptb-v1", "hashed"), (WORDPIECE, "drop")])
+def test_scales_of_words_are_folded_into_the_table(tokenizer, oov, tmp_path):
+    labeled = {"training": {"gold": [{"task": "t", "data_set": "sts", "seed": 0}]}}
+    scaled = encoder_of(name="scaled_avg", tokenizer=tokenizer, oov=oov, bos_eos_tokens="both", max_tokens=4)
+    scaled.composition.scale.data = torch.linspace(0.1, 3, len(WORDS))
+    checkpoint.save(scaled, tmp_path / "scaled", recipe={}, provenance=labeled, model_card="")
+    write_smaller([tmp_path / "scaled"], tmp_path / "plain", Smaller(dtype="float32"))
+    plain = checkpoint.load(tmp_path / "plain")
+    assert (plain.config, plain.max_tokens, plain.oov) == (AvgConfig(), 4, oov)
+    np.testing.assert_allclose(plain.encode(TEXTS), scaled.encode(TEXTS), rtol=1e-5, atol=1e-6)
+    config = checkpoint.read_config(tmp_path / "plain")
+    assert checkpoint.gold_of(config["provenance"]) == [{"task": "t", "data_set": "sts", "seed": 0}]
+    assert config["provenance"]["made_smaller"]["sources"] == [checkpoint.load(tmp_path / "scaled").fingerprint]
+    plain, _ = write_smaller([tmp_path / "scaled", tmp_path / "plain"], tmp_path / "out", Smaller())
+    found, expected = products(plain), products(scaled)
+    np.testing.assert_allclose(found / found[0, 0], expected / expected[0, 0], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("sum", "the text vector of sum is a sum; an avg encoder of the same word vectors has the same cosines"),
         ("word", "the text vector of word is that of the first token"),
-        ("scaled_avg", "scaled_avg has a scale for each word"),
-        ("lstm", "lstm depends on layers that were trained for these word vectors and their width; only avg"),
+        (
+            "lstm",
+            "lstm depends on layers that were trained for these word vectors and their width; only avg and scaled",
+        ),
     ],
 )
 def test_other_encoders_say_why_they_cannot(name, message, tmp_path):

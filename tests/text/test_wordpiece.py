@@ -95,11 +95,33 @@ def test_small_and_long_pieces(words):
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
 def test_real_texts():
-    tokenizer, vocabulary = library()
-    with gzip.open(SHARED / "train/text/gutenberg-prose.sentences.txt.gz", "rt", encoding="utf-8") as file:
-        texts = [line.rstrip("\n") for line in islice(file, 20_000)]
+    texts = next(novels(20_000))
     for path in sorted((SHARED / "eval/sts").glob("20*/*.tsv")):
         texts += path.read_text(encoding="utf-8").splitlines()
+    check_loops(*library(), texts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
+def test_all_novels():
+    tokenizer, vocabulary = library()
+    num_texts = 0
+    for texts in novels(50_000):
+        check_loops(tokenizer, vocabulary, texts)
+        num_texts += len(texts)
+    assert num_texts == 718_769
+
+
+def novels(at_once):
+    """Yield the sentences of novels, some at a time."""
+    with gzip.open(SHARED / "train/text/gutenberg-prose.sentences.txt.gz", "rt", encoding="utf-8") as file:
+        while texts := [line.rstrip("\n") for line in islice(file, at_once)]:
+            yield texts
+
+
+def check_loops(tokenizer, vocabulary, texts):
+    """That the loops give the library's ids."""
     found = TokenIds(vocabulary, WORDPIECE)(pa.array(texts))
     expected = ids_of(tokenizer, texts)
     assert np.array_equal(found.lengths, [len(ids) for ids in expected])

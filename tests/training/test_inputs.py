@@ -44,6 +44,21 @@ def test_boundary_words_take_the_files_vectors_or_random_ones(tmp_path, has_ends
     np.testing.assert_allclose(a, both.mean(axis=0), rtol=1e-6)
 
 
+def test_word_vectors_get_mean_length_1_if_the_recipe_says_so(tmp_path, capsys):
+    (tmp_path / "words.txt").write_text("a 3 4\nb 0 0\nc 0 10\n")
+    counts = pa.StructArray.from_arrays([pa.array(["a", "c"]), pa.array([1, 1])], ["values", "counts"])
+    plain, _ = encoder_for(tmp_path / "words.txt", counts, PLAIN)
+    assert capsys.readouterr().err == ""
+    unit, _ = encoder_for(tmp_path / "words.txt", counts, replace(PLAIN, word_scale="unit"))
+    lengths = np.linalg.norm(unit.matrix.detach().numpy(), axis=1)
+    assert lengths[lengths > 0].mean() == pytest.approx(1)
+    ratios = unit.matrix.detach().numpy() / np.where(plain.matrix.detach().numpy(), plain.matrix.detach().numpy(), 1)
+    factor = ratios.max()
+    np.testing.assert_allclose(unit.matrix.detach(), factor * plain.matrix.detach(), rtol=1e-6)
+    assert f"words.txt are multiplied by {factor:.3g}; their mean length is 1" in capsys.readouterr().err
+    assert "word_scale" not in PLAIN.to_dict()
+
+
 PIECES = [UNKNOWN, "a", "b", "##b", "##c"]
 
 
