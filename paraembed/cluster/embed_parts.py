@@ -89,7 +89,7 @@ def embed_parts(
         run: inputs and settings.
         todo: the parts.
         out: path or URI of the output, which every worker must be able to access.
-        tries: counter, by part name, of workers that failed on the part.
+        tries: counter, by part name, of workers that failed while they embedded the part.
 
     Raises:
         ChildProcessError: ``_TRIES`` workers failed on one part, workers cannot start, or no worker was ready for half
@@ -102,6 +102,7 @@ def embed_parts(
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
     tasks, retries = _tasks(run.plan, todo), deque[_Task]()
     idle: list[Any] = []  # a worker for each slot without a call: no part was left
+    queued: set[Any] = set()  # calls behind another part of their worker, which are not to blame if it fails
     left, absence = len(todo), _Absence(workers.gpu_share)
     try:
         while left:
@@ -109,7 +110,7 @@ def embed_parts(
             absence.check(bool(ready) or any(task is not None for _, task in slots.values()))
             for ref in ready:
                 worker, task = slots.pop(ref)
-                done = _result(ref, task, tries)
+                done = _result(ref, task, tries, is_queued=ref in queued)
                 if task is None:
                     progress.begin()
                 elif done is None:
@@ -122,6 +123,7 @@ def embed_parts(
                     continue
                 else:
                     left -= 1
+                    queued.difference_update(_calls_of(worker, slots))
                     progress.add(task.part.rows)
                     metrics.embedded(done.report.rows)
                     yield done
@@ -131,12 +133,20 @@ def embed_parts(
                 else:
                     source, part, data = following.source, following.part, following.data
                     what = shared, source, part, run.plan.settings, out, data
-                    slots[worker.embed.options(max_task_retries=0).remote(*what)] = worker, following
+                    call = worker.embed.options(max_task_retries=0).remote(*what)
+                    if _calls_of(worker, slots) and not workers.gpu_share:  # with a GPU, both are running
+                        queued.add(call)
+                    slots[call] = worker, following
             progress.show()
     finally:
         progress.close()
         for call in slots:
             ray.cancel(call)  # otherwise Ray retries the calls and warns when the workers end
+
+
+def _calls_of(worker: Any, slots: dict[Any, tuple[Any, _Task | None]]) -> list[Any]:
+    """Return the calls of a worker that have a part."""
+    return [call for call, (actor, task) in slots.items() if actor is worker and task is not None]
 
 
 class _Absence:
@@ -176,7 +186,7 @@ def _tasks(plan: Plan, todo: list[Part]) -> Iterator[_Task]:
         yield from (_Task(source, part, data) for part, data in stream_parts(source, list(parts)))
 
 
-def _result(ref: Any, task: _Task | None, tries: Counter[str]) -> Done | None:
+def _result(ref: Any, task: _Task | None, tries: Counter[str], *, is_queued: bool) -> Done | None:
     """Return the result of a call; None if its worker failed, or if it is a call of ``ready``."""
     try:
         done: Done | None = ray.get(ref)
@@ -188,6 +198,8 @@ def _result(ref: Any, task: _Task | None, tries: Counter[str]) -> Done | None:
                 f"workers fail while they start, possibly because memory or disk space is insufficient ({why}); free "
                 "some, or use fewer `workers`"
             ) from None
+        if is_queued:
+            return None
         tries[task.part.name] += 1
         if tries[task.part.name] == _TRIES:
             raise ChildProcessError(

@@ -190,6 +190,29 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
 
 
 @pytest.mark.ray
+def test_a_part_is_not_blamed_for_workers_that_fail_before_its_turn(
+    corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster
+):
+    """Three failures of a part are allowed; the failure of the part before it is none of them."""
+    left = [tmp_path / f"{row}-{number}" for row, count in ((0, 1), (1000, 3)) for number in range(count)]
+    for path in left:
+        path.touch()
+
+    class Killer(module.PartWorker):
+        def embed(self, weights, source, part, *rest):
+            for path in left:
+                if path.name.startswith(f"{part.row}-") and path.exists():
+                    path.unlink()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return super().embed(weights, source, part, *rest)
+
+    monkeypatch.setattr(module, "PartWorker", Killer)
+    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
+    assert not any(path.exists() for path in left)
+    assert digests(tmp_path / "out") == unbroken
+
+
+@pytest.mark.ray
 def test_workers_that_cannot_start_are_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):
