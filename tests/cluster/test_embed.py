@@ -504,10 +504,10 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
         assert status == -signal.SIGKILL
     else:
         assert status == 130
-        assert said.splitlines() == [
-            f"20,500 rows in 205 parts to {out}, workers: 2",
-            "stopped; run the same command again to resume",
-        ]
+        first, *_, last = said.splitlines()  # a busy machine also shows what it waits for
+        assert first == f"20,500 rows in 205 parts to {out}, workers: 2"
+        assert last == "stopped; run the same command again to resume"
+        assert "Traceback" not in said
     assert not (out / "_SUCCESS").exists()
     assert len(list(out.glob("part-*.parquet"))) < 205
     settings = replace(SMALL, part_rows=100)
