@@ -135,12 +135,13 @@ def tokens_of(texts: pa.StringArray, tokenizer: str, vocabulary: pa.StringArray 
 def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
     """Return a vocabulary [V] as an open hash table.
 
-    It is the B bytes of all words, uint64 [B + 1] (see ``_eights``); the start of each word, int64 [V + 1]; and the
+    It is the B bytes of all words, uint64 [B + 2] (see ``_eights``); the start of each word, int64 [V + 1]; and the
     slots, uint64 [S, 2], with S a power of two and at least 2V. A slot holds the first eight bytes of a word, and its
     length (upper half) with its row + 1 (lower half). A free slot is zero.
     """
     octets, places = _buffers(vocabulary)
-    eights = _eights(np.concatenate((octets[places[0] : places[-1]], np.zeros(PADDING, np.uint8))))
+    # One byte more, because for numba an array of one number has another type, and it would compile the loops again.
+    eights = _eights(np.concatenate((octets[places[0] : places[-1]], np.zeros(PADDING + 1, np.uint8))))
     slots = np.zeros((1 << (2 * len(vocabulary)).bit_length(), 2), np.uint64)
     fill_slots(eights, places - places[0], slots)
     return eights, places - places[0], slots
