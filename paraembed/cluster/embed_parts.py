@@ -102,7 +102,7 @@ def embed_parts(
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
     tasks, retries = _tasks(run.plan, todo), deque[_Task]()
     idle: list[Any] = []  # a worker for each slot without a call: no part was left
-    queued: set[Any] = set()  # calls behind another part of their worker, which are not to blame if it fails
+    queued: set[Any] = set()  # calls behind another part of their worker: not counted as failed if it fails
     left, absence = len(todo), _Absence(workers.gpu_share)
     try:
         while left:
@@ -115,8 +115,9 @@ def embed_parts(
                     progress.begin()
                 elif done is None:
                     retries.append(task)
-                    progress.retry()
-                    metrics.part_failed()
+                    if ref not in queued:
+                        progress.retry()
+                        metrics.part_failed()
                     # The part goes to the worker that answers first: the failed one when it is back, or an idle one.
                     slots.update({free.ready.remote(shared): (free, None) for free in (worker, *idle)})
                     idle.clear()

@@ -94,7 +94,7 @@ def test_kills_cost_nothing(corpus, tmp_path, kind):
     """Workers and driver die before they make, write or put in place a file of every kind."""
     model = f"st:{minilm()}" if kind == "st" else save_tiny(kind, tmp_path / "model")
     build(model, corpus, Settings(part_rows=5), tmp_path / "alone")
-    names = sorted(path.name for path in (tmp_path / "alone").glob("part-*"))[::4]  # a kill costs the next part a try
+    names = sorted(path.name for path in (tmp_path / "alone").glob("part-*"))
     of_workers = [moment.format(name) for moment, name in zip(WORKER_MOMENTS, names, strict=False)]
     of_driver = ["rename _manifest.json", "open _SUCCESS"]
     crashes, out = moments(tmp_path / "crashes", *of_workers, *of_driver), tmp_path / "out"

@@ -488,7 +488,7 @@ def test_pooling_of_onnx_that_no_file_states(tmp_path):
     assert (mean.identity["pooling"], first.identity["pooling"]) == ("mean", "cls")
     assert mean.fingerprint != first.fingerprint
     save_onnx(tmp_path / "stated")
-    with pytest.raises(ValueError, match="`pooling` is cls, but the model has its own"):
+    with pytest.raises(ValueError, match="`pooling` is cls, but the model's own is mean"):
         open_encoder(f"onnx:{tmp_path / 'stated'}", Inference(pooling="cls"))
 
 
@@ -537,6 +537,24 @@ def test_batches_keep_the_order_and_the_budget(texts, budget):
     assert result.num_unknown.tolist() == [row.count("0") for row in words]
     assert result.num_cut == sum(len(row) > 10 for row in words)
     assert all(size <= budget for size in encoder.batches)
+
+
+def test_vectors_that_the_library_truncates(tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    save_tiny("st", tmp_path / "whole")
+    library.SentenceTransformer(str(tmp_path / "whole"), truncate_dim=2, device="cpu").save(str(tmp_path / "cut"))
+    whole, cut = (open_encoder(f"st:{tmp_path / name}") for name in ("whole", "cut"))
+    model = library.SentenceTransformer(str(tmp_path / "cut"), device="cpu")
+    assert cut.width == model.encode(["cat"]).shape[1]
+    texts = pa.array(["the cat", "", "a dog"])
+    assert np.array_equal(cut.embed(texts).vectors, whole.embed(texts).vectors[:, : cut.width])
+
+
+def test_a_thread_that_ran_out_of_memory_later_does_not_halve_again():
+    encoder = Counting(60)
+    for _ in range(2):
+        encoder._halve(8, 60, torch.OutOfMemoryError("no memory"))
+    assert encoder._budget == 30
 
 
 def test_less_memory_halves_the_batches(caplog):

@@ -256,14 +256,15 @@ class InBatches(ForeignEncoder):
         vectors, start = np.zeros((len(texts), self.width), np.float32), 0
         computing: list[tuple[npt.NDArray[np.int64], Any]] = []
         while start < len(order):
-            batch = order[start : start + max(1, self._budget // int(lengths[order[start]]))]
+            budget = self._budget
+            batch = order[start : start + max(1, budget // int(lengths[order[start]]))]
             features = self._features([strings[row] for row in batch], ids.take(batch))
             with turn:
                 try:
                     computing.append((batch, self._forward(features)))
                     start += len(batch)
                 except torch.OutOfMemoryError as error:
-                    self._halve(len(batch), error)
+                    self._halve(len(batch), budget, error)
             if len(computing) > 1:
                 rows, output = computing.pop(0)
                 vectors[rows] = self._vectors(output)
@@ -271,17 +272,20 @@ class InBatches(ForeignEncoder):
             vectors[rows] = self._vectors(output)
         return Embedded(vectors, counts, unknown, int((counts > read).sum()))
 
-    def _halve(self, num_texts: int, error: RuntimeError) -> None:
-        """Continue with batches of half the tokens; raise ValueError if a single text does not fit into memory."""
+    def _halve(self, num_texts: int, budget: int, error: RuntimeError) -> None:
+        """Continue with half the budget that was too large, or less if another thread has lowered it already.
+
+        Raise ValueError if a single text does not fit into memory.
+        """
         if num_texts == 1:
             raise ValueError(
                 f"the GPU has too little free memory for one text ({str(error).splitlines()[0][:200]}); free some "
                 "memory, or use a smaller model"
             ) from None
-        if self._budget == self.inference.batch_tokens:
+        if budget == self._budget == self.inference.batch_tokens:
             log.warning(
                 "the GPU has too little free memory for %d tokens; continuing with smaller batches, see `batch_tokens`",
                 self._budget,
             )
-        self._budget //= 2
+        self._budget = min(self._budget, budget // 2)
         torch.cuda.empty_cache()

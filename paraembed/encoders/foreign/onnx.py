@@ -62,7 +62,7 @@ class OnnxEncoder(InBatches):
             stated = "mean"  # of the graph itself
         self._pooling = stated or inference.pooling
         if inference.pooling not in {None, self._pooling}:
-            raise ModelError(f"`pooling` is {inference.pooling}, but the model has its own; leave it out")
+            raise ModelError(f"`pooling` is {inference.pooling}, but the model's own is {stated}, which is always used")
         self._is_quantized = _QUANTIZED in (files.folder / graph).read_bytes()
         limit = _limit(files)
         self._most = max(0, limit - self._num_special)  # tokens of a text with its prompt
@@ -83,7 +83,8 @@ class OnnxEncoder(InBatches):
         return int(self._tokenizer.num_special_tokens_to_add(is_pair=False))
 
     def _more_identity(self) -> Mapping[str, Any]:
-        return {"pooling": self._pooling, "normalizes": self._normalizes, "quantized": self._is_quantized}
+        # A graph that returns vectors of texts has none to choose.
+        return {"pooling": self._pooling or "mean", "normalizes": self._normalizes, "quantized": self._is_quantized}
 
     @property
     def _unknown(self) -> int | None:

@@ -130,8 +130,10 @@ class SentenceTransformerEncoder(InBatches):
 
     def _constant_features(self) -> dict[str, Any] | None:
         """Return what the model reads besides the tensors, or None if the library has other tensors for some texts, one
-        of them longer than the model reads. Then the library tokenizes each batch again.
+        of them longer than the model reads, or truncates vectors. Then the library tokenizes each batch again.
         """
+        if (self._most is None and not self._is_static) or getattr(self._model, "truncate_dim", None) is not None:
+            return None
         most = self._most or 0
         prepare = getattr(self._model, "preprocess", None)  # version 6
         if prepare is None and not self._prompt:
