@@ -65,6 +65,7 @@ from paraembed.io.resume import other_work
 from paraembed.io.store import Folder, is_there
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import has_ptb_tokens, read_manifest
 from paraembed.recipe import Recipe
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, Placement, check_workers
 from paraembed.text import SUBWORD, WORDPIECE
@@ -388,8 +389,13 @@ class _Stages:
     @cached_property
     def trained(self) -> str:
         # Earlier versions trained words on the shards' own tokens; pieces have always been cut from the texts.
-        tokenizer = ["ptb-v1"] if self.pieces is None else []
+        tokenizer = ["ptb-v1"] if self.pieces is None and not self._has_ptb_tokens else []
         return _digest(self.start, self.pairs, self.request.recipe.to_dict(), *tokenizer)
+
+    @cached_property
+    def _has_ptb_tokens(self) -> bool:
+        assert self.request.pairs is not None
+        return has_ptb_tokens(read_manifest(self.request.pairs))
 
     @cached_property
     def student(self) -> str:
@@ -624,7 +630,8 @@ class _Stages:
         with self._timed("start"):
             self._write_start()
         # A vocabulary that does not fit the pairs is only warned of: the hours of the teacher are not thrown away.
-        data = Pairs(self.request.recipe, self.folder("shards"), self.folder("start"), min_coverage=0.0)
+        folders = self.folder("shards"), self.folder("start")
+        data = Pairs(self.request.recipe, *folders, min_coverage=0.0, has_ptb_tokens=self._has_ptb_tokens)
         with self._timed("trained"):
             train_model(Training("student", data, self.folder("trained"), Placement()))
         counts = self._written_pairs(self.request.pairs)
