@@ -96,7 +96,7 @@ def embed(
         )
     how = gpus.on(inference)
     loaded, files, settings = _prepared(loaded or encoder, inputs, home, settings, workers, limits.reading, how)
-    workers, gpu_share = _workers(loaded, workers, gpus)
+    workers, gpu_share = workers_of(loaded, workers, gpus)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
     replaced = home if overwrite and isinstance(home, Folder) else None
@@ -148,8 +148,12 @@ def embed(
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
 
 
-def _workers(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
-    """Return the number of actors, and the fraction of a GPU for each; raise ValueError if there is no GPU."""
+def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
+    """Return the number of actors, and the fraction of a GPU for each.
+
+    Raises:
+        ValueError: GPUs are given for an encoder that computes on a CPU, or there is no GPU.
+    """
     if encoder.identity.get("device") != "cuda":
         for name, usual in (("gpus", None), ("gpu_share", 1.0)):
             if (value := getattr(gpus, name)) != usual:
@@ -190,7 +194,7 @@ def dry_run(
         raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
     store = open_store(out)
     loaded, files, settings = _prepared(encoder, inputs, store, settings, workers, reading, gpus.on(inference))
-    workers, gpu_share = _workers(loaded, workers, gpus)
+    workers, gpu_share = workers_of(loaded, workers, gpus)
     doing("planning the parts and embedding a sample")
     expected = estimate(loaded, make_plan(files, settings), workers)
     lines = [

@@ -267,7 +267,8 @@ def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
             free = ray.available_resources()  # type: ignore[no-untyped-call]
             needs = ", ".join(_shown(kind, amount) for kind, amount in each.items())
             has = ", ".join(f"{_shown(kind, free.get(kind, 0), bare=True)} {kind}" for kind in each)
-            say(f"waiting for machines: {count} workers, each with {needs}; the cluster has free: {has}")
+            workers = "1 worker" if count == 1 else f"{count} workers, each"
+            say(f"waiting for machines: {workers} with {needs}; the cluster has free: {has}")
     finally:
         remove_placement_group(group)
 
@@ -283,6 +284,8 @@ def _check_size(count: int, each: Mapping[str, float], *, may_grow: bool = True)
         largest, total = _most(kind, may_grow=may_grow)
         if total is None or (amount <= largest and count * amount <= total):
             continue
+        if kind == "CPU" and largest < 1:
+            raise ValueError("no machine of the Ray cluster has a CPU for tasks; add a worker machine")
         has, remedy = f"{_shown(kind, total, bare=True)} in all", "use fewer workers"
         if amount > largest:
             has, remedy = f"at most {_shown(kind, largest, bare=True)} on a machine", "use a larger machine"

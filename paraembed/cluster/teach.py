@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed import checkpoint
-from paraembed.cluster.embed import embed
+from paraembed.cluster.embed import embed, workers_of
 from paraembed.cluster.session import ray_session, run_tasks
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
@@ -65,6 +65,7 @@ from paraembed.io.resume import other_work
 from paraembed.io.store import Folder, is_there
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import has_ptb_tokens, read_manifest
 from paraembed.recipe import Recipe
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, Placement, check_workers
 from paraembed.text import SUBWORD, WORDPIECE
@@ -93,11 +94,12 @@ _OF_PAIRS = ("pairs", "shards", "start", "trained")
 _OF_STUDENTS = {"encoder": AvgConfig(), "teacher_objective": "none", "bos_eos_tokens": "none", "new_words": "unknown"}
 _OF_STUDENTS |= {"max_words": None, "max_tokens": None, "pair_weights": "none"}
 """Values of the recipe that keep the units as they are, and fit the pairs, of which only the texts are kept."""
-_PART_ROWS = 10_000  # of the teacher's vectors: what a stopped job loses
-_SECONDS = "_seconds.json"  # of the stages, by the names of their folders; no encoder has them, so its bytes stay equal
+_PART_ROWS = 10_000  # Rows in a part of the teacher's vectors; a stopped job loses the parts that it was writing.
+# The seconds of each stage, by the name of its folder. Encoders do not record them, so that their bytes stay equal.
+_SECONDS = "_seconds.json"
 _SAMPLE_TEXTS = 32_768
-_MORE_PRODUCTS = 4  # of the regression besides its steps: sums, diagonal, errors
-_PAIRS_PER_SECOND, _MEASURED_WIDTH = 5200, 384  # docs/teach.md: 3 epochs of 260,618 pairs in 2.5 minutes
+_MORE_PRODUCTS = 4  # The regression computes these besides its steps: sums, diagonal, errors.
+_PAIRS_PER_SECOND, _MEASURED_WIDTH = 5200, 384  # Measured in docs/teach.md: 3 epochs of 260,618 pairs in 2.5 minutes.
 
 
 @dataclass(frozen=True)
@@ -187,22 +189,27 @@ def _teach_both(
 ) -> tuple[dict[str, Any], bool]:
     """Write a student of word pieces and one of words in ``work``, and both as one encoder; see ``teach``."""
     before = checkpoint.parts_of_concat(out) if checkpoint.is_concat(out) or not overwrite else []
-    folders, record = list[Path](), dict[str, Any]()
-    for units, of_units in _of_both(request).items():
-        folders.append(work / f"student-{units}")
-        record[units], _ = teach(of_units, folders[-1], work, workers=workers, gpus=gpus, overwrite=True)
+    checkpoint.check_replaceable(out, overwrite=overwrite or bool(before))
+    folders = [work / f"student-{units}" for units in _of_both(request)]
+    record = dict[str, Any]()
+    for folder, (units, of_units) in zip(folders, _of_both(request).items(), strict=True):
+        is_part = (folder / "config.json").is_file() and checkpoint.read_config(folder)["fingerprint"] in before
+        can_replace = overwrite or not is_part  # a part of `out` is refused here, before another one is taught
+        record[units], _ = teach(of_units, folder, work, workers=workers, gpus=gpus, overwrite=can_replace)
     if before == [checkpoint.read_config(folder)["fingerprint"] for folder in folders]:
         say(f"{out} is already finished; nothing to do")
         return record, True
     if before and not overwrite:
         raise other_work(out, "teacher, text or setting")
-    checkpoint.check_replaceable(out, overwrite=overwrite)
     write_concat(folders, out)
     return record, False
 
 
-def dry_run(request: Request, *, workers: int = 2) -> None:
-    """Print what each stage takes, from two seconds of embedding; nothing is written.
+def dry_run(request: Request, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS) -> None:
+    """Print what each stage takes; nothing is written.
+
+    The times of the teacher and of the regression are measured, with two seconds of embedding and one product. That of
+    the training is not: it assumes 5,200 pairs/s at 384 dimensions.
 
     Raises:
         FileNotFoundError, ValueError: the same errors as ``teach``.
@@ -211,16 +218,17 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     if request.settings.units == "both":
         for units, of_units in _of_both(request).items():
             say(f"the student of units {units}:")
-            dry_run(of_units, workers=workers)
+            dry_run(of_units, workers=workers, gpus=gpus)
         return
     doing("reading the teacher")
-    teacher = open_encoder(request.teacher, request.inference, fetch_encoder)
+    teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch_encoder)
+    embedders, _ = workers_of(teacher, workers, gpus)
     pieces = None if request.settings.units == "word" else _pieces(teacher)
     _check(request, teacher)
     files = list_inputs(request.texts, request.reading)
     doing("embedding a sample with the teacher")
     columns = request.text_columns
-    expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)), workers)
+    expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)), embedders)
     rows = expected.rows * max(1, len(columns))
     rate = max(expected.rows_per_second, 1e-9)
     doing("computing a product of the regression")
@@ -238,12 +246,13 @@ def dry_run(request: Request, *, workers: int = 2) -> None:
     ]
     if request.pairs is not None:
         pairs, recipe = num_pairs(request.pairs), request.recipe
-        seconds = recipe.epochs * pairs / _PAIRS_PER_SECOND * teacher.width / _MEASURED_WIDTH
+        rate = _PAIRS_PER_SECOND * _MEASURED_WIDTH / teacher.width
+        expected_time = f"{duration(recipe.epochs * pairs / rate)} (assumes {rate:,.0f} pairs/s)"
         lines += [
             ("pairs, shards", f"{pairs:,}", "–"),
-            ("start, trained", f"{recipe.epochs * num_steps(pairs, recipe.batch_size):,} steps", duration(seconds)),
+            ("start, trained", f"{recipe.epochs * num_steps(pairs, recipe.batch_size):,} steps", expected_time),
         ]
-    print_table(("stage", "rows", f"time at most, {workers} workers"), [*lines, ("student", "the units", "–")])
+    print_table(("stage", "rows", f"estimated time, {workers} workers"), [*lines, ("student", "the units", "–")])
 
 
 def _seconds_of_product(files: tuple[InputFile, ...], request: Request, pieces: Pieces | None) -> float:
@@ -388,8 +397,13 @@ class _Stages:
     @cached_property
     def trained(self) -> str:
         # Earlier versions trained words on the shards' own tokens; pieces have always been cut from the texts.
-        tokenizer = ["ptb-v1"] if self.pieces is None else []
+        tokenizer = ["ptb-v1"] if self.pieces is None and not self._has_ptb_tokens else []
         return _digest(self.start, self.pairs, self.request.recipe.to_dict(), *tokenizer)
+
+    @cached_property
+    def _has_ptb_tokens(self) -> bool:
+        assert self.request.pairs is not None
+        return has_ptb_tokens(read_manifest(self.request.pairs))
 
     @cached_property
     def student(self) -> str:
@@ -624,7 +638,8 @@ class _Stages:
         with self._timed("start"):
             self._write_start()
         # A vocabulary that does not fit the pairs is only warned of: the hours of the teacher are not thrown away.
-        data = Pairs(self.request.recipe, self.folder("shards"), self.folder("start"), min_coverage=0.0)
+        folders = self.folder("shards"), self.folder("start")
+        data = Pairs(self.request.recipe, *folders, min_coverage=0.0, has_ptb_tokens=self._has_ptb_tokens)
         with self._timed("trained"):
             train_model(Training("student", data, self.folder("trained"), Placement()))
         counts = self._written_pairs(self.request.pairs)

@@ -55,7 +55,8 @@ class Teach:
     overwrite: bool = False
     """Replace another encoder at --out."""
     dry_run: bool = False
-    """Print what each stage takes, measured on a part of the texts, and exit."""
+    """Print the estimated time of each stage and exit; the teacher and the regression are measured on a part of the
+    texts, the training is assumed to take 5,200 pairs/s at 384 dimensions."""
     inference: Annotated[Inference, tyro.conf.arg(name="")] = DEFAULT_INFERENCE
     gpu: Annotated[Gpus, tyro.conf.arg(name="")] = DEFAULT_GPUS
     reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
@@ -78,7 +79,7 @@ def main(flags: Teach) -> None:
     data = teacher, texts, flags.text_column, tuple(files), pairs, recipe
     request = Request(*data, flags.settings, flags.inference, flags.reading)
     if flags.dry_run:
-        dry_run(request, workers=flags.workers)
+        dry_run(request, workers=flags.workers, gpus=flags.gpu)
         return
     _, was_finished = teach(request, out, work, workers=flags.workers, gpus=flags.gpu, overwrite=flags.overwrite)
     if not was_finished:

@@ -173,6 +173,8 @@ class _SourceCounts(TypedDict):
 
 class _Settings(TypedDict):
     halvings: NotRequired[str | None]
+    format: NotRequired[str]
+    tokeniser: NotRequired[str]
 
 
 class _AllCounts(_Counts):
@@ -306,6 +308,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if len(set(names)) < len(names):
         raise ValueError(f"{folder}/manifest.json names a shard more than once; shard the pairs again")
     return manifest
+
+
+def has_ptb_tokens(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a manifest says that ``ptb-v1`` tokenized all texts; False if the manifest does not decide it."""
+    settings = manifest.get("settings") or {}
+    tokenizer, form = settings.get("tokeniser"), settings.get("format")
+    if tokenizer != "auto":
+        return bool(tokenizer == "ptb-v1")
+    sources = manifest.get("sources")
+    if form == "auto" and sources:  # of PPDB files, sources with pairs have a version; word lists are never detected
+        return not any("ppdb_version" in source for source in sources.values())
+    return form not in {"auto", "ppdb", "words", None}
 
 
 def check_shard(path: Path, num_rows: int | None) -> int:

@@ -26,7 +26,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.parquet import chunks_of
 from paraembed.io.places import Place
 from paraembed.io.resume import Work
-from paraembed.pairs.shards import read_pair_manifest
+from paraembed.pairs.shards import has_ptb_tokens, read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
@@ -191,6 +191,8 @@ class Pairs:
         min_coverage: fraction of the pairs' tokens that must have a word vector; it does not change the result.
         max_bytes: memory of a worker for the pairs; larger data are read from disk.
         teacher: outputs of ``jobs/embed.py`` with a teacher's vectors of the first and of the second texts.
+        has_ptb_tokens: the texts are tokens of ``ptb-v1``, even if the shards have another tokenizer: shards made from
+            shards.
     """
 
     recipe: Recipe
@@ -201,6 +203,7 @@ class Pairs:
     min_coverage: float = MIN_COVERAGE
     max_bytes: int = 2**62
     teacher: tuple[Place, ...] = field(default=(), repr=False)  # a URI may hold credentials
+    has_ptb_tokens: bool = False
 
     job: ClassVar[str] = "train"
     model: ClassVar[str] = "encoder"
@@ -253,15 +256,16 @@ class Pairs:
         return self._scoring
 
     def inputs(self) -> dict[str, Any]:
-        """Return the digests of pairs, word vectors and teacher, the tokenizer of the pairs if it is not the shards',
-        and labeled data sets that the vectors know.
+        """Return the digests of pairs, word vectors and teacher, labeled data sets that the vectors know, and the
+        tokenizer ``ptb-v1`` if it tokenizes texts that the shards do not say to be its tokens.
         """
         digests: dict[str, Any] = {"pairs": sha256_of(self.folder / "manifest.json"), "words": words_digest(self.words)}
         config = checkpoint.read_config(self.words) if self.words.is_dir() else {}
         if gold := checkpoint.gold_of(config.get("provenance") or {}):
             digests["gold"] = gold  # the fingerprint of an encoder does not cover what it was trained on
-        if self._tokenizer(config.get("tokeniser", "space")) == "ptb-v1":  # earlier versions took the shards' tokens
-            digests["tokenizer"] = "ptb-v1"
+        is_ptb = self._tokenizer(config.get("tokeniser", "space")) == "ptb-v1"
+        if is_ptb and not (self.has_ptb_tokens or has_ptb_tokens(self.shards)):
+            digests["tokenizer"] = "ptb-v1"  # earlier versions took the shards' tokens
         return {**digests, "teacher": [output.digest for output in self._teacher]} if self.teacher else digests
 
     def identity(self) -> dict[str, Any]:

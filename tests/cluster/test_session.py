@@ -1,6 +1,8 @@
 import logging
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -145,17 +147,42 @@ def test_a_cluster_without_room_is_waited_for_with_a_line_at_a_time(as_on_a_clus
 
 
 @pytest.mark.ray
-def test_tasks_wait_for_machines_with_a_line_at_a_time(as_on_a_cluster, monkeypatch, capsys):
+def test_tasks_wait_for_machines_with_a_line_at_a_time(as_on_a_cluster, monkeypatch):
+    lines = []
+
+    def note(line):
+        if not lines:
+            remove_placement_group(taken)
+        lines.append(line)
+
     monkeypatch.setattr(session, "_WAITING_SECONDS", 1)
+    monkeypatch.setattr(session, "say", note)
     taken = placement_group([{"CPU": 1}] * int(ray.cluster_resources()["CPU"]))
     assert taken.wait(60)
-    free = threading.Timer(2.5, remove_placement_group, [taken])
-    free.start()
     assert list(run_tasks(lambda number: number**2, [3], 2)) == [9]
-    free.join()
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("waiting for machines: ")]
-    assert lines
-    assert lines[0].endswith("1 workers, each with a CPU; the cluster has free: 0 CPU")
+    assert lines[0] == "waiting for machines: 1 worker with a CPU; the cluster has free: 0 CPU"
+
+
+NO_CPU = """
+import os, ray
+from paraembed.cluster import session
+session._WAITING_SECONDS = session._GROWTH_SECONDS = 0.5
+ray.init(num_cpus=0, include_dashboard=False, log_to_driver=False)
+os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+try:
+    list(session.run_tasks(abs, [-1], 8))
+finally:
+    ray.shutdown()
+"""
+
+
+@pytest.mark.ray
+def test_a_cluster_without_a_cpu_for_tasks_needs_a_machine():
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [sys.executable, "-c", NO_CPU], env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert "ValueError: no machine of the Ray cluster has a CPU for tasks; add a worker machine" in done.stderr
 
 
 @pytest.mark.ray

@@ -21,7 +21,7 @@ from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs.outputs import read_identity
 from paraembed.pairs.parts import Part, SourceReport, about_sources, parsed_parts
 from paraembed.pairs.settings import ShardSettings
-from paraembed.pairs.shards import PAIRS, read_pair_manifest
+from paraembed.pairs.shards import PAIRS, has_ptb_tokens, read_pair_manifest
 from tests.jobs import digests, interrupted, job_command
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -64,6 +64,7 @@ def test_shards_manifest_and_success(ray_cluster, inputs, tmp_path):
     }
     assert manifest["sources"]["pairs.tsv"] == {"read": 90, "pairs": 90, "duplicates": 30, "refused": {}}
     assert manifest["sources"]["ppdb"]["ppdb_version"] == "2.0"
+    assert not has_ptb_tokens(manifest)  # those of the .tsv file alone
     tables = [pq.read_table(out / shard["name"]) for shard in manifest["shards"]]
     assert [table.num_rows for table in tables] == [40, 40, 40]
     assert all(table.schema.equals(PAIRS) for table in tables)

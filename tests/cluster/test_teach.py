@@ -29,7 +29,7 @@ from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
-from paraembed.settings import MineSettings
+from paraembed.settings import Gpus, Inference, MineSettings
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.data import Pairs
 from paraembed.training.inputs import untrained_encoder
@@ -129,11 +129,13 @@ def test_the_seconds_of_a_stage_are_those_of_the_run_that_wrote_it(data, taught,
 
 
 @pytest.mark.ray
-def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, taught, work, tmp_path):
+def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, taught, work, tmp_path, capsys):
     recipe = replace(STUDENT, batch_size=40, learning_rate=0.01)
     wanted = request(data, pairs=shards, recipe=recipe)
     before = {path.name for path in work.iterdir()}
     record, _ = teach(wanted, tmp_path / "1", work)
+    dry_run(wanted)
+    assert "(assumes 19,968 pairs/s)" in capsys.readouterr().out  # 5,200 at 384 dimensions; the teacher has 100
     assert (record["pairs"], record["pairs_left_out"]) == (397, 2)  # of the texts 0 and 7, the first of one pair each
     added = sorted(path.name.partition("-")[0] for path in work.iterdir() if path.name not in before)
     assert added == ["pairs", "shards", "start", "trained"]
@@ -183,8 +185,11 @@ def test_words_of_pairs_are_those_of_the_student_whatever_tokenizer_the_shards_h
             encoder, coverage = pairs.untrained()
             ids, _, _ = pairs.read(encoder)
             found[name, tokenizer] = ids.ids.tobytes(), coverage.covered
-            assert pairs.inputs().get("tokenizer") == ("ptb-v1" if name == "encoder" else None)
+            is_changed = name == "encoder" and tokenizer == "space"  # by ptb-v1, which keeps its own tokens
+            assert pairs.inputs().get("tokenizer") == ("ptb-v1" if is_changed else None)
     assert torch.equal(*tables)
+    trained = [checkpoint.read_config(folder)["provenance"]["training"] for folder in work.glob("trained-*")]
+    assert sorted(identity.get("tokenizer", "") for identity in trained) == ["", "ptb-v1"]
     assert found["encoder", "space"] == found["encoder", "ptb-v1"]
     for name in ("file", "trees"):  # the shards' tokens
         assert found[name, "space"] != found[name, "ptb-v1"]
@@ -324,7 +329,7 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     record, was_finished = teach(wanted, out, work)
     both = checkpoint.load_any(out)
     assert (both.width, both.first.tokenizer, both.second.tokenizer, was_finished) == (10, "subword", "ptb-v1", False)
-    assert [units["units"] for units in record.values()] != [0, 0]
+    assert all(units["units"] > 0 for units in record.values())
     for units, part in (("subword", "first"), ("word", "second")):
         own = teach(replace(wanted, settings=replace(wanted.settings, units=units)), tmp_path / units, work)[0]
         assert own == record[units]
@@ -332,8 +337,10 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     assert len(list(work.glob("vectors-*"))) == 1
     assert teach(wanted, out, work) == (record, True)
     other = replace(wanted, settings=replace(wanted.settings, dim=4))
-    with pytest.raises(ValueError, match=r"out was started with another teacher, text or setting"):
+    before = digests(work, "**/*")
+    with pytest.raises(ValueError, match=r"student-subword was started with another teacher, text or setting"):
         teach(other, out, work)
+    assert digests(work, "**/*") == before  # no student was taught
     teach(other, out, work, overwrite=True)
     assert checkpoint.load_any(out).width == 8
     with pytest.raises(ValueError, match=r"expected two encoders as one"):
@@ -359,6 +366,11 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
     for overwrite in (False, True):
         with pytest.raises(ValueError, match=r"no config.json; expected an encoder folder"):
             teach(request(data), tmp_path / "thesis", tmp_path / "work", overwrite=overwrite)
+    with pytest.raises(ValueError, match=r"no config.json; expected an encoder folder"):  # before the teacher is read
+        teach(request(data, TeachSettings(units="both")), tmp_path / "thesis", tmp_path / "work", overwrite=True)
+    for gpus in (Gpus(gpus=1), Gpus(gpu_share=0.5)):
+        with pytest.raises(ValueError, match=r"but the encoder computes on a CPU"):
+            dry_run(request(data, inference=Inference(device="cpu")), gpus=gpus)
     dry_run(request(data))
     table = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert [line[0] for line in table] == ["texts,", *STAGES[2:]]

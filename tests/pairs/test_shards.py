@@ -12,6 +12,7 @@ from paraembed.pairs import deduplicate as duplicates
 from paraembed.pairs import parse, shards
 from paraembed.pairs.deduplicate import find_repeats
 from paraembed.pairs.hashing import pair_keys
+from paraembed.pairs.outputs import settings_to_json
 from paraembed.pairs.parts import load_report, save_report
 from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.selection import selection_table
@@ -135,6 +136,24 @@ def test_trees_come_along_and_bad_ones_are_counted(tmp_path):
         "tree with a node of more than two children": 1,
     }
     assert [one["line"] for one in report.sample] == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "expected"),
+    [
+        ({"tokenizer": "ptb-v1", "format": "words"}, {}, True),
+        ({"tokenizer": "space"}, {}, False),
+        ({}, {}, True),
+        ({}, {"ppdb_version": "2.0"}, False),
+        ({"format": "aligned"}, {}, True),
+        ({"format": "words"}, {}, False),
+        ({"format": "ppdb"}, {}, False),
+    ],
+)
+def test_a_manifest_tells_the_tokens_of_ptb_from_others(options, source, expected):
+    manifest = {"settings": settings_to_json(ShardSettings(**options)), "sources": {"tsv": {}, "other": source}}
+    assert shards.has_ptb_tokens(manifest) == expected
+    assert not shards.has_ptb_tokens({})
 
 
 @pytest.mark.parametrize("versions", [["1.0"], ["2.0"], ["1.0", "2.0"]])
