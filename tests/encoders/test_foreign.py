@@ -321,6 +321,20 @@ def test_a_backend_computes_on_the_device_of_the_encoder(device):
     assert SentenceTransformerEncoder.no_gpu("torch") == ""
 
 
+@pytest.mark.parametrize(("backend", "package"), [("onnx", "optimum.onnxruntime"), ("openvino", "optimum.intel")])
+def test_the_backends_compute_the_vectors_of_torch(backend, package, transformer, tmp_path):
+    """In an environment with optimum-onnx or optimum-intel, which need sentence-transformers 5."""
+    pytest.importorskip(package)
+    library = pytest.importorskip("sentence_transformers")
+    shutil.copytree(minilm(), tmp_path / "torch")
+    model = library.SentenceTransformer(str(tmp_path / "torch"), device="cpu", backend=backend, local_files_only=True)
+    model.save_pretrained(str(tmp_path / "model"))
+    encoder = open_encoder(f"st:{tmp_path / 'model'}", Inference(device="cpu", backend=backend))
+    result, expected = (one.embed(pa.array(SENTENCES)) for one in (encoder, transformer))
+    np.testing.assert_allclose(result.vectors, expected.vectors, rtol=0, atol=1e-6)
+    assert result.num_tokens.tolist() == expected.num_tokens.tolist()
+
+
 def test_a_link_to_a_folder_and_an_adapter_are_rejected(tiny, tmp_path):
     folder = Path(tiny.partition(":")[2])
     (tmp_path / "elsewhere").mkdir()
