@@ -1,5 +1,6 @@
 """A Ray of several machines on this one: a head without CPUs, machines with loopback addresses, a token."""
 
+import json
 import os
 import secrets
 import shutil
@@ -85,6 +86,18 @@ class Cluster:
         for process in sorted(victims, key=lambda one: one.name() != "raylet"):
             process.kill()
         psutil.wait_procs(victims, timeout=10)
+
+    def drain(self, address):
+        """Announce that a machine will be taken away in a minute, as an autoscaler does for a spot instance."""
+        listed = self._ask("list", "nodes", "--format", "json")
+        (node,) = [one["node_id"] for one in json.loads(listed[listed.index("[") :]) if one["node_ip"] == address]
+        reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"]
+        to = ["--address", f"{HEAD}:{self.port}", "--node-id", node, "--deadline-remaining-seconds", "60"]
+        self._ask("drain-node", *reason, *to)
+
+    def _ask(self, *arguments):
+        done = subprocess.run([RAY, *arguments], env=self.environment, capture_output=True, text=True, check=True)
+        return done.stdout
 
     def submit(self, script, *arguments):
         """``ray job submit`` of a job of this project, under way."""

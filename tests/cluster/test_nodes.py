@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import paraembed
-from paraembed.io.fingerprint import sha256_of
+from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.pairs.sample import write_sample
 from tests.cluster import nodes
 
@@ -68,11 +68,17 @@ def contents(place):
 
 def power_off_one(cluster, job, title, ready):
     """Kill a machine at work once it is time; another takes its place."""
-    while not (ready() and (busy := cluster.at_work(title))):
-        assert job.poll() is None, job.stdout and job.stdout.read()
-        time.sleep(0.02)
+    busy = wait_until(job, lambda: ready() and cluster.at_work(title))
     cluster.kill(busy[0])
     cluster.add(cpus=1)
+
+
+def wait_until(job, condition):
+    """Return what the condition returns, once it is true."""
+    while not (value := condition()):
+        assert job.poll() is None, job.stdout and job.stdout.read()
+        time.sleep(0.02)
+    return value
 
 
 def finish(job):
@@ -130,6 +136,32 @@ def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone):
     finish(job)
     assert len(on) > 1, "both workers were on one machine"
     one, other = (paraembed.load(place) for place in (out, alone("train.py", "encoder", *arguments)))
+    assert one.fingerprint == other.fingerprint
+
+
+def test_a_machine_that_is_taken_away_has_a_checkpoint_first(cluster, folder, alone):
+    """Other checkpoints are at the ends of epochs, or ten minutes apart."""
+    sample = folder / "sample"
+    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
+    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 20]
+    arguments += ["--workers", 2, "--batch-size", 2]
+    out, checkpoints = folder / "preempted", folder / "preempted.training" / "checkpoints"
+
+    def within_epochs():
+        states = [read_json(path, dict) for path in checkpoints.glob("step-*/state.json") if path.exists()]
+        return [state for state in states if state["counters"]["pairs_in_epoch"]]
+
+    job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
+    busy = wait_until(job, lambda: any(checkpoints.glob("step-*")) and cluster.at_work("ray::RayTrainWorker"))
+    assert len(busy) == 2, busy
+    assert not within_epochs()
+    leaving = busy[0]
+    cluster.drain(leaving)
+    wait_until(job, within_epochs)
+    cluster.kill(leaving)
+    cluster.add(cpus=1)
+    finish(job)
+    one, other = (paraembed.load(place) for place in (out, alone("train.py", "undisturbed", *arguments)))
     assert one.fingerprint == other.fingerprint
 
 
