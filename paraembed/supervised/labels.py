@@ -279,6 +279,7 @@ class Labels:
                 "notes": list(task.notes),
             },
             model_card=model_card(name, self.recipe, model, task, rows, PICTURE),
+            written=work.folder / "trained",
             write_more=write_more,
         )
         for note in task.notes:
