@@ -32,6 +32,7 @@ from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorde
 from paraembed.training.inputs import (
     Coverage,
     Memory,
+    check_trainable,
     coverage_of,
     encoder_for,
     estimate,
@@ -336,6 +337,7 @@ def read_labels(
     encoder = None
     if pretrained is not None:
         encoder = checkpoint.load(pretrained)
+        check_trainable(encoder, pretrained)
         recipe = _of_pretrained(recipe, encoder, asked, otherwise)
     return Labels(recipe, read, folder, words, pretrained, encoder, min_coverage)
 
