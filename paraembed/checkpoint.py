@@ -2,7 +2,8 @@
 
 A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, digests of the other files,
 fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and other parameters), ``README.md``
-and, for the tokenizer ``subword``, ``tokenizer.json``. The word matrix is float32 ``matrix`` [V, D], or int8 with a
+and, for the tokenizer ``subword``, ``tokenizer.json``. With ``oov`` pieces, it holds the folder ``pieces`` of another
+encoder, whose fingerprint is in ``config.json``. The word matrix is float32 ``matrix`` [V, D], or int8 with a
 float32 scale for each row, ``matrix_scale`` [V]; vectors are computed in float32 in any case.
 
 The folder of two encoders as one (``Concat``) holds their folders, ``first`` and ``second``, and a ``config.json`` with
@@ -35,10 +36,11 @@ from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, u
 FORMAT = "paraembed-encoder-2"
 FORMAT_OF_CONCAT = "paraembed-concat-1"
 _DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")
-_MAY_DECIDE = ("oov",)  # missing if it has its default, as in older folders
+_MAY_DECIDE = ("oov", "pieces")  # missing if it has its default, as in older folders
 _FILES = ("model.safetensors", "words.txt")
 _TOKENIZER = "tokenizer.json"
 _PARTS = ("first", "second")
+_PIECES = "pieces"
 
 
 class _Training(TypedDict):
@@ -79,6 +81,7 @@ class _Config(TypedDict):
     files: dict[str, str]
     fingerprint: str
     oov: NotRequired[Oov]
+    pieces: NotRequired[str]
     recipe: NotRequired[dict[str, Any] | None]
     provenance: NotRequired[_Provenance | None]
 
@@ -123,12 +126,18 @@ def save(
             (new / _TOKENIZER).write_bytes(contents_of(encoder.tokenizer))
             files = (*_FILES, _TOKENIZER)
         (new / "README.md").write_text(model_card, encoding="utf-8")
+        pieces = {}
+        if encoder.pieces is not None:
+            card, record = "The encoder of OOV tokens of the encoder above.\n", encoder.pieces.provenance
+            of_pieces: dict[str, Any] = {"recipe": {}, "provenance": record, "model_card": card, "dtype": dtype}
+            pieces = {"pieces": save(encoder.pieces, new / _PIECES, **of_pieces)}
         decides = {
             "encoder": config_to_dict(encoder.config),
             "tokeniser": encoder.tokenizer,
             "boundary_tokens": encoder.bos_eos_tokens,
             "max_tokens": encoder.max_tokens,
             **({} if encoder.oov == "shared" else {"oov": encoder.oov}),
+            **pieces,
         }
         return write_config(new, FORMAT, decides, files, {"recipe": recipe, "provenance": provenance})
 
@@ -210,12 +219,21 @@ def load(folder: str | Path) -> Encoder:
             bos_eos_tokens=config["boundary_tokens"],
             max_tokens=config["max_tokens"],
             oov=config.get("oov", "shared"),
+            pieces=_load_pieces(folder, config["pieces"]) if "pieces" in config else None,
         )
     encoder.load_state_dict(tensors, assign=True)
     encoder.requires_grad_(False).eval()
     encoder.fingerprint = config["fingerprint"]
     encoder.provenance = config.get("provenance") or {}
     return encoder
+
+
+def _load_pieces(folder: Path, fingerprint: str) -> Encoder:
+    """Load the encoder of OOV tokens in an encoder folder."""
+    config = read_config(folder / _PIECES)
+    if config["fingerprint"] != fingerprint or "pieces" in config:
+        raise ValueError(f"{folder / _PIECES} is another encoder than in {folder}/config.json; write the folder again")
+    return load(folder / _PIECES)
 
 
 def save_concat(folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str) -> Concat:

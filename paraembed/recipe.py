@@ -28,6 +28,7 @@ _RANGES = {
     "mega_batch_anneal_steps": (0, _LARGEST),
     "contrast_phrases": (1, 10_000),
     "temperature": (1e-4, 1e4),
+    "info_nce_weight": (0, 1 / _TINY),
     "teacher_weight": (_TINY, 1 / _TINY),
     "learning_rate": (_TINY, 1 / _TINY),
     "encoder_learning_rate": (_TINY, 1 / _TINY),
@@ -199,6 +200,7 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
         "adagrad_form": "torch" if values.get("optimizer") == "adagrad" else "lasagne",
         "adam_form": "paper",
         "batches": "random",
+        "info_nce_weight": 0.0,
         "init": "ours",
         "negative_dropout": "shared",
         "pair_weights": "none",
@@ -219,8 +221,10 @@ class Recipe(BaseRecipe):
 
     objective: Literal["margin", "squared_l2", "contrastive", "info_nce", "none"] = "margin"
     """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), contrastive max-margin (Zhou 2017), InfoNCE
-    over the texts of the batch (van den Oord et al. 2018), or none (teacher_objective alone).
+    over the texts of the batch or mega-batch (van den Oord et al. 2018), or none (teacher_objective alone).
     """
+    info_nce_weight: float = 0.0
+    """Weight of InfoNCE, added to the objective margin; 0: margin alone."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """Similarity in the objective: cosine, or dot product (Wieting 2015)."""
     margin: float = 0.4
@@ -232,7 +236,7 @@ class Recipe(BaseRecipe):
     contrast_phrases: int = 29
     """k of the contrastive objective: number of random phrases per pair, drawn from all training phrases."""
     temperature: float = 0.05
-    """Temperature τ of info_nce and of the teacher objective softened."""
+    """Temperature τ of InfoNCE and of the teacher objective softened."""
     teacher_objective: TeacherObjective = "none"
     """Objective against the vectors of a teacher, added to objective: squared distance of the unit vectors (vector),
     squared difference of the cosines within the batch (similarity), KL divergence of their softmax (softened), or none.
@@ -260,7 +264,9 @@ class Recipe(BaseRecipe):
     (fresh, released code). The paper does not say; shared saves one encoding.
     """
     mega_batch_size: int = 1
-    """Number of mini-batches pooled for negative mining (mega-batching, Wieting and Gimpel 2018)."""
+    """Number of mini-batches pooled for negative mining (mega-batching, Wieting and Gimpel 2018), and for the
+    candidates of InfoNCE.
+    """
     mega_batch_anneal_steps: int = 0
     """Grow mega-batches from 1 by one mini-batch every N steps up to mega_batch_size; 0: full size from the first
     step.
@@ -305,9 +311,14 @@ class Recipe(BaseRecipe):
         return self.objective in {"margin", "info_nce"}
 
     @property
+    def info_nce(self) -> float:
+        """Weight of InfoNCE in the loss; 0 without it."""
+        return {"info_nce": 1.0, "margin": self.info_nce_weight}.get(self.objective, 0.0)
+
+    @property
     def pools_batches(self) -> bool:
-        """Whether negatives come from mega-batches."""
-        return self.objective == "margin" and self.mega_batch_size > 1
+        """Whether candidates come from mega-batches."""
+        return self.has_candidates and self.mega_batch_size > 1
 
     @property
     def is_idle_alone(self) -> bool:
@@ -339,10 +350,11 @@ def without_effect(recipe: Recipe) -> list[str]:
         "similarity": recipe.objective in {"squared_l2", "none"},
         "margin": recipe.objective not in {"margin", "contrastive"},
         "pair_weights": recipe.objective == "none",
-        "temperature": recipe.objective != "info_nce" and recipe.teacher_objective != "softened",
+        "info_nce_weight": recipe.objective != "margin",
+        "temperature": not recipe.info_nce and recipe.teacher_objective != "softened",
         "teacher_weight": recipe.teacher_objective == "none",
-        "mega_batch_anneal_steps": recipe.objective != "margin" or recipe.mega_batch_size == 1,
-        "mega_batch_size": recipe.objective != "margin",
+        "mega_batch_anneal_steps": not recipe.pools_batches,
+        "mega_batch_size": not recipe.has_candidates,
         "negative_dropout": recipe.objective != "margin"
         or recipe.mega_batch_size > 1
         or not (recipe.dropout or recipe.word_dropout),

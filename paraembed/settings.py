@@ -288,6 +288,10 @@ class Smaller:
     """Number type of the word vectors in the folder; int8 takes a quarter of the disk space; default: float32. For --to
     encoder.
     """
+    oov_pieces: str | None = None
+    """Folder of an encoder of word pieces or subwords, whose vector of a token, the mean of its pieces, gives the
+    direction of the vector of an OOV token; a student of the same teacher and texts, without --dim. For --to encoder.
+    """
 
     def __post_init__(self) -> None:
         most = 2**31 - 1
@@ -304,7 +308,8 @@ class Smaller:
             raise ValueError("`texts` decides nothing without `max_words` or `dim`; give one of them, or leave it out")
         if num_encoders == 1 and self == DEFAULT_SMALLER:
             raise ValueError(
-                "the encoder would stay the same; give `max_words`, `dim`, `dtype`, or several encoders to average"
+                "the encoder would stay the same; give `max_words`, `dim`, `oov_pieces`, `dtype`, or several encoders "
+                "to average"
             )
 
 

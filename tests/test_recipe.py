@@ -106,7 +106,7 @@ def test_a_recipe_file_of_0_1_means_the_forms_of_0_1():
     assert written.keys().isdisjoint(
         [
             *("adam_form", "init", "adagrad_form", "negative_dropout", "temperature", "teacher_objective"),
-            "pair_weights",
+            *("pair_weights", "info_nce_weight"),
         ]
     )
 
@@ -150,7 +150,8 @@ def test_every_field_that_differs_gives_another_dictionary():
             {"similarity", "negatives", "negative_pool"},
         ),
         ({"objective": "contrastive"}, {"paired_negatives", "negative_pool_workers"}),
-        ({"objective": "info_nce"}, {"margin", "negatives", "mega_batch_size", "teacher_weight"}),
+        ({"objective": "info_nce"}, {"margin", "negatives", "info_nce_weight", "teacher_weight"}),
+        ({"objective": "squared_l2", "mega_batch_size": 2}, {"mega_batch_size", "mega_batch_anneal_steps"}),
         ({"objective": "none", "teacher_objective": "similarity"}, {"similarity", "margin", "pair_weights"}),
         ({"encoder_l2": 1.0}, {"encoder_l2", "encoder_l2_target"}),
         ({"train_words": False, "encoder": ProjConfig()}, {"word_l2", "update"}),

@@ -139,7 +139,9 @@ def agreement(size: Size) -> Iterator[Row]:
     """Recorded steps against eager ones, equal runs, and the step of the CPU."""
     pairs = size.pairs(size.steps * 5)
     changes: list[dict[str, Any]] = [{}, {"dropout": 0.2}, {"mega_batch_size": 3}]
-    changes += [{"precision": "bfloat16"}, {"negatives": "mix", "clip": 1.0}] if size.device.type == "cuda" else []
+    if size.device.type == "cuda":
+        changes += [{"precision": "bfloat16"}, {"negatives": "mix", "clip": 1.0}]
+        changes += [{"mega_batch_size": 3, "info_nce_weight": 0.1}]
     for name in _ENCODERS:
         for change in [*changes, *([{"update": "dense"}] if name == "avg" else [])]:
             recipe = replace(Recipe(batch_size=size.batch_sizes[0]), encoder=config_from_dict({"name": name}), **change)

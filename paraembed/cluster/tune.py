@@ -16,25 +16,20 @@ from paraembed.cluster.session import capacity, on_cluster, workers_here
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, duration, say
-from paraembed.evaluation.selection import SuiteScorer, suites_digest
+from paraembed.evaluation.selection import suites_digest
 from paraembed.io.resume import Work
 from paraembed.io.stage import Mirror, child
 from paraembed.names import on_disk
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
-from paraembed.pairs.shards import read_pair_manifest
-from paraembed.recipe import Recipe
 from paraembed.settings import Placement, SearchSettings
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
-from paraembed.supervised.scores import DevScorer
 from paraembed.supervised.tasks import write_split
 from paraembed.tracking.runs import Run
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs
 from paraembed.training.inputs import available_memory, estimate
-from paraembed.training.teacher import check_uses_teacher
-from paraembed.training.weights import check_scores
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.search import suggest
@@ -296,31 +291,6 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     return replace(data, folder=sweep.out / SAMPLE)
 
 
-def check_sweep_teacher(sweep: Sweep) -> None:
-    """Raise ValueError if recipes need a teacher that is missing, or if one does not fit the trials' pairs."""
-    data = sweep.data
-    if not isinstance(data, Pairs):
-        return
-    recipes = [point.recipe for point in sweep.points.differing_in({"teacher_objective"})]
-    check_uses_teacher([recipe for recipe in recipes if isinstance(recipe, Recipe)], has_teacher=bool(data.teacher))
-    if data.teacher and sweep.sample is not None and sweep.sample < data.num_pairs:
-        raise ValueError(
-            f"`sample` is {sweep.sample:,}, but the vectors of `teacher` are those of all {data.num_pairs:,} pairs; "
-            "give `sample` 0 for all pairs, or shard a sample and embed it"
-        )
-
-
-def check_sweep_scores(sweep: Sweep, protocol_pairs: Path | None) -> None:
-    """Raise ValueError if a recipe weights pairs, and the scores of the trials' pairs or of the protocol's cannot be
-    weights.
-    """
-    data, points = sweep.data, sweep.points.differing_in({"pair_weights"})
-    if isinstance(data, Pairs) and any(getattr(point.recipe, "pair_weights", "none") != "none" for point in points):
-        for folder in (data.folder, protocol_pairs):
-            if folder is not None:
-                check_scores([folder / shard["name"] for shard in read_pair_manifest(folder)["shards"]])
-
-
 def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, Inputs]:
     """Return the inputs that trials share, by ``inputs_key``.
 
@@ -372,8 +342,9 @@ def _memory_of(points: Points, data: Pairs | Labels, workers: int) -> int:
         (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
         for recipe in (point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY}))
     }
-    shared = data.teacher_bytes if isinstance(data, Pairs) else 0  # one copy, in the object store
-    return shared + max(estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values())
+    return data.teacher_bytes + max(  # one copy of these, in the object store
+        estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values()
+    )
 
 
 def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
@@ -381,11 +352,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     concurrent = concurrency(sweep)
     doing("reading the trials' data and the words")
     inputs = trial_inputs(sweep.data, points, placement.workers, concurrent)
-    scorer: Scorer
-    if isinstance(sweep.data, Labels):
-        scorer = DevScorer.of(sweep.data.task)
-    else:
-        scorer = SuiteScorer(tuple(sweep.data.suites), tuple(sweep.selection.metric))
+    scorer = sweep.data.scorer(sweep.selection.metric)
     table = GrowingTable(points, ledger, sweep.num_trials, concurrent)
 
     def on_record(record: Record) -> None:

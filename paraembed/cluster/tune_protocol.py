@@ -10,16 +10,7 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.session import check_gpus, on_cluster, ray_session, wait_for_workers
 from paraembed.cluster.train import Training, remove_other, train_model
-from paraembed.cluster.tune import (
-    FILES,
-    Sweep,
-    Swept,
-    begin,
-    check_sweep_scores,
-    check_sweep_teacher,
-    run_sweep,
-    settled,
-)
+from paraembed.cluster.tune import FILES, Sweep, Swept, begin, run_sweep, settled
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -29,14 +20,12 @@ from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.places import shown, without_credentials
 from paraembed.io.stage import child
-from paraembed.pairs.shards import read_pair_manifest
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import read_config
 from paraembed.tracking.registry import ALIAS, register
 from paraembed.tracking.runs import Run, tracked_run
 from paraembed.training.data import Pairs, Table
-from paraembed.training.inputs import words_digest
 
 _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuning-pairs", "ray")
 """Folders of an output that its trainings write; they upload what belongs on the object store."""
@@ -101,15 +90,9 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     if sweep.uri is not None:
         _check_uri(sweep.uri, protocol, sweep, overwrite=overwrite)
     doing("checking the inputs")
-    if isinstance(sweep.data, Pairs):
-        words_digest(sweep.data.words)  # raises for a missing or unsuitable one
-        read_pair_manifest(sweep.data.folder)
-    else:
-        sweep.data.check(sweep.placement.workers)
-    if protocol is not None and protocol.pairs is not None:
-        read_pair_manifest(protocol.pairs)
-    check_sweep_teacher(sweep)
-    check_sweep_scores(sweep, None if protocol is None else protocol.pairs)
+    recipes = [point.recipe for point in sweep.points.differing_in({"teacher_objective", "pair_weights"})]
+    retrained = None if protocol is None else protocol.pairs
+    sweep.data.check_sweep(recipes, sweep.placement.workers, sweep.sample, retrained)
     check_gpus(sweep.placement)
     joins = on_cluster()  # then the cluster says how many trials there are at a time
     if sweep.uri is not None:

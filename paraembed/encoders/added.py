@@ -11,13 +11,21 @@ from paraembed.text.ragged import Ragged
 
 Floats = npt.NDArray[np.float32]
 
+_NO_TYPES = np.zeros((0, 0), np.float32)
+
 
 def add_words(
-    matrix_VD: Floats, texts: Ragged, mean: bool, vectors_ND: Floats, oov_length: float | None = None
+    matrix_VD: Floats,
+    texts: Ragged,
+    mean: bool,
+    vectors_ND: Floats,
+    oov_length: float | None = None,
+    types_UD: Floats = _NO_TYPES,
 ) -> None:
     """Write the sum or the mean of the word vectors of N texts; zeros for a text without words.
 
-    With ``oov_length``, negative ids are codes of OOV tokens, whose hashed vectors have this length.
+    With ``oov_length``, negative ids are OOV tokens: -1 - u if types u have vectors [U, D], else the code of a hashed
+    vector of this length.
 
     Words are added in the order of the text and in float32, like in PyTorch's ``embedding_bag``, but without a second
     thread and without copies.
@@ -26,7 +34,7 @@ def add_words(
         _add_words(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND)
     else:
         value = np.float32(oov_length / matrix_VD.shape[1] ** 0.5)
-        _add_words_and_codes(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND, value)
+        _add_words_and_codes(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND, value, types_UD)
 
 
 @partial(compiled, fastmath=False)  # the order of the text on every processor
@@ -64,6 +72,7 @@ def _add_words_and_codes(
     mean: bool,
     vectors_ND: Floats,
     value: np.float32,
+    types_UD: Floats,
 ) -> None:
     width = matrix_VD.shape[1]
     for text in range(len(offsets_N1) - 1):
@@ -71,7 +80,10 @@ def _add_words_and_codes(
         vectors_ND[text] = 0
         for token in range(start, end):
             row = ids_T[token]
-            if row < 0:
+            if row < 0 and len(types_UD) > 0:
+                for place in range(width):
+                    vectors_ND[text, place] += types_UD[-1 - row, place]
+            elif row < 0:
                 add_hashed(row, value, vectors_ND[text])
             else:
                 for place in range(width):

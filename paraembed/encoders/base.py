@@ -24,6 +24,7 @@ from paraembed.encoders.added import add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
 from paraembed.encoders.protocol import ALONE, Turn
+from paraembed.encoders.quantized import normalized
 from paraembed.settings import Precision
 from paraembed.text import OF_PIECES
 from paraembed.text.oov import hashed_vectors
@@ -44,6 +45,10 @@ _BYTES_AT_ONCE = 256 << 20
 """Maximum bytes of texts to encode at a time: tokenization makes them at most three times as long, and an Arrow string
 array holds less than 2 GiB.
 """
+
+Floats = npt.NDArray[np.float32]
+
+_NO_TYPES = np.zeros((0, 0), np.float32)
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +157,8 @@ class Encoder(nn.Module):
         bos_eos_tokens: which of the tokens ``START`` and ``END`` are added around every text (Wieting 2017 footnote 4).
         max_tokens: maximum tokens per text; longer texts are truncated. None: no maximum.
         oov: vectors of OOV tokens when texts are embedded; training only knows the shared vector.
+        pieces: with ``oov`` pieces, an encoder ``avg`` of the same width: the vector of an OOV token has the direction
+            of the one that it gives the token as a text.
         vocabulary: string array [V].
         matrix: word matrix W_w, parameter [V, D].
         composition: W_c.
@@ -171,6 +178,7 @@ class Encoder(nn.Module):
         bos_eos_tokens: BosEosTokens = "none",
         max_tokens: int | None = None,
         oov: Oov = "shared",
+        pieces: "Encoder | None" = None,
         init: Literal["ours", "released"] = "ours",
     ) -> None:
         super().__init__()
@@ -188,18 +196,27 @@ class Encoder(nn.Module):
 
             draw_as_released(self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
-        if oov != "shared" and (self.composition.reads_trees or (oov == "hashed" and tokenizer in OF_PIECES)):
+        has_types = oov in {"hashed", "pieces"}
+        if oov != "shared" and (self.composition.reads_trees or (has_types and tokenizer in OF_PIECES)):
             raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only shared")
+        self._pieces = [] if pieces is None else [pieces]  # not a part of this module, whose parameters are trained
+        _check_pieces(oov, pieces, words.matrix.shape[1])
         self.fingerprint = ""
         self.device: ComputeDevice = "cpu"
         self.precision: Precision = "float32"
         self._halves = False
         self.provenance: dict[str, Any] = {}
 
-    def with_words(self, words: Words, seed: int = 0) -> "Encoder":
-        """Return a new encoder with the same options, over other words."""
+    def with_words(self, words: Words, seed: int = 0, pieces: "Encoder | None" = None) -> "Encoder":
+        """Return a new encoder with the same options, over other words; ``pieces`` None: those of this encoder."""
         ends, limit = self.bos_eos_tokens, self.max_tokens
-        return Encoder(self.config, words, self.tokenizer, seed, bos_eos_tokens=ends, max_tokens=limit, oov=self.oov)
+        options: dict[str, Any] = {"bos_eos_tokens": ends, "max_tokens": limit, "oov": self.oov}
+        return Encoder(self.config, words, self.tokenizer, seed, pieces=pieces or self.pieces, **options)
+
+    @property
+    def pieces(self) -> "Encoder | None":
+        """Encoder of OOV tokens."""
+        return self._pieces[0] if self._pieces else None
 
     @property
     def width(self) -> int:
@@ -402,8 +419,9 @@ class Encoder(nn.Module):
             ragged = Ragged(ids, tokens.offsets, read.merges)
         else:
             ragged = self._token_ids(block)
-        is_unknown = ragged.ids < 0 if self.oov == "hashed" else ragged.ids == self._unknown
+        is_unknown = ragged.ids < 0 if self.oov in {"hashed", "pieces"} else ragged.ids == self._unknown
         unknown = np.flatnonzero(is_unknown)
+        types_UD = self._number_types(block, ragged, unknown) if self.oov == "pieces" else _NO_TYPES
         lengths, vectors = ragged.lengths, embedded.vectors[start:stop]
         embedded.num_tokens[start:stop] = lengths
         embedded.num_unknown[start:stop] = np.diff(np.searchsorted(unknown, ragged.offsets))
@@ -413,23 +431,37 @@ class Encoder(nn.Module):
         filled = lengths > 0
         if filled.all():  # the copy below costs as much as the mean itself
             with turn:
-                self._write_vectors(ragged, vectors)
+                self._write_vectors(ragged, vectors, types_UD)
         else:
             some_vectors = np.empty((int(filled.sum()), self.width), np.float32)
             ragged = ragged.take(np.flatnonzero(filled))
             with turn:
-                self._write_vectors(ragged, some_vectors)
+                self._write_vectors(ragged, some_vectors, types_UD)
             vectors[filled], vectors[~filled] = some_vectors, 0
         return 0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()), num_without_tree
 
     @cached_property
     def _token_ids(self) -> TokenIds:
-        return TokenIds(self.vocabulary, self.tokenizer, hashes_unknown=self.oov == "hashed")
+        return TokenIds(self.vocabulary, self.tokenizer, hashes_unknown=self.oov in {"hashed", "pieces"})
+
+    def _number_types(self, texts: pa.StringArray, ragged: Ragged, unknown: npt.NDArray[np.int64]) -> Floats:
+        """Replace the ids of the OOV tokens, which are at ``unknown``, with -1 - u for type u. Return the vectors of
+        the types [U, D]: those that ``pieces`` gives them as texts, with the length of <unk>.
+        """
+        if not len(unknown):
+            return _NO_TYPES
+        rows = np.unique(np.searchsorted(ragged.offsets, unknown, side="right") - 1)
+        tokens = tokenize(as_strings(texts.take(pa.array(rows))), self.tokenizer).flat  # in the order of the ids
+        types = tokens.filter(pa.array(ragged.take(rows).ids < 0)).dictionary_encode()
+        ragged.ids[unknown] = -1 - types.indices.to_numpy()
+        vectors_UD = self._pieces[0].embed(types.dictionary).vectors
+        return normalized(vectors_UD) * np.float32(self._oov_length or 0)
 
     @property
     def _oov_length(self) -> float | None:
-        """Length of the hashed vectors of OOV tokens; None if they are not hashed."""
-        return float(torch.linalg.vector_norm(self.matrix[self._unknown].float())) if self.oov == "hashed" else None
+        """Length of the vectors of OOV tokens; None if they do not have vectors of their own."""
+        has_types = self.oov in {"hashed", "pieces"}
+        return float(torch.linalg.vector_norm(self.matrix[self._unknown].float())) if has_types else None
 
     @cached_property
     def _unknown(self) -> int:
@@ -445,26 +477,27 @@ class Encoder(nn.Module):
             and (matrix.device.type, matrix.dtype) == ("cpu", torch.float32)
         )
 
-    def _write_vectors(self, texts: Ragged, vectors: npt.NDArray[np.float32]) -> None:
-        """Write the vectors [n, H] of n non-empty texts."""
+    def _write_vectors(self, texts: Ragged, vectors: Floats, types_UD: Floats) -> None:
+        """Write the vectors [n, H] of n non-empty texts; ``types_UD`` are the vectors of OOV types."""
         texts = self.with_boundaries(texts if self.max_tokens is None else texts.cut(self.max_tokens))
         limit = self.composition.tokens_at_once
         if self._adds_words:
-            add_words(self.matrix.detach().numpy(), texts, self.composition.adds == "mean", vectors, self._oov_length)
+            is_mean, length = self.composition.adds == "mean", self._oov_length
+            add_words(self.matrix.detach().numpy(), texts, is_mean, vectors, length, types_UD)
         elif limit is None or len(texts.ids) <= limit:
             if len(texts):
-                vectors[:] = self._computed(texts)
+                vectors[:] = self._computed(texts, types_UD)
         else:
             order = np.argsort(-texts.lengths, kind="stable")  # texts of about one length together
             by_length = texts.take(order)
             cuts = np.searchsorted(by_length.offsets, np.arange(0, len(texts.ids), limit))
             for first, last in pairwise(np.unique([*cuts, len(texts)])):
-                vectors[order[first:last]] = self._computed(by_length.slice(first, last))
+                vectors[order[first:last]] = self._computed(by_length.slice(first, last), types_UD)
 
-    def _computed(self, texts: Ragged) -> npt.NDArray[np.float32]:
+    def _computed(self, texts: Ragged, types_UD: Floats) -> Floats:
         """Return the vectors [n, H] of n non-empty texts, in halves if a GPU has too little memory for them."""
         try:
-            return _to_numpy(self._with_codes(texts) if self.oov == "hashed" else self(texts))
+            return _to_numpy(self._with_types(texts, types_UD) if (texts.ids < 0).any() else self(texts))
         except torch.OutOfMemoryError:
             if len(texts) == 1:
                 raise ValueError(
@@ -476,19 +509,35 @@ class Encoder(nn.Module):
         torch.cuda.empty_cache()
         middle = len(texts) // 2
         parts = texts.slice(0, middle), texts.slice(middle, len(texts))
-        return np.concatenate([self._computed(part) for part in parts])
+        return np.concatenate([self._computed(part, types_UD) for part in parts])
 
-    def _with_codes(self, texts: Ragged) -> Tensor:
-        """Return the vectors [n, H] of n non-empty texts in which negative ids are codes of OOV tokens."""
+    def _with_types(self, texts: Ragged, types_UD: Floats) -> Tensor:
+        """Return the vectors [n, H] of n non-empty texts in which negative ids are codes of OOV types, or their numbers
+        if these have vectors [U, D].
+        """
         is_code = texts.ids < 0
         codes, of_tokens = np.unique(texts.ids[is_code], return_inverse=True)
-        hashed_UD = torch.from_numpy(hashed_vectors(codes, self._oov_length or 0, self.matrix.shape[1]))
+        if self.oov == "hashed":
+            types_UD = hashed_vectors(codes, self._oov_length or 0, self.matrix.shape[1])
+        else:
+            types_UD = types_UD[-1 - codes]
         ids, rows = texts.ids.copy(), texts.ids.copy()
         ids[is_code], rows[is_code] = self._unknown, len(self.matrix) + of_tokens.reshape(-1)
-        rows_RD = torch.cat([self.matrix, hashed_UD.to(self.matrix)])
+        rows_RD = torch.cat([self.matrix, torch.from_numpy(types_UD).to(self.matrix)])
         return self.compose(rows_RD, torch.from_numpy(rows).to(rows_RD.device), Ragged(ids, texts.offsets))
 
 
-def _to_numpy(vectors_NH: Tensor) -> npt.NDArray[np.float32]:
-    vectors: npt.NDArray[np.float32] = vectors_NH.float().cpu().numpy()
+def _check_pieces(oov: Oov, pieces: Encoder | None, width: int) -> None:
+    """Raise ValueError unless an encoder of OOV tokens is given where it is needed, and fits the width of the words."""
+    if (oov == "pieces") != (pieces is not None):
+        raise ValueError(f"`oov` is {oov}, but `pieces` is {'given' if pieces else 'missing'}; set both, or neither")
+    if pieces is None:
+        return
+    given = f"{pieces.config.name} of width {pieces.width} with `oov` {pieces.oov}"
+    if pieces.composition.adds != "mean" or pieces.width != width or pieces.oov not in {"shared", "drop"}:
+        raise ValueError(f"the encoder of OOV tokens is {given}; it must be avg of width {width} with shared or drop")
+
+
+def _to_numpy(vectors_NH: Tensor) -> Floats:
+    vectors: Floats = vectors_NH.float().cpu().numpy()
     return vectors

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MAX_WIDTH = 65_536  # longest text vector: a matrix of its square fits in memory
 _RANGES = {"width": (1, MAX_WIDTH), "filters": (1, MAX_WIDTH), "layers": (1, 4)}
 BosEosTokens = Literal["none", "start", "end", "both"]
-Oov = Literal["shared", "hashed", "drop"]
+Oov = Literal["shared", "hashed", "pieces", "drop"]
 """Vectors of out-of-vocabulary (OOV) tokens: all that of <unk>; for each type a random direction, computed from a hash,
 with the length of <unk>; or none, the token is dropped.
 """

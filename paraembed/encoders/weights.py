@@ -29,20 +29,24 @@ class Weights:
     precision: Precision
     vocabulary: pa.StringArray
     tensors: dict[str, npt.NDArray[Any]]
+    pieces: "Weights | None" = None
 
     @classmethod
     def of(cls, encoder: Encoder) -> "Weights":
         """Return the weights of an encoder, without a copy if it is on a CPU in float32."""
         tensors = {name: tensor.to("cpu", torch.float32).numpy() for name, tensor in encoder.state_dict().items()}
         options = encoder.config, encoder.tokenizer, encoder.bos_eos_tokens, encoder.max_tokens, encoder.oov
-        return cls(*options, encoder.fingerprint, encoder.device, encoder.precision, encoder.vocabulary, tensors)
+        pieces = None if encoder.pieces is None else cls.of(encoder.pieces)
+        computes = encoder.fingerprint, encoder.device, encoder.precision
+        return cls(*options, *computes, encoder.vocabulary, tensors, pieces)
 
     def encoder(self) -> Encoder:
         """Return an encoder on these arrays, which are read-only because several processes share them."""
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
             words = Words(self.vocabulary, self.tensors["matrix"])
-            options: dict[str, Any] = {"max_tokens": self.max_tokens, "oov": self.oov}
+            pieces = None if self.pieces is None else self.pieces.encoder()
+            options: dict[str, Any] = {"max_tokens": self.max_tokens, "oov": self.oov, "pieces": pieces}
             encoder = Encoder(self.config, words, self.tokenizer, bos_eos_tokens=self.bos_eos_tokens, **options)
             tensors = {name: torch.from_numpy(array) for name, array in self.tensors.items()}
             encoder.load_state_dict(tensors, assign=True)

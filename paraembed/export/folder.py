@@ -46,6 +46,11 @@ def write_folder(encoder: Encoder, to: str, out: Path, texts: Sequence[str] = ()
     Raises:
         ValueError: the library cannot compute the encoder's vectors, or the ids of a text differ.
     """
+    if encoder.pieces is not None:
+        raise ValueError(
+            "OOV tokens of the encoder have vectors of pieces, which no other library can compute; export the encoder "
+            "without them"
+        )
     form, limit = None, encoder.max_tokens
     if to != "onnx":
         form = static_form(encoder)

@@ -1,4 +1,5 @@
-"""Write a smaller encoder: the average of several, then fewer words, then fewer dimensions, then int8.
+"""Write a smaller encoder: the average of several, then fewer words, then fewer dimensions, then int8. Or one whose OOV
+tokens have vectors of pieces.
 
 Only ``avg`` becomes smaller: its text vector is the mean of the word vectors, so a linear map of the table is the same
 map of every text vector, and no layer depends on the rows or the width of the table. ``scaled_avg`` becomes an ``avg``
@@ -76,6 +77,10 @@ def write_smaller(
             f"`dim` is {settings.dim}, but the encoder's vectors have {encoder.width} dimensions; give at most "
             f"{encoder.width}"
         )
+    pieces = None
+    if settings.oov_pieces is not None:
+        pieces = as_average(checkpoint.load(settings.oov_pieces), settings.oov_pieces)
+        encoder = with_pieces(encoder, pieces)
     if texts is not None:
         read = partial(_blocks, texts)
         if settings.max_words is not None:
@@ -93,14 +98,15 @@ def write_smaller(
     dtype = settings.dtype or "float32"
     record = {
         "sources": [source.fingerprint for source in encoders],
-        **asdict(settings),
+        **{name: value for name, value in asdict(settings).items() if name != "oov_pieces"},
         "dtype": dtype,
+        **({"oov_pieces": pieces.fingerprint} if pieces else {}),
         "texts_sha256": texts and sha256_of(texts),
         **measures,
     }
     sizes = f"{len(encoder.vocabulary):,} of {len(encoders[0].vocabulary):,}", f"{encoder.width} of {encoders[0].width}"
     card = _card(folders, encoders, sizes, record, texts)
-    provenance = {**training_of(encoders), "made_smaller": record}
+    provenance = {**training_of([*encoders, *([pieces] if pieces else [])]), "made_smaller": record}
     progress(f"writing {out.name}")
     encoder.fingerprint = checkpoint.save(encoder, out, recipe={}, provenance=provenance, model_card=card, dtype=dtype)
     return encoder, measures
@@ -130,6 +136,23 @@ def as_average(encoder: Encoder, name: str) -> Encoder:
     average = Encoder(AvgConfig(), words, encoder.tokenizer, **options).requires_grad_(requires_grad=False).eval()
     average.fingerprint, average.provenance = encoder.fingerprint, encoder.provenance
     return average
+
+
+def with_pieces(encoder: Encoder, pieces: Encoder) -> Encoder:
+    """Return an ``avg`` encoder whose OOV tokens have vectors of the pieces of another.
+
+    Their length is that of <unk> if it was the length of hashed vectors, else the root mean square of the other words.
+
+    Raises:
+        ValueError: the architecture or the width of the other encoder does not fit, or the encoder has pieces itself.
+    """
+    table_VD, unknown = vectors_of(encoder), unknown_row(encoder.vocabulary)
+    if encoder.oov != "hashed":
+        table_VD = with_row_length(table_VD, unknown, _mean_length(table_VD, unknown))
+    options: dict[str, Any] = {"bos_eos_tokens": encoder.bos_eos_tokens, "max_tokens": encoder.max_tokens}
+    words = Words(encoder.vocabulary, table_VD)
+    combined = Encoder(encoder.config, words, encoder.tokenizer, oov="pieces", pieces=pieces, **options)
+    return combined.requires_grad_(requires_grad=False).eval()
 
 
 def averaged(encoders: Sequence[Encoder], names: Sequence[str]) -> Encoder:
@@ -173,6 +196,8 @@ def _difference(first: Encoder, other: Encoder) -> str:
             return f"{name} ({now}, not {before})"
     if contents_of(first.tokenizer) != contents_of(other.tokenizer):
         return "tokenizer.json"
+    if first.pieces is not None and other.pieces is not None and first.pieces.fingerprint != other.pieces.fingerprint:
+        return "the pieces of OOV tokens"
     words, other_words = first.vocabulary.to_pylist(), other.vocabulary.to_pylist()
     if len(words) != len(other_words):
         return f"the number of words ({len(other_words):,}, not {len(words):,})"
@@ -234,8 +259,11 @@ def reduced(encoder: Encoder, read: Read, dim: int) -> tuple[Encoder, float]:
     axes_DK = principal_axes(squares_DD, dim)
     explained = float(np.einsum("dk,de,ek->", axes_DK, squares_DD, axes_DK) / np.trace(squares_DD))
     components_VK = (table_VD @ axes_DK).astype(np.float32)
-    relative = _relative_length(table_VD, unknown)
-    return _with_table(encoder, encoder.vocabulary, components_VK, relative), explained
+    relative, pieces = _relative_length(table_VD, unknown), None
+    if encoder.pieces is not None:
+        components_PK = (vectors_of(encoder.pieces) @ axes_DK).astype(np.float32)
+        pieces = encoder.pieces.with_words(Words(encoder.pieces.vocabulary, components_PK))
+    return _with_table(encoder, encoder.vocabulary, components_VK, relative, pieces), explained
 
 
 def _with_table(
@@ -243,14 +271,16 @@ def _with_table(
     vocabulary: pa.StringArray,
     table_VD: Floats,
     relative_length: float | None = None,
+    pieces: Encoder | None = None,
 ) -> Encoder:
     """Return an ``avg`` encoder with another vocabulary and table; ``relative_length`` is that of <unk> if it is the
-    length of hashed vectors, see ``_relative_length``; None: unchanged.
+    length of vectors of OOV tokens, see ``_relative_length``; None: unchanged. ``pieces`` None: those of the encoder.
     """
-    if encoder.oov == "hashed" and relative_length is not None:
+    if encoder.oov in {"hashed", "pieces"} and relative_length is not None:
         unknown = unknown_row(vocabulary)
         table_VD = with_row_length(table_VD, unknown, relative_length * _mean_length(table_VD, unknown))
-    return encoder.with_words(Words(vocabulary, table_VD)).requires_grad_(requires_grad=False).eval()
+    smaller = encoder.with_words(Words(vocabulary, table_VD), pieces=pieces)
+    return smaller.requires_grad_(requires_grad=False).eval()
 
 
 def _relative_length(table_VD: Floats, row: int) -> float:
@@ -309,6 +339,8 @@ def _card(
     ]
     if texts is not None:
         lines.append(f"* Texts that decided this: {markdown(texts.name)}, SHA-256 {record['texts_sha256']}")
+    if "oov_pieces" in record:
+        lines.append(f"* OOV tokens: vectors of the pieces of the encoder {record['oov_pieces'][:12]}")
     if "oov" in record:
         lines.append(f"* Tokens of the texts out of vocabulary: {record['oov']:.2%}, before {record['oov_before']:.2%}")
     if "explained" in record:

@@ -32,6 +32,7 @@ from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorde
 from paraembed.training.inputs import (
     Coverage,
     Memory,
+    check_trainable,
     coverage_of,
     encoder_for,
     estimate,
@@ -69,6 +70,7 @@ class Labels:
     share: ClassVar[str] = "right"
     texts: ClassVar[str] = "the training set"
     warns_of_collapse: ClassVar[bool] = False
+    teacher_bytes: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         """Raise ValueError if the minimum coverage is not a fraction."""
@@ -166,6 +168,10 @@ class Labels:
         if recipe.encoder.reads_trees:
             tree_merges(task.train, tokens, recipe.tokenizer)
 
+    def check_sweep(self, recipes: object, workers: int, *_: object) -> None:  # noqa: ARG002
+        """Raise ValueError if a training could not start, or if its result could not be scored."""
+        self.check(workers)
+
     def memory(self, workers: int, *, gpus: bool) -> Memory:  # noqa: ARG002
         """Return the memory of a number of workers on one machine."""
         num_tokens, num_examples, words = self.size()
@@ -231,11 +237,15 @@ class Labels:
         """Write a model folder that is still in progress."""
         models.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card)
 
+    def scorer(self, metric: object = None) -> DevScorer:  # noqa: ARG002
+        """Return the scorer of the dev set; its metric is the measure of the task."""
+        return DevScorer.of(self.task)
+
     def scoring(self, num: int) -> Scoring:
         """Return how the model is evaluated on the dev set; see ``TrainingData``."""
         every = self.recipe.evaluations_apart(num)
         metric = f"dev/{self.task.measure}"
-        return Scoring(DevScorer.of(self.task), metric, every, self.recipe.patience, {"task": self.task.name})
+        return Scoring(self.scorer(), metric, every, self.recipe.patience, {"task": self.task.name})
 
     def train(self, model: Supervised, examples: ExampleIds, rank: int = 0, world: int = 1, **how: Any) -> Counters:
         """Train a model in place; it cannot be profiled."""
@@ -279,6 +289,7 @@ class Labels:
                 "notes": list(task.notes),
             },
             model_card=model_card(name, self.recipe, model, task, rows, PICTURE),
+            written=work.folder / "trained",
             write_more=write_more,
         )
         for note in task.notes:
@@ -326,6 +337,7 @@ def read_labels(
     encoder = None
     if pretrained is not None:
         encoder = checkpoint.load(pretrained)
+        check_trainable(encoder, pretrained)
         recipe = _of_pretrained(recipe, encoder, asked, otherwise)
     return Labels(recipe, read, folder, words, pretrained, encoder, min_coverage)
 

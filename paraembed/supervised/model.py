@@ -5,6 +5,7 @@ recipe, provenance, digests) and ``README.md``.
 """
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,8 @@ from paraembed.supervised.tasks import Examples, Task
 
 FORMAT = "paraembed-supervised-1"
 _DECIDES = ("kind", "head")
-_FILES = ("encoder/config.json", "head.safetensors")
+_HEAD = "head.safetensors"
+_FILES = ("encoder/config.json", _HEAD)
 _HEAD_DRAWS = 4  # a stream of its own: else the head would begin as a copy of the encoder's first numbers
 _MOST_CLASSES = 1000
 NUM_TEXTS = {"similarity": (2,), "entailment": (2,), "sentiment": (1,), "semeval2013": (2, 3), "turney": (7,)}
@@ -211,6 +213,7 @@ def save(
     recipe: dict[str, Any],
     provenance: dict[str, Any],
     model_card: str,
+    written: Path | None = None,
     write_more: Callable[[Path], object] = lambda _: None,
 ) -> None:
     """Write a model folder atomically; an existing folder is replaced.
@@ -223,6 +226,7 @@ def save(
         recipe: recipe of the training, recorded in ``config.json``.
         provenance: inputs, split and scores, recorded in ``config.json``.
         model_card: text of ``README.md``.
+        written: folder of the same model whose weights and vocabulary are moved instead of being written again.
         write_more: function that writes further files into the folder.
     """
     with new_folder(folder) as new:
@@ -233,8 +237,12 @@ def save(
             recipe=recipe,
             provenance=_encoder_provenance(model, recipe, bool(provenance)),
             model_card=f"The encoder of a {model.kind.task} model, trained with it; see the README.md above.\n",
+            written=written and written / "encoder",
         )
-        save_tensors(model.head.state_dict(), new / "head.safetensors")
+        if written is None:
+            save_tensors(model.head.state_dict(), new / _HEAD)
+        else:
+            shutil.move(written / _HEAD, new / _HEAD)
         (new / "README.md").write_text(model_card, encoding="utf-8")
         decides = {"kind": dataclasses.asdict(model.kind), "head": dataclasses.asdict(model.options)}
         write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
@@ -264,7 +272,7 @@ def load(folder: str | Path) -> Supervised:
     kind = checked(Kind, config["kind"], f"{folder}/config.json: kind")
     options = checked(HeadOptions, config["head"], f"{folder}/config.json: head")
     encoder = checkpoint.load(folder / "encoder")
-    tensors = load_tensors(folder / "head.safetensors")
+    tensors = load_tensors(folder / _HEAD)
     with torch.device("meta"):  # shapes alone, as ``checkpoint.load``
         expected = _head(kind, encoder.width, options, torch.Generator()).state_dict()
     check_tensors(tensors, expected, f"{folder}: the weights do not match the head in config.json")

@@ -22,7 +22,7 @@ from paraembed.text.tokens import tokens_of
 from paraembed.text.trees import TreeError, fitting_trees
 from paraembed.text.vocabulary import word_ids
 from paraembed.training.fast import step_kind
-from paraembed.training.pairs import Batch, epoch_order, step_bounds, whole_steps
+from paraembed.training.pairs import RANDOM, Batch, step_bounds, whole_steps
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
 
@@ -106,7 +106,7 @@ def epoch_batches(
     """Yield the batches of one worker in one epoch, whose order is f(seed, epoch) as for pairs
     (``training.pairs.epoch_batches``); ``first`` examples are already finished, over all workers.
     """
-    order = epoch_order(len(examples), epoch, seed)
+    order = RANDOM(len(examples), epoch, seed)
     num_texts = len(examples.texts) // max(1, len(examples))
     for places_SB in whole_steps(len(examples), batch_size * world, first, _CHUNK_EXAMPLES):
         total = places_SB.shape[1]

@@ -1,7 +1,8 @@
 """Batches of similar pairs, so that the objectives within a batch compare similar texts.
 
 Each pair belongs to one of K anchors, which are pairs drawn at random: the one whose first text has the most similar
-vector of the teacher. Random anchors are cheaper than k-means, but their clusters differ more in size.
+vector of the teacher. Random anchors are cheaper than k-means, but their clusters differ more in size. Batches of pairs
+on disk are cut from the clusters of their shuffle window.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from paraembed.encoders.quantized import to_int8
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.training.pairs import MappedPairs, Order, epoch_order
+from paraembed.training.pairs import RANDOM, Longs, MappedPairs, Order
 
 _MOST_ANCHORS = 1024  # 9.1M pairs with 384 dimensions: 7 TFLOP, minutes on a core
 _BLOCK_PAIRS = 4096  # 16 MB of similarities
@@ -22,43 +23,40 @@ _EXACT_WIDTH = 2**24 // 127**2
 
 
 @dataclass(frozen=True)
-class ClusteredOrder:
+class ClusteredOrder(Order):
     """Order of the pairs whose batches, of ``batch_size`` pairs, are cut from clusters; worker r gets the r-th batch of
     a step.
     """
 
-    clusters: npt.NDArray[np.int64]
+    clusters: Longs
     batch_size: int
 
-    def __call__(self, num_pairs: int, epoch: int, seed: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the pairs in the order of an epoch, int64 [n].
+    def shuffled(self, pairs_W: Longs, first: int, generator: np.random.Generator) -> Longs:
+        """Return the order of pairs; see ``Order``.
 
-        Shuffled pairs are sorted by cluster and cut into batches, and the batches are shuffled; a last, smaller batch
-        is random, so that it is not always of the last cluster.
+        Shuffled pairs are sorted by cluster and cut into batches, and the batches are shuffled. Pairs of a batch that
+        begins before them, or that they do not fill, are random, so that it is not always of the last cluster.
         """
-        assert num_pairs == len(self.clusters)
-        generator = np.random.default_rng((seed, epoch))
-        num_whole = num_pairs - num_pairs % self.batch_size
-        order, rest = np.split(generator.permutation(num_pairs), [num_whole])
-        order = order[np.argsort(self.clusters[order], kind="stable")]
-        batches = generator.permutation(order.reshape(-1, self.batch_size))
-        return np.concatenate([batches.reshape(-1), rest])
+        size = self.batch_size
+        begun = min(-first % size, len(pairs_W))
+        num_whole = (len(pairs_W) - begun) // size * size
+        begins, order, rest = np.split(generator.permutation(len(pairs_W)), [begun, begun + num_whole])
+        order = order[np.argsort(self.clusters[pairs_W[order]], kind="stable")]
+        batches = generator.permutation(order.reshape(-1, size))
+        return np.concatenate([begins, batches.reshape(-1), rest])
 
 
 def order_for(recipe: Recipe, pairs: Ragged) -> Order:
-    """Return the order of the pairs in memory; raise ValueError if clustered pairs are on disk."""
+    """Return the order of the pairs; clusters of pairs on disk have about ``batch_size`` pairs in a window."""
     if recipe.batches == "random":
-        return epoch_order
-    if isinstance(pairs, MappedPairs):
-        raise ValueError(
-            f"batches is 'clustered', but there are {pairs}; give them more memory with `pairs_memory_gb`, or set "
-            "batches to random"
-        )
+        return RANDOM
     assert pairs.teacher is not None
-    return ClusteredOrder(nearest_anchors(pairs.teacher[::2], recipe.batch_size, recipe.seed), recipe.batch_size)
+    num_windows = -(-(len(pairs) // 2) // pairs.window) if isinstance(pairs, MappedPairs) else 1
+    clusters = nearest_anchors(pairs.teacher[::2], recipe.batch_size * num_windows, recipe.seed)
+    return ClusteredOrder(clusters, recipe.batch_size)
 
 
-def nearest_anchors(vectors_NT: npt.NDArray[np.float32], cluster_size: int, seed: int) -> npt.NDArray[np.int64]:
+def nearest_anchors(vectors_NT: npt.NDArray[np.float32], cluster_size: int, seed: int) -> Longs:
     """Return the number of the most similar anchor of each vector, int64 [n]; about ``cluster_size`` vectors have the
     same one, unless there would be too many anchors.
 

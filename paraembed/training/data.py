@@ -31,7 +31,7 @@ from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
-from paraembed.training.best import Kept, Scoring
+from paraembed.training.best import Kept, Scorer, Scoring
 from paraembed.training.fast import step_kind
 from paraembed.training.inputs import (
     Coverage,
@@ -72,6 +72,7 @@ class TrainingData(Protocol):
         texts: name of the texts whose tokens the words must cover, for messages.
         vectors: name of the word-vector file or pretrained encoder.
         min_coverage: fraction of the tokens that must have a word vector; it does not change the result.
+        teacher_bytes: bytes of a teacher's vectors in memory.
     """
 
     job: ClassVar[str]
@@ -92,6 +93,9 @@ class TrainingData(Protocol):
 
     @property
     def warns_of_collapse(self) -> bool: ...  # noqa: D102
+
+    @property
+    def teacher_bytes(self) -> int: ...  # noqa: D102
 
     @property
     def about(self) -> str:
@@ -117,6 +121,13 @@ class TrainingData(Protocol):
 
     def check(self, workers: int) -> None:
         """Raise ValueError if a training could not start, or if its result could not be scored."""
+
+    def check_sweep(
+        self, recipes: Sequence[BaseRecipe], workers: int, sample: int | None, retrained: Path | None
+    ) -> None:
+        """Raise OSError or ValueError if a sweep of some recipes could not start: its trials, on a sample of the pairs
+        (None: all), or the full training on the shards in ``retrained``.
+        """
 
     def memory(self, workers: int, *, gpus: bool) -> Memory:
         """Return the memory of a number of workers on one machine."""
@@ -157,6 +168,9 @@ class TrainingData(Protocol):
 
     def save(self, model: Any, folder: Path, card: str) -> None:
         """Write a model folder, in progress, with the README ``card``."""
+
+    def scorer(self, metric: Sequence[tuple[float, str]]) -> Scorer:
+        """Return what scores the trials of a sweep: a weighted sum of scores, unless the task decides the metric."""
 
     def scoring(self, num: int) -> Scoring | None:
         """Return how the model is evaluated, for ``num`` examples; None: keep the model of the last step."""
@@ -248,8 +262,11 @@ class Pairs:
             return None
         select = chosen_metric(self.selection.select, self.suites)
         decides = {"sets": suites_digest(self.suites), "select": select}
-        scorer = SuiteScorer(tuple(self.suites), ((1, select),))
-        return Scoring(scorer, select, self.selection.eval_every, self.selection.patience, decides)
+        return Scoring(self.scorer([(1, select)]), select, self.selection.eval_every, self.selection.patience, decides)
+
+    def scorer(self, metric: Sequence[tuple[float, str]]) -> SuiteScorer:
+        """Return what scores an encoder on the suites."""
+        return SuiteScorer(tuple(self.suites), tuple(metric))
 
     def scoring(self, num: int) -> Scoring | None:  # noqa: ARG002
         """Return how the encoder is evaluated; see ``TrainingData``."""
@@ -323,6 +340,21 @@ class Pairs:
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
         if self._reads_scores:
             check_scores([self.folder / shard["name"] for shard in self.shards["shards"]])
+
+    def check_sweep(self, recipes: Sequence[BaseRecipe], _: int, sample: int | None, retrained: Path | None) -> None:
+        """Raise OSError or ValueError if a sweep could not start; see ``TrainingData``."""
+        words_digest(self.words)
+        folders = [self.folder, *([] if retrained is None else [retrained])]
+        files = [folder / shard["name"] for folder in folders for shard in read_pair_manifest(folder)["shards"]]
+        of_pairs = [recipe for recipe in recipes if isinstance(recipe, Recipe)]
+        check_uses_teacher(of_pairs, has_teacher=bool(self.teacher))
+        if self.teacher and sample is not None and sample < self.num_pairs:
+            raise ValueError(
+                f"`sample` is {sample:,}, but the vectors of `teacher` are those of all {self.num_pairs:,} pairs; "
+                "give `sample` 0 for all pairs, or shard a sample and embed it"
+            )
+        if any(recipe.pair_weights != "none" for recipe in of_pairs):
+            check_scores(files)
 
     def _tokenizer(self, of_encoder: str) -> str:
         return tokenizer_of_pairs(self.words, of_encoder, reads_trees=self.recipe.encoder.reads_trees)

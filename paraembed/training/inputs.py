@@ -182,6 +182,7 @@ def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
     if not path.is_dir():
         return InitialWords(read_words(path, recipe.max_words), recipe.tokenizer, "shared")
     encoder = checkpoint.load(path)
+    check_trainable(encoder, path)
     if not isinstance(encoder.config, AvgConfig):
         raise ValueError(
             f"{path} is an encoder {encoder_name(encoder.config)!r}; `words` takes a word-vector file or an encoder "
@@ -204,6 +205,15 @@ def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
         )
     oov: Oov = "shared" if recipe.encoder.reads_trees else encoder.oov
     return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, oov)
+
+
+def check_trainable(encoder: Encoder, path: Path) -> None:
+    """Raise ValueError if an encoder has another one for its OOV tokens, which would not be trained with it."""
+    if encoder.pieces is not None:
+        raise ValueError(
+            f"{path} has vectors of pieces for OOV tokens, which a training would leave as they are; train the encoder "
+            "without them, and add them with jobs/export.py --to encoder --oov-pieces"
+        )
 
 
 def words_digest(path: Path) -> str:

@@ -6,6 +6,8 @@ A mega-batch pools M mini-batches for negative mining (Wieting and Gimpel 2018).
 texts of all of them are embedded once and each text gets a negative. The M batches are then trained one after the other
 with these negatives. A batch of 100 thus gets negatives as hard as those of a batch of 100 M, with the memory of a
 batch of 100. The cost is embedding every text two more times: once for the choice, and once as a negative.
+
+For InfoNCE, the texts of the other batches are candidates with the vectors of that first embedding, without gradient.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -151,19 +153,22 @@ class Negatives:
         first = rank * max(map(len, parts))
         return pool_PH, self._choose(selected_NH, candidates_PH, first, self.excluded_by(parts, rank), generator)
 
-    def candidates(self, vectors_NH: Tensor, parts: Sequence[Ragged], rank: int) -> tuple[Tensor, Tensor]:
+    def candidates(
+        self, vectors_NH: Tensor, parts: Sequence[Ragged], rank: int, pool_PH: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the embeddings of the pool [P, H], and which texts of it are no candidates, bool [N, P].
 
-        Arguments are those of ``__call__``.
+        Arguments are those of ``__call__``, and the pool that it returned, if it was called.
         """
         most = max(map(len, parts))
-        pool_PH = gather(vectors_NH, most, self.world) if self.gather else vectors_NH
+        if pool_PH is None:
+            pool_PH = gather(vectors_NH, most, self.world) if self.gather else vectors_NH
         excluded_NP = self.excluded_by(parts, rank)
         return pool_PH, no_candidates(self.recipe, vectors_NH, pool_PH, rank * most * self.gather, excluded_NP)
 
     def no_candidates(self, vectors_NH: Tensor, pool_PH: Tensor, texts: Ragged, pool: Ragged, first: int) -> Tensor:
         """Return which texts of a pool are no candidates, bool [N, P]; arguments are those of ``choose``."""
-        return no_candidates(self.recipe, vectors_NH, pool_PH, first, self._excluded_among(texts, pool))
+        return no_candidates(self.recipe, vectors_NH, pool_PH, first, self.excluded_among(texts, pool))
 
     def excluded_by(self, parts: Sequence[Ragged], rank: int) -> Tensor | None:
         """Return which candidates are excluded for each text of a worker, bool [N, P]; None if none are.
@@ -194,10 +199,11 @@ class Negatives:
         """Return the negative of each text of B pairs: its row in the pool, -1 for none, int64 [N]; the pairs are the
         rows from ``first`` on of the pool.
         """
-        excluded_NP = self._excluded_among(texts, pool_texts)
+        excluded_NP = self.excluded_among(texts, pool_texts)
         return self._choose(vectors_NH, pool_PH, first, excluded_NP, generator)
 
-    def _excluded_among(self, texts: Ragged, pool: Ragged) -> Tensor | None:
+    def excluded_among(self, texts: Ragged, pool: Ragged) -> Tensor | None:
+        """Return which texts of a pool are excluded for each text, bool [N, P]; None if none are."""
         if not self.excludes:
             return None
         keys = phrase_keys(texts)
@@ -290,13 +296,14 @@ def compared_vectors(encoder: Encoder, recipe: Recipe, texts: Ragged) -> Tensor:
 
 
 class MegaNegatives:
-    """Negatives of a mega-batch, returned batch by batch."""
+    """Negatives and candidates of a mega-batch, returned batch by batch."""
 
     def __init__(self, negatives: Negatives, rank: int) -> None:
         self.negatives, self.rank = negatives, rank
         self._ahead: tuple[Ragged, ...] = ()
         self._chosen: list[npt.NDArray[np.int64]] = []
         self._done: list[int] = []
+        self._vectors_GH = torch.zeros(0)
 
     def is_alone(self, batch: Batch) -> bool:
         """Return whether the mega-batch consists of this batch only."""
@@ -304,29 +311,54 @@ class MegaNegatives:
 
     def __call__(
         self, batch: Batch, vectors_of: Callable[[Ragged], Tensor], generator: np.random.Generator
-    ) -> tuple[list[Ragged], npt.NDArray[np.int64]]:
+    ) -> tuple[Sequence[Ragged], npt.NDArray[np.int64] | None]:
         """Return the texts of each worker's part of a batch, followed by their negatives, and the row of the negative
-        of each of this worker's texts among them.
+        of each of this worker's texts among them; only the texts, and None, if the objective has no negatives.
 
         A row of -1 means no negative. Batches come in the order of ``mega_batch_size``; ``vectors_of`` embeds texts as
         the objective compares them, without gradient. Workers send what they chose once per mega-batch, 8 bytes a text.
         """
         if batch.ahead:
             self._ahead, self._done = batch.ahead, [0] * len(batch.ahead)
-            own = batch.ahead[self.rank]
-            chosen_G = self._choose(own, vectors_of(own), generator)
+            self._vectors_GH = vectors_of(batch.ahead[self.rank])
+        firsts = self._done
+        self._done = [first + len(texts) for first, texts in zip(firsts, batch.by_worker, strict=True)]
+        if self.negatives.recipe.objective != "margin":
+            return batch.by_worker, None
+        if batch.ahead:
+            chosen_G = self._choose(batch.ahead[self.rank], self._vectors_GH, generator)
             counts = [len(texts) for texts in batch.ahead]
             parts = all_gather(chosen_G, counts) if len(counts) > 1 else [chosen_G]
             self._chosen = [part.cpu().numpy() for part in parts]
         read, own_N = [], np.zeros(0, np.int64)
         for worker, texts in enumerate(batch.by_worker):
-            first = self._done[worker]
-            chosen_N = self._chosen[worker][first : first + len(texts)]
-            self._done[worker] += len(texts)
+            chosen_N = self._chosen[worker][firsts[worker] : self._done[worker]]
             read.append(joined(texts, self._ahead[worker].take(np.maximum(chosen_N, 0))))
             if worker == self.rank:
                 own_N = np.where(chosen_N < 0, -1, len(texts) + np.arange(len(texts)))
         return read, own_N
+
+    def others(self, num_texts: int) -> tuple[Tensor, Tensor | None]:
+        """Return the vectors of the mega-batch's texts outside of the batch that was returned last [P - N, H], without
+        gradient, and which texts of that batch [N], followed by the others, are excluded, bool [N, P]; None if none
+        are.
+        """
+        last = self._done[self.rank]
+        first, texts = last - num_texts, self._ahead[self.rank]
+        others_MH = torch.cat([self._vectors_GH[:first], self._vectors_GH[last:]])
+        if not self.negatives.excludes:
+            return others_MH, None
+        own = texts.slice(first, last)
+        pool = joined(own, texts.slice(0, first), texts.slice(last, len(texts)))
+        return others_MH, self.negatives.excluded_among(own, pool)
+
+    def candidates(self, vectors_NH: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of the pool [P, H], those of the batch that was returned last before the others, and
+        which texts of it are no candidates, bool [N, P].
+        """
+        others_MH, excluded_NP = self.others(len(vectors_NH))
+        pool_PH = torch.cat([vectors_NH, others_MH])
+        return pool_PH, no_candidates(self.negatives.recipe, vectors_NH, pool_PH, 0, excluded_NP)
 
     @torch.no_grad()
     def _choose(self, texts: Ragged, vectors_GH: Tensor, generator: np.random.Generator) -> Tensor:

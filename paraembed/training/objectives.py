@@ -78,6 +78,13 @@ def info_nce_terms(vectors_NH: Tensor, pool_PH: Tensor, is_no_candidate_NP: Tens
     return (logits.logsumexp(dim=1) - logits[:, 0]).view(-1, 2)
 
 
+def reported_terms(recipe: Recipe, terms: Tensor) -> Tensor:
+    """Return the terms whose fraction above zero is reported: for the margin loss without those of InfoNCE, which come
+    after its own and are always above zero.
+    """
+    return terms[:, :2] if recipe.objective == "margin" else terms
+
+
 def teacher_terms(form: TeacherObjective, vectors_NH: Tensor, teacher_NT: Tensor, temperature: float) -> Tensor:
     """Return the terms [B, 2] that teach the encoder to embed like another one, the teacher; all vectors have length 1.
 

@@ -33,6 +33,8 @@ parts of the data.
 """
 _ORDER_BYTES = 8  # a pair's place in the order of its window
 
+Longs = npt.NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class MemoryLimit:
@@ -137,13 +139,30 @@ class MappedPairs(Ragged):
         )
 
 
+class Order:
+    """Random order of the pairs in an epoch."""
+
+    def __call__(self, num_pairs: int, epoch: int, seed: int) -> Longs:
+        """Return the numbers of the pairs in the order of an epoch, int64 [n]."""
+        return self.shuffled(np.arange(num_pairs), 0, np.random.default_rng((seed, epoch)))
+
+    def shuffled(self, pairs_W: Longs, first: int, generator: np.random.Generator) -> Longs:  # noqa: ARG002
+        """Return the order of pairs, given by their numbers, that come at the position ``first`` of an epoch, as
+        indices of ``pairs_W``.
+        """
+        return generator.permutation(len(pairs_W))
+
+
+RANDOM = Order()
+
+
 class Windows:
     """Pairs in the order f(seed, epoch, window), with one window of them in memory at a time."""
 
-    def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int) -> None:
+    def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int, order: Order = RANDOM) -> None:
         """Initialize the order of an epoch (from 0); a window is rounded up to whole blocks."""
         num_pairs = len(pairs) // 2
-        self.pairs, self.entropy = pairs, (seed, epoch)
+        self.pairs, self.entropy, self._shuffled = pairs, (seed, epoch), order.shuffled
         self._blocks = np.random.default_rng(self.entropy).permutation(-(-num_pairs // _BLOCK_PAIRS))
         self._per_window = -(-pairs.window // _BLOCK_PAIRS)
         sizes = np.minimum(_BLOCK_PAIRS, num_pairs - self._blocks * _BLOCK_PAIRS)
@@ -171,7 +190,8 @@ class Windows:
         self._texts = joined(*(self.pairs.slice(first, last) for first, last in zip(firsts, lasts, strict=True)))
         # The spawn key keeps these draws apart from those of the blocks.
         drawn = np.random.SeedSequence(self.entropy, spawn_key=(number,))
-        self._order = np.random.default_rng(drawn).permutation(len(self._texts) // 2)
+        numbers = np.concatenate([np.arange(first, last) for first, last in zip(firsts // 2, lasts // 2, strict=True)])
+        self._order = self._shuffled(numbers, int(self._starts[number]), np.random.default_rng(drawn))
 
 
 _TEXTS, _TREES = ("first", "second"), ("first_tree", "second_tree")
@@ -309,7 +329,7 @@ def epoch_batches(
     rank: int = 0,
     world: int = 1,
     first_pair: int = 0,
-    order: "Order | None" = None,
+    order: Order = RANDOM,
 ) -> Iterator[Batch]:
     """Yield the batches of one worker in one epoch, counted from 0; ``first_pair`` pairs are finished, over all
     workers.
@@ -319,7 +339,7 @@ def epoch_batches(
     last step, equal parts). So every pair is seen exactly once per epoch, even if the epoch is interrupted and resumed
     by another number of workers.
     """
-    in_order = _in_order(pairs, epoch, seed, order or epoch_order)
+    in_order = _in_order(pairs, epoch, seed, order)
     for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, _CHUNK_PAIRS):
         texts, total = in_order(places_SB.reshape(-1)), places_SB.shape[1]
         bounds = step_bounds(total, batch_size, world)
@@ -328,21 +348,12 @@ def epoch_batches(
             yield Batch(parts[rank], total, parts if world > 1 else ())
 
 
-Order = Callable[[int, int, int], npt.NDArray[np.int64]]
-"""Function from the number of pairs, the epoch and the seed to the numbers of the pairs in the order of the epoch."""
-
-
-def _in_order(pairs: Ragged, epoch: int, seed: int, order_of: Order) -> Callable[[npt.NDArray[np.int64]], Ragged]:
+def _in_order(pairs: Ragged, epoch: int, seed: int, order_of: Order) -> Callable[[Longs], Ragged]:
     """Return a function from ascending positions in the epoch's order to the texts of their pairs."""
     if isinstance(pairs, MappedPairs):
-        return Windows(pairs, epoch=epoch, seed=seed).take
+        return Windows(pairs, epoch=epoch, seed=seed, order=order_of).take
     order = order_of(len(pairs) // 2, epoch, seed)
     return lambda places: pairs.take_pairs(order[places])
-
-
-def epoch_order(num_pairs: int, epoch: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return the numbers of the pairs in the order of an epoch, int64 [n]."""
-    return np.random.default_rng((seed, epoch)).permutation(num_pairs)
 
 
 def whole_steps(num_pairs: int, step_size: int, first_pair: int, at_once: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -27,6 +27,7 @@ from paraembed.training.objectives import (
     contrastive_terms,
     info_nce_terms,
     margin_terms,
+    reported_terms,
     squared_l2_terms,
     step_draws,
     unit,
@@ -124,7 +125,7 @@ class Step:
         self._additive = None
         if kind in {"additive", "shared"}:
             is_shared = kind == "shared"
-            of_step = encoder, recipe, self._negatives, self.update, self._weights
+            of_step = encoder, recipe, self._negatives, self._mega, self.update, self._weights
             self._additive = AdditiveStep(*of_step, rank, is_shared=is_shared)
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
@@ -166,7 +167,8 @@ class Step:
         if loss.requires_grad:  # a share without pairs has no graph
             loss.backward()  # type: ignore[no-untyped-call]
         self.update.apply(step)
-        return torch.stack([loss.detach(), (terms.detach() > 0).sum() / (batch.total * terms.shape[1])])
+        terms = reported_terms(self.recipe, terms.detach())
+        return torch.stack([loss.detach(), (terms > 0).sum() / (batch.total * terms.shape[1])])
 
     def _loss(
         self,
@@ -191,11 +193,9 @@ class Step:
         vectors_NH = vectors_MH[:num_texts]
         if drawn_BK is not None:
             terms = contrastive_terms(vectors_NH, vectors_MH[num_texts:], drawn_BK.to(self.device), recipe.margin)
-        elif chosen_N is not None:
-            negatives_N = torch.from_numpy(chosen_N).to(self.device)
-            terms = margin_terms(vectors_NH, vectors_MH, negatives_N, recipe.margin)
         elif self._negatives is not None:
-            terms = self._compared(self._negatives, vectors_NH, chosen_by_MH, parts, reading, generator)
+            of_step = parts, reading, generator
+            terms = self._compared(self._negatives, vectors_MH, num_texts, chosen_by_MH, chosen_N, *of_step)
         elif recipe.objective == "squared_l2":
             terms = squared_l2_terms(encoded_MH)
         if self._weights is not None:
@@ -210,23 +210,37 @@ class Step:
         self,
         negatives: Negatives,
         vectors_MH: Tensor,
+        num_texts: int,
         chosen_by_MH: Tensor | None,
+        chosen_N: npt.NDArray[np.int64] | None,
         parts: Sequence[Ragged],
         reading: _Reading,
         generator: np.random.Generator,
     ) -> Tensor:
-        """Return the terms of an objective that compares the pairs with other texts of the step."""
-        num_texts = len(vectors_MH)
+        """Return the terms of the objectives that compare the pairs, whose texts are the first ``num_texts``, with
+        other texts.
+        """
+        recipe, vectors_NH = self.recipe, vectors_MH[:num_texts]
         if not num_texts and not negatives.gather:
-            return vectors_MH.new_zeros(0, 2)
-        if self.recipe.objective == "info_nce":
-            pool_PH, is_no_candidate_NP = negatives.candidates(vectors_MH, parts, self.rank)
-            return info_nce_terms(vectors_MH, pool_PH, is_no_candidate_NP, self.recipe.temperature)
-        pool_PH, negatives_N = negatives(vectors_MH, chosen_by_MH, parts, self.rank, generator)
-        if self.recipe.negative_dropout == "fresh" and self._drops:
-            pool_PH = self._encoded_again(reading, negatives_N.clamp(min=0), generator)
-            negatives_N = torch.where(negatives_N < 0, -1, torch.arange(num_texts, device=self.device))
-        return margin_terms(vectors_MH, pool_PH, negatives_N, self.recipe.margin)
+            return vectors_NH.new_zeros(0, 2)
+        terms, pool_PH = list[Tensor](), None
+        if chosen_N is not None:
+            negatives_N = torch.from_numpy(chosen_N).to(self.device)
+            terms = [margin_terms(vectors_NH, vectors_MH, negatives_N, recipe.margin)]
+        elif recipe.objective == "margin":
+            pool_PH, negatives_N = negatives(vectors_NH, chosen_by_MH, parts, self.rank, generator)
+            encoded_PH = pool_PH
+            if recipe.negative_dropout == "fresh" and self._drops:
+                encoded_PH = self._encoded_again(reading, negatives_N.clamp(min=0), generator)
+                negatives_N = torch.where(negatives_N < 0, -1, torch.arange(num_texts, device=self.device))
+            terms = [margin_terms(vectors_NH, encoded_PH, negatives_N, recipe.margin)]
+        if recipe.info_nce:
+            if self._mega is not None:
+                pool = self._mega.candidates(vectors_NH)
+            else:
+                pool = negatives.candidates(vectors_NH, parts, self.rank, pool_PH)
+            terms += [recipe.info_nce * info_nce_terms(vectors_NH, *pool, recipe.temperature)]
+        return torch.cat(terms, dim=1)
 
     @property
     def _drops(self) -> bool:

@@ -18,7 +18,6 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import Oov
 from paraembed.process import one_thread
 from paraembed.recipe import BaseRecipe
-from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.step import ExampleIds, SupervisedStep
 from paraembed.text.ragged import Ragged
@@ -150,7 +149,7 @@ def read_inputs(data: TrainingData, recipe: BaseRecipe) -> Inputs:
     check_coverage(coverage, data.min_coverage, data.vectors, data.texts)
     examples, _, notes = data.read(model)
     say(*notes)
-    return Inputs.of(model, examples, is_pretrained=isinstance(data, Labels) and data.encoder is not None)
+    return Inputs.of(model, examples, is_pretrained=recipe.starts_from_encoder)
 
 
 def inputs_key(recipe: BaseRecipe) -> str:

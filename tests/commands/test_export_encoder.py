@@ -98,7 +98,10 @@ def test_what_cannot_be_done_is_a_clear_error(export, tmp_path, capsys):
     (tmp_path / "mine" / "thesis.tex").touch()
     before = sorted(path.name for path in tmp_path.iterdir())
     for line, message in [
-        ("--encoder a", "the encoder would stay the same; give --max-words, --dim, --dtype, or several encoders"),
+        (
+            "--encoder a",
+            "the encoder would stay the same; give --max-words, --dim, --oov-pieces, --dtype, or several encoders",
+        ),
         ("--encoder a --dim 2", "--dim needs --texts, a file with one text per line"),
         ("--encoder a --dtype int8 --texts texts.txt", "--texts decides nothing without --max-words or --dim"),
         ("--encoder a --dim 9 --texts texts.txt", "--dim is 9, but the encoder's vectors have 4 dimensions"),

@@ -1,4 +1,4 @@
-"""Out-of-vocabulary tokens: one vector for all, a hashed one for each type, or none."""
+"""Out-of-vocabulary tokens: one vector for all, a hashed one or one of pieces for each type, or none."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.encoders import Encoder, base
 from paraembed.encoders.configs import AvgConfig, LstmAvgConfig, RecursiveConfig, ScaledAvgConfig, SumConfig
+from paraembed.recipe import Recipe
 from paraembed.text import tokens
 from paraembed.text.oov import codes_of, hashed_vectors
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.training.inputs import initial_words
 
 WIDTH = 70
 MATRIX = np.random.default_rng(0).standard_normal((4, WIDTH), dtype=np.float32)
@@ -20,16 +22,39 @@ VOCABULARY = pa.array(["cat", UNKNOWN, "dog", "."])
 TEXTS = ["a cat naps .", "cat dog cat dog cat zzzz dog", "naps", "", "Internationalization (naps)", "cat dog . . cat"]
 
 
+PIECES = ["nap", "##s", UNKNOWN, "(", ")", "inter", "##nation", "##al", "##ization", "a"]
+PIECE_MATRIX = np.random.default_rng(1).standard_normal((len(PIECES), WIDTH), dtype=np.float32)
+
+
+def pieces_of(**options):
+    return Encoder(AvgConfig(), Words(pa.array(PIECES), PIECE_MATRIX.copy()), "wordpiece", **options)
+
+
 def encoder(oov, config=None, tokenizer="ptb-v1"):
-    return Encoder(config or AvgConfig(), Words(VOCABULARY, MATRIX.copy()), tokenizer, oov=oov).requires_grad_(False)
+    words, pieces = Words(VOCABULARY, MATRIX.copy()), pieces_of() if oov == "pieces" else None
+    return Encoder(config or AvgConfig(), words, tokenizer, oov=oov, pieces=pieces).requires_grad_(False)
 
 
-def expected(text, mean=True):
+def vector_of_pieces(token):
+    divided = {
+        "naps": [0, 1],
+        "internationalization": [5, 6, 7, 8],
+        "a": [9],
+        "(": [3],
+        ")": [4],
+        "zzzz": [2],
+    }
+    mean = PIECE_MATRIX[divided[token]].astype(np.float64).mean(axis=0)
+    return mean / np.linalg.norm(mean) * np.linalg.norm(MATRIX[1])
+
+
+def expected(text, mean=True, oov="hashed"):
     """The vector of a text in plain NumPy, with codes computed from Python's bytes."""
     rows = []
     for token in tokenize(pa.array([text]), "ptb-v1").flat.to_pylist():
         row = VOCABULARY.to_pylist().index(token) if token in VOCABULARY.to_pylist() else None
-        rows.append(MATRIX[row] if row is not None else plain_vector(token))
+        of_type = vector_of_pieces if oov == "pieces" else plain_vector
+        rows.append(MATRIX[row] if row is not None else of_type(token))
     return (np.mean(rows, axis=0) if mean else np.sum(rows, axis=0)) if rows else np.zeros(WIDTH)
 
 
@@ -51,15 +76,18 @@ def plain_vector(token):
     return np.array(signs[:WIDTH]) * np.linalg.norm(MATRIX[1]) / WIDTH**0.5
 
 
+@pytest.mark.parametrize("oov", ["hashed", "pieces"])
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("config", [AvgConfig(), SumConfig(), ScaledAvgConfig()], ids=lambda config: config.name)
-def test_each_type_has_its_hashed_vector(config, compiled, monkeypatch):
+def test_each_type_has_its_own_vector(config, compiled, oov, monkeypatch):
     for module in (tokens, base):
         monkeypatch.setattr(module, "COMPILED", compiled and module.COMPILED)
-    embedded = encoder("hashed", config).embed(pa.array(TEXTS))
+    embedded = encoder(oov, config).embed(pa.array(TEXTS))
     np.testing.assert_allclose(
-        embedded.vectors, [expected(text, config.name != "sum") for text in TEXTS], rtol=1e-5, atol=1e-6
+        embedded.vectors, [expected(text, config.name != "sum", oov) for text in TEXTS], rtol=1e-5, atol=1e-6
     )
+    one_by_one = [encoder(oov, config).encode(text) for text in TEXTS]
+    assert oov == "hashed" or embedded.vectors.tobytes() == np.stack(one_by_one).tobytes()
     assert embedded.num_tokens.tolist() == [4, 7, 1, 0, 4, 5]
     assert embedded.num_unknown.tolist() == [2, 1, 1, 0, 4, 0]
 
@@ -96,7 +124,7 @@ def test_directions_are_spread():
 
 def test_folders_of_shared_tokens_do_not_change(tmp_path):
     prints = {}
-    for oov in ("shared", "hashed", "drop"):
+    for oov in ("shared", "hashed", "drop", "pieces"):
         checkpoint.save(encoder(oov), tmp_path / oov, recipe={}, provenance={}, model_card="")
         loaded = checkpoint.load(tmp_path / oov)
         assert loaded.oov == oov
@@ -104,11 +132,43 @@ def test_folders_of_shared_tokens_do_not_change(tmp_path):
         assert loaded.encode(TEXTS).tobytes() == encoder(oov).encode(TEXTS).tobytes()
         prints[oov] = loaded.fingerprint
     assert "oov" not in checkpoint.read_config(tmp_path / "shared")
-    assert len(set(prints.values())) == 3
+    assert len(set(prints.values())) == 4
     path = tmp_path / "hashed" / "config.json"
     path.write_text(path.read_text().replace('"oov": "hashed"', '"oov": "drop"'))
     with pytest.raises(ValueError, match="does not match its fingerprint"):
         checkpoint.load(tmp_path / "hashed")
+
+
+def test_pieces_are_those_of_the_folder_and_are_not_trained(tmp_path):
+    own, other = encoder("pieces"), encoder("pieces")
+    other.pieces.matrix.data[0] += 1
+    for name, one in (("own", own), ("other", other)):
+        checkpoint.save(one, tmp_path / name, recipe={}, provenance={}, model_card="")
+        assert [name for name, _ in one.named_parameters()] == ["matrix"]
+    configs = [checkpoint.read_config(tmp_path / name) for name in ("own", "other")]
+    assert configs[0]["files"] == configs[1]["files"]
+    assert configs[0]["fingerprint"] != configs[1]["fingerprint"]
+    (tmp_path / "own" / "pieces").rename(tmp_path / "pieces")
+    with pytest.raises(FileNotFoundError, match="pieces does not exist"):
+        checkpoint.load(tmp_path / "own")
+    (tmp_path / "own" / "pieces").symlink_to(tmp_path / "other" / "pieces")
+    with pytest.raises(ValueError, match="is another encoder than in"):
+        checkpoint.load(tmp_path / "own")
+    with pytest.raises(ValueError, match=r"add them with jobs/export\.py --to encoder --oov-pieces"):
+        initial_words(tmp_path / "other", Recipe())
+
+
+@pytest.mark.parametrize(
+    ("oov", "pieces", "message"),
+    [
+        ("pieces", None, "`oov` is pieces, but `pieces` is missing"),
+        ("hashed", pieces_of(), "`oov` is hashed, but `pieces` is given"),
+        ("pieces", encoder("pieces"), "is avg of width 70 with `oov` pieces; it must be avg of width 70 with shared"),
+    ],
+)
+def test_what_cannot_have_pieces(oov, pieces, message):
+    with pytest.raises(ValueError, match=message):
+        Encoder(AvgConfig(), Words(VOCABULARY, MATRIX), "ptb-v1", oov=oov, pieces=pieces)
 
 
 def test_what_cannot_be_hashed():

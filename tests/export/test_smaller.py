@@ -13,6 +13,8 @@ from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.quantized import from_int8, to_int8
 from paraembed.encoders.tables import principal_axes
+from paraembed.export.concat import write_concat
+from paraembed.export.folder import write_folder
 from paraembed.export.smaller import averaged, pruned, reduced, token_counts, write_smaller
 from paraembed.settings import Smaller
 from paraembed.text import WORDPIECE
@@ -210,6 +212,54 @@ def test_all_steps_together_are_written_with_how_they_were_made(tmp_path, texts)
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
 
 
+@pytest.fixture
+def words_and_pieces(tmp_path):
+    """Folders of an encoder of words with hashed vectors of OOV tokens, and of one of word pieces."""
+    pieces = ["zeb", "##ra", UNKNOWN, "m", "##a", "##t"]
+    return [saved(tmp_path / "words", oov="hashed"), saved(tmp_path / "of-pieces", words=pieces, tokenizer=WORDPIECE)]
+
+
+def test_oov_tokens_get_vectors_of_pieces(tmp_path, words_and_pieces, texts):
+    words, pieces = words_and_pieces
+    before, parts = checkpoint.load(words), checkpoint.load(pieces).matrix.numpy()
+    for name, more in (("out", {}), ("again", {}), ("all", {"dim": 4}), ("few", {"dim": 2, "dtype": "int8"})):
+        write_smaller(
+            [words], tmp_path / name, Smaller(**more, oov_pieces=str(pieces)), texts if "dim" in more else None
+        )
+    made = checkpoint.load(tmp_path / "out")
+    length, mean = np.linalg.norm(before.matrix[WORDS.index(UNKNOWN)]), parts[:2].mean(axis=0)
+    np.testing.assert_allclose(made.encode("zebra"), mean / np.linalg.norm(mean) * length, rtol=1e-5)
+    assert made.encode("the cat").tobytes() == before.encode("the cat").tobytes()
+    contents = [
+        {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (tmp_path / "out", tmp_path / "again")
+    ]
+    assert contents[0] == contents[1]
+    assert "pieces/words.txt" in contents[0]
+    np.testing.assert_allclose(products(checkpoint.load(tmp_path / "all")), products(made), rtol=0, atol=1e-5)
+    few = checkpoint.load(tmp_path / "few")
+    X = made.encode(TEXTS).astype(np.float64)
+    left, values, _ = np.linalg.svd(X, full_matrices=False)
+    known = [row for row, count in enumerate(few.embed(pa.array(TEXTS)).num_unknown) if not count]
+    best = ((left[:, :2] * values[:2] ** 2) @ left[:, :2].T)[np.ix_(known, known)]
+    np.testing.assert_allclose(products(few)[np.ix_(known, known)], best, rtol=0, atol=5e-2)
+    vectors = few.encode("zebra"), few.pieces.encode("zebra")
+    assert vectors[0] @ vectors[1] == pytest.approx(np.linalg.norm(vectors[0]) * np.linalg.norm(vectors[1]))
+    assert (few.width, few.pieces.width, few.oov) == (2, 2, "pieces")
+    concat = write_concat([tmp_path / "out", words], tmp_path / "both")
+    assert checkpoint.load_any(tmp_path / "both").encode(TEXTS).tobytes() == concat.encode(TEXTS).tobytes()
+    with pytest.raises(ValueError, match="no other library can compute; export the encoder without them"):
+        write_folder(made, "onnx", tmp_path / "onnx")
+
+
+def test_pieces_of_another_width_are_rejected(tmp_path, words_and_pieces):
+    wide = saved(tmp_path / "wide", width=5)
+    with pytest.raises(ValueError, match="is avg of width 4 with `oov` shared; it must be avg of width 5"):
+        write_smaller([wide], tmp_path / "out", Smaller(oov_pieces=str(words_and_pieces[1])))
+    with pytest.raises(ValueError, match="`oov` is pieces, but avg with the tokenizer wordpiece has only shared"):
+        write_smaller(words_and_pieces[1:], tmp_path / "out", Smaller(oov_pieces=str(words_and_pieces[1])))
+
+
 def test_int8_alone_rounds_the_table_and_float32_brings_it_back(tmp_path):
     folder = saved(tmp_path / "encoder")
     write_smaller([folder], tmp_path / "int8", Smaller(dtype="int8"))
@@ -268,7 +318,7 @@ def test_other_encoders_say_why_they_cannot(name, message, tmp_path):
         ({"dim": 2}, None, "`dim` needs `texts`, a file with one text per line"),
         ({"max_words": 2}, None, "`max_words` needs `texts`"),
         ({"dtype": "int8"}, "the\n", "`texts` decides nothing without `max_words` or `dim`"),
-        ({}, None, "the encoder would stay the same; give `max_words`, `dim`, `dtype`, or several"),
+        ({}, None, "the encoder would stay the same; give `max_words`, `dim`, `oov_pieces`, `dtype`, or several"),
     ],
 )
 def test_bad_input_writes_nothing(settings, lines, message, tmp_path):

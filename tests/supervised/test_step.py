@@ -198,13 +198,22 @@ def test_a_text_without_tokens_is_left_out_of_training_and_answered_all_the_same
     assert np.isfinite(score(model, task, "test").values["pearson"])
 
 
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("task", [*NAMES])
 def test_a_saved_model_answers_alike_and_a_damaged_one_is_refused(tmp_path, task):
     model, examples = model_of(task, PLAIN), examples_of(task)
-    save(model, tmp_path / "m", recipe=PLAIN.to_dict(), provenance={"a": 1}, model_card="card\n")
+    how = {"recipe": PLAIN.to_dict(), "provenance": {"a": 1}, "model_card": "card\n"}
+    save(model, tmp_path / "m", **how)
     again = load(tmp_path / "m")
     assert torch.equal(model.read(examples)[0], again.read(examples)[0])
     assert again.predict(*examples.texts).shape == (61,)
+    save(model, tmp_path / "trained", recipe={"mode": "scratch"}, provenance={}, model_card="")
+    save(model, tmp_path / "n", **how, written=tmp_path / "trained")
+    assert contents(tmp_path / "n") == contents(tmp_path / "m")
+    assert not list((tmp_path / "trained").rglob("*.safetensors"))
     (tmp_path / "m" / "head.safetensors").write_bytes(b"0" * 100)
     with pytest.raises(ValueError, match=r"head\.safetensors differs from its digest"):
         load(tmp_path / "m")

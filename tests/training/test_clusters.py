@@ -1,18 +1,21 @@
 """Batches of pairs that are similar to the teacher."""
 
 from dataclasses import replace
+from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
 from paraembed.recipe import Recipe
+from paraembed.training import pairs as pairs_module
 from paraembed.training.clusters import ClusteredOrder, nearest_anchors, order_for
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import train
-from paraembed.training.pairs import MappedPairs, epoch_batches
+from paraembed.training.pairs import MappedPairs, Windows, epoch_batches
 from paraembed.training.state import Checkpoints
-from paraembed.training.step import Step, step_for
+from paraembed.training.step import Step
 from tests.training.conftest import encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
 from tests.training.test_loop import interrupt
@@ -72,7 +75,36 @@ def test_steps_take_the_batches_of_the_order(pairs, make):
         assert np.array_equal(batch.texts.ids, pairs.take_pairs(order[20 * rank : 20 * rank + 20]).ids)
 
 
-def test_a_resumed_training_has_the_same_batches(pairs, tmp_path):
+@pytest.fixture
+def mapped(monkeypatch, pairs):
+    """The pairs as if they were on disk, in five windows of four blocks of 64 pairs; a block has 6."""
+    monkeypatch.setattr(pairs_module, "_BLOCK_PAIRS", 64)
+    return MappedPairs(pairs.ids, pairs.offsets, teacher=pairs.teacher, window=256)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_batches_of_pairs_on_disk_are_of_the_clusters_of_a_window(mapped, epoch):
+    """Every pair comes once; a batch that two windows share is random, all others are similar."""
+    step = Step(encoder_of(RECIPE), RECIPE, mapped)
+    batches = [*step.batches(mapped, epoch)]
+    number_of = {text.tobytes(): number for number, text in enumerate(mapped.teacher[::2])}
+    order = np.array([number_of[text.tobytes()] for batch in batches for text in batch.texts.teacher[::2]])
+    assert np.array_equal(np.sort(order), np.arange(1030))
+    again = [*step.batches(mapped, epoch, first_pair=500)]
+    assert [batch.texts.ids.tolist() for batch in again] == [batch.texts.ids.tolist() for batch in batches[25:]]
+    starts = Windows(mapped, epoch=epoch, seed=RECIPE.seed)._starts.tolist()
+    is_whole = np.array([not any(0 < start - 20 * place < 20 for start in starts) for place in range(51)])
+    assert 46 < is_whole.sum() < 51
+    random = [*Step(encoder_of(RECIPE), replace(RECIPE, batches="random"), mapped).batches(mapped, epoch)]
+    shuffled = np.array([number_of[text.tobytes()] for batch in random for text in batch.texts.teacher[::2]])
+    whole, shuffled = (numbers[:1020].reshape(-1, 20)[is_whole].reshape(-1) for numbers in (order, shuffled))
+    assert mean_cosine(mapped, whole, 20) > mean_cosine(mapped, shuffled, 20) + 0.15
+    assert all(len(set(order[first:last] // 64)) <= 4 for first, last in pairwise(starts))
+
+
+@pytest.mark.parametrize("where", ["pairs", "mapped"])
+def test_a_resumed_training_has_the_same_batches(where, request, tmp_path):
+    pairs = request.getfixturevalue(where)
     unbroken, resumed = encoder_of(RECIPE), encoder_of(RECIPE)
     train(unbroken, pairs, RECIPE)
     with pytest.raises(KeyboardInterrupt):
@@ -85,12 +117,14 @@ def test_a_resumed_training_has_the_same_batches(pairs, tmp_path):
 
 
 def _as_two(rank, folder):
-    ends = []
-    for compiled in (True, False):
-        encoder, pairs = encoder_of(RECIPE), make_pairs().slice(0, 600)
+    ends, whole = [], make_pairs()
+    mapped = MappedPairs(whole.ids, whole.offsets, teacher=whole.teacher, window=256)
+    for pairs, compiled in ((whole.slice(0, 600), True), (whole.slice(0, 600), False), (mapped, True), (mapped, False)):
+        encoder = encoder_of(RECIPE)
         step = Step(encoder, RECIPE, pairs, rank, 2, compiled=compiled)
-        for number, batch in enumerate(step.batches(pairs, 0), 1):
-            step(batch, number)
+        with patch.object(pairs_module, "_BLOCK_PAIRS", 64):
+            for number, batch in enumerate(step.batches(pairs, 0), 1):
+                step(batch, number)
         ends.append(encoder.matrix.detach().clone())
     torch.save(ends, folder / f"out{rank}")
 
@@ -99,15 +133,12 @@ def test_two_workers_take_a_batch_each(tmp_path):
     """Of the compiled step, every worker has the whole step; by autograd, its own batch."""
     in_two_processes(_as_two, tmp_path)
     one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
-    torch.testing.assert_close(*one, rtol=0, atol=2e-5)
+    torch.testing.assert_close(one[::2], one[1::2], rtol=0, atol=2e-5)
     assert all(torch.equal(*both) for both in zip(one, other, strict=True))
 
 
-def test_what_has_no_clusters_is_rejected(pairs):
+def test_what_has_no_clusters_is_rejected():
     with pytest.raises(ValueError, match="needs the vectors of a teacher, but teacher_objective is 'none'"):
         Recipe(batches="clustered")
-    mapped = MappedPairs.of(pairs, 10**6)
-    with pytest.raises(ValueError, match="batches is 'clustered', but there are 1,030 pairs on disk"):
-        step_for(encoder_of(RECIPE), RECIPE, mapped)
     assert "batches" not in replace(RECIPE, batches="random").to_dict()
     assert Recipe.from_dict(RECIPE.to_dict()) == RECIPE

@@ -162,10 +162,14 @@ def test_batches_stay_as_they_are_and_the_first_of_a_mega_batch_brings_them_all(
         at += len(group)
 
 
-def test_negatives_come_from_the_whole_mega_batch_as_it_was_before_its_first_step(pairs):
-    """Against plain autograd: most similar text of the other 39 pairs by the first weights, both of its sides learn."""
-    ours, plain = encoder_of(RECIPE).double(), encoder_of(RECIPE).double()
-    step = Step(ours, RECIPE, pairs)
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_negatives_come_from_the_whole_mega_batch_as_it_was_before_its_first_step(pairs, weight):
+    """Against plain autograd: most similar text of the other 39 pairs by the first weights, both of its sides learn;
+    in InfoNCE, those of other batches do not.
+    """
+    recipe = replace(RECIPE, info_nce_weight=weight, temperature=0.3)
+    ours, plain = encoder_of(recipe).double(), encoder_of(recipe).double()
+    step = Step(ours, recipe, pairs)
     batches = list(step.batches(pairs, 0))[:4]
     group = joined(*(batch.texts for batch in batches))
     with torch.no_grad():
@@ -181,6 +185,12 @@ def test_negatives_come_from_the_whole_mega_batch_as_it_was_before_its_first_ste
         chosen = hardest[20 * number : 20 * (number + 1)]
         texts, negatives = unit(plain(batch.texts)), unit(plain(group.take(chosen)))
         expected = margin_terms(texts, negatives, torch.arange(20), RECIPE.margin).sum() / 10
+        pool = torch.cat([vectors[: 20 * number], texts, vectors[20 * number + 20 :]])
+        own = torch.arange(80) // 2 == (20 * number + torch.arange(20)[:, None]) // 2
+        own[torch.arange(20), 20 * number + torch.arange(20) ^ 1] = False  # the partner is the label
+        logits = (texts @ pool.T / 0.3).masked_fill(own, -torch.inf)
+        labels = 20 * number + (torch.arange(20) ^ 1)
+        expected = expected + weight * torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / 10
         grads = torch.autograd.grad(expected, list(plain.parameters()))
         assert float(loss) == pytest.approx(float(expected.detach()), abs=1e-9)
         with torch.no_grad():

@@ -61,19 +61,27 @@ def test_the_mean_weight_is_one_and_weights_are_proportional_to_scores(scores):
     assert weights.mean(dtype=np.float64) == pytest.approx(1, rel=1e-6)
 
 
-def of_numpy(recipe, matrix, texts, weights):
-    """Weighted loss of a batch and its gradient by the word vectors of avg, in float64."""
-    num = len(texts)
-    bags = np.zeros((num, len(matrix)))
-    for text in range(num):
+def bags_of(texts, num_words):
+    """Share of each word in each text."""
+    bags = np.zeros((len(texts), num_words))
+    for text in range(len(texts)):
         own = texts.ids[texts.offsets[text] : texts.offsets[text + 1]]
         np.add.at(bags[text], own, 1 / len(own))
+    return bags
+
+
+def of_numpy(recipe, matrix, texts, weights, others):
+    """Weighted loss of a batch and its gradient by the word vectors of avg, in float64; ``others`` are the vectors of
+    the other texts of its mega-batch [M, D].
+    """
+    num, bags = len(texts), bags_of(texts, len(matrix))
     raw = bags @ matrix
     norms = np.linalg.norm(raw, axis=1, keepdims=True)
     partner, unit = np.arange(num) ^ 1, raw / norms
     similar = unit @ unit.T
     candidates = np.where(np.arange(num)[:, None] // 2 == np.arange(num) // 2, -np.inf, similar)
     by_similar, loss, each = np.zeros((num, num)), 0.0, np.repeat(weights, 2) / (num // 2)
+    by_others = np.zeros_like(raw)
     if recipe.objective == "squared_l2":
         apart = raw[0::2] - raw[1::2]
         grad = np.empty_like(raw)
@@ -87,40 +95,61 @@ def of_numpy(recipe, matrix, texts, weights):
             by_similar[text, negative] += each[text] * (term > 0)
             by_similar[text, partner[text]] -= each[text] * (term > 0)
             loss += each[text] * max(0, term)
-        else:
-            logits = np.append(candidates[text], similar[text, partner[text]]) / recipe.temperature
-            softmax = np.exp(logits) / np.exp(logits).sum()
-            loss -= each[text] * np.log(softmax[-1])
-            by_similar[text] += each[text] * softmax[:-1] / recipe.temperature
-            by_similar[text, partner[text]] += each[text] * (softmax[-1] - 1) / recipe.temperature
-    grad = (by_similar + by_similar.T) @ unit
+        share = each[text] * {"info_nce": 1.0, "margin": recipe.info_nce_weight}[recipe.objective]
+        logits = np.concatenate([[similar[text, partner[text]]], candidates[text], others @ unit[text]])
+        softmax = np.exp(logits / recipe.temperature) / np.exp(logits / recipe.temperature).sum()
+        loss -= share * np.log(softmax[0])
+        by_similar[text] += share * softmax[1 : num + 1] / recipe.temperature
+        by_similar[text, partner[text]] += share * (softmax[0] - 1) / recipe.temperature
+        by_others[text] = share * softmax[num + 1 :] @ others / recipe.temperature
+    grad = (by_similar + by_similar.T) @ unit + by_others
     return loss, bags.T @ ((grad - (grad * unit).sum(axis=1, keepdims=True) * unit) / norms)
 
 
-@pytest.mark.parametrize("objective", ["margin", "info_nce", "squared_l2"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"objective": "info_nce"},
+        {"objective": "squared_l2"},
+        {"info_nce_weight": 0.7},
+        {"objective": "info_nce", "mega_batch_size": 2},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("name", ["float64", *STEPS])
-def test_steps_are_those_of_numpy(pairs, objective, name):
+def test_steps_are_those_of_numpy(pairs, changes, name):
     """In float64 to 1e-10: loss and word vectors after five updates; in float32 to rounding."""
     pairs = pairs.slice(0, 500)
-    recipe = replace(SGD, objective=objective, temperature=0.3, learning_rate=0.5)
+    recipe = replace(SGD, temperature=0.3, learning_rate=0.5, **changes)
     encoder = encoder_of(recipe).double() if name == "float64" else encoder_of(recipe)
     matrix, mean = encoder.matrix.detach().double().numpy().copy(), pairs.scores.astype(np.float64).mean()
     step = STEPS.get(name, plain)(encoder, recipe, pairs)
     tolerance = {"rtol": 0, "atol": 1e-7 if name == "float64" else 1e-4}  # the weights are float32
-    batches = epoch_batches(pairs, epoch=0, seed=recipe.seed, batch_size=recipe.batch_size)
+    batches = list(epoch_batches(pairs, epoch=0, seed=recipe.seed, batch_size=recipe.batch_size))
     for number, (own, batch) in enumerate(zip(step.batches(pairs, 0), batches, strict=True), 1):
-        loss, grad = of_numpy(recipe, matrix, batch.texts, batch.texts.scores[::2] / mean)
+        first = number - 1 - (number - 1) % recipe.mega_batch_size
+        if first == number - 1:
+            before = matrix.copy()
+        rest = [one for one in batches[first : first + recipe.mega_batch_size] if one is not batch]
+        others = np.concatenate([np.zeros((0, 8)), *(bags_of(one.texts, len(matrix)) @ before for one in rest)])
+        others /= np.linalg.norm(others, axis=1, keepdims=True)
+        loss, grad = of_numpy(recipe, matrix, batch.texts, batch.texts.scores[::2] / mean, others)
         np.testing.assert_allclose(float(step(own, number)[0]), loss, **tolerance)
         matrix -= recipe.learning_rate * grad
         np.testing.assert_allclose(encoder.matrix.detach().numpy(), matrix, **tolerance)
     assert number == 5
 
 
-@pytest.mark.parametrize("objective", ["margin", "info_nce", "contrastive", "squared_l2"])
-def test_the_gradient_of_a_step_is_that_of_differences(pairs, objective):
+@pytest.mark.parametrize(
+    "changes",
+    [{"objective": name} for name in ("margin", "info_nce", "contrastive", "squared_l2")] + [{"info_nce_weight": 0.7}],
+    ids=str,
+)
+def test_the_gradient_of_a_step_is_that_of_differences(pairs, changes):
     """Of the loss that the step returns, with teacher, in float64; negatives stay the same over a small change."""
     pairs = scored(pairs.slice(0, 24), np.arange(12))
-    recipe = replace(SGD, encoder=GruConfig(), objective=objective, learning_rate=1.0, batch_size=12)
+    recipe = replace(SGD, encoder=GruConfig(), learning_rate=1.0, batch_size=12, **changes)
     recipe = replace(recipe, contrast_phrases=3, teacher_objective="similarity", temperature=0.5)
     generator = torch.Generator().manual_seed(1)
     along = [torch.randn(one.shape, generator=generator) for one in encoder_of(recipe).parameters()]

@@ -37,7 +37,7 @@ from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.exchange import all_gather, gather_texts
 from paraembed.training.fast.kernels import composed, gradient_by_token, margin_gradient, row_gradients, texts_by_row
-from paraembed.training.negatives import Negatives
+from paraembed.training.negatives import MegaNegatives, Negatives
 from paraembed.training.objectives import SMALLEST_NORM, info_nce_terms, unit, with_teacher
 from paraembed.training.pairs import share_bounds
 from paraembed.training.update import Update, bias_of
@@ -55,6 +55,7 @@ class AdditiveStep:
         encoder: Encoder,
         recipe: Recipe,
         negatives: Negatives | None,
+        mega: MegaNegatives | None,
         update: Update,
         weights: PairWeights | None,
         rank: int,
@@ -62,7 +63,7 @@ class AdditiveStep:
         is_shared: bool,
     ) -> None:
         self.encoder, self.recipe, self.rank = encoder, recipe, rank
-        self.negatives, self.update, self.weights = negatives, update, weights
+        self.negatives, self.mega, self.update, self.weights = negatives, mega, update, weights
         self._how = isinstance(encoder.composition, Avg), recipe.similarity == "cosine", _SMALLEST
         self._places_V = np.full(len(encoder.matrix), -1, np.int32)
         self._grad_NH = self._shared_gradients() if is_shared else None
@@ -138,7 +139,7 @@ class AdditiveStep:
             result = margin_gradient(vectors_NH, chosen_N, margin, share, weights_B, counted, grad_NH)
         else:
             grad_NH[:] = 0
-        if self.recipe.objective != "margin" or self.recipe.teacher_objective != "none":
+        if self.recipe.info_nce or self.recipe.teacher_objective != "none":
             loss, active = self._add_by_autograd(vectors_NH, texts, bounds, rank, total, grad_NH)
             result = result[0] + loss, result[1] if self.recipe.objective == "margin" else active
         gradient_by_token(vectors_NH, norms_N, whole.offsets, *self._how, grad_NH)
@@ -159,12 +160,15 @@ class AdditiveStep:
         parts = [texts.slice(2 * first, 2 * last) for first, last in pairwise(bounds)]
         for part, (first, last) in enumerate(pairwise(bounds)):
             own_NH, terms = leaf_NH[2 * first : 2 * last], leaf_NH.new_zeros(last - first, 0)
-            if self.negatives is not None and recipe.objective == "info_nce" and last > first:
-                is_all = recipe.negative_pool_workers == "all"
-                pool_PH, pool = (leaf_NH, texts) if is_all else (own_NH, parts[part])
-                start = 2 * first * is_all
-                is_no_candidate_NP = self.negatives.no_candidates(own_NH, pool_PH, parts[part], pool, start)
-                terms = info_nce_terms(own_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
+            if self.negatives is not None and recipe.info_nce and last > first:
+                if self.mega is not None:
+                    pool_PH, is_no_candidate_NP = self.mega.candidates(own_NH)
+                else:
+                    is_all = recipe.negative_pool_workers == "all"
+                    pool_PH, pool = (leaf_NH, texts) if is_all else (own_NH, parts[part])
+                    start = 2 * first * is_all
+                    is_no_candidate_NP = self.negatives.no_candidates(own_NH, pool_PH, parts[part], pool, start)
+                terms = recipe.info_nce * info_nce_terms(own_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
                 if self.weights is not None:
                     terms = terms * torch.from_numpy(self.weights(parts[part]))[:, None]
             loss = terms.sum()

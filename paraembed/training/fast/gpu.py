@@ -55,6 +55,7 @@ from paraembed.training.objectives import (
     info_nce_terms,
     margin_terms,
     positive,
+    reported_terms,
     squared_l2_terms,
     step_draws,
     unit,
@@ -236,7 +237,7 @@ class DeviceStep:
         self._texts, self.exchanges = pairs, world > 1
         excludes = self._negatives is not None and self._negatives.excludes
         self._excludes = self._mega is None and excludes
-        is_margin = recipe.objective == "margin" and recipe.teacher_objective == "none"
+        is_margin = recipe.objective == "margin" and not recipe.info_nce and recipe.teacher_objective == "none"
         self._in_closed_form = is_additive(encoder.config, recipe) and is_margin and not excludes
         self._draws_negatives = (
             recipe.objective == "margin" and self._mega is None and recipe.negatives in {"rand", "mix"}
@@ -318,7 +319,10 @@ class DeviceStep:
         if self._mega is not None:
             compared = partial(compared_vectors, self.encoder, self.recipe)
             parts, chosen_N = self._mega(batch, compared, generator)
-            more["chosen"] = to_device(chosen_N, self.device)
+            more |= {} if chosen_N is None else {"chosen": to_device(chosen_N, self.device)}
+            if self.recipe.info_nce:
+                more["others"], excluded_NP = self._mega.others(len(batch.texts))
+                more |= {} if excluded_NP is None else {"excluded": excluded_NP}
         elif self._contrast is not None:
             parts, drawn_BK = with_contrast(self._contrast, parts, self.rank, generator, self.recipe.seed, step)
             more["contrast"] = to_device(drawn_BK.numpy(), self.device)
@@ -412,6 +416,7 @@ class DeviceStep:
         grads = torch.autograd.grad(loss, wanted, materialize_grads=True)
         for parameter, grad in zip(reversed(composition), reversed(grads), strict=False):
             parameter.grad = grad
+        terms = reported_terms(recipe, terms)
         self._set_result(loss.detach(), (terms > 0).sum(), inputs.total * terms.shape[1])
         return grads[0]
 
@@ -437,24 +442,30 @@ class DeviceStep:
         return self._compared(encoded_MH, chosen_by_MH, inputs), scaled_NH
 
     def _compared(self, vectors_MH: Tensor, chosen_by_MH: Tensor | None, inputs: Inputs) -> Tensor:
-        """Return the terms of an objective that compares the pairs with other texts."""
+        """Return the terms of the objectives that compare the pairs with other texts."""
         recipe, vectors_NH = self.recipe, vectors_MH[: 2 * inputs.num_pairs]
         num_texts = len(vectors_NH)
         if "contrast" in inputs.tensors:
             return contrastive_terms(vectors_NH, vectors_MH[num_texts:], inputs.tensors["contrast"], recipe.margin)
-        if "chosen" in inputs.tensors:
-            return margin_terms(vectors_NH, vectors_MH, inputs.tensors["chosen"], recipe.margin)
         pool_PH, candidates_PH = vectors_MH, chosen_by_MH
         if self._gathers_pool:
             pool_PH, candidates_PH = gathered_pool(vectors_MH, chosen_by_MH, inputs.num_texts, self.world)
-        if recipe.objective == "info_nce":
+        terms = list[Tensor]()
+        if recipe.objective == "margin":
+            negatives_N = inputs.tensors.get("chosen")
+            if negatives_N is None:
+                selected_NH = vectors_NH if chosen_by_MH is None else chosen_by_MH
+                negatives_N = self._chosen(selected_NH, pool_PH if candidates_PH is None else candidates_PH, inputs)
+            terms = [margin_terms(vectors_NH, pool_PH, negatives_N, recipe.margin)]
+        if recipe.info_nce:
+            if self._mega is not None:
+                pool_PH = torch.cat([vectors_NH, inputs.tensors["others"]])
             first, excluded_NP = self.rank * inputs.num_texts * self._gathers_pool, inputs.tensors.get("excluded")
             is_no_candidate_NP = no_candidates(recipe, vectors_NH, pool_PH, first, excluded_NP)
             with self._autocast(enabled=False):  # the positives are not rounded either
-                return info_nce_terms(vectors_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
-        selected_NH = vectors_NH if chosen_by_MH is None else chosen_by_MH
-        negatives_N = self._chosen(selected_NH, pool_PH if candidates_PH is None else candidates_PH, inputs)
-        return margin_terms(vectors_NH, pool_PH, negatives_N, recipe.margin)
+                of_pool = info_nce_terms(vectors_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
+            terms += [recipe.info_nce * of_pool]
+        return torch.cat([part.float() for part in terms], dim=1)
 
     def _encoded(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
         """Encode the texts of a step, like ``Step._encoded``."""

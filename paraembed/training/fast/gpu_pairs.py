@@ -19,7 +19,7 @@ from torch import Tensor
 
 from paraembed.encoders.packed import Steps, to_device
 from paraembed.text.ragged import Ragged, joined
-from paraembed.training.pairs import Order, epoch_order, step_bounds, whole_steps
+from paraembed.training.pairs import RANDOM, Longs, Order, step_bounds, whole_steps
 
 _CHUNK_PAIRS = 65_536  # pairs whose batches are formed together: a dozen launches for all of them, and some 20 MB
 _MOST_COUNTS = 1 << 20  # of texts by their length, on the host: 8 MB
@@ -27,8 +27,6 @@ _MOST_PADDING = (
     4  # times the median number of tokens in a step; a longer step is not padded, nor are others to its size
 )
 _MOST_SLOTS = 16_384  # of a recurrent encoder with padding: with more, kernels take longer than their launch
-
-Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class DevicePairs:
         repeats: bool = True,
         rank: int = 0,
         world: int = 1,
-        order: Order = epoch_order,
+        order: Order = RANDOM,
     ) -> None:
         """Copy 2n texts with their BOS/EOS tokens to a device; None: every batch is copied, see ``batch_of``.
 

@@ -47,6 +47,9 @@ CHANGES = [
     {"pair_weights": "score"},
     {"pair_weights": "score", "objective": "info_nce", "similarity": "dot", "temperature": 4.0},
     {"pair_weights": "score", "mega_batch_size": 3, "teacher_objective": "similarity", "negatives": "mix"},
+    {"info_nce_weight": 0.5, "temperature": 0.3, "teacher_objective": "similarity", "pair_weights": "score"},
+    {"info_nce_weight": 0.5, "temperature": 0.3, "mega_batch_size": 3, "paired_negatives": "excluded"},
+    {"objective": "info_nce", "temperature": 4.0, "similarity": "dot", "mega_batch_size": 3, "pair_weights": "score"},
 ]
 
 
@@ -98,6 +101,8 @@ SHARED = {
     "excluded": {"paired_negatives": "excluded"},
     "weighted": {"pair_weights": "score"},
     "weighted proj": {"encoder": ProjConfig(), "objective": "info_nce", "pair_weights": "score"},
+    "both": {"info_nce_weight": 0.5, "temperature": 0.3},
+    "both proj": {"encoder": ProjConfig(), "info_nce_weight": 0.5, "temperature": 0.3},
 }
 SHARED = {name: replace(BASE, batch_size=25, negative_pool_workers="all", **more) for name, more in SHARED.items()}
 SHARED_PAIRS = 153

@@ -74,6 +74,9 @@ CHANGES = [
     {"pair_weights": "score", "objective": "info_nce", "temperature": 0.5, "teacher_objective": "softened"},
     {"pair_weights": "score", "encoder": LstmAvgConfig(), "objective": "contrastive", "contrast_phrases": 5},
     {"pair_weights": "score", "encoder": Gran4Config(), "mega_batch_size": 2},
+    {"info_nce_weight": 0.5, "temperature": 0.3, "pair_weights": "score"},
+    {"encoder": ProjConfig(), "info_nce_weight": 0.5, "mega_batch_size": 2, "equal_negatives": "excluded"},
+    {"objective": "info_nce", "temperature": 0.3, "mega_batch_size": 2, "teacher_objective": "similarity"},
 ]
 ON_A_GPU = [
     {"dropout": 0.2, "word_dropout": 0.1},

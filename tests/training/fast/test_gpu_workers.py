@@ -31,11 +31,12 @@ RECIPES = [
     {**ALL, "encoder": SumConfig(), "similarity": "dot", "negatives": "mix", "clip": 0.05, "clip_form": "global"},
     {**ALL, "encoder": ProjConfig(), "equal_negatives": "excluded", "negatives": "min_violation"},
     {**ALL, "encoder": ProjConfig(), "objective": "info_nce", "temperature": 0.5, "teacher_objective": "softened"},
+    {**ALL, "encoder": ProjConfig(), "info_nce_weight": 0.5, "temperature": 0.5, "equal_negatives": "excluded"},
     {**ALL, "encoder": LstmAvgConfig(), "scramble": 0.5, "scramble_time": "after", "negative_pool": "same_side"},
     {**ALL, "encoder": Gran4Config(), "update": "dense", "paired_negatives": "excluded", "encoder_l2": 0.01},
     {"encoder": GruConfig(), "objective": "contrastive", "contrast_phrases": 3, "train_words": False},
 ]
-FEW = [*RECIPES[: len(ENCODERS) : 5], *RECIPES[len(ENCODERS) : -9 : 2], *RECIPES[-9:]]
+FEW = [*RECIPES[: len(ENCODERS) : 5], *RECIPES[len(ENCODERS) : -10 : 2], *RECIPES[-10:]]
 """What workers exchange does not depend on the encoder; all pools of all workers."""
 
 
@@ -95,8 +96,9 @@ def run(step, pairs, *, may_ask=False):
         for batch in step.batches(pairs, epoch, 0, number + 1):
             number += 1
             # The negatives of a mega-batch are sent, and come to the host, before its first batch.
-            sends_choice = bool(getattr(batch, "ahead", ()))
-            with counted(num_collectives(step) + sends_choice, may_ask=may_ask or sends_choice):
+            is_first = bool(getattr(batch, "ahead", ()))
+            sends_choice = is_first and step.recipe.objective == "margin"
+            with counted(num_collectives(step) + sends_choice, may_ask=may_ask or is_first):
                 losses.append(step(batch, number))
     return torch.stack(losses)
 
