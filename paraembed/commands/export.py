@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paraembed.encoders import Encoder
     from paraembed.tracking.runs import Run
 
-GROUPS = {"smaller encoder": "texts max_words dim dtype"}
+GROUPS = {"smaller encoder": "texts max_words dim dtype oov_pieces"}
 
 _PREFIXES = {"sentence-transformers": "st", "hub": "st", "model2vec": "m2v", "onnx": "onnx"}
 
@@ -39,7 +39,7 @@ class Export:
     jobs/train.py --words; values keep every bit of float32. The row UUUNKKK is <unk>; <s> and </s> are BOS and EOS.
 
     encoder: encoder folder of paraembed, made from avg or scaled_avg encoders: the average of several, with fewer
-    words, fewer dimensions, or in int8.
+    words, fewer dimensions, in int8, or with vectors of pieces for OOV tokens.
 
     concat: encoder folder of two encoders as one; its text vectors are those of both, one after the other.
     """
@@ -80,8 +80,8 @@ def main(flags: Export) -> None:
         return
     if texts or flags.smaller != DEFAULT_SMALLER:
         raise ValueError(
-            f"--texts, --max-words, --dim and --dtype are for --to encoder, not {flags.to}; leave them out, or run "
-            "--to encoder first and export its folder"
+            f"--texts, --max-words, --dim, --dtype and --oov-pieces are for --to encoder, not {flags.to}; leave them "
+            "out, or run --to encoder first and export its folder"
         )
     if flags.to == "concat":
         _write_concat(folders, out, flags)
@@ -145,14 +145,16 @@ def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | 
     from paraembed.export.smaller import write_smaller
     from paraembed.io.fingerprint import sha256_of
 
-    with _tracked(folders, out, flags) as tracked:
+    name = flags.smaller.oov_pieces
+    pieces = [] if name is None else [existing_encoder(Path(name), "--oov-pieces")]
+    with _tracked([*folders, *pieces], out, flags) as tracked:
         tracked.params({name: value for name, value in asdict(flags.smaller).items() if value is not None})
         if texts is not None:
             tracked.params({"texts": str(texts)})
             tracked.dataset("texts", sha256_of(texts), [str(texts)], "export")
         encoder, measures = write_smaller(folders, out, flags.smaller, texts, doing)
         num_words = len(encoder.vocabulary)
-        size = (out / "model.safetensors").stat().st_size / 1e6
+        size = sum(path.stat().st_size for path in out.rglob("model.safetensors")) / 1e6
         tracked.tags({"fingerprint": encoder.fingerprint})
         tracked.metrics({"words": num_words, "width": encoder.width, "megabytes": size, **measures})
     dtype = flags.smaller.dtype or "float32"

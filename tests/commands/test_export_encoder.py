@@ -72,7 +72,7 @@ def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(export, run_job
         ("--encoder a deep/both --out both", "deep/both holds two encoders as one"),
         ("--encoder a small --out a --overwrite", "--out a is, or is in, one of the encoders to read"),
         ("--encoder a small --out a/both", "--out a/both is, or is in, one of the encoders to read"),
-        ("--encoder a small --out both --dim 2", "--dim and --dtype are for --to encoder, not concat"),
+        ("--encoder a small --out both --dim 2", "--dtype and --oov-pieces are for --to encoder, not concat"),
         ("--encoder a small --out both --check texts.txt", "--check compares tokens"),
     ]:
         assert export(f"{line} --to concat") == 2, line
@@ -117,8 +117,9 @@ def test_what_cannot_be_done_is_a_clear_error(export, tmp_path, capsys):
         ("--encoder a --dtype int8 --out a --overwrite", "--out a is, or is in, one of the encoders to read"),
         ("--encoder a --dtype int8 --out mine --overwrite", "mine has no config.json; expected an encoder folder"),
         ("--encoder a --dtype int8 --out texts.txt --overwrite", "texts.txt is a file; expected an encoder folder"),
-        ("--encoder a --to onnx --dim 2", "--texts, --max-words, --dim and --dtype are for --to encoder, not onnx"),
-        ("--encoder a --to hub --dtype int8", "--max-words, --dim and --dtype are for --to encoder, not hub"),
+        ("--encoder a --to onnx --dim 2", "--dim, --dtype and --oov-pieces are for --to encoder, not onnx"),
+        ("--encoder a --to hub --oov-pieces b", "--dtype and --oov-pieces are for --to encoder, not hub"),
+        ("--encoder a --oov-pieces none", "none does not exist; expected an encoder folder"),
         ("--encoder a b --to word2vec", "--to word2vec takes one encoder, got 2; run --to encoder first"),
     ]:
         default = {"--to": "encoder", "--out": "out"}
