@@ -31,6 +31,7 @@ from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import locked
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
+from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.loading import open_encoder
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
@@ -90,10 +91,7 @@ def embed(
     started = time.perf_counter()
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
-        raise ValueError(
-            f"`overwrite` needs a folder, but {home} is on an object store, which cannot replace an output "
-            "atomically; give a new `out`, or remove the objects there"
-        )
+        raise cannot_overwrite(home)
     how = gpus.on(inference)
     loaded, files, settings = _prepared(loaded or encoder, inputs, home, settings, workers, limits.reading, how)
     workers, gpu_share = workers_of(loaded, workers, gpus)

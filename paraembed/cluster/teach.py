@@ -61,7 +61,7 @@ from paraembed.io.atomic import SUCCESS, new_folder, work_folder, write_file, wr
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
-from paraembed.io.resume import other_work
+from paraembed.io.resume import is_same_work
 from paraembed.io.store import Folder, is_there
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
@@ -85,6 +85,7 @@ FORMAT = "paraembed-teach-1"
 MANIFEST = "_manifest.json"  # no input of embed
 _PRIOR = "prior.npy"
 _DIGITS = 12
+_DECIDES = "teacher, text or setting"
 _NOT_IN_CARD = ("settings", "recipe")
 _STAGES = (
     *("texts", "units", "pairs", "shards", "vectors", "states", "alone", "prior", "ridge", "start", "trained"),
@@ -161,12 +162,11 @@ def teach(
     before = _student_at(out)
     with work_folder(work):
         stages = _Stages(work, request, files, teacher, pieces, workers, gpus)
-        if before.get("identity") == stages.student:
+        earlier, now = ({_DECIDES: identity} for identity in (before.get("identity"), stages.student))
+        if before and is_same_work(out, earlier, now, overwrite=overwrite):
             send_left(out)
             say(f"{out} is already finished; nothing to do")
             return before, True
-        if before and not overwrite:
-            raise other_work(out, "teacher, text or setting")
         doing("starting Ray and MLflow")
         with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
             _describe(run, request, files, teacher, workers)
@@ -196,11 +196,10 @@ def _teach_both(
         is_part = (folder / "config.json").is_file() and checkpoint.read_config(folder)["fingerprint"] in before
         can_replace = overwrite or not is_part  # a part of `out` is refused here, before another one is taught
         record[units], _ = teach(of_units, folder, work, workers=workers, gpus=gpus, overwrite=can_replace)
-    if before == [checkpoint.read_config(folder)["fingerprint"] for folder in folders]:
+    now = {units: checkpoint.read_config(folder)["fingerprint"] for units, folder in zip(record, folders, strict=True)}
+    if before and is_same_work(out, dict(zip(record, before, strict=True)), now, overwrite=overwrite):
         say(f"{out} is already finished; nothing to do")
         return record, True
-    if before and not overwrite:
-        raise other_work(out, "teacher, text or setting")
     write_concat(folders, out)
     return record, False
 

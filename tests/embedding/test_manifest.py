@@ -24,7 +24,6 @@ from paraembed.embedding.manifest import (
     commit,
     continued_run,
     finished_parts,
-    is_committed,
     is_finished,
     read_run,
 )
@@ -35,7 +34,7 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.store import Folder
+from paraembed.io.store import Folder, is_committed
 from tests.embedding.without_ray import build
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]
@@ -322,7 +321,7 @@ def test_an_output_whose_manifest_is_not_of_its_parts_is_not_finished(out):
     reports = finished_parts(store, read_run(store))
     assert is_finished(store, reports)
     sign(out, lambda values: values["parts"][1].update(sha256="0" * 64))
-    assert is_committed(store)
+    assert is_committed(store, "_manifest.json")
     assert not is_finished(store, reports)
 
 
