@@ -3,7 +3,6 @@ are done.
 """
 
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ from paraembed.cluster.session import ray_session
 from paraembed.console import doing, duration, print_table, say
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.estimate import estimate
+from paraembed.embedding.estimate import estimate, workers_of
 from paraembed.embedding.inputs import InputFile, changed_inputs, check_apart, list_inputs
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.part import REJECTED, PartReport, rejected_name
@@ -26,7 +25,6 @@ from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings, check_dim
 from paraembed.embedding.worker import Done
-from paraembed.encoders.devices import require_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import locked
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
@@ -144,22 +142,6 @@ def embed(
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
-
-
-def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
-    """Return the number of actors, and the fraction of a GPU for each.
-
-    Raises:
-        ValueError: GPUs are given for an encoder that computes on a CPU, or there is no GPU.
-    """
-    if encoder.identity.get("device") != "cuda":
-        for name, usual in (("gpus", None), ("gpu_share", 1.0)):
-            if (value := getattr(gpus, name)) != usual:
-                raise ValueError(f"`{name}` is {value}, but the encoder computes on a CPU; leave `{name}` out")
-        return workers, 0
-    if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
-        require_device("cuda", gpus.gpus or 1)
-    return gpus.workers, gpus.gpu_share
 
 
 def _hold(stack: ExitStack, folder: Folder) -> bool:

@@ -1,6 +1,7 @@
-"""Estimate rows, parts, bytes and time of a run from two seconds of embedding."""
+"""Number of workers of a run, and an estimate of its rows, parts, bytes and time from two seconds of embedding."""
 
 import io
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,8 +12,10 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Plan
+from paraembed.encoders.devices import require_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.process import one_thread
+from paraembed.settings import Gpus
 
 START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
 _PROBE_SECONDS = 2.0
@@ -39,6 +42,22 @@ class Estimate:
     rows_per_second: float
     seconds: float
     probed: int
+
+
+def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
+    """Return the number of actors, and the fraction of a GPU for each.
+
+    Raises:
+        ValueError: GPUs are given for an encoder that computes on a CPU, or there is no GPU.
+    """
+    if encoder.identity.get("device") != "cuda":
+        for name, usual in (("gpus", None), ("gpu_share", 1.0)):
+            if (value := getattr(gpus, name)) != usual:
+                raise ValueError(f"`{name}` is {value}, but the encoder computes on a CPU; leave `{name}` out")
+        return workers, 0
+    if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
+        require_device("cuda", gpus.gpus or 1)
+    return gpus.workers, gpus.gpu_share
 
 
 @one_thread()

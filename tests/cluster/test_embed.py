@@ -27,6 +27,7 @@ from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
 from paraembed.commands.job import user_error
 from paraembed.embedding import inputs
+from paraembed.embedding.estimate import workers_of
 from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.replace import staging_folder
@@ -169,11 +170,11 @@ def test_a_job_for_gpus_ends_where_there_is_none(corpus, tiny_encoder_folder, tm
             call(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, **given)
     for gpus, name in ((Gpus(2), "gpus"), (Gpus(gpu_share=0.5), "gpu_share")):
         with pytest.raises(ValueError, match=f"`{name}` is .* the encoder computes on a CPU; leave `{name}` out"):
-            module_of_embed.workers_of(open_encoder(str(tiny_encoder_folder)), 2, gpus)
+            workers_of(open_encoder(str(tiny_encoder_folder)), 2, gpus)
     assert not (tmp_path / "out").exists()
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.2:6379")  # the workers' machines have them
     encoder = open_encoder(str(tiny_encoder_folder), given["inference"])
-    assert module_of_embed.workers_of(encoder, 8, given["gpus"]) == (4, 0.5)
+    assert workers_of(encoder, 8, given["gpus"]) == (4, 0.5)
 
 
 @pytest.mark.ray
