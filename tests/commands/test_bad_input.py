@@ -162,9 +162,6 @@ def test_words_that_do_not_fit_in_memory(pairs, call, tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ({"epochs": "ten"}, "epochs is 'ten'; expected int"),
-        ({"encoder": "avg"}, "encoder is 'avg'; expected an object"),
-        ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; expected int or none"),
         ({"margn": 1}, "a recipe has no field 'margn'"),
         ([1], "expected a JSON object with the fields of a recipe"),
     ],
