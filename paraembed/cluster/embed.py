@@ -14,7 +14,7 @@ from typing import Any
 
 from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.session import ray_session
-from paraembed.console import doing, duration, print_table, say
+from paraembed.console import doing, duration, print_table, say, shown_status
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate, workers_of
@@ -100,6 +100,7 @@ def embed(
     doing("planning the parts")
     run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as stack:
+        stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         reports = stack.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
