@@ -20,13 +20,13 @@ from mlflow.tracking import MlflowClient
 from paraembed import checkpoint
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
-from paraembed.cluster.embed import dry_run, embed
+from paraembed.cluster.embed import embed
 from paraembed.cluster.embed_parts import Progress
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
 from paraembed.commands.job import user_error
 from paraembed.embedding import inputs
-from paraembed.embedding.estimate import workers_of
+from paraembed.embedding.estimate import dry_run, workers_of
 from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.replace import staging_folder
