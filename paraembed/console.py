@@ -173,33 +173,6 @@ class WithoutPasswords(logging.Formatter):
         return over_status(_clean(super().format(record)))
 
 
-class ProgressLine:
-    """Progress line of work that reports by itself; without a terminal, the newest report every ``seconds``."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._started = seconds, time.monotonic()
-        self._shown = self._started
-        self._terminal = sys.stderr.isatty()
-        self._open = False
-
-    def show(self, line: str) -> None:
-        """Show a line: on a terminal after the first two seconds, elsewhere at the interval."""
-        doing("")
-        now = time.monotonic()
-        if self._terminal and now - self._started >= QUIET_SECONDS:
-            write_stream(sys.stderr, f"\r{line}\x1b[K")
-            self._open = True
-        elif not self._terminal and now - self._shown >= self._seconds:
-            self._shown = now
-            write_stream(sys.stderr, _clean(f"{line}\n"))
-
-    def close(self) -> None:
-        """End the line, so that further output starts on a new line."""
-        if self._open:
-            write_stream(sys.stderr, "\n")
-            self._open = False
-
-
 def write_stream(stream: TextIO, text: str) -> None:
     """Write a text and flush; if the reader has closed the stream (``| head``), discard the output."""
     try:

@@ -49,9 +49,11 @@ class Range:
         return self.low <= value <= self.high or (self.nan and value != value)  # noqa: PLR0124 - NaN
 
 
-_INT64 = Range(-(2**63), 2**63 - 1)
+MOST_INT = 2**63 - 1
+"""Largest integer that has 64 bits."""
+_INT64 = Range(-MOST_INT - 1, MOST_INT)
 _FINITE = Range(-sys.float_info.max, sys.float_info.max)
-Count = Annotated[int, Range(0, 2**63 - 1)]
+Count = Annotated[int, Range(0, MOST_INT)]
 AnyFloat = Annotated[float, Range(-math.inf, math.inf, nan=True)]
 """Float that may be infinite or NaN, such as a loss."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from paraembed.options import check_fields
+from paraembed.options import MOST_INT, check_fields
 
 TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
 DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
@@ -263,14 +263,8 @@ class MineSettings:
     """Minimum fraction of the nearest rows that the FAISS index must find, measured on a sample of rows."""
 
     def __post_init__(self) -> None:
-        if not -1 <= self.threshold <= 1:
-            raise ValueError(f"`threshold` is {self.threshold}; it must be a cosine, from -1 to 1")
-        if not 0 < self.recall <= 1:
-            raise ValueError(f"`recall` is {self.recall}; it must be above 0, and at most 1")
-        for name, least in (("top", 1), ("block_rows", 1), ("part_pairs", 1), ("exact_rows", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f"`{name}` is {value}; it must be at least {least}")
+        counts = dict.fromkeys(("top", "block_rows", "part_pairs"), (1, MOST_INT))
+        check_fields(self, {"threshold": (-1, 1), "recall": (1e-6, 1), **counts, "exact_rows": (0, MOST_INT)})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from paraembed.console import ProgressLine, Status, doing, duration, over_status, print_table, say, shown_status
+from paraembed.console import Status, doing, duration, over_status, print_table, say, shown_status
 
 
 class Terminal(io.StringIO):
@@ -75,18 +75,6 @@ def test_messages_are_written_over_the_line(monkeypatch):
     assert "\r\x1b[Kwrote it\n" in terminal.getvalue()
     assert over_status("x") == "x"
     doing("nothing, for no job runs here")
-
-
-def test_a_progress_line_is_silent_for_two_seconds(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    line = ProgressLine(10)
-    line.show("epoch 1")
-    line.close()
-    assert terminal.getvalue() == ""
-    monkeypatch.setattr("paraembed.console.QUIET_SECONDS", 0.0)
-    line.show("epoch 2")
-    line.close()
-    assert terminal.getvalue() == "\repoch 2\x1b[K\n"
 
 
 def test_a_wide_table_is_printed_in_parts(capsys):

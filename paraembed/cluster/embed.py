@@ -2,8 +2,6 @@
 are done.
 """
 
-import math
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,25 +13,22 @@ from typing import Any
 
 from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.session import ray_session
-from paraembed.console import doing, duration, print_table, say
+from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
-from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.estimate import estimate
-from paraembed.embedding.inputs import InputFile, changed_inputs, check_apart, list_inputs
+from paraembed.embedding.estimate import prepared, workers_of
+from paraembed.embedding.inputs import InputFile, changed_inputs
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.part import REJECTED, PartReport, rejected_name
-from paraembed.embedding.plan import Part, Plan, make_plan, part_name
+from paraembed.embedding.plan import Part, Plan, make_plan
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
-from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings, check_dim
+from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
 from paraembed.embedding.worker import Done
-from paraembed.encoders.devices import require_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import locked
-from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
+from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
-from paraembed.loading import open_encoder
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference
 from paraembed.stops import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.spool import spool_path
@@ -90,12 +85,9 @@ def embed(
     started = time.perf_counter()
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
-        raise ValueError(
-            f"`overwrite` needs a folder, but {home} is on an object store, which cannot replace an output "
-            "atomically; give a new `out`, or remove the objects there"
-        )
-    how = gpus.on(inference)
-    loaded, files, settings = _prepared(loaded or encoder, inputs, home, settings, workers, limits.reading, how)
+        raise cannot_overwrite(home)
+    what = loaded or encoder, inputs, home, settings, workers
+    loaded, files, settings = prepared(*what, limits.reading, gpus.on(inference), fetch_encoder)
     workers, gpu_share = workers_of(loaded, workers, gpus)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
@@ -104,6 +96,7 @@ def embed(
     doing("planning the parts")
     run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as stack:
+        stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         reports = stack.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
@@ -148,22 +141,6 @@ def embed(
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
 
 
-def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
-    """Return the number of actors, and the fraction of a GPU for each.
-
-    Raises:
-        ValueError: GPUs are given for an encoder that computes on a CPU, or there is no GPU.
-    """
-    if encoder.identity.get("device") != "cuda":
-        for name, usual in (("gpus", None), ("gpu_share", 1.0)):
-            if (value := getattr(gpus, name)) != usual:
-                raise ValueError(f"`{name}` is {value}, but the encoder computes on a CPU; leave `{name}` out")
-        return workers, 0
-    if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
-        require_device("cuda", gpus.gpus or 1)
-    return gpus.workers, gpus.gpu_share
-
-
 def _hold(stack: ExitStack, folder: Folder) -> bool:
     """Lock a folder until ``stack`` ends; return False if it does not exist."""
     try:
@@ -171,73 +148,6 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def dry_run(
-    encoder: str | Path,
-    inputs: Sequence[str | Path],
-    out: Place,
-    settings: Settings,
-    *,
-    workers: int = 2,
-    price_per_hour: float | None = None,
-    reading: TableLimits = DEFAULT_TABLE_LIMITS,
-    inference: Inference = DEFAULT_INFERENCE,
-    gpus: Gpus = DEFAULT_GPUS,
-) -> None:
-    """Print an estimate of ``embed`` from two seconds of embedding; nothing is written.
-
-    Raises:
-        ValueError, OSError: the same errors as ``embed``.
-    """
-    if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
-        raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
-    store = open_store(out)
-    loaded, files, settings = _prepared(encoder, inputs, store, settings, workers, reading, gpus.on(inference))
-    workers, gpu_share = workers_of(loaded, workers, gpus)
-    doing("planning the parts and embedding a sample")
-    expected = estimate(loaded, make_plan(files, settings), workers)
-    lines = [
-        ("rows", f"{expected.rows:,}"),
-        ("parts", f"{expected.parts:,}"),
-        ("bytes", f"{expected.size:,}"),
-        ("rows/s", f"{expected.rows_per_second:,.0f}"),
-        ("time", duration(expected.seconds)),
-    ]
-    if price_per_hour is not None:
-        lines.append(("cost", f"{price_per_hour * expected.seconds / 3600:,.4f}"))
-    print_table(("estimate", f"{workers} workers"), lines)
-    needs = f"{gpu_share:g} of a GPU and its own core" if gpu_share else "its own core"
-    say(f"measured on {expected.probed:,} rows, by one worker on this machine; each worker needs {needs}")
-
-
-def _prepared(
-    encoder: str | Path | TextEncoder,
-    inputs: Sequence[str | Path],
-    home: Store,
-    settings: Settings,
-    workers: int,
-    reading: TableLimits,
-    inference: Inference,
-) -> tuple[TextEncoder, tuple[InputFile, ...], Settings]:
-    """Check and return the encoder, the input files, and the completed settings."""
-    check_workers(workers)
-    manifest.check_folder(home)
-    loaded: TextEncoder
-    if isinstance(encoder, str | Path):
-        doing(f"reading {Path(encoder).name}")
-        loaded = open_encoder(str(encoder), inference, fetch_encoder)
-    else:
-        loaded = encoder
-    check_dim(settings, loaded.width)
-    doing("finding the input files")
-    files = list_inputs(inputs, reading, _show_files)
-    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
-    return loaded, files, complete_settings(settings, files, loaded.reads_trees)
-
-
-def _show_files(done: int, total: int) -> None:
-    doing(f"hashing the input files: {done:,} of {total:,} done")
 
 
 def _clear_up(store: Store, encoder: str, run: Run, reports: dict[str, PartReport], workers: int) -> None:

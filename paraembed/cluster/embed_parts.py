@@ -14,7 +14,7 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed.cluster import metrics
-from paraembed.console import ProgressLine, duration
+from paraembed.console import doing, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.plan import Part, Plan
@@ -27,7 +27,6 @@ _TRIES = 4  # of a part whose worker fails
 _START_TRIES = 6  # of a worker; until Ray detects that a machine failed, each try takes 4 s
 _WARN_SECONDS = 60  # without any worker
 _GIVE_UP_SECONDS = 1800  # without any worker, if no machine can join
-_PLAIN_SECONDS = 30  # between progress lines without a terminal
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +139,6 @@ def embed_parts(
                     slots[call] = worker, following
             progress.show()
     finally:
-        progress.close()
         for call in slots:
             ray.cancel(call)  # otherwise Ray retries the calls and warns when the workers end
 
@@ -217,7 +215,6 @@ class Progress:
     def __init__(self, total: int, before: int) -> None:
         self._total, self._done, self._before, self._retried = total, before, before, 0
         self._started = time.monotonic()
-        self._line = ProgressLine(_PLAIN_SECONDS)
 
     def begin(self) -> None:
         """Start the clock when the first worker is ready."""
@@ -233,8 +230,8 @@ class Progress:
         self._retried += 1
 
     def show(self) -> None:
-        """Show the line if it is due."""
-        self._line.show(self.line(time.monotonic() - self._started))
+        """Show the line."""
+        doing(self.line(time.monotonic() - self._started))
 
     def line(self, seconds: float) -> str:
         """Return the line, for example ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed,
@@ -245,7 +242,3 @@ class Progress:
         failed = f"  {self._retried} part{'s'[: self._retried > 1]} failed, retried" if self._retried else ""
         share = f"{self._done / self._total:.0%}"
         return f"{self._done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"
-
-    def close(self) -> None:
-        """End the progress line."""
-        self._line.close()

@@ -30,10 +30,11 @@ from paraembed.embedding.mine import (
 )
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.plan import part_name
-from paraembed.io.atomic import SUCCESS, replace_folder, work_folder, write_file, write_json
+from paraembed.io.atomic import SUCCESS, replace_folder, work_folder
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.places import Place
 from paraembed.io.resume import Work, check_own_files
+from paraembed.io.store import Folder, commit_manifest, is_committed
 from paraembed.settings import MineSettings, check_workers
 from paraembed.tracking.runs import Run, send_left, tracked_run
 
@@ -126,10 +127,8 @@ def _read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
     Raises:
         ValueError: ``out`` contains other files.
     """
-    manifest: dict[str, Any] = {}
-    if (out / SUCCESS).is_file() and (out / MANIFEST).is_file():
-        manifest = read_json(out / MANIFEST, dict[str, Any])
-    if manifest.get("format") != FORMAT or (out / SUCCESS).read_text().strip() != sha256_of(out / MANIFEST):
+    manifest = read_json(out / MANIFEST, dict[str, Any]) if is_committed(Folder(out), MANIFEST) else {}
+    if manifest.get("format") != FORMAT:
         raise ValueError(f"{out} does not contain finished pairs of {_JOB}; choose another `out`, or empty it")
     return {name: manifest.get(name) for name in fields}
 
@@ -247,9 +246,7 @@ class _Steps:
             "index": index,
             "parts": sorted(entries, key=lambda entry: str(entry["name"])),
         }
-        write_json(result / MANIFEST, manifest)
-        digest = sha256_of(result / MANIFEST)
-        write_file(result / SUCCESS, lambda file: file.write(f"{digest}\n".encode()))
+        commit_manifest(Folder(result), MANIFEST, manifest)
         return manifest
 
     def _write_lasts(self, name: str, pair_files: list[Path]) -> Path:

@@ -31,7 +31,7 @@ from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import resolve, shown
-from paraembed.io.resume import Work, foreign_work
+from paraembed.io.resume import Work, cannot_overwrite, foreign_work
 from paraembed.io.stage import Mirror, sibling
 from paraembed.process import records_graphs
 from paraembed.settings import Placement, Workers, check_register
@@ -187,10 +187,7 @@ def check_output(uri: str | None, placement: Workers, job: str, *, overwrite: bo
     if isinstance(placement, Placement) and placement.profile:
         raise ValueError("`profile` writes a file next to `out`, so it needs a folder; leave it out, or change `out`")
     if overwrite:
-        raise ValueError(
-            f"`overwrite` needs a folder, but {shown(uri)} is on an object store, which cannot replace an output "
-            "atomically; give a new `out`, or remove the objects there"
-        )
+        raise cannot_overwrite(shown(uri))
     doing(f"looking for earlier work at {shown(uri)}")
     Mirror(Path(), sibling(uri, ".training")).check(_FILES, f"jobs/{job}.py")
 

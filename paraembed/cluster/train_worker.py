@@ -16,7 +16,7 @@ import torch
 from paraembed.cluster import metrics
 from paraembed.cluster.relay import Relay
 from paraembed.compiled import arithmetic
-from paraembed.console import ProgressLine, doing, duration, say, shown_status
+from paraembed.console import doing, duration, say, shown_status
 from paraembed.io.places import shown
 from paraembed.io.stage import Mirror
 from paraembed.process import one_thread, quiet_ray, turn_off_graphs
@@ -28,7 +28,6 @@ from paraembed.training.loop import Report, Request
 from paraembed.training.state import Checkpoints, Counters
 
 _BLOCK_ROWS = 65_536
-_PLAIN_SECONDS = 10.0
 _COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX it goes from 0.8 to 0.65
 
 
@@ -66,7 +65,8 @@ def work_on(config: dict[str, Task]) -> dict[str, Any]:
     returned, not raised: Ray Train would count a raised error as a failed worker and retry.
     """
     try:
-        with _own_folder(config["task"]) as task:
+        is_first = ray.train.get_context().get_world_rank() == 0
+        with _own_folder(config["task"]) as task, shown_status() if is_first else nullcontext():
             return {"counters": _train(task)}
     except ConnectionError:
         raise
@@ -105,8 +105,7 @@ def _train(task: Task) -> Counters:
     try:
         task.work.pull(["untrained", "checkpoints"])
         model = data.load(folder / "untrained").requires_grad_().to(device)
-        with shown_status() if rank == 0 else nullcontext():
-            examples, num, notes = data.read(model, _blocks(), folder / "pairs", world)
+        examples, num, notes = data.read(model, _blocks(), folder / "pairs", world)
     except (ValueError, OSError, torch.OutOfMemoryError) as error:
         problem = str(error)
     agree(problem, world, torch.device(device))
@@ -115,7 +114,6 @@ def _train(task: Task) -> Counters:
         say(*notes)
     doing("training: the first steps")
     run = Run(task.run if rank == 0 else None)
-    show = Reporter(run, rank, data)
     scoring = data.scoring(num)
     try:
         with system_metrics(run):
@@ -125,13 +123,13 @@ def _train(task: Task) -> Counters:
                 checkpoints=task.checkpoints,
                 rank=rank,
                 world=world,
-                on_report=show,
-                evaluation=scoring.evaluation(model, run.metrics, show.say) if scoring else None,
+                on_report=Reporter(run, rank, data),
+                evaluation=scoring.evaluation(model, run.metrics, say) if scoring else None,
                 trace=task.trace if rank == 0 else None,
                 poll=partial(_poll, task.run, rank) if isinstance(task.run, Relay) else None,
             )
     finally:
-        show.close()
+        doing("")
         if isinstance(task.run, Relay) and rank == 0:
             task.run.flush()
     if rank == 0:
@@ -201,7 +199,6 @@ class Reporter:
 
     def __init__(self, run: Run, rank: int, data: TrainingData) -> None:
         self.run, self.rank, self.data = run, rank, data
-        self.line = ProgressLine(_PLAIN_SECONDS)
 
     def __call__(self, report: Report) -> None:
         """Handle a report."""
@@ -224,9 +221,9 @@ class Reporter:
                 f"{duration(report.seconds_left)} left"
             )
             if not report.end_of_epoch:
-                self.line.show(text)
+                doing(text)
             else:
-                self.say(text)
+                say(text)
                 if self.data.warns_of_collapse and report.active > _COLLAPSED:
                     say(
                         "nearly every text triggers an update, so the encoder may give all texts the same vector; "
@@ -234,12 +231,3 @@ class Reporter:
                     )
         if report.end_of_epoch:
             ray.train.report({"epoch": report.epoch, "loss": report.loss})
-
-    def say(self, text: str) -> None:
-        """Write a message on a separate line."""
-        self.line.close()
-        say(text)
-
-    def close(self) -> None:
-        """End the progress line."""
-        self.line.close()

@@ -364,10 +364,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     )
     _say_budget(sweep, inputs, scorer, searcher.todo, concurrent)
     table.begin()
-    try:
-        run_trials(searcher, inputs, scorer, placement, sweep.resources(), sweep.home)
-    finally:
-        table.close()
+    run_trials(searcher, inputs, scorer, placement, sweep.resources(), sweep.home)
 
 
 def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:

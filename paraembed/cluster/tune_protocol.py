@@ -19,6 +19,7 @@ from paraembed.evaluation.suites import SUITES
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.places import shown, without_credentials
+from paraembed.io.resume import cannot_overwrite
 from paraembed.io.stage import child
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
@@ -132,10 +133,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
 
 def _check_uri(uri: str, protocol: Protocol | None, sweep: Sweep, *, overwrite: bool) -> None:
     if overwrite:
-        raise ValueError(
-            f"`overwrite` needs a folder, but {shown(uri)} is on an object store, which cannot replace an output "
-            "atomically; give a new `out`, or remove the objects there"
-        )
+        raise cannot_overwrite(shown(uri))
     if protocol is not None and sweep.placement.profile:
         raise ValueError("`profile` writes a file to `out`, so it needs a folder; leave it out, or change `out`")
 

@@ -98,9 +98,10 @@ def main(flags: Embed) -> None:
             f"--price-per-hour is {flags.price_per_hour}, but only --dry-run prints a cost; add --dry-run, or leave "
             "it out"
         )
-    from paraembed.cluster.embed import dry_run, embed
-
     if flags.dry_run:
+        from paraembed.embedding.estimate import dry_run
+        from paraembed.tracking.fetch import fetch_encoder
+
         price, reading = flags.price_per_hour, flags.reading
         dry_run(
             *(encoder, inputs, out, settings),
@@ -109,8 +110,11 @@ def main(flags: Embed) -> None:
             reading=reading,
             inference=flags.inference,
             gpus=flags.gpu,
+            fetch=fetch_encoder,
         )
         return
+    from paraembed.cluster.embed import embed
+
     limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
     done = embed(
         *(encoder, inputs, out, settings),

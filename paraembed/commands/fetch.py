@@ -9,14 +9,12 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.console import show
+from paraembed.console import doing, show
 from paraembed.pairs.public.download import Progress, Report
 from paraembed.pairs.public.fetch import default_cache, fetch_unpacked
 from paraembed.pairs.public.sources import SOURCES, Source, find_source
 
 log = logging.getLogger(__name__)
-
-_SAY_EVERY = 5.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -77,19 +75,21 @@ def next_command(source: Source, path: Path) -> str:
 
 
 def _reporter() -> Report:
-    """Return a function that logs notes immediately, and the progress every few seconds."""
-    reported, before = time.monotonic(), -1
+    """Return a function that logs notes, and shows the progress since the last note in the status line."""
+    started, before = 0.0, -1
 
     def report(progress: Progress) -> None:
-        nonlocal reported, before
-        now = time.monotonic()
+        nonlocal started, before
         if progress.note:
             log.info("  %s: %s", progress.name, progress.note)
-        elif now - reported >= _SAY_EVERY:
-            rate = f", {(progress.received - before) / (now - reported) / 1e6:.1f} MB/s" if before >= 0 else ""
-            of = "" if progress.total is None else f" of {progress.total / 1e6:,.0f}"
-            log.info("  %s: %s%s MB%s", progress.name, f"{progress.received / 1e6:,.0f}", of, rate)
-            reported, before = now, progress.received
+            before = -1
+            return
+        now = time.monotonic()
+        if before < 0:
+            started, before = now, progress.received
+        rate = f", {(progress.received - before) / (now - started) / 1e6:.1f} MB/s" if now > started else ""
+        of = "" if progress.total is None else f" of {progress.total / 1e6:,.0f}"
+        doing(f"{progress.name}: {progress.received / 1e6:,.0f}{of} MB{rate}")
 
     return report
 

@@ -16,7 +16,7 @@ from paraembed.commands.paths import (
     staged_output,
     staged_places,
 )
-from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
+from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags
 from paraembed.commands.train import check_before_download
 from paraembed.console import print_table, say
 from paraembed.encoders import config_from_dict
@@ -114,11 +114,6 @@ def _finetune(flags: Finetune, stage: "Stage") -> None:
         say(f"wrote {name}; its README.md shows how to use it; its encoder is {sibling(name, '/encoder')}")
 
 
-def listing() -> list[str]:
-    """Return the lines of --list: recipes, then encoders."""
-    return ["recipes (--recipe)", *list_recipes(SUPERVISED_RECIPES), "", "encoders (--encoder)", *list_encoders()]
-
-
 def defaults(arguments: list[str]) -> Finetune:
     """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_supervised_recipe)
@@ -127,4 +122,4 @@ def defaults(arguments: list[str]) -> Finetune:
 
 def command() -> int:
     """Run the job with this process's command line."""
-    return run(main, Finetune, RECIPE_GROUPS, defaults, listing)
+    return run(main, Finetune, RECIPE_GROUPS, defaults, lambda: list_recipes(SUPERVISED_RECIPES))

@@ -30,18 +30,17 @@ RECIPE_GROUPS = {
 
 
 def list_recipes(recipes: Mapping[str, BaseRecipe]) -> list[str]:
-    """Return a line for each recipe: name, encoder, source."""
+    """Return the lines of --list: recipes with encoder and source, then encoders, what they compute, and source."""
     width = max(map(len, recipes))
-    return [f"  {name:<{width}}  {encoder_name(recipe.encoder):<12} {source(name)}" for name, recipe in recipes.items()]
-
-
-def list_encoders() -> list[str]:
-    """Return a line for each encoder: name, what it computes, source."""
+    lines = [
+        f"  {name:<{width}}  {encoder_name(recipe.encoder):<12} {source(name)}" for name, recipe in recipes.items()
+    ]
     papers: dict[str, str] = {}
     for name, recipe in [*RECIPES.items(), *SUPERVISED_RECIPES.items()]:
         papers.setdefault(encoder_name(recipe.encoder), source(name))
     texts = {name: inspect.cleandoc(config.__doc__ or "").partition("\n")[0] for name, config in ENCODERS.items()}
-    return [f"  {name:<12} {text.replace('`', '')} {papers.get(name, '')}".rstrip() for name, text in texts.items()]
+    encoders = [f"  {name:<12} {text.replace('`', '')} {papers.get(name, '')}".rstrip() for name, text in texts.items()]
+    return ["recipes (--recipe)", *lines, "", "encoders (--encoder)", *encoders]
 
 
 def source(recipe: str) -> str:

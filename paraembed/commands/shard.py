@@ -110,15 +110,11 @@ def _fetch_manifests(home: "Mirror", *, overwrite: bool) -> None:
     """
     if home.uri is None:
         return
-    from paraembed.pairs.outputs import check_names
+    from paraembed.io.resume import cannot_overwrite
+    from paraembed.pairs.outputs import JOB, OUTPUT_FILES
 
-    names = home.names()
-    check_names(shown(home.uri), names)
-    if overwrite and names:
-        raise ValueError(
-            f"--overwrite needs a folder, but {shown(home.uri)} is on an object store, which cannot replace an output "
-            "atomically; give a new --out, or remove the objects there"
-        )
+    if home.check(OUTPUT_FILES, JOB) and overwrite:
+        raise cannot_overwrite(shown(home.uri))
     home.pull(["manifest.json", "_SUCCESS"])
 
 

@@ -73,14 +73,18 @@ def main(flags: Teach) -> None:
     if flags.recipe is not None and pairs is None:
         raise ValueError("--recipe is for the training on pairs; add --pairs, or leave it out")
     recipe = STUDENT if flags.recipe is None else read_recipe(existing(flags.recipe, "--recipe"), Recipe)
-    from paraembed.cluster.teach import Request, dry_run, teach
+    from paraembed.distillation.estimate import dry_run
+    from paraembed.distillation.stages import Request
+    from paraembed.tracking.fetch import fetch_encoder
 
     files = [file for path in sets for file in _files_of(path)]
     data = teacher, texts, flags.text_column, tuple(files), pairs, recipe
     request = Request(*data, flags.settings, flags.inference, flags.reading)
     if flags.dry_run:
-        dry_run(request, workers=flags.workers, gpus=flags.gpu)
+        dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)
         return
+    from paraembed.cluster.teach import teach
+
     _, was_finished = teach(request, out, work, workers=flags.workers, gpus=flags.gpu, overwrite=flags.overwrite)
     if not was_finished:
         say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} …")

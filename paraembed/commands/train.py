@@ -18,7 +18,7 @@ from paraembed.commands.paths import (
     staged_places,
     staged_words,
 )
-from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
+from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags
 from paraembed.console import print_table, say
 from paraembed.io.places import shown
 from paraembed.papers import RECIPES, find_recipe
@@ -151,11 +151,6 @@ def _train(flags: Train, stage: "Stage") -> None:
         say(f"wrote {name}; next: python jobs/evaluate.py --encoder {name} --suite sts --data STS_FOLDER")
 
 
-def listing() -> list[str]:
-    """Return the lines of --list: recipes, then encoders."""
-    return ["recipes (--recipe)", *list_recipes(RECIPES), "", "encoders (--encoder)", *list_encoders()]
-
-
 def defaults(arguments: list[str]) -> Train:
     """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
@@ -164,4 +159,4 @@ def defaults(arguments: list[str]) -> Train:
 
 def command() -> int:
     """Run the job with this process's command line."""
-    return run(main, Train, RECIPE_GROUPS, defaults, listing)
+    return run(main, Train, RECIPE_GROUPS, defaults, lambda: list_recipes(RECIPES))

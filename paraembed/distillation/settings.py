@@ -49,10 +49,7 @@ class TeachSettings:
         """Raise ValueError if a value is not allowed."""
         most = 2**31 - 1
         ranges = {"min_count": (1, most), "max_words": (1, most), "steps": (0, 10_000), "dim": (1, 65_536)}
-        check_fields(self, ranges)
-        for name in ("smoothing", "l2", "alone_weight"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be above 0")
+        check_fields(self, ranges | dict.fromkeys(("smoothing", "l2", "alone_weight"), (1e-36, 1e36)))
 
 
 DEFAULT_TEACHING = TeachSettings()

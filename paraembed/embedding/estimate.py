@@ -1,18 +1,32 @@
-"""Estimate rows, parts, bytes and time of a run from two seconds of embedding."""
+"""What precedes a run: its checked inputs, its workers, and an estimate of rows, parts, bytes and time."""
 
 import io
+import math
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paraembed.console import doing, duration, print_table, say
+from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.inputs import InputFile, check_apart, list_inputs
+from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
-from paraembed.embedding.plan import Plan
+from paraembed.embedding.plan import Plan, make_plan, part_name
+from paraembed.embedding.settings import Settings, check_dim
+from paraembed.encoders.devices import require_device
 from paraembed.encoders.protocol import TextEncoder
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.places import Place
+from paraembed.io.store import Folder, Store, open_store
+from paraembed.loading import Fetch, open_encoder
 from paraembed.process import one_thread
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
 START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
 _PROBE_SECONDS = 2.0
@@ -39,6 +53,22 @@ class Estimate:
     rows_per_second: float
     seconds: float
     probed: int
+
+
+def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
+    """Return the number of actors, and the fraction of a GPU for each.
+
+    Raises:
+        ValueError: GPUs are given for an encoder that computes on a CPU, or there is no GPU.
+    """
+    if encoder.identity.get("device") != "cuda":
+        for name, usual in (("gpus", None), ("gpu_share", 1.0)):
+            if (value := getattr(gpus, name)) != usual:
+                raise ValueError(f"`{name}` is {value}, but the encoder computes on a CPU; leave `{name}` out")
+        return workers, 0
+    if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
+        require_device("cuda", gpus.gpus or 1)
+    return gpus.workers, gpus.gpu_share
 
 
 @one_thread()
@@ -81,3 +111,72 @@ def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
         yield batch
         if time.perf_counter() > deadline:
             return
+
+
+def dry_run(
+    encoder: str | Path,
+    inputs: Sequence[str | Path],
+    out: Place,
+    settings: Settings,
+    *,
+    workers: int = 2,
+    price_per_hour: float | None = None,
+    reading: TableLimits = DEFAULT_TABLE_LIMITS,
+    inference: Inference = DEFAULT_INFERENCE,
+    gpus: Gpus = DEFAULT_GPUS,
+    fetch: Fetch | None = None,
+) -> None:
+    """Print an estimate of ``embed`` from two seconds of embedding; nothing is written.
+
+    Raises:
+        ValueError, OSError: the same errors as ``embed``.
+    """
+    if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
+        raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
+    store = open_store(out)
+    loaded, files, settings = prepared(encoder, inputs, store, settings, workers, reading, gpus.on(inference), fetch)
+    workers, gpu_share = workers_of(loaded, workers, gpus)
+    doing("planning the parts and embedding a sample")
+    expected = estimate(loaded, make_plan(files, settings), workers)
+    lines = [
+        ("rows", f"{expected.rows:,}"),
+        ("parts", f"{expected.parts:,}"),
+        ("bytes", f"{expected.size:,}"),
+        ("rows/s", f"{expected.rows_per_second:,.0f}"),
+        ("time", duration(expected.seconds)),
+    ]
+    if price_per_hour is not None:
+        lines.append(("cost", f"{price_per_hour * expected.seconds / 3600:,.4f}"))
+    print_table(("estimate", f"{workers} workers"), lines)
+    needs = f"{gpu_share:g} of a GPU and its own core" if gpu_share else "its own core"
+    say(f"measured on {expected.probed:,} rows, by one worker on this machine; each worker needs {needs}")
+
+
+def prepared(
+    encoder: str | Path | TextEncoder,
+    inputs: Sequence[str | Path],
+    home: Store,
+    settings: Settings,
+    workers: int,
+    reading: TableLimits,
+    inference: Inference,
+    fetch: Fetch | None,
+) -> tuple[TextEncoder, tuple[InputFile, ...], Settings]:
+    """Check and return the encoder, the input files, and the completed settings; the errors are those of ``embed``."""
+    check_workers(workers)
+    check_folder(home)
+    loaded: TextEncoder
+    if isinstance(encoder, str | Path):
+        doing(f"reading {Path(encoder).name}")
+        loaded = open_encoder(str(encoder), inference, fetch)
+    else:
+        loaded = encoder
+    check_dim(settings, loaded.width)
+    doing("finding the input files")
+    files = list_inputs(inputs, reading, _show_files)
+    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
+    return loaded, files, complete_settings(settings, files, loaded.reads_trees)
+
+
+def _show_files(done: int, total: int) -> None:
+    doing(f"hashing the input files: {done:,} of {total:,} done")

@@ -25,8 +25,8 @@ from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import OnDuplicateId
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
-from paraembed.io.resume import foreign_work, other_work
-from paraembed.io.store import Folder, Store, is_there, read_bytes, read_json, write_json
+from paraembed.io.resume import check_names, is_same_work
+from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, read_json, write_json
 from paraembed.options import Range, checked
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.stops import RunFailedError
@@ -38,8 +38,9 @@ ENCODER = f"{REPORTS}/encoder.json"  # how the user named the encoder
 RECORDED = f"{REPORTS}/recorded.json"  # written when everything is logged to MLflow
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
-_PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
+_PART = r"part-\d{5,}-of-\d{5,}\.parquet"
+_OWN = re.compile("|".join([_PART, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS, _TEMPORARY.pattern]))
 _MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}
 _OF_A_RUN = {"seconds", "stamp", "size", "made_of", *_MULTI_LINE}  # fields of a report that the manifest leaves out
 MOST_JSON_BYTES = 1 << 30  # of plan and manifest: some hundred bytes a part
@@ -95,27 +96,22 @@ def check_folder(store: Store) -> bool:
             f"{store} is a file; `out` must be a folder that is new, empty or written by this job"
         ) from None
     begun = PLAN in names
-    own = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS) if begun else ()
-    for name in names:
-        if name not in own and not (begun and _PART.fullmatch(name)) and not _TEMPORARY.fullmatch(name):
-            raise foreign_work(store, name, "jobs/embed.py")
+    check_names(store, names, _OWN if begun else _TEMPORARY, "jobs/embed.py")
     return begun
 
 
 def continued_run(store: Store, new: Run) -> Run:
     """Return the unfinished run in a place, to resume it as ``new``, whose plan has no parts yet.
 
-    Only the message of ``io.resume.Work`` is used: the place may be an object store, the record is the plan, from which
-    the fingerprint is derived, and other work is not emptied but replaced when the new output is complete.
+    Not an ``io.resume.Work``, whose folder is emptied for other work: here other work stays until the new output, in a
+    folder next to it, is complete, and the place may be on an object store.
 
     Raises:
         ValueError: the run was started with another encoder, tokenizer, setting or input; the message names it with
             both values.
     """
     stored = read_run(store)
-    changed = differences(decides(stored), decides(new))
-    if changed:
-        raise other_work(store, changed, can_overwrite=isinstance(store, Folder))
+    is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
     return replace(new, plan=replace(stored.plan, inputs=new.plan.inputs))  # files that moved are the same files
 
 
@@ -218,17 +214,9 @@ def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
     return replace(report, stamp=stamp, size=size) if same else None  # the output may be a copy, with other stamps
 
 
-def is_committed(store: Store) -> bool:
-    """Return whether ``_SUCCESS`` holds the manifest's digest."""
-    try:
-        return read_bytes(store, SUCCESS).decode().strip() == store.sha256(MANIFEST)
-    except (FileNotFoundError, IsADirectoryError, ValueError):
-        return False
-
-
 def is_finished(store: Store, reports: dict[str, PartReport]) -> bool:
     """Return whether a place is committed, with a manifest that agrees with the reports of the parts."""
-    if not is_committed(store):
+    if not is_committed(store, MANIFEST):
         return False
     try:
         manifest: dict[str, Any] = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
@@ -281,10 +269,8 @@ def commit(
         "inputs": [file.to_json() for file in plan.inputs],
         "parts": parts,
     }
-    write_json(store, MANIFEST, manifest)
-    digest = store.sha256(MANIFEST)
     _sweep(store)
-    store.write(SUCCESS, lambda file: file.write(f"{digest}\n".encode()))
+    commit_manifest(store, MANIFEST, manifest)
     return manifest
 
 

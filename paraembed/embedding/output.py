@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import OUTPUT_FIELDS, SCALE_FIELD
-from paraembed.embedding.manifest import FORMAT, MANIFEST, MOST_JSON_BYTES, columns_of, is_committed
+from paraembed.embedding.manifest import FORMAT, MANIFEST, MOST_JSON_BYTES, columns_of
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype, Settings
 from paraembed.io.places import Place
-from paraembed.io.store import Store, open_store, read_json
+from paraembed.io.store import Store, is_committed, open_store, read_json
 from paraembed.options import Count, checked
 
 Vectors = npt.NDArray[np.float32]
@@ -224,6 +224,6 @@ def _finished_store(place: Place) -> Store:
         raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
     if not names:
         raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
-    if not is_committed(store):
+    if not is_committed(store, MANIFEST):
         raise ValueError(f"{store} is not finished; run the same jobs/embed.py command again to finish it")
     return store

@@ -1,9 +1,10 @@
 """Settings and limits of an embedding run."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal
 
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.options import MOST_INT, check_fields
 
 IdKind = Literal["row", "file-row"]
 Dtype = Literal["float32", "float16", "int8"]
@@ -73,14 +74,7 @@ DEFAULT_LIMITS = Limits()
 
 def check_settings(settings: Settings) -> None:
     """Raise ValueError if a setting is not allowed."""
-    for name in ("part_rows", "batch_size", "dim"):
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise ValueError(f"`{name}` is {value}; it must be at least 1")
-    choices: dict[str, Any] = {"id_kind": IdKind, "dtype": Dtype, "compression": Compression}
-    for name, allowed in choices.items():
-        if getattr(settings, name) not in get_args(allowed):
-            raise ValueError(f"`{name}` is {getattr(settings, name)!r}; allowed: {', '.join(get_args(allowed))}")
+    check_fields(settings, dict.fromkeys(("part_rows", "batch_size", "dim"), (1, MOST_INT)))
 
 
 def check_dim(settings: Settings, width: int) -> None:

@@ -19,7 +19,6 @@ from paraembed.embedding.manifest import (
     OTHER_COUNTS,
     PLAN,
     columns_of,
-    is_committed,
 )
 from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
@@ -27,7 +26,7 @@ from paraembed.embedding.settings import Dtype, IdKind
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
-from paraembed.io.store import Store, is_there, open_store, read_bytes, read_json
+from paraembed.io.store import Store, is_committed, is_there, open_store, read_bytes, read_json
 from paraembed.loading import Fetch
 from paraembed.options import Count, checked, json_value
 
@@ -148,7 +147,7 @@ def verify(
     if not names:
         raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
     findings = _Findings()
-    if not is_committed(store):
+    if not is_committed(store, MANIFEST):
         findings.add(SUCCESS, "missing, or of another manifest; run the same jobs/embed.py command again to finish")
     success = findings.check(SUCCESS, "written last, and of this manifest")
     try:

@@ -4,8 +4,6 @@ Tables show scores ×100, as the papers do, and OOV tokens in %; in JSON, CSV an
 fractions.
 """
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,7 +17,7 @@ from paraembed.evaluation.scoring import COVERED, Score, Scored, mean_of, mean_s
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, published_rows, suite_tables
 from paraembed.io.atomic import write_file, write_json
-from paraembed.io.escape import csv_cell, listed, markdown, markdown_row
+from paraembed.io.escape import csv_text, listed, markdown, markdown_row
 from paraembed.papers.results import MEANS, PAPERS_22
 from paraembed.recipe import Recipe
 from paraembed.settings import RESAMPLES
@@ -90,48 +88,23 @@ class Report:
 
     def csv(self) -> str:
         """Return one line per value: its source (this run, or table and row of a paper), measure and score."""
-        head = (
-            "whose",
-            "kind",
-            "score",
-            "measure",
-            "value",
-            "low",
-            "high",
-            "sets",
-            "pairs",
-            "tokens",
-            "unknown",
-            "remark",
-        )
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(head)
+        head = "whose kind score measure value low high sets pairs tokens unknown remark"
+        rows: list[Sequence[str | float]] = [head.split()]
         for column in self.columns:
             for score in column.scores:
                 counts = (score.num_sets, score.num_pairs, score.num_tokens, score.num_unknown)
                 for measure, value in score.values.items():
                     bounds = score.intervals.get(measure, ("", ""))
                     remark = f"over {score.num_covered} pairs without an OOV word" * measure.endswith(COVERED)
-                    row = (column.label, column.kind, score.name, measure, value, *bounds, *counts, remark)
-                    rows.writerow(map(csv_cell, row))
+                    rows.append((column.label, column.kind, score.name, measure, value, *bounds, *counts, remark))
         for results in self._rows():
+            row = results.row
             for name, cell in results.cells.items():
                 remarks = ["recomputed over the same sets"] * cell.is_recomputed
-                remarks += [results.row.caveats[name]] if name in results.row.caveats else []
+                remarks += [row.caveats[name]] if name in row.caveats else []
                 value = round(cell.value / 100, 6)
-                rows.writerow(
-                    (
-                        results.row.label,
-                        results.row.kind,
-                        name,
-                        results.row.measure,
-                        value,
-                        *[""] * 6,
-                        "; ".join(remarks),
-                    )
-                )
-        return text.getvalue()
+                rows.append((row.label, row.kind, name, row.measure, value, *[""] * 6, "; ".join(remarks)))
+        return csv_text(rows)
 
     def _rows(self) -> list[PublishedRow]:
         return published_rows(self.columns[0].scores, [column.kind for column in self.columns if column.kind])

@@ -37,9 +37,9 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
     return digest
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON, atomically."""
-    write_file(path, lambda file: file.write(json_bytes(value)))
+def write_json(path: Path, value: Any) -> str:
+    """Write a value as indented JSON, atomically; return the SHA-256 of the file, hexadecimal."""
+    return write_file(path, lambda file: file.write(json_bytes(value)))
 
 
 def sync_folder(folder: Path) -> None:

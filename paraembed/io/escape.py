@@ -1,6 +1,8 @@
 """Escape names and texts from outside for Markdown, CSV and plain tables; HTML templates do their own escaping."""
 
+import csv
 import hashlib
+import io
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -46,6 +48,13 @@ def csv_cell(cell: Cell) -> Cell | str:
     if not isinstance(cell, str) or not _FORMULA.match(cell) or _NUMBER.fullmatch(cell):
         return cell
     return f"'{cell}"
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return the text of a CSV file with escaped cells (see ``csv_cell``); None is empty."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(map(csv_cell, row) for row in rows)
+    return text.getvalue()
 
 
 def file_stem(name: str) -> str:

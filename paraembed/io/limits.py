@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+from paraembed.options import MOST_INT, check_fields
+
 MAX_INFLATION = 200
 """Default maximum compression ratio, checked after the first GiB."""
 MOST_LINE_BYTES = 512 << 20  # tokens are at most three times as long, and an Arrow string array is below 2 GiB
+_RANGES = {"max_line_bytes": (1, MOST_LINE_BYTES), "max_inflation": (1, MOST_INT), "max_field_lines": (1, MOST_INT)}
 
 
 @dataclass(frozen=True)
@@ -17,10 +20,7 @@ class ReadLimits:
     """Maximum compression ratio of an input file, checked after the first GiB."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_line_bytes <= MOST_LINE_BYTES:
-            raise ValueError(f"`max_line_bytes` is {self.max_line_bytes}; allowed: 1 to {MOST_LINE_BYTES:,}")
-        if self.max_inflation < 1:
-            raise ValueError(f"`max_inflation` is {self.max_inflation}; it must be at least 1")
+        check_fields(self, _RANGES)
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,6 @@ class TableLimits(ReadLimits):
 
     max_field_lines: int = 1000
     """Maximum number of lines of a quoted CSV cell; a row whose quote is not closed within it is rejected."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_field_lines < 1:
-            raise ValueError(f"`max_field_lines` is {self.max_field_lines}; it must be at least 1")
 
 
 DEFAULT_LIMITS = ReadLimits()

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,20 +104,30 @@ class Work:
 
     def _is_same(self, place: Path, before: dict[str, Any]) -> bool:
         now = self.fingerprint
-        if self.is_nested:
-            fields = (differences({name: before.get(name)}, {name: value}) for name, value in now.items())
-            changed = next(filter(None, fields), "")
-        else:
-            changed = differences(before, now)
-        if changed and not self.overwrite:
-            raise other_work(place, changed)
-        return not changed
+        fields = [({name: before.get(name)}, {name: now[name]}) for name in now] if self.is_nested else [(before, now)]
+        return all(is_same_work(place, *field, overwrite=self.overwrite) for field in fields)
 
 
-def other_work(place: object, changed: str, *, can_overwrite: bool = True) -> ValueError:
-    """Return the error for a place where the job started with another fingerprint; ``changed`` names the fields."""
-    remedies = "choose another `out`, or start over with `overwrite`" if can_overwrite else "or choose another `out`"
-    return ValueError(f"{place} was started with another {changed}; use the earlier value, {remedies}")
+def is_same_work(
+    place: object, before: dict[str, Any], now: dict[str, Any], *, overwrite: bool, can_overwrite: bool = True
+) -> bool:
+    """Return whether a place with the fingerprint ``before`` holds the work with the fingerprint ``now``.
+
+    Raise ValueError, naming the differing fields, if it does not, and ``overwrite`` is not set.
+    """
+    changed = differences(before, now)
+    if changed and not overwrite:
+        remedy = "choose another `out`, or start over with `overwrite`" if can_overwrite else "or choose another `out`"
+        raise ValueError(f"{place} was started with another {changed}; use the earlier value, {remedy}")
+    return not changed
+
+
+def cannot_overwrite(place: object) -> ValueError:
+    """Return the error for ``overwrite`` with an output on an object store."""
+    return ValueError(
+        f"`overwrite` needs a folder, but {place} is on an object store, which cannot replace an output atomically; "
+        "give a new `out`, or remove the objects there"
+    )
 
 
 def foreign_work(place: object, name: object, job: str) -> ValueError:
@@ -138,3 +148,10 @@ def check_own_files(folder: Path, files: re.Pattern[str], job: str, *, may_be_li
     foreign = foreign_file(folder, files)
     if foreign is not None:
         raise foreign_work(folder, foreign.relative_to(folder), job)
+
+
+def check_names(place: object, names: Iterable[str], files: re.Pattern[str], job: str) -> None:
+    """Raise ValueError if one of the names in a place does not match ``files``, the names that ``job`` writes."""
+    foreign = next((name for name in names if not files.fullmatch(name)), None)
+    if foreign is not None:
+        raise foreign_work(place, foreign, job)

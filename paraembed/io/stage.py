@@ -16,7 +16,7 @@ from tempfile import mkdtemp
 import pyarrow.fs
 
 from paraembed.io.places import Place, name_of, resolve, shown
-from paraembed.io.resume import foreign_work
+from paraembed.io.resume import check_names
 from paraembed.io.store import Remote, open_store
 
 _LAST = ("manifest.json", "state.json", "identity.json", "config.json", "sweep.json", "_SUCCESS")
@@ -121,10 +121,7 @@ class Mirror:
     def check(self, files: re.Pattern[str], job: str) -> list[str]:
         """Return the names of the files of the copy; raise ValueError if one is not among the job's ``files``."""
         names = self.names()
-        foreign = next((name for name in names if not files.fullmatch(name)), None)
-        if foreign is not None:
-            assert self.uri is not None
-            raise foreign_work(shown(self.uri), foreign, job)
+        check_names(shown(self.uri or ""), names, files, job)
         return names
 
     def remove(self, name: str = "") -> None:

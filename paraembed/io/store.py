@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 import pyarrow.fs
 
-from paraembed.io.atomic import locked, sync_folder, write_file
+from paraembed.io.atomic import SUCCESS, locked, sync_folder, write_file
 from paraembed.io.fingerprint import json_bytes, sha256_of
 from paraembed.io.places import Place, name_of, require_file, resolve, without_credentials
 from paraembed.options import MOST_BYTES, json_value
@@ -247,9 +247,23 @@ def read_bytes(store: Store, name: str, most_bytes: int = MOST_BYTES) -> bytes:
         return bytes(file.read(most_bytes + 1))
 
 
-def write_json(store: Store, name: str, value: Any) -> None:
-    """Write a value as indented JSON, atomically."""
-    store.write(name, lambda file: file.write(json_bytes(value)))
+def write_json(store: Store, name: str, value: Any) -> str:
+    """Write a value as indented JSON, atomically; return the SHA-256 of the file, hexadecimal."""
+    return store.write(name, lambda file: file.write(json_bytes(value)))
+
+
+def commit_manifest(store: Store, name: str, manifest: Any) -> None:
+    """Complete an output: write its manifest, then ``_SUCCESS`` with the SHA-256 of the manifest."""
+    digest = write_json(store, name, manifest)
+    store.write(SUCCESS, lambda file: file.write(f"{digest}\n".encode()))
+
+
+def is_committed(store: Store, name: str) -> bool:
+    """Return whether ``_SUCCESS`` holds the SHA-256 of the manifest with this name."""
+    try:
+        return read_bytes(store, SUCCESS).decode().strip() == store.sha256(name)
+    except (FileNotFoundError, IsADirectoryError, ValueError):
+        return False
 
 
 def read_json(store: Store, name: str, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:

@@ -12,22 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.io.atomic import SUCCESS, write_file, write_json
-from paraembed.io.fingerprint import read_json, sha256_of
+from paraembed.io.fingerprint import read_json
 from paraembed.io.limits import DEFAULT_LIMITS
-from paraembed.io.resume import Work, check_own_files, foreign_work
+from paraembed.io.resume import Work, check_own_files
 from paraembed.names import on_disk
 from paraembed.pairs.parts import ParsedPart, about_sources, reports_of, sum_counts
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, SUBSETS_FORMAT, length_histogram, load_counts, merge_counts, without_vector
 
-_JOB = "jobs/shard.py"
+JOB = "jobs/shard.py"
 _CODE = 2
 """Version of the files in a work folder; files of another version are discarded."""
 _SHARD = r"pairs-\d{5,}-of-\d{5,}\.parquet"
 _FILE = rf"(manifest\.json|_SUCCESS|lengths\.json|vocabulary\.parquet|rejected-sample\.jsonl|{_SHARD})"
 _OUTPUT = rf"((train|dev|test|1-of-\d+)/)?({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
 _STEP = r"(identity\.json|parsed-\d{5,}\.(parquet|arrow|json|columns)|stays-\d{5,}\.npy|spill-\d+\.arrow)"
-_OUTPUT_FILES = re.compile(_OUTPUT)
+OUTPUT_FILES = re.compile(_OUTPUT)
 _WORK_FILES = re.compile(rf"{_STEP}|\.{_STEP}\.[0-9a-f]{{8}}\.tmp|{_SHARD}/(lengths|words)|result/{_OUTPUT}")
 
 
@@ -39,7 +39,7 @@ def settings_to_json(settings: ShardSettings) -> dict[str, Any]:
 
 def finished_output(out: Path, identity: dict[str, Any], *, overwrite: bool) -> Work:
     """Return the ``Work`` of a finished output, for ``Work.is_finished(read_identity)``."""
-    return Work(out, work_folder_of(out), "identity.json", identity, _WORK_FILES, _JOB, overwrite)
+    return Work(out, work_folder_of(out), "identity.json", identity, _WORK_FILES, JOB, overwrite)
 
 
 def unfinished_output(out: Path, identity: dict[str, Any], *, rejected_sample: bool) -> Work:
@@ -49,7 +49,7 @@ def unfinished_output(out: Path, identity: dict[str, Any], *, rejected_sample: b
     parsing.
     """
     fingerprint = {"code": _CODE, **identity, "rejected_sample": rejected_sample}
-    return Work(out, work_folder_of(out), "identity.json", fingerprint, _WORK_FILES, _JOB, overwrite=True)
+    return Work(out, work_folder_of(out), "identity.json", fingerprint, _WORK_FILES, JOB, overwrite=True)
 
 
 def work_folder_of(out: Path) -> Path:
@@ -64,16 +64,9 @@ def replaced_folder_of(out: Path) -> Path:
 
 def check_folders(out: Path) -> None:
     """Raise ValueError if a folder that the job empties or replaces holds a file that the job did not write."""
-    check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
-    check_own_files(replaced_folder_of(out), _OUTPUT_FILES, _JOB)
-    check_own_files(work_folder_of(out), _WORK_FILES, _JOB)
-
-
-def check_names(place: str, names: Sequence[str]) -> None:
-    """Raise ValueError if one of the names in a place is not that of a file of an output."""
-    foreign = next((name for name in names if not _OUTPUT_FILES.fullmatch(name)), None)
-    if foreign is not None:
-        raise foreign_work(place, foreign, _JOB)
+    check_own_files(out, OUTPUT_FILES, JOB, may_be_link=True)
+    check_own_files(replaced_folder_of(out), OUTPUT_FILES, JOB)
+    check_own_files(work_folder_of(out), _WORK_FILES, JOB)
 
 
 def read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
@@ -86,7 +79,7 @@ def read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
     if (out / SUCCESS).is_file() and (out / "manifest.json").is_file():
         manifest = read_json(out / "manifest.json", dict[str, Any])
     if manifest.get("format") not in {FORMAT, SUBSETS_FORMAT}:
-        check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
+        check_own_files(out, OUTPUT_FILES, JOB, may_be_link=True)
         raise ValueError(f"{out} does not contain finished pair shards; choose another `out`, or empty it")
     manifest.setdefault("max_line_bytes", DEFAULT_LIMITS.max_line_bytes)  # absent from manifests of older versions
     return {name: manifest.get(name) for name in fields} | {"format": FORMAT}
@@ -175,5 +168,4 @@ class Outputs:
         sample = self._sample
         if sample is not None:
             write_file(folder / "rejected-sample.jsonl", lambda file: file.write(sample.encode()))
-        write_json(folder / "manifest.json", manifest)
-        write_json(folder / SUCCESS, {"manifest_sha256": sha256_of(folder / "manifest.json")})
+        write_json(folder / SUCCESS, {"manifest_sha256": write_json(folder / "manifest.json", manifest)})

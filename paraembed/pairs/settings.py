@@ -1,9 +1,9 @@
 """Settings that decide the rows of pair shards."""
 
-import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
+from paraembed.options import MOST_INT, check_fields
 from paraembed.text import check_tokenizer
 
 Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
@@ -62,16 +62,8 @@ class FilterOptions:
     """Folders of pair shards, such as dev and test pairs, whose pairs are excluded in either order of the texts."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("training_set", SetName), ("nested_subsets", NestedSubsets), ("split", Split)):
-            value = getattr(self, name)
-            if value not in get_args(kind) and not (name == "training_set" and value is None):
-                raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(kind))}")
-        for name, least in (("max_length", 1), ("top", 1), ("sample", 1), ("sample_seed", 0)):
-            value = getattr(self, name)
-            if value is not None and not least <= value < 1 << 63:
-                raise ValueError(f"{name} is {value}; it must be at least {least}, and below 2**63")
-        if self.min_score is not None and not math.isfinite(self.min_score):
-            raise ValueError(f"min_score is {self.min_score}; expected a finite number")
+        counts = dict.fromkeys(("max_length", "top", "sample"), (1, MOST_INT))
+        check_fields(self, {**counts, "sample_seed": (0, MOST_INT), "rows_per_shard": (1, 1_000_000)})
         self._check_together()
 
     def _check_together(self) -> None:
@@ -120,8 +112,6 @@ class ShardSettings(FilterOptions):
         super().__post_init__()
         if self.tokenizer != "auto":
             check_tokenizer(self.tokenizer)
-        if not 1 <= self.rows_per_shard <= 1_000_000:
-            raise ValueError(f"rows_per_shard is {self.rows_per_shard}; allowed: 1 to 1,000,000")
         if self.features:
             self._check_features()
         if "" in self.remove:

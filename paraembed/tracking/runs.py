@@ -32,8 +32,8 @@ from paraembed.io.fingerprint import digest_of, read_json
 from paraembed.io.places import without_credentials
 from paraembed.process import mlflow_is_quiet
 from paraembed.stops import STOPPED, last_act
-from paraembed.tracking.sender import Sender, write_memo
-from paraembed.tracking.spool import AnySpool, Record, Spool, held_spool, spool_path
+from paraembed.tracking.sender import Sender, last_run, write_memo
+from paraembed.tracking.spool import AnySpool, Spool, held_spool, spool_path
 from paraembed.tracking.store import EXPERIMENT, STORE_ERRORS, Store, in_a_line, stamp_of
 
 __all__ = ["EXPERIMENT", "Run", "RunAddress", "send_left", "system_metrics", "tracked_run"]
@@ -272,7 +272,7 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
                     enclosing.adopt(key)  # it could not be named as the parent
 
 
-def send_left(out: Path, memo: Path | None = None) -> None:
+def send_left(out: Path) -> None:
     """Send the records that an earlier job with this output, now complete, could not send."""
     if not spool_path(out).is_file():
         return
@@ -281,7 +281,7 @@ def send_left(out: Path, memo: Path | None = None) -> None:
             return
         store = Store(out)
         if _close_left(spool, "FINISHED") and not _is_elsewhere(spool, store):
-            sender = Sender(spool, store, memo)
+            sender = Sender(spool, store)
             sender.start()
             sender.finish()
 
@@ -292,7 +292,7 @@ def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: 
         _move_aside(spool)
     remembered = _remembered(memo, store)
     records = list(spool.read()) if spool.size() else []
-    last = _last_key(records)
+    last = last_run(records)
     ids = {record.value[0]: record.value[1] for record in records if record.kind == "opened"}
     if last and remembered and (last == remembered.get("key") or ids.get(last) == remembered.get("run_id")):
         spool.append("resume", last)
@@ -336,16 +336,6 @@ def _remembered(memo: Path | None, store: Store) -> dict[str, Any]:
     return ids | {"start": start} if ids and is_time else ids
 
 
-def _last_key(records: Sequence[Record]) -> str:
-    """Return the key of the run of the last records."""
-    for record in reversed(records):
-        if record.kind == "open":
-            return str(record.value["key"])
-        if record.kind == "resume":
-            return str(record.value)
-    return ""
-
-
 def _close_left(spool: Spool, status: str) -> bool:
     """Close the run that a killed job left open, with the time of its last record; return whether there are records."""
     if not spool.size():
@@ -361,7 +351,7 @@ def _close_left(spool: Spool, status: str) -> bool:
 def _is_elsewhere(spool: Spool, store: Store) -> bool:
     """Return whether the last run in a spool belongs to another store."""
     records = list(spool.read())
-    last = _last_key(records)
+    last = last_run(records)
     stores = {record.value[0]: record.value[2] for record in records if record.kind == "opened"}
     return last in stores and stores[last] != store.shown
 

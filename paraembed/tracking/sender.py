@@ -7,7 +7,7 @@ seconds.
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Sender:
                 self._openings[record.value["key"]] = record.value
             if record.end <= self._offset or not self._key:  # the first run has what precedes it, too
                 self._key = _run_of(record) or self._key
-        self._last = next(filter(None, map(_run_of, reversed(records))), "")
+        self._last = last_run(records)
         self._tries, self._num_refused, self._is_away = 0, 0, False
         self._looked, self._wake, self._closing = threading.Event(), threading.Event(), threading.Event()
         self._is_done, self._is_abandoned = False, False
@@ -259,6 +259,11 @@ def _run_of(record: Record) -> str:
     if record.kind == "open":
         return str(record.value["key"])
     return str(record.value) if record.kind == "resume" else ""
+
+
+def last_run(records: Sequence[Record]) -> str:
+    """Return the key of the run of the last records; empty if there is none."""
+    return next(filter(None, map(_run_of, reversed(records))), "")
 
 
 def _merged(records: Iterable[Record]) -> Iterator[Record]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from paraembed.console import ProgressLine, doing, duration, say
+from paraembed.console import doing, duration, say
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell
 from paraembed.names import on_disk
@@ -18,7 +18,6 @@ from paraembed.plots import Trial, draw_sweep
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
 
-_PLAIN_SECONDS = 30.0
 _SCORE = 7  # characters
 PARQUET, CSV, BEST, RECIPE = "results.parquet", "results.csv", "best.json", "best-recipe.json"
 
@@ -148,7 +147,6 @@ class GrowingTable:
         self._points, self._ledger, self._total, self._concurrent = points, ledger, total, concurrent
         self._before = len(ledger.records)
         self._started = time.monotonic()
-        self._line = ProgressLine(_PLAIN_SECONDS)
         self._columns = points.columns()
         self._widths = {name: max(len(name), *map(len, self._texts(name))) for name in self._columns}
 
@@ -164,7 +162,6 @@ class GrowingTable:
 
     def add(self, record: Record) -> None:
         """Write the row of a trial that has ended."""
-        self._line.close()
         say(self.row(record))
         self._show("")
 
@@ -177,10 +174,6 @@ class GrowingTable:
         status = record.status if not record.reason else f"{record.status}: {record.reason.splitlines()[0]}"
         return "  ".join([f"{record.number:5}", score, *cells, epochs, f"{record.seconds:5.1f} s", status])
 
-    def close(self) -> None:
-        """End the progress line."""
-        self._line.close()
-
     def _show(self, more: str) -> None:
         done = len(self._ledger.records)
         best = self._ledger.best()
@@ -190,7 +183,7 @@ class GrowingTable:
         if done > self._before:
             left = (time.monotonic() - self._started) / (done - self._before) * (self._total - done)
             line += f"  {duration(left)} left"
-        self._line.show(line + more)
+        doing(line + more)
 
     def _texts(self, name: str) -> list[str]:
         values: list[Any] = []

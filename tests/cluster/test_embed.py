@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,12 +20,13 @@ from mlflow.tracking import MlflowClient
 from paraembed import checkpoint
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
-from paraembed.cluster.embed import dry_run, embed
+from paraembed.cluster.embed import embed
 from paraembed.cluster.embed_parts import Progress
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
 from paraembed.commands.job import user_error
 from paraembed.embedding import inputs
+from paraembed.embedding.estimate import dry_run, workers_of
 from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.replace import staging_folder
@@ -67,44 +67,6 @@ def test_workers_do_not_change_a_byte_and_a_finished_run_is_left_alone(corpus, t
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     assert embed(tiny_encoder_folder, [corpus], out, SMALL, workers=2).was_finished
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
-
-
-@pytest.mark.ray
-def test_what_is_missing_or_damaged_is_embedded_again(corpus, tiny_encoder_folder, unbroken, tmp_path):
-    out = tmp_path / "out"
-    embed(tiny_encoder_folder, [corpus], out, SMALL)
-    parts = sorted(out.glob("*.parquet"))
-    parts[0].unlink()
-    parts[1].write_bytes(parts[1].read_bytes()[:-1] + b"?")
-    (out / "_reports" / f"{parts[2].name}.json").unlink()
-    assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 3
-    assert digests(out) == unbroken
-    (out / "_manifest.json").unlink()
-    assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 0
-    assert digests(out) == unbroken
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_a_killed_worker_costs_nothing(corpus, tiny_encoder_folder, unbroken, tmp_path):
-    killed = []
-
-    def kill():
-        """SIGKILL one worker of this session's Ray as soon as it has written a part."""
-        while not list((tmp_path / "out").glob("part-*.parquet")):
-            time.sleep(0.005)
-        for process in psutil.Process().children(recursive=True):
-            if process.name().startswith("ray::PartWorker"):
-                killed.append(process.pid)
-                process.kill()
-                return
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=2)
-    thread.join()
-    assert len(killed) == 1
-    assert digests(tmp_path / "out") == unbroken
 
 
 @pytest.mark.ray
@@ -169,11 +131,11 @@ def test_a_job_for_gpus_ends_where_there_is_none(corpus, tiny_encoder_folder, tm
             call(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, **given)
     for gpus, name in ((Gpus(2), "gpus"), (Gpus(gpu_share=0.5), "gpu_share")):
         with pytest.raises(ValueError, match=f"`{name}` is .* the encoder computes on a CPU; leave `{name}` out"):
-            module_of_embed.workers_of(open_encoder(str(tiny_encoder_folder)), 2, gpus)
+            workers_of(open_encoder(str(tiny_encoder_folder)), 2, gpus)
     assert not (tmp_path / "out").exists()
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.2:6379")  # the workers' machines have them
     encoder = open_encoder(str(tiny_encoder_folder), given["inference"])
-    assert module_of_embed.workers_of(encoder, 8, given["gpus"]) == (4, 0.5)
+    assert workers_of(encoder, 8, given["gpus"]) == (4, 0.5)
 
 
 @pytest.mark.ray
@@ -467,7 +429,7 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"out": tmp_path / "mine"}, ValueError, r"contains a file .*: notes\.txt"),
         ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"contains a file .*: notes\.txt"),
         ({"out": corpus}, NotADirectoryError, "is a file"),
-        ({"settings": Settings(part_rows=0)}, ValueError, "`part_rows` is 0"),
+        ({"settings": Settings(part_rows=0)}, ValueError, "part_rows is 0"),
         (
             {"settings": Settings(tree_column="x")},
             ValueError,
@@ -493,21 +455,18 @@ def test_progress_in_words():
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, tiny_encoder_folder, tmp_path, how):
     out = tmp_path / "out"
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", out, "--part-rows", 100
     # The parts are tiny, and many: the signal must come before the last. A terminal sends it to the whole group.
     some = {"victims": lambda job: [*job.children(recursive=True), job]} if how == signal.SIGINT else {}
     status, said = interrupted(job_command("embed", *given), lambda: list(out.glob("part-*.parquet")), how, **some)
-    if how == signal.SIGKILL:
-        assert status == -signal.SIGKILL
-    else:
-        assert status == 130
-        first, *_, last = said.splitlines()  # a busy machine also shows what it waits for
-        assert first == f"20,500 rows in 205 parts to {out}, workers: 2"
-        assert last == "stopped; run the same command again to resume"
-        assert "Traceback" not in said
+    assert status == 130
+    first, *_, last = said.splitlines()  # a busy machine also shows what it waits for
+    assert first == f"20,500 rows in 205 parts to {out}, workers: 2"
+    assert last == "stopped; run the same command again to resume"
+    assert "Traceback" not in said
     assert not (out / "_SUCCESS").exists()
     assert len(list(out.glob("part-*.parquet"))) < 205
     settings = replace(SMALL, part_rows=100)

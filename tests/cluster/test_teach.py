@@ -17,9 +17,11 @@ from paraembed.cluster import teach as stages
 from paraembed.cluster.embed import embed
 from paraembed.cluster.mine import mine
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.teach import Request, dry_run, teach
+from paraembed.cluster.teach import teach
 from paraembed.distillation import texts as distillation
+from paraembed.distillation.estimate import dry_run
 from paraembed.distillation.settings import STUDENT, TeachSettings
+from paraembed.distillation.stages import Request
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder

@@ -19,14 +19,6 @@ def test_every_job_of_the_checkout_has_its_name():
     assert {*JOBS} == {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"bench"} | {"sample"}
 
 
-def test_importing_the_package_sets_up_nothing():
-    """No logging, and none of the libraries that take long; python -X importtime measures 3 ms."""
-    code = "import sys, logging, paraembed; print(logging.getLogger().handlers, *sys.modules)"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.startswith("[] ")
-    assert not {"numpy", "pyarrow", "torch", "ray", "mlflow"} & set(printed.split())
-
-
 def test_a_job_runs_by_its_name(tmp_path):
     listed = run("--help", folder=tmp_path)
     assert listed.returncode == 0

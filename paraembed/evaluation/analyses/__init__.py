@@ -2,20 +2,18 @@
 drawing.
 """
 
-import csv
-import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
-from paraembed.evaluation.analyses.content import Analysis, CannotMakeError, Content, Heading, Inputs, Table
+from paraembed.evaluation.analyses.content import Analysis, CannotMakeError, Content, Heading, Inputs
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Suite
 from paraembed.io.atomic import write_file
-from paraembed.io.escape import csv_cell, file_stem
+from paraembed.io.escape import csv_text, file_stem
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.settings import AnalysisOptions
 
@@ -95,17 +93,9 @@ def earlier_files(names: Sequence[str]) -> list[str]:
 
 
 def _write(analysis: Analysis, content: Content, out: Path) -> Analysis:
-    files = {f"{file_stem(table.name)}.csv": _csv(table) for table in content.tables}
+    files = {f"{file_stem(table.name)}.csv": csv_text([table.head, *table.rows]).encode() for table in content.tables}
     if content.picture:
         files[f"{analysis.heading.name}.png"] = content.picture
     for name, data in files.items():
         write_file(out / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
     return replace(analysis, files=tuple(out / name for name in files))
-
-
-def _csv(table: Table) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(csv_cell, table.head))
-    writer.writerows(["" if cell is None else csv_cell(cell) for cell in row] for row in table.rows)
-    return text.getvalue().encode()

@@ -34,7 +34,6 @@ from paraembed.pairs.public.sources import Source
 log = logging.getLogger(__name__)
 
 FETCHED = "fetched.json"
-_SAY_EVERY = 5.0  # seconds
 
 
 class _Record(TypedDict):

@@ -1,0 +1,342 @@
+"""Stages of teaching: texts, units, the teacher's vectors, regression, training on pairs, student.
+
+Each stage is a folder in the work folder. Its name ends with a digest of everything that decides its content, and it
+appears when it is complete, so a stopped job resumes, and jobs with other settings share the stages that are equal.
+This module holds what decides the stages, and those that one process writes; paraembed/cluster/teach.py runs the others
+on Ray.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paraembed import checkpoint
+from paraembed.console import doing
+from paraembed.distillation.ridge import Regression
+from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, TeachSettings, Units
+from paraembed.distillation.states import read_states, sums_states
+from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
+from paraembed.distillation.texts import (
+    COUNT,
+    RULE,
+    TEXT,
+    UNIT,
+    VOCABULARY,
+    Pieces,
+    left_out,
+    num_pairs,
+    read_pieces,
+    read_texts,
+    write_texts,
+)
+from paraembed.embedding.inputs import InputFile, list_inputs
+from paraembed.embedding.output import Embeddings
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig, Oov
+from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
+from paraembed.encoders.protocol import TextEncoder
+from paraembed.encoders.tables import of_mean_length
+from paraembed.io.atomic import SUCCESS, new_folder, write_json
+from paraembed.io.escape import markdown
+from paraembed.io.fingerprint import digest_of, read_json, sha256_of
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.loading import Fetch, open_encoder
+from paraembed.pairs.shards import has_ptb_tokens, read_manifest
+from paraembed.recipe import Recipe
+from paraembed.settings import DEFAULT_INFERENCE, Gpus, Inference
+from paraembed.text import SUBWORD, WORDPIECE
+from paraembed.text.ragged import Ragged
+from paraembed.text.subword import contents_of
+from paraembed.text.vocabulary import Words
+from paraembed.text.wordpiece import occurring
+from paraembed.training.loop import check_num_pairs
+
+FORMAT = "paraembed-teach-1"
+MANIFEST = "_manifest.json"  # no input of embed
+_PRIOR = "prior.npy"
+_DIGITS = 12  # of the digest in the name of a stage
+_NOT_IN_CARD = ("settings", "recipe")
+_OF_STUDENTS = {"encoder": AvgConfig(), "teacher_objective": "none", "bos_eos_tokens": "none", "new_words": "unknown"}
+_OF_STUDENTS |= {"max_words": None, "max_tokens": None, "pair_weights": "none"}
+"""Values of the recipe that keep the units as they are, and fit the pairs, of which only the texts are kept."""
+# The seconds of each stage, by the name of its folder. Encoders do not record them, so that their bytes stay equal.
+_SECONDS = "_seconds.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What decides a student.
+
+    Attributes:
+        teacher: name of the teacher, see ``open_encoder``.
+        texts: input files, folders, globs or URIs.
+        text_columns: columns with texts; empty for .txt files.
+        leave_out: files of evaluation sets, whose texts are left out.
+        pairs: folder of pair shards on which the result of the regression is trained; None: no training.
+        recipe: recipe of this training.
+        settings: settings of the student.
+        inference: settings of the teacher.
+        reading: limits on reading an input file.
+    """
+
+    teacher: str
+    texts: Sequence[str]
+    text_columns: tuple[str, ...] = ()
+    leave_out: tuple[Path, ...] = ()
+    pairs: Path | None = None
+    recipe: Recipe = STUDENT
+    settings: TeachSettings = DEFAULT_TEACHING
+    inference: Inference = DEFAULT_INFERENCE
+    reading: TableLimits = DEFAULT_TABLE_LIMITS
+
+
+def of_both(request: Request) -> dict[str, Request]:
+    """Return the requests of the two students that become one encoder, by units."""
+    units: tuple[Units, Units] = ("subword", "word")
+    return {name: replace(request, settings=replace(request.settings, units=name)) for name in units}
+
+
+def opened(
+    request: Request, gpus: Gpus, fetch: Fetch | None
+) -> tuple[TextEncoder, Pieces | None, tuple[InputFile, ...]]:
+    """Return the teacher, the pieces of its tokenizer if they are the units, and the files with the texts.
+
+    Raises:
+        FileNotFoundError, ValueError: an input is missing, or cannot be used together with the others.
+    """
+    doing("reading the teacher")
+    teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch)
+    pieces = None if request.settings.units == "word" else _pieces(teacher)
+    _check(request, teacher)
+    doing("finding the texts")
+    return teacher, pieces, list_inputs(request.texts, request.reading)
+
+
+def _pieces(teacher: TextEncoder) -> Pieces:
+    """Return the pieces of the teacher's tokenizer; raise ValueError if it has no ``tokenizer.json``."""
+    files = getattr(teacher, "files", None)
+    if files is None or "tokenizer.json" not in files.names:
+        raise ValueError("`units` is subword, but the teacher has no tokenizer.json; use `units` word")
+    try:
+        return read_pieces(files.folder / "tokenizer.json")
+    except ValueError as error:
+        raise ValueError(f"`units` is subword, but {error}; or use `units` word") from None
+
+
+def _check(request: Request, teacher: TextEncoder) -> None:
+    settings, width = request.settings, teacher.width
+    if settings.dim is not None and settings.dim > width:
+        raise ValueError(
+            f"`dim` is {settings.dim}, but the teacher's vectors have {width} dimensions; give at most {width}"
+        )
+    if settings.prior == "states" and not sums_states(teacher):
+        raise ValueError(
+            "`prior` is states, but only st: transformers without a prompt have token states; use `prior` alone"
+        )
+    if request.pairs is not None:
+        for name, allowed in _OF_STUDENTS.items():
+            if (value := getattr(request.recipe, name)) != allowed:
+                raise ValueError(
+                    f"the recipe of the student has {name} {value!r}; allowed: {allowed!r}; train the finished student "
+                    "with other recipes, as `words` of jobs/train.py"
+                )
+        check_num_pairs(num_pairs(request.pairs), request.recipe.batch_size, 1)
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Stages of a job, see the module."""
+
+    work: Path
+    request: Request
+    files: tuple[InputFile, ...]
+    teacher: TextEncoder
+    pieces: Pieces | None
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Digest of what decides each stage, by the name of the stage, in the order of the stages."""
+        request, settings, pieces = self.request, self.request.settings, self.pieces
+        inputs = [{"size": file.size, "sha256": file.sha256, "kind": file.kind} for file in self.files]
+        sets = sorted(sha256_of(path) for path in request.leave_out)
+        left_out_by = [sets, RULE] if sets else [sets]
+        teacher = self.teacher.fingerprint, dict(self.teacher.identity)
+        texts = _digest(FORMAT, inputs, request.text_columns, *left_out_by)
+        if pieces is None:
+            units = _digest(texts, settings.units, settings.min_count, settings.max_words)
+        else:
+            more = [hashlib.sha256(contents_of(pieces.tokenizer)).hexdigest()] if pieces.tokenizer == SUBWORD else []
+            units = _digest(texts, pieces.tokenizer, pieces.vocabulary.to_pylist(), *more)
+        vectors, alone = _digest(texts, *teacher, self._has_states), _digest(units, *teacher)
+        of_states = (vectors, settings.alone_weight) if self._uses_states else ()
+        prior = _digest(alone, settings.smoothing, *of_states)
+        ridge = _digest(prior, vectors, settings.l2, settings.steps)
+        digests = {"texts": texts, "units": units}
+        trained = {}
+        if request.pairs is not None:
+            pairs = _digest(FORMAT, sha256_of(request.pairs / "manifest.json"), *left_out_by)
+            digests |= {"pairs": pairs, "shards": pairs}
+            start = _digest(ridge, self.oov)
+            # Earlier versions trained words on the shards' own tokens; pieces have always been cut from the texts.
+            tokenizer = ["ptb-v1"] if pieces is None and not self._has_ptb_tokens else []
+            trained = {"start": start, "trained": _digest(start, pairs, request.recipe.to_dict(), *tokenizer)}
+        digests |= {"vectors": vectors, "states": vectors, "alone": alone, "prior": prior, "ridge": ridge, **trained}
+        student = _digest(trained.get("trained", ridge), settings.dim, self.oov, settings.dtype)
+        return {**digests, "student": student}
+
+    @cached_property
+    def _has_ptb_tokens(self) -> bool:
+        assert self.request.pairs is not None
+        return has_ptb_tokens(read_manifest(self.request.pairs))
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each stage, in this run or an earlier one, without runs that were stopped meanwhile."""
+        known = self._seconds()
+        folders = {name: self.folder(name).name for name in self.digests}
+        return {name: known[folder] for name, folder in folders.items() if folder in known}
+
+    def _seconds(self) -> dict[str, float]:
+        path = self.work / _SECONDS
+        return read_json(path, dict[str, float]) if path.is_file() else {}
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        """Record the seconds of a stage, unless it is complete before."""
+        folder, started = self.folder(name), time.perf_counter()
+        was_complete = any((folder / file).is_file() for file in (MANIFEST, SUCCESS, "config.json"))
+        yield
+        for temporary in self.work.glob(f".{_SECONDS}.*.tmp"):  # of a run that was killed while it wrote
+            temporary.unlink()
+        if not was_complete:
+            write_json(self.work / _SECONDS, {**self._seconds(), folder.name: time.perf_counter() - started})
+
+    @cached_property
+    def _has_states(self) -> bool:
+        return sums_states(self.teacher)
+
+    @property
+    def _uses_states(self) -> bool:
+        return self._has_states and self.request.settings.prior != "alone"
+
+    @property
+    def oov(self) -> Oov:
+        """Vectors of OOV tokens."""
+        return self.request.settings.oov if self.pieces is None else "shared"
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a stage."""
+        return self.work / f"{name}-{self.digests[name]}"
+
+    def _save_student(self, out: Path, record: dict[str, Any]) -> None:
+        """Write the student from the result of the regression or of the training."""
+        matrix = checkpoint.load(self.folder("trained" if self.request.pairs else "ridge")).matrix.detach().numpy()
+        if self.request.settings.dim is not None:
+            matrix = principal(matrix, self._regression(), self.request.settings.dim)
+        matrix = self._with_unknown(matrix)
+        units, title = self._units(), f"A student of {self.request.teacher}"
+        if self.pieces is not None and self.pieces.tokenizer == WORDPIECE:
+            occurs = occurring(units.to_pylist())
+            units, matrix = units.filter(pa.array(occurs)), matrix[occurs]
+        more: dict[str, Any] = {"oov": self.oov, "dtype": self.request.settings.dtype}
+        self._save(units, of_mean_length(matrix), out, record, title, **more)
+
+    def _stage(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+        """Return the manifest of a stage; if it is missing, make it."""
+        folder = self.folder(name)
+        if not (folder / MANIFEST).is_file():
+            doing(f"writing the {name}")
+            with self._timed(name), new_folder(folder) as new:
+                counts = make(new)
+                files = {path.name: sha256_of(path) for path in sorted(new.iterdir())}
+                write_json(new / MANIFEST, {"format": FORMAT, "stage": name, **counts, "files": files})
+        manifest: dict[str, Any] = read_json(folder / MANIFEST, dict[str, Any])
+        for file, digest in manifest["files"].items():
+            if not (folder / file).is_file() or sha256_of(folder / file) != digest:
+                raise ValueError(
+                    f"{folder / file} is missing or damaged; remove {folder} and run the same command again"
+                )
+        return manifest
+
+    def _write_texts(self, folder: Path) -> dict[str, Any]:
+        evaluation = left_out(self.request.leave_out)
+        return write_texts(read_texts(self.files, self.request.text_columns), evaluation, folder)
+
+    def _vocabulary(self) -> pa.Table:
+        return pq.read_table(self.folder("units") / VOCABULARY, columns=[UNIT, TEXT, COUNT])
+
+    def _units(self) -> pa.StringArray:
+        return self._vocabulary()[UNIT].combine_chunks().cast(pa.string())
+
+    def _save(
+        self,
+        units: pa.StringArray,
+        matrix: Matrix,
+        out: Path,
+        record: dict[str, Any],
+        title: str,
+        *,
+        oov: Oov = "shared",
+        **more: Any,
+    ) -> None:
+        words = Words(units, matrix)
+        tokenizer = "ptb-v1" if self.pieces is None else self.pieces.tokenizer
+        lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name not in _NOT_IN_CARD]
+        card = "\n".join([f"# {markdown(title)}", "", "Written by jobs/teach.py.", "", *lines, ""])
+        encoder = Encoder(AvgConfig(), words, tokenizer, oov=oov)
+        provenance: dict[str, Any] = {"taught": record}
+        if "recipe" in record and self.request.pairs is not None:  # as a training on these pairs records them
+            provenance["training"] = {"pairs": sha256_of(self.request.pairs / "manifest.json")}
+        checkpoint.save(encoder, out, recipe=record.get("recipe", {}), provenance=provenance, model_card=card, **more)
+
+    def _write_prior(self) -> None:
+        """Write the prior as an encoder."""
+        folder = self.folder("prior")
+        if folder.exists():
+            return
+        doing("writing the prior")
+        vectors = [block.vectors for block in Embeddings(self.folder("alone")).blocks()]
+        counts = self._vocabulary()[COUNT].to_numpy()
+        settings = self.request.settings
+        units: npt.NDArray[np.floating] = np.concatenate(vectors)
+        if self._uses_states:
+            assert isinstance(self.teacher, SentenceTransformerEncoder)
+            if self.pieces is None:
+                tokens = self.teacher.token_ids(self._vocabulary()[TEXT].combine_chunks())
+            else:
+                tokens = Ragged(self.pieces.ids, np.arange(len(units) + 1))
+            states = read_states(self.folder("states"))
+            units = with_states(units, counts, states, tokens, settings.alone_weight)
+        matrix = prior_of(units, counts, settings.smoothing)
+        record = {"identity": self.digests["prior"], "teacher": self.request.teacher}
+        more: dict[str, Any] = {"write_more": lambda new: np.save(new / _PRIOR, matrix)}
+        self._save(self._units(), matrix, folder, record, "Units before the regression", **more)
+
+    def _regression(self) -> Regression:
+        settings = self.request.settings
+        folders = self.folder("units"), self.folder("vectors"), self.folder("prior") / _PRIOR
+        return Regression(*folders, settings.l2, settings.steps)
+
+    def _with_unknown(self, matrix: Matrix) -> Matrix:
+        """Return the vectors; if those of OOV words are hashed, the vector of <unk> gets the length of rare words."""
+        return with_rare_length(matrix, len(matrix) - 1) if self.oov == "hashed" else matrix
+
+    def _write_start(self) -> None:
+        """Write the result of the regression, scaled for the training."""
+        if not self.folder("start").exists():
+            matrix = of_mean_length(self._with_unknown(checkpoint.load(self.folder("ridge")).matrix.numpy()))
+            record = {"identity": self.digests["start"], "teacher": self.request.teacher}
+            self._save(self._units(), matrix, self.folder("start"), record, "Before training", oov=self.oov)
+
+
+def _digest(*values: Any) -> str:
+    return digest_of(list(values))[:_DIGITS]
