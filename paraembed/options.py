@@ -53,6 +53,7 @@ MOST_INT = 2**63 - 1
 """Largest integer that has 64 bits."""
 _INT64 = Range(-MOST_INT - 1, MOST_INT)
 _FINITE = Range(-sys.float_info.max, sys.float_info.max)
+_SPANS = {_INT64: "64-bit integers", _FINITE: "finite numbers"}
 Count = Annotated[int, Range(0, MOST_INT)]
 AnyFloat = Annotated[float, Range(-math.inf, math.inf, nan=True)]
 """Float that may be infinite or NaN, such as a loss."""
@@ -159,7 +160,7 @@ def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: st
     Args:
         options: the dataclass.
         ranges: field → smallest and largest allowed number, both included.
-        of: name of the object that has the fields, for messages.
+        of: name of the object that has the fields, for messages; default: they are parameters.
 
     Raises:
         ValueError: a value is not allowed; the message names field, value and what is allowed.
@@ -169,7 +170,7 @@ def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: st
         try:
             _reader(cast("Any", field.type), limits)(getattr(options, field.name))
         except MismatchError as error:
-            error.path.append(field.name)
+            error.path.append(field.name if of else f"`{field.name}`")
             raise ValueError(f"{of}: {error.located()}" if of else error.located()) from None
 
 
@@ -346,7 +347,10 @@ def _name(hint: Any) -> str:
 
 
 def _span(limits: Range) -> str:
-    return "finite numbers" if limits == _FINITE else f"{limits.low:g} to {limits.high:g}"
+    if limits in _SPANS:
+        return _SPANS[limits]
+    low, high = (f"{limit:,}" if isinstance(limit, int) else f"{limit:g}" for limit in (limits.low, limits.high))
+    return f"at least {low}" if limits.high in {MOST_INT, math.inf} else f"{low} to {high}"
 
 
 def _shown(value: Any) -> str:

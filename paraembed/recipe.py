@@ -191,7 +191,10 @@ class BaseRecipe:
             raise ValueError(f"a recipe has no field {unknown[0][:80]!r}; allowed: {', '.join(allowed)}")
         encoder = {"encoder": config_from_dict(values["encoder"])} if "encoder" in values else {}
         old = {name: value for name, value in forms_of_0_1(values).items() if name in allowed}
-        return cls(**{**old, **values, **encoder})
+        try:
+            return cls(**{**old, **values, **encoder})
+        except ValueError as error:
+            raise ValueError(str(error).replace("`", "")) from None  # keys of JSON, not parameters
 
 
 def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
@@ -391,7 +394,10 @@ def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
         raise ValueError(
             f"{path} contains {json.dumps(values)[:40]}; expected a JSON object with the fields of a recipe"
         )
-    return kind.from_dict(values)
+    try:
+        return kind.from_dict(values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 Mode = Literal["scratch", "universal", "features"]

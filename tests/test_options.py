@@ -42,9 +42,9 @@ def test_values_are_built_by_their_types():
         ([], "f: the value is []; expected object"),
         ({}, "f: parts is missing; expected tuple"),
         ({"parts": {}}, "f: parts is {}; expected list"),
-        ({"parts": [{"rows": 1}, {"rows": -1}]}, "f: parts[1].rows is -1; allowed: 0 to 9.22337e+18"),
+        ({"parts": [{"rows": 1}, {"rows": -1}]}, "f: parts[1].rows is -1; allowed: at least 0"),
         ({"parts": [{"rows": True}]}, "f: parts[0].rows is True; expected int"),
-        ({"parts": [{"rows": 2**63}]}, "f: parts[0].rows is 9223372036854775808; allowed: 0 to 9.22337e+18"),
+        ({"parts": [{"rows": 2**63}]}, "f: parts[0].rows is 9223372036854775808; allowed: at least 0"),
         ({"parts": [{"rows": 1, "share": float("nan")}]}, "f: parts[0].share is nan; allowed: finite numbers"),
         ({"parts": [{"share": 1}]}, "f: parts[0].rows is missing; expected int"),
         ({"parts": [{"rows": 1, "place": "/x"}]}, "f: parts[0] has the unknown field 'place'; allowed: rows, share"),
@@ -96,7 +96,7 @@ def test_fields_have_types_and_ranges():
     for part, message in (
         (Part(1, 2), "of: share is 2; allowed: 0 to 1"),
         (Part(1, "x"), "of: share is 'x'; expected float"),
-        (Part(-1), "of: rows is -1; allowed: 0"),
+        (Part(-1), "of: rows is -1; allowed: at least 0"),
     ):
         with pytest.raises(ValueError, match=message):
             check_fields(part, {"share": (0, 1)}, "of")

@@ -35,7 +35,7 @@ from paraembed.encoders.protocol import TextEncoder
 from paraembed.export.concat import write_concat
 from paraembed.io.atomic import work_folder, write_file
 from paraembed.io.fingerprint import digest_of, sha256_of
-from paraembed.io.resume import is_same_work
+from paraembed.io.resume import other_work
 from paraembed.io.store import Folder, is_there
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import DEFAULT_GPUS, Gpus, Placement, check_workers
@@ -75,11 +75,12 @@ def teach(
     before = _student_at(out)
     with work_folder(work):
         stages = _StagesOnRay(work, request, files, teacher, pieces, workers, gpus)
-        earlier, now = ({_DECIDES: identity} for identity in (before.get("identity"), stages.digests["student"]))
-        if before and is_same_work(out, earlier, now, overwrite=overwrite):
+        if before.get("identity") == stages.digests["student"]:
             send_left(out)
             say(f"{out} is already finished; nothing to do")
             return before, True
+        if before and not overwrite:
+            raise other_work(out, _DECIDES)
         doing("starting Ray and MLflow")
         with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
             _describe(run, request, files, teacher, workers)
@@ -103,10 +104,11 @@ def _teach_both(
         is_part = (folder / "config.json").is_file() and checkpoint.read_config(folder)["fingerprint"] in before
         can_replace = overwrite or not is_part  # a part of `out` is refused here, before another one is taught
         record[units], _ = teach(of_units, folder, work, workers=workers, gpus=gpus, overwrite=can_replace)
-    now = {units: checkpoint.read_config(folder)["fingerprint"] for units, folder in zip(record, folders, strict=True)}
-    if before and is_same_work(out, dict(zip(record, before, strict=True)), now, overwrite=overwrite):
+    if before == [checkpoint.read_config(folder)["fingerprint"] for folder in folders]:
         say(f"{out} is already finished; nothing to do")
         return record, True
+    if before and not overwrite:
+        raise other_work(out, _DECIDES)
     write_concat(folders, out)
     return record, False
 

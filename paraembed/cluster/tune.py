@@ -342,9 +342,8 @@ def _memory_of(points: Points, data: Pairs | Labels, workers: int) -> int:
         (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
         for recipe in (point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY}))
     }
-    return data.teacher_bytes + max(  # one copy of these, in the object store
-        estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values()
-    )
+    shared = data.teacher_bytes  # one copy, in the object store
+    return shared + max(estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values())
 
 
 def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -94,13 +94,13 @@ def main(flags: Export) -> None:
     _write_format(folders[0], out, flags, check, scores)
 
 
-def _folder(path: Path) -> Path:
-    """Return the folder of a value of --encoder."""
+def _folder(path: Path, flag: str = "--encoder") -> Path:
+    """Return the folder of a value of --encoder or --oov-pieces."""
     if is_shipped(str(path)):
         from paraembed.loading import shipped_folder
 
         return shipped_folder()
-    return existing_encoder(path, "--encoder")
+    return existing_encoder(path, flag)
 
 
 def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, scores: Path | None) -> None:
@@ -146,13 +146,14 @@ def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | 
     from paraembed.io.fingerprint import sha256_of
 
     name = flags.smaller.oov_pieces
-    pieces = [] if name is None else [existing_encoder(Path(name), "--oov-pieces")]
+    pieces = [] if name is None else [_folder(Path(name), "--oov-pieces")]
+    settings = replace(flags.smaller, oov_pieces=str(pieces[0])) if pieces else flags.smaller
     with _tracked([*folders, *pieces], out, flags) as tracked:
         tracked.params({name: value for name, value in asdict(flags.smaller).items() if value is not None})
         if texts is not None:
             tracked.params({"texts": str(texts)})
             tracked.dataset("texts", sha256_of(texts), [str(texts)], "export")
-        encoder, measures = write_smaller(folders, out, flags.smaller, texts, doing)
+        encoder, measures = write_smaller(folders, out, settings, texts, doing)
         num_words = len(encoder.vocabulary)
         size = sum(path.stat().st_size for path in out.rglob("model.safetensors")) / 1e6
         tracked.tags({"fingerprint": encoder.fingerprint})
@@ -216,6 +217,8 @@ def _write_word2vec(encoder: "Encoder", out: Path, flags: Export, tracked: "Run"
     say(f"wrote {flags.out}: {num_words:,} word vectors of width {width}; <unk> is {UNKNOWN}")
     if not is_in_words(encoder.composition):
         say(f"left out: the layers of {encoder.config.name}, so the word vectors alone do not give its text vectors")
+    if encoder.pieces is not None:
+        say("left out: the pieces, so OOV tokens have the vector of <unk>")
     say(f"next: python jobs/train.py --words {flags.out} …")
 
 

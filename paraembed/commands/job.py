@@ -112,11 +112,11 @@ def as_flags(text: str, flags: type) -> str:
     """Spell the parameters in a message as flags: `part_rows` as --part-rows.
 
     Args:
-        text: message of the core, with parameter names in backquotes, or one in front, as in "part_rows is 0".
+        text: message of the core, with parameter names in backquotes.
         flags: dataclass of the job; a name that is not a field is left unchanged.
     """
     names = flag_names(flags)
-    return re.sub(r"`(\w+)`|^\w+(?= is )", lambda match: names.get(match[1] or match[0], match[0]), text)
+    return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), text)
 
 
 def message_of(error: Exception) -> str:

@@ -198,7 +198,8 @@ class Encoder(nn.Module):
         self.composition.for_vocabulary(len(words.vocabulary))
         has_types = oov in {"hashed", "pieces"}
         if oov != "shared" and (self.composition.reads_trees or (has_types and tokenizer in OF_PIECES)):
-            raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only shared")
+            only = "shared" if self.composition.reads_trees else "shared or drop"
+            raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only {only}")
         self._pieces = [] if pieces is None else [pieces]  # not a part of this module, whose parameters are trained
         _check_pieces(oov, pieces, words.matrix.shape[1])
         self.fingerprint = ""
@@ -533,9 +534,12 @@ def _check_pieces(oov: Oov, pieces: Encoder | None, width: int) -> None:
         raise ValueError(f"`oov` is {oov}, but `pieces` is {'given' if pieces else 'missing'}; set both, or neither")
     if pieces is None:
         return
-    given = f"{pieces.config.name} of width {pieces.width} with `oov` {pieces.oov}"
-    if pieces.composition.adds != "mean" or pieces.width != width or pieces.oov not in {"shared", "drop"}:
-        raise ValueError(f"the encoder of OOV tokens is {given}; it must be avg of width {width} with shared or drop")
+    if pieces.composition.adds != "mean" or pieces.width != width or pieces.tokenizer not in OF_PIECES:
+        raise ValueError(
+            f"the encoder of pieces is {pieces.config.name} of width {pieces.width} with the tokenizer "
+            f"{pieces.tokenizer}; give one that is avg, has the width of the words, {width}, and tokenizes into word "
+            "pieces or subwords"
+        )
 
 
 def _to_numpy(vectors_NH: Tensor) -> Floats:

@@ -16,7 +16,8 @@ _RANGES = {"width": (1, MAX_WIDTH), "filters": (1, MAX_WIDTH), "layers": (1, 4)}
 BosEosTokens = Literal["none", "start", "end", "both"]
 Oov = Literal["shared", "hashed", "pieces", "drop"]
 """Vectors of out-of-vocabulary (OOV) tokens: all that of <unk>; for each type a random direction, computed from a hash,
-with the length of <unk>; or none, the token is dropped.
+with the length of <unk>; that length, in the direction of the vector that another encoder has for its pieces; or none,
+the token is dropped.
 """
 TableDtype = Literal["float32", "int8"]
 """Number type of the word matrix in an encoder folder; int8 has a float32 scale for each row."""

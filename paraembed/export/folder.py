@@ -49,7 +49,7 @@ def write_folder(encoder: Encoder, to: str, out: Path, texts: Sequence[str] = ()
     if encoder.pieces is not None:
         raise ValueError(
             "OOV tokens of the encoder have vectors of pieces, which no other library can compute; export the encoder "
-            "without them"
+            "of words from which it was made"
         )
     form, limit = None, encoder.max_tokens
     if to != "onnx":

@@ -132,7 +132,8 @@ def as_average(encoder: Encoder, name: str) -> Encoder:
         reason = _REASONS.get(kind, "depends on layers that were trained for these word vectors and their width")
         raise ValueError(f"{name}: the text vector of {kind} {reason}; only avg and scaled_avg encoders become smaller")
     words, ends = Words(encoder.vocabulary, vectors_of(encoder)), encoder.bos_eos_tokens
-    options: dict[str, Any] = {"bos_eos_tokens": ends, "max_tokens": encoder.max_tokens, "oov": encoder.oov}
+    of_oov = {"oov": encoder.oov, "pieces": encoder.pieces}
+    options: dict[str, Any] = {"bos_eos_tokens": ends, "max_tokens": encoder.max_tokens, **of_oov}
     average = Encoder(AvgConfig(), words, encoder.tokenizer, **options).requires_grad_(requires_grad=False).eval()
     average.fingerprint, average.provenance = encoder.fingerprint, encoder.provenance
     return average
@@ -141,13 +142,14 @@ def as_average(encoder: Encoder, name: str) -> Encoder:
 def with_pieces(encoder: Encoder, pieces: Encoder) -> Encoder:
     """Return an ``avg`` encoder whose OOV tokens have vectors of the pieces of another.
 
-    Their length is that of <unk> if it was the length of hashed vectors, else the root mean square of the other words.
+    Their length is that of OOV tokens before if these had vectors of their own, hashed or of other pieces, else the
+    root mean square of the other words.
 
     Raises:
-        ValueError: the architecture or the width of the other encoder does not fit, or the encoder has pieces itself.
+        ValueError: the tokenizer of the encoder, or the architecture, tokenizer or width of the other, does not fit.
     """
     table_VD, unknown = vectors_of(encoder), unknown_row(encoder.vocabulary)
-    if encoder.oov != "hashed":
+    if encoder.oov not in {"hashed", "pieces"}:
         table_VD = with_row_length(table_VD, unknown, _mean_length(table_VD, unknown))
     options: dict[str, Any] = {"bos_eos_tokens": encoder.bos_eos_tokens, "max_tokens": encoder.max_tokens}
     words = Words(encoder.vocabulary, table_VD)

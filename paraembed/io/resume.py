@@ -117,9 +117,14 @@ def is_same_work(
     """
     changed = differences(before, now)
     if changed and not overwrite:
-        remedy = "choose another `out`, or start over with `overwrite`" if can_overwrite else "or choose another `out`"
-        raise ValueError(f"{place} was started with another {changed}; use the earlier value, {remedy}")
+        raise other_work(place, changed, can_overwrite=can_overwrite)
     return not changed
+
+
+def other_work(place: object, changed: str, *, can_overwrite: bool = True) -> ValueError:
+    """Return the error for a place where the job started with another fingerprint; ``changed`` names what differs."""
+    remedy = "choose another `out`, or start over with `overwrite`" if can_overwrite else "or choose another `out`"
+    return ValueError(f"{place} was started with another {changed}; use the earlier value, {remedy}")
 
 
 def cannot_overwrite(place: object) -> ValueError:

@@ -87,7 +87,7 @@ def check_num_pairs(num_pairs: int, batch_size: int, world: int) -> None:
         most = num_pairs // world
         advice = f"`batch_size` {most} or less" if most > 1 else f"`workers` {num_pairs // 2} or less"
         raise ValueError(
-            f"batch_size is {batch_size}{workers}, but there are only {num_pairs:,} pairs to train on; give "
+            f"`batch_size` is {batch_size}{workers}, but there are only {num_pairs:,} pairs to train on; give "
             f"{advice}, or more pairs"
         )
 

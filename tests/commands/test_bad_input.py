@@ -124,13 +124,13 @@ def test_unusable_word_vectors(pairs, call, tmp_path, rows, message):
         (["--encoder.no-such"], "encoder 'avg' has no option 'such'; allowed: none"),
         (["--encoder", "bert"], "unknown encoder 'bert'; allowed: avg, sum, word, scaled_avg"),
         (["--margin", "-1"], "--margin is -1.0; allowed: 1e-36 to"),
-        (["--batch-size", "1"], "--batch-size is 1; allowed: 2 to 1e+06"),
+        (["--batch-size", "1"], "--batch-size is 1; allowed: 2 to 1,000,000"),
         (["--tokenizer", "moses"], "unknown tokenizer 'moses'; allowed: ptb-v1, space"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--gpus"], "--gpus is set, but PyTorch finds no GPU"),
         ([], "--batch-size is 100, but there are only 2 pairs to train on; give --batch-size 2 or less, or more pairs"),
         (["--batch-size", "2", "--workers", "9"], "--batch-size is 2 for each of 9 workers, but there are only"),
-        (["--checkpoint-minutes", "-1"], "--checkpoint-minutes is -1.0; allowed: 0 to inf"),
+        (["--checkpoint-minutes", "-1"], "--checkpoint-minutes is -1.0; allowed: at least 0"),
         (["--checkpoint-steps", "0"], "--checkpoint-steps is 0; allowed: 1 to"),
         (["--keep-checkpoints", "0"], "--keep-checkpoints is 0; allowed: 1 to"),
         (["--pairs-memory-gb", "nan"], "--pairs-memory-gb is nan; allowed: finite numbers"),
@@ -162,7 +162,10 @@ def test_words_that_do_not_fit_in_memory(pairs, call, tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ({"margn": 1}, "a recipe has no field 'margn'"),
+        ({"epochs": "ten"}, "recipe.json: epochs is 'ten'; expected int"),
+        ({"encoder": "avg"}, "recipe.json: encoder is 'avg'; expected an object"),
+        ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; expected int or none"),
+        ({"margn": 1}, "recipe.json: a recipe has no field 'margn'"),
         ([1], "expected a JSON object with the fields of a recipe"),
     ],
 )

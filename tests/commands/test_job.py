@@ -53,7 +53,6 @@ def test_parameters_are_named_as_flags(capsys, monkeypatch):
     message = "`part_rows` is 0; `fixed` a=1, `checkpoint_minutes` or `other`, not part_rows"
     expected = "--part-rows is 0; --set a=1, --checkpoint-minutes or `other`, not part_rows"
     assert as_flags(message, Named) == expected
-    assert as_flags("part_rows is 0, part_rows is", Named) == "--part-rows is 0, part_rows is"
 
     def main(_):
         logging.getLogger("paraembed").warning(message)

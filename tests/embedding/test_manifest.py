@@ -18,11 +18,14 @@ from paraembed import checkpoint
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import (
+    MANIFEST,
     Run,
     begun_run,
     check_folder,
     commit,
     continued_run,
+    finished_parts,
+    is_finished,
     read_run,
 )
 from paraembed.embedding.plan import Plan
@@ -32,7 +35,7 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.store import Folder
+from paraembed.io.store import Folder, is_committed
 from tests.embedding.without_ray import build
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]
@@ -312,6 +315,15 @@ def test_parts_are_looked_at_again_before_the_commit(tiny_encoder_folder, table,
     assert not (out / "_SUCCESS").exists()
     assert build(tiny_encoder_folder, table, SETTINGS, out) == {"part-00001-of-00003.parquet": 3}
     assert not failed(out)
+
+
+def test_an_output_whose_manifest_is_not_of_its_parts_is_not_finished(out):
+    store = Folder(out)
+    reports = finished_parts(store, read_run(store))
+    assert is_finished(store, reports)
+    sign(out, lambda values: values["parts"][1].update(sha256="0" * 64))
+    assert is_committed(store, MANIFEST)
+    assert not is_finished(store, reports)
 
 
 def test_equal_ids_are_found_in_partitions(tiny_encoder_folder, tmp_path):

@@ -299,7 +299,7 @@ def test_what_is_unknown_is_refused(values, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("proj", {"width": 0}, "proj: width is 0; allowed: 1 to 65536"),
+        ("proj", {"width": 0}, "proj: width is 0; allowed: 1 to 65,536"),
         ("dan", {"layers": 5}, "dan: layers is 5; allowed: 1 to 4"),
         ("dan", {"layers": True}, "dan: layers is True; expected int"),
         ("dan", {"activation": "elu"}, "dan: activation is 'elu'; allowed: tanh, relu"),
@@ -311,8 +311,8 @@ def test_what_is_unknown_is_refused(values, message):
         ("gran_nogate", {"activation": "elu"}, "gran_nogate: activation is 'elu'; allowed: tanh, relu"),
         ("bilstm_avg", {"combine": "product"}, "bilstm_avg: combine is 'product'; allowed: sum, tanh"),
         ("lstm", {"peepholes": 1}, "lstm: peepholes is 1; expected bool"),
-        ("gru", {"width": 70_000}, "gru: width is 70000; allowed: 1 to 65536"),
-        ("cnn", {"filters": 0}, "cnn: filters is 0; allowed: 1 to 65536"),
+        ("gru", {"width": 70_000}, "gru: width is 70000; allowed: 1 to 65,536"),
+        ("cnn", {"filters": 0}, "cnn: filters is 0; allowed: 1 to 65,536"),
     ],
 )
 def test_what_is_not_allowed_is_refused(name, options, message):

@@ -163,7 +163,7 @@ def test_pieces_are_those_of_the_folder_and_are_not_trained(tmp_path):
     [
         ("pieces", None, "`oov` is pieces, but `pieces` is missing"),
         ("hashed", pieces_of(), "`oov` is hashed, but `pieces` is given"),
-        ("pieces", encoder("pieces"), "is avg of width 70 with `oov` pieces; it must be avg of width 70 with shared"),
+        ("pieces", encoder("pieces"), "is avg of width 70 with the tokenizer ptb-v1; give one that is avg"),
     ],
 )
 def test_what_cannot_have_pieces(oov, pieces, message):

@@ -68,8 +68,8 @@ def test_bad_flags_are_said(tmp_path):
         Pairs(Recipe(), tmp_path, tmp_path, [suite], Selection(select="sts/mean")).scoring(9)
     assert Pairs(Recipe(), tmp_path, tmp_path).scoring(9) is None
     for wrong, message in [
-        ({"eval_every": 0.0}, "eval_every is 0.0; allowed"),
-        ({"patience": 0}, "patience is 0; allowed: 1"),
+        ({"eval_every": 0.0}, "`eval_every` is 0.0; allowed"),
+        ({"patience": 0}, "`patience` is 0; allowed: 1"),
     ]:
         with pytest.raises(ValueError, match=message):
             Selection(**wrong)

@@ -246,17 +246,22 @@ def test_oov_tokens_get_vectors_of_pieces(tmp_path, words_and_pieces, texts):
     vectors = few.encode("zebra"), few.pieces.encode("zebra")
     assert vectors[0] @ vectors[1] == pytest.approx(np.linalg.norm(vectors[0]) * np.linalg.norm(vectors[1]))
     assert (few.width, few.pieces.width, few.oov) == (2, 2, "pieces")
+    write_smaller([tmp_path / "out"], tmp_path / "twice", Smaller(oov_pieces=str(pieces)))
+    assert checkpoint.load(tmp_path / "twice").encode("zebra").tobytes() == made.encode("zebra").tobytes()
     concat = write_concat([tmp_path / "out", words], tmp_path / "both")
     assert checkpoint.load_any(tmp_path / "both").encode(TEXTS).tobytes() == concat.encode(TEXTS).tobytes()
-    with pytest.raises(ValueError, match="no other library can compute; export the encoder without them"):
+    with pytest.raises(ValueError, match="no other library can compute; export the encoder of words from"):
         write_folder(made, "onnx", tmp_path / "onnx")
 
 
 def test_pieces_of_another_width_are_rejected(tmp_path, words_and_pieces):
     wide = saved(tmp_path / "wide", width=5)
-    with pytest.raises(ValueError, match="is avg of width 4 with `oov` shared; it must be avg of width 5"):
+    with pytest.raises(
+        ValueError,
+        match=r"is avg of width 4 .*; give one that is avg, has the width of the words, 5",
+    ):
         write_smaller([wide], tmp_path / "out", Smaller(oov_pieces=str(words_and_pieces[1])))
-    with pytest.raises(ValueError, match="`oov` is pieces, but avg with the tokenizer wordpiece has only shared"):
+    with pytest.raises(ValueError, match="avg with the tokenizer wordpiece has only shared or drop"):
         write_smaller(words_and_pieces[1:], tmp_path / "out", Smaller(oov_pieces=str(words_and_pieces[1])))
 
 

@@ -138,9 +138,9 @@ def test_neither_line_end_nor_byte_order_mark_counts(form, mark, end, last, tmp_
 
 def test_limits_that_cannot_be_are_said():
     for wrong, message in (
-        ({"max_line_bytes": 0}, "max_line_bytes is 0; allowed: 1 to"),
-        ({"max_line_bytes": 1 << 30}, "max_line_bytes is 1073741824; allowed"),
-        ({"max_inflation": 0}, "max_inflation is 0; allowed: 1 to"),
+        ({"max_line_bytes": 0}, "`max_line_bytes` is 0; allowed: 1 to"),
+        ({"max_line_bytes": 1 << 30}, "`max_line_bytes` is 1073741824; allowed"),
+        ({"max_inflation": 0}, "`max_inflation` is 0; allowed: at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             ReadLimits(**wrong)

@@ -185,7 +185,7 @@ def test_the_fast_way_to_join_tokens_says_the_same(texts, skip):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"rows_per_shard": 0}, "rows_per_shard is 0; allowed: 1 to"),
+        ({"rows_per_shard": 0}, "`rows_per_shard` is 0; allowed: 1 to"),
         ({"tokenizer": "moses"}, "allowed: ptb-v1, space"),
         ({"remove": ("",)}, "empty string"),
     ],

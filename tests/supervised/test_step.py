@@ -233,9 +233,9 @@ def test_what_a_task_cannot_have_is_refused():
             check_recipe(replace(PLAIN, **changes), task)
     with pytest.raises(ValueError, match="precision is 'bfloat16'; supervised models are trained in float32"):
         replace(PLAIN, precision="bfloat16")
-    with pytest.raises(ValueError, match="head_width is 0; allowed: 1 to"):
+    with pytest.raises(ValueError, match="`head_width` is 0; allowed: 1 to"):
         replace(PLAIN, head_width=0)
-    with pytest.raises(ValueError, match="mode is 'other'; allowed: scratch, universal, features"):
+    with pytest.raises(ValueError, match="`mode` is 'other'; allowed: scratch, universal, features"):
         replace(PLAIN, mode="other")
 
 
