@@ -73,14 +73,14 @@ def test_only_what_is_named(bench, capsys):
     ("flags", "message"),
     [
         ("--encoders avg gpt", f"unknown encoder 'gpt'; allowed: {', '.join(ENCODERS)}"),
-        ("--rounds 0", "rounds is 0; allowed: 1 to 1000"),
-        ("--width 0", "width is 0; allowed: 1 to 65536"),
-        ("--mean-tokens 0.5", "mean_tokens is 0.5; allowed: 1 to 10000"),
+        ("--rounds 0", "`rounds` is 0; allowed: 1 to 1,000"),
+        ("--width 0", "`width` is 0; allowed: 1 to 65,536"),
+        ("--mean-tokens 0.5", "`mean_tokens` is 0.5; allowed: 1 to 10,000"),
         (
             "--distinct-words 5000",
             "distinct_words is 5000, but 3,000 tokens per step contain fewer than 2,890; give fewer",
         ),
-        ("--threads 0", "threads is 0; allowed: 1 to 1024"),
+        ("--threads 0", "`threads` is 0; allowed: 1 to 1,024"),
         pytest.param(
             "--device cuda",
             "--device cuda: PyTorch sees no GPU on this machine; use --device cpu",

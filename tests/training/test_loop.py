@@ -177,19 +177,19 @@ def test_texts_are_cut_at_max_tokens(make_encoder, pairs):
             9,
             10,
             1,
-            "batch_size is 10, but there are only 9 pairs to train on; give `batch_size` 9 or less, or more pairs",
+            "`batch_size` is 10, but there are only 9 pairs to train on; give `batch_size` 9 or less, or more pairs",
         ),
         (
             19,
             10,
             2,
-            "batch_size is 10 for each of 2 workers, but there are only 19 pairs .* `batch_size` 9 or less",
+            "`batch_size` is 10 for each of 2 workers, but there are only 19 pairs .* `batch_size` 9 or less",
         ),
         (
             5,
             2,
             3,
-            "batch_size is 2 for each of 3 workers, but there are only 5 pairs to train on; .* `workers` 2 or less",
+            "`batch_size` is 2 for each of 3 workers, but there are only 5 pairs to train on; .* `workers` 2 or less",
         ),
     ],
 )
