@@ -255,7 +255,8 @@ def search(
 
     Returns:
         A table with the columns query (its number), query_text, rank, cosine (float32), and those of the rows: the id
-        and the kept columns. Rows with equal cosines are in input order.
+        and the kept columns. Rows with equal cosines are in the order of ids of the input; those with equal or
+        generated ids are in input order.
 
     Raises:
         OSError, ValueError: the folder is not a finished output, the encoder is another one, or no query has a token.

@@ -27,8 +27,8 @@ GROUPS = {"encoder": "prompt trust_remote_code", "output": "format results"}
 class Search:
     """Find the rows of an embeddings folder that are nearest to queries, by cosine, exactly.
 
-    Prints the cosine, the id and the columns that jobs/embed.py --keep copied. Rows with equal cosines are in input
-    order, also if their ids are not.
+    Prints the cosine, the id and the columns that jobs/embed.py --keep copied. Rows with equal cosines are in the
+    order of ids of the input; those with equal or generated ids are in input order.
     """
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]

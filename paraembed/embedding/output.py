@@ -29,6 +29,7 @@ _EMBED_AGAIN = "run the same jobs/embed.py command again to repair it"
 class _Settings(TypedDict):
     dtype: Dtype
     text_column: NotRequired[str | None]
+    id_column: NotRequired[str | None]
     dim: NotRequired[Count | None]
     normalize: NotRequired[bool]
 
@@ -113,6 +114,8 @@ class Embeddings:
         self.width: int = kind.list_size
         """Length d of a vector."""
         self.id_column: str = known["id_column"]
+        self.has_input_ids = settings.get("id_column") is not None
+        """Whether the ids were read from a column of the input, not generated."""
         added = {self.id_column, *OUTPUT_FIELDS, *([SCALE_FIELD] if settings["dtype"] == "int8" else [])}
         self.carried = [name for name in self.schema.names if name not in added]
         """Names of the columns that were carried from the input."""

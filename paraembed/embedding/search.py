@@ -2,15 +2,18 @@
 
 A product in float32 has a rounding error, which depends on the number of rows that BLAS multiplies at once. So it only
 selects the rows that can be among the nearest, with a bound on that error. Their cosines are computed again in float64,
-each by itself, and rounded to float32. So equal vectors have equal cosines; ties are in the order of the rows.
+each by itself, and rounded to float32. So equal vectors have equal cosines. Ties are in the order of ids of the input,
+which a second pass compares if rows are left out that tie with the last one of a query, and else of the rows.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from paraembed.console import doing
 from paraembed.embedding.manifest import encoder_name, read_run
@@ -141,9 +144,10 @@ def embed_queries(encoder: TextEncoder, texts: list[str], embeddings: Embeddings
 
 
 def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
-    """Return the rows with the largest cosines for each query; ties are in the order of the rows.
+    """Return the rows with the largest cosines for each query.
 
-    A zero vector, of a query or of a row, matches nothing.
+    Ties are in the order of the ids if these come from the input: integers by value, strings by code point. Generated
+    ids, and equal ones, are in the order of the rows. A zero vector, of a query or of a row, matches nothing.
 
     Args:
         embeddings: the output, of width d.
@@ -160,9 +164,26 @@ def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
             f"queries have {vectors.shape[1]} dimensions, but {embeddings} has vectors of {embeddings.width}; use "
             "the encoder of the output"
         )
+    # One more than asked for shows whether rows that are left out tie with the last one.
+    best = Best(len(vectors), min(top + embeddings.has_input_ids, embeddings.rows))
+    for query, row, cosine in _above_cuts(embeddings, vectors, best.cuts, best.top):
+        best.add(query, row, cosine)
+    return _ordered_by_id(embeddings, vectors, best, top) if embeddings.has_input_ids else best.hits()
+
+
+def _above_cuts(
+    embeddings: Embeddings, vectors: Vectors, cuts: Callable[[float], Vectors], top: int
+) -> Iterator[tuple[Indices, RowNumbers, Vectors]]:
+    """Yield query, row and cosine of all rows that can be among the ``top`` of a query, in the order of the rows.
+
+    Args:
+        embeddings: the output.
+        vectors: those of the queries.
+        cuts: from the error of a score, the smallest score that counts for each query; called before each product.
+        top: how many rows of a query are wanted.
+    """
     queries, has_length = unit(vectors)
-    best, error = Best(len(vectors), min(top, embeddings.rows)), margin(embeddings.width)
-    rows_at_once = max(1, _TILE_VALUES // max(1, len(vectors)))
+    error, rows_at_once = margin(embeddings.width), max(1, _TILE_VALUES // max(1, len(vectors)))
     for block in embeddings.blocks():
         doing(f"searching: row {block.first:,} of {embeddings.rows:,}")
         for start in range(0, len(block.vectors), rows_at_once):
@@ -170,9 +191,54 @@ def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
             scores = _products(queries, rows)
             if not has_length.all():
                 scores[~has_length] = -np.inf
-            query, row = candidates(scores, best.cuts(error), None, best.top, error)
-            best.add(query, block.first + start + row, exact_cosines(vectors, query, rows, row))
-    return best.hits()
+            query, row = candidates(scores, cuts(error), None, top, error)
+            yield query, block.first + start + row, exact_cosines(vectors, query, rows, row)
+
+
+def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "Best", top: int) -> Hits:
+    """Return the ``top`` best rows of each query, with ties in the order of the ids.
+
+    Args:
+        embeddings: the output.
+        vectors: those of the queries.
+        best: the best rows in input order, and if there are more than ``top``, one more.
+        top: how many rows of a query are wanted.
+    """
+    last = best.cosines[:, min(top, best.top) - 1]
+    is_cut = (best.cosines[:, top:] == last[:, None]).any(axis=1) & (last > -np.inf)
+
+    def tied(error: float) -> Vectors:
+        return np.where(is_cut, last - np.float32(error), np.float32(np.inf))
+
+    def with_ids(query: Indices, row: RowNumbers, cosine: Vectors) -> pa.Table:
+        ids = embeddings.take(row, [embeddings.id_column]).column(0)
+        return pa.table({"query": query, "cosine": cosine, "id": ids, "row": row})
+
+    hits = best.hits()
+    found = _first_by_id(with_ids(hits.query, hits.row, hits.cosine), top)
+    for query, row, cosine in _above_cuts(embeddings, vectors, tied, top) if is_cut.any() else ():
+        ties = np.flatnonzero(cosine == last[query])
+        if len(ties):
+            more = with_ids(query[ties], row[ties], cosine[ties])
+            found = _first_by_id(pa.concat_tables([found, more]), top)
+    query, row, cosine = (found[name].to_numpy() for name in ("query", "row", "cosine"))
+    return Hits(query, _ranks(query) + 1, row, cosine)
+
+
+def _first_by_id(hits: pa.Table, top: int) -> pa.Table:
+    """Return the ``top`` first distinct rows of each query, ordered by query, cosine (descending), id and row."""
+    keys = [("query", "ascending"), ("cosine", "descending"), ("id", "ascending"), ("row", "ascending")]
+    hits = hits.take(pc.sort_indices(hits, keys))
+    query, row = hits["query"].to_numpy(), hits["row"].to_numpy()
+    is_new = np.ones(len(row), np.bool_)
+    is_new[1:] = (query[1:] != query[:-1]) | (row[1:] != row[:-1])
+    hits = hits.filter(pa.array(is_new))
+    return hits.filter(pa.array(_ranks(query[is_new]) < top))
+
+
+def _ranks(items: RowNumbers) -> RowNumbers:
+    """Return the rank of each entry among those of its item, from 0; items are ascending."""
+    return np.arange(len(items)) - np.searchsorted(items, items)
 
 
 def _products(queries: Vectors, rows: Vectors) -> Vectors:
@@ -360,6 +426,4 @@ class Best:
 def first_of_each(items: RowNumbers, cosines: Vectors, rows: RowNumbers, top: int) -> Indices:
     """Return the positions of the best ``top`` entries of each item, ordered by item, cosine (descending) and row."""
     order = np.lexsort((rows, -cosines, items))
-    ordered = items[order]
-    rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-    return order[rank < top]
+    return order[_ranks(items[order]) < top]

@@ -34,13 +34,20 @@ def output_of(encoder, words, out, **settings):
 
 
 class InMemory:
-    """What ``search`` and ``mine`` use of a finished output, of vectors in memory in blocks of some rows."""
+    """What ``search`` and ``mine`` use of a finished output, of vectors in memory in blocks of some rows.
 
-    encoder = ""
+    Ids that are given count as ids of the input.
+    """
 
-    def __init__(self, vectors, group_rows=4):
+    encoder, id_column = "", "id"
+
+    def __init__(self, vectors, group_rows=4, ids=None):
         self.vectors, self.group_rows = np.asarray(vectors, np.float32), group_rows
         self.rows, self.width = self.vectors.shape
+        self.has_input_ids, self.ids = ids is not None, ids
+
+    def take(self, numbers, columns):
+        return pa.table({name: pa.array(self.ids).take(pa.array(numbers)) for name in columns})
 
     def blocks(self, start=0, stop=None):
         stop = self.rows if stop is None else stop

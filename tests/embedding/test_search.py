@@ -22,12 +22,13 @@ from tests.embedding.without_ray import build
 INTEGERS = st.integers(-2, 2)
 
 
-def oracle(queries, vectors, top):
-    """``(query, row, cosine)`` of the nearest rows; of equal cosines the first row."""
-    hits = []
+def oracle(queries, vectors, top, ids=None):
+    """``(query, row, cosine)`` of the nearest rows; of equal cosines the smallest id, then the first row."""
+    hits, ids = [], ids or [0] * len(vectors)
     for number, query in enumerate(queries):
-        scored = [(-cosine(query, row), index) for index, row in enumerate(vectors) if cosine(query, row) is not None]
-        hits += [(number, index, -score) for score, index in sorted(scored)[:top]]
+        cosines = [(cosine(query, row), ids[index], index) for index, row in enumerate(vectors)]
+        scored = sorted((-score, name, index) for score, name, index in cosines if score is not None)
+        hits += [(number, index, -score) for score, _, index in scored[:top]]
     return hits
 
 
@@ -41,18 +42,20 @@ def cases(draw):
     width = draw(st.integers(1, 4))
     rows = draw(st.lists(st.lists(INTEGERS, min_size=width, max_size=width), min_size=1, max_size=40))
     queries = draw(st.lists(st.lists(INTEGERS, min_size=width, max_size=width), min_size=1, max_size=3))
-    return np.array(rows, np.float32), np.array(queries, np.float32)
+    name = draw(st.sampled_from([st.none(), st.integers(-5, 5), st.text("aZ\uffff\U0001f600", max_size=2)]))
+    ids = draw(st.lists(name, min_size=len(rows), max_size=len(rows)))
+    return np.array(rows, np.float32), np.array(queries, np.float32), None if ids[0] is None else ids
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(cases(), st.integers(1, 6), st.integers(1, 50), st.integers(1, 30))
 def test_the_nearest_rows_and_their_ties_are_those_of_the_oracle(case, top, group_rows, tile):
-    """Small integers make many rows equal or parallel, so that cosines tie."""
-    rows, queries = case
+    """Small integers make many rows equal or parallel, so that cosines tie; ids repeat."""
+    rows, queries, ids = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "_TILE_VALUES", tile)
         patch.setattr(searching, "_DENSE", 1)
-        assert found_by(InMemory(rows, group_rows), queries, top) == oracle(queries, rows, top)
+        assert found_by(InMemory(rows, group_rows, ids), queries, top) == oracle(queries, rows, top, ids)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
@@ -111,12 +114,15 @@ def test_any_dtype_length_and_number_of_dimensions(encoder, words, tmp_path, dty
         assert [hit["row"] for hit in rows[:4]] == [2, 3, 4, 11]  # w4 and its double, in input order
 
 
-def test_ties_are_in_input_order_not_in_that_of_the_ids(encoder, tmp_path):
-    pq.write_table(pa.table({"key": list("dbca"), "text": ["w1", "w2", "w1", "w1"]}), tmp_path / "t.parquet")
-    build(encoder, tmp_path / "t.parquet", Settings("text", "key"), tmp_path / "out")
+@pytest.mark.parametrize("ids", [list("dbca"), [10, 3, 9, -1]], ids=["strings", "integers"])
+def test_ties_are_in_the_order_of_ids_of_the_input(encoder, tmp_path, ids):
+    """The two smallest ids of the nearest rows are in the last parts."""
+    pq.write_table(pa.table({"key": ids, "text": ["w1", "w2", "w1", "w1"]}), tmp_path / "t.parquet")
+    build(encoder, tmp_path / "t.parquet", Settings("text", "key", part_rows=1), tmp_path / "out")
     embeddings = Embeddings(tmp_path / "out")
-    queries = embed_queries(query_encoder(embeddings, str(encoder)), ["w1"], embeddings)
-    assert table_of(embeddings, queries, search(embeddings, queries.vectors, 2))["key"].to_pylist() == ["d", "c"]
+    queries = embed_queries(query_encoder(embeddings, str(encoder)), ["w1", "w2"], embeddings)
+    table = table_of(embeddings, queries, search(embeddings, queries.vectors, 2))
+    assert table["key"].to_pylist() == [ids[3], ids[2], ids[1], ids[3]]
 
 
 def test_ids_of_the_input_and_columns_whose_names_are_taken(encoder, tmp_path):
