@@ -215,13 +215,13 @@ def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "Best", top: 
         return pa.table({"query": query, "cosine": cosine, "id": ids, "row": row})
 
     hits = best.hits()
-    found = _first_by_id(with_ids(hits.query, hits.row, hits.cosine), top)
+    nearest = _first_by_id(with_ids(hits.query, hits.row, hits.cosine), top)
     for query, row, cosine in _above_cuts(embeddings, vectors, tied, top) if is_cut.any() else ():
         ties = np.flatnonzero(cosine == last[query])
         if len(ties):
             more = with_ids(query[ties], row[ties], cosine[ties])
-            found = _first_by_id(pa.concat_tables([found, more]), top)
-    query, row, cosine = (found[name].to_numpy() for name in ("query", "row", "cosine"))
+            nearest = _first_by_id(pa.concat_tables([nearest, more]), top)
+    query, row, cosine = (nearest[name].to_numpy() for name in ("query", "row", "cosine"))
     return Hits(query, _ranks(query) + 1, row, cosine)
 
 
