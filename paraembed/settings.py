@@ -126,8 +126,10 @@ def check_register(name: str | None) -> None:
 class Workers:
     """Where and how a training runs."""
 
-    workers: int = 1
-    """Number of training processes; each step uses workers × batch_size examples."""
+    workers: int | str = 1
+    """Number of training processes; each step uses workers × batch_size examples. On a cluster also MIN:MAX, for
+    example 2:8: the training starts when MIN have room, and their number follows that of the machines, up to MAX.
+    """
     gpus: bool = False
     """Use one GPU per worker."""
     checkpoint_minutes: float = 5.0
@@ -138,11 +140,30 @@ class Workers:
     """Number of checkpoints to keep; if the newest is damaged, the one before it is used."""
 
     def __post_init__(self) -> None:
-        check_workers(self.workers)
+        check_workers(self.least)
+        if self.most < self.least:
+            raise ValueError(f"`workers` is {self.workers!r}; MIN of MIN:MAX must be at most MAX")
         check_fields(
             self,
             {"checkpoint_minutes": (0, math.inf), "checkpoint_steps": (1, 2**31 - 1), "keep_checkpoints": (1, 10_000)},
         )
+
+    @property
+    def least(self) -> int:
+        """Smallest number of training processes."""
+        return self._bounds[0]
+
+    @property
+    def most(self) -> int:
+        """Largest number of training processes."""
+        return self._bounds[1]
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        bounds = re.fullmatch(r"(-?\d{1,9})(?::(\d{1,9}))?", str(self.workers), re.ASCII)
+        if bounds is None:
+            raise ValueError(f"`workers` is {self.workers!r}; give a number, or MIN:MAX, for example 2:8, on a cluster")
+        return int(bounds[1]), int(bounds[2] or bounds[1])
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ def runs_in_process(placement: Workers) -> bool:
     """Return whether this process is the only worker, which starts in 0.1 s instead of 9.5 s. On a cluster, the machine
     of the driver may have no CPU for tasks, little memory and no GPU.
     """
-    return placement.workers == 1 and not on_cluster()
+    return placement.most == 1 and not on_cluster()
 
 
 def workers_here(workers: int) -> int:
@@ -237,8 +237,15 @@ def workers_here(workers: int) -> int:
     return 1 if on_cluster() else workers
 
 
-def check_gpus(placement: Workers) -> None:
-    """Raise ValueError if GPUs are requested, the job runs on this machine only, and it has none."""
+def check_placement(placement: Workers) -> None:
+    """Raise ValueError if the job runs on this machine only, and its number of workers is to change, or GPUs are
+    requested and there is none.
+    """
+    if placement.most > placement.least and not on_cluster():
+        raise ValueError(
+            f"`workers` is {placement.workers}, but their number changes only on a Ray cluster, with its machines; "
+            "give one number, or run it as a job of a cluster"
+        )
     import torch  # noqa: PLC0415 - takes 2 s, in every worker of a job that needs none of it
 
     if placement.gpus and not torch.cuda.is_available() and not on_cluster():

@@ -19,7 +19,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from paraembed.cluster.relay import Relay, relayed
 from paraembed.cluster.session import (
     COLLECTIVE_SECONDS,
-    check_gpus,
+    check_placement,
     on_cluster,
     ray_session,
     runs_in_process,
@@ -51,6 +51,8 @@ _FILES = re.compile(
 """Pattern of the paths in a work folder."""
 
 _RESTARTS = 3  # of the workers, after one of them failed
+_LOSSES = 100  # of machines, where the number of workers follows that of machines
+_RESIZE_CHECKPOINTS = 4  # times between checkpoints: so a resize, without a checkpoint first, repeats at most a quarter
 _STOP_SECONDS = 30.0  # for the workers to save; the pods of infra/kuberay get 60 s
 _GROUP_SECONDS = 2.0  # in which a signal to all processes of a job has ended Ray's servers
 
@@ -150,8 +152,8 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
             training.shared.remove()
         work.remove_leftover()
         return before
-    data.check(placement.workers)
-    memory = data.memory(placement.workers, gpus=placement.gpus)
+    data.check(placement.most)
+    memory = data.memory(placement.most, gpus=placement.gpus)
     if on_cluster():  # each worker checks its machine; here only the word vectors are read
         memory = replace(memory, copies=0, pairs=0, best=0, workers=1)
     check_memory(memory, available_memory())
@@ -181,7 +183,7 @@ def check_output(uri: str | None, placement: Workers, job: str, *, overwrite: bo
         ValueError: a GPU is missing; the output is to be overwritten or a profile to be written, which is only possible
             for a folder; or the work at the URI holds other files.
     """
-    check_gpus(placement)
+    check_placement(placement)
     if uri is None:
         return
     if isinstance(placement, Placement) and placement.profile:
@@ -253,7 +255,7 @@ def _train(training: Training, work: Work) -> Table | None:
     name = f"{data.job} {training.name}{data.about}"
     with (
         tracked_run(name, training.home.records, work.folder / "run.json") as run,
-        ray_session(placement.workers),
+        ray_session(placement.most),
     ):
         # What a resumed run may change is a tag: MLflow rejects another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
@@ -291,12 +293,12 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
     """Train on Ray Train, or in this process for one worker; return the result of rank 0."""
     placement, work, data = training.placement, training.work, training.data
     in_process = runs_in_process(placement)
-    memory = data.memory(placement.workers, gpus=placement.gpus) if on_cluster() else None
+    memory = data.memory(placement.most, gpus=placement.gpus) if on_cluster() else None
     resources = {"GPU" if placement.gpus else "CPU": 1.0}
     if memory is not None:
-        resources["memory"] = float(memory.of_workers(1, placement.workers).needed)
+        resources["memory"] = float(memory.of_workers(1, placement.most).needed)
     if not in_process:
-        wait_for_workers(placement.workers, resources)
+        wait_for_workers(placement.least, resources)
     device = "cpu" if not placement.gpus else "cuda" if in_process else "worker"
     saves = Checkpoints(
         work / "checkpoints",
@@ -304,6 +306,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
         placement.checkpoint_steps,
         placement.keep_checkpoints,
     )
+    is_fixed, workers = placement.least == placement.most, (placement.least, placement.most)
     assert run.spool is not None
     relay = None if in_process else relayed(run.spool, run.started)
     storage, filesystem = training.shared.place("ray")
@@ -312,20 +315,21 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
     trainer = TorchTrainer(
         work_on,  # type: ignore[arg-type]
         train_loop_config={"task": task},
-        scaling_config=ScalingConfig(
-            num_workers=0 if in_process else placement.workers,
+        scaling_config=ScalingConfig(  # type: ignore[call-arg]  # mypy sees the configs of Ray Train v1
+            num_workers=0 if in_process else placement.most if is_fixed else workers,  # type: ignore[arg-type]
+            elastic_resize_monitor_interval_s=_RESIZE_CHECKPOINTS * saves.seconds,
             use_gpu=placement.gpus,
             resources_per_worker=None if in_process else resources,
         ),
         torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
-        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
+        run_config=RunConfig(  # type: ignore[call-arg]
             name=f"{data.job}-{os.getpid()}",
             storage_path=storage,
             storage_filesystem=filesystem,
-            failure_config=FailureConfig(max_failures=_RESTARTS),
+            failure_config=FailureConfig(max_failures=_RESTARTS if is_fixed else _LOSSES),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
-        **_dataset(data, training.shards),
+        **_dataset(data, training.shards, num_cpus=None if is_fixed else 0),
     )
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
@@ -379,11 +383,16 @@ def _stops_sent(relay: Relay) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _dataset(data: TrainingData, shards: str | None) -> dict[str, Any]:
+def _dataset(data: TrainingData, shards: str | None, num_cpus: float | None) -> dict[str, Any]:
     """Return the arguments that let the trainer's workers read the data with Ray Data.
 
     Every worker reads all pairs (XXL: 0.3 GB of ids) and computes its part of every step. So no row is lost to an equal
     split, and the order of an epoch does not depend on the number of workers.
+
+    Args:
+        data: the data.
+        shards: URI of the pair shards; None: a folder.
+        num_cpus: CPUs of a task that reads; 0 where the workers may take every CPU; None: Ray's default.
     """
     files, columns = data.files()
     if not files:
@@ -397,6 +406,6 @@ def _dataset(data: TrainingData, shards: str | None) -> dict[str, Any]:
     context.execution_options.preserve_order = True  # else the blocks come in another order each time
     options = ray.data.ExecutionOptions(preserve_order=True)
     return {
-        "datasets": {"train": ray.data.read_parquet(files, filesystem=filesystem, columns=columns)},
+        "datasets": {"train": ray.data.read_parquet(files, filesystem=filesystem, columns=columns, num_cpus=num_cpus)},
         "dataset_config": DataConfig(datasets_to_split=[], execution_options=options),
     }

@@ -208,7 +208,7 @@ def _identity(sweep: Sweep) -> dict[str, Any]:
         "epochs": points.space.tuning_epochs,
         "search": asdict(sweep.settings),
         "concurrent": concurrency(sweep) if sweep.settings.looks_back else None,  # else it decides nothing
-        "workers": sweep.placement.workers,
+        "workers": sweep.placement.most,
         "gpus": sweep.placement.gpus,
         "searched": searched,
     }
@@ -227,7 +227,7 @@ def concurrency(sweep: Sweep) -> int:
 def fitting(sweep: Sweep, available: float) -> int:
     """Return the number of trials, at least one, that a number of CPUs, or of GPUs for trials on GPUs, allows."""
     share = sweep.gpus_per_trial if sweep.placement.gpus else 1
-    return max(1, min(sweep.num_trials, int(available / (sweep.placement.workers * share) + 1e-9)))
+    return max(1, min(sweep.num_trials, int(available / (sweep.placement.most * share) + 1e-9)))
 
 
 def run_sweep(sweep: Sweep, run: Run) -> Swept:
@@ -350,7 +350,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     points, placement = sweep.points, sweep.placement
     concurrent = concurrency(sweep)
     doing("reading the trials' data and the words")
-    inputs = trial_inputs(sweep.data, points, placement.workers, concurrent)
+    inputs = trial_inputs(sweep.data, points, placement.most, concurrent)
     scorer = sweep.data.scorer(sweep.selection.metric)
     table = GrowingTable(points, ledger, sweep.num_trials, concurrent)
 
@@ -393,7 +393,7 @@ def _say_budget(
         say(f"no {sweep.metric} before training: {error}")
     trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(shared):,} {sweep.data.unit} each"
     device = "cuda" if sweep.placement.gpus else "cpu"
-    elsewhere = (device == "cuda" and not torch.cuda.is_available()) or sweep.placement.workers > 1
+    elsewhere = (device == "cuda" and not torch.cuda.is_available()) or sweep.placement.most > 1
     seconds = None if elsewhere else trial_seconds(probed, inputs, scorer, device)
     if seconds is None:
         why = "they do not run on this process's processor" if elsewhere else "all measured trials failed"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.cluster.session import check_gpus, on_cluster, ray_session, wait_for_workers
+from paraembed.cluster.session import check_placement, on_cluster, ray_session, wait_for_workers
 from paraembed.cluster.train import Training, remove_other, train_model
 from paraembed.cluster.tune import FILES, Sweep, Swept, begin, run_sweep, settled
 from paraembed.console import doing, say
@@ -93,8 +93,8 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     doing("checking the inputs")
     recipes = [point.recipe for point in sweep.points.differing_in({"teacher_objective", "pair_weights"})]
     retrained = None if protocol is None else protocol.pairs
-    sweep.data.check_sweep(recipes, sweep.placement.workers, sweep.sample, retrained)
-    check_gpus(sweep.placement)
+    sweep.data.check_sweep(recipes, sweep.placement.most, sweep.sample, retrained)
+    check_placement(sweep.placement)
     joins = on_cluster()  # then the cluster says how many trials there are at a time
     if sweep.uri is not None:
         doing(f"looking for earlier work at {shown(sweep.uri)}")
@@ -106,8 +106,8 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
             sweep = settled(sweep, overwrite)
             begin(sweep, overwrite)
             sweep.home.push("sweep.json")
-        with ray_session(1 if joins else (sweep.concurrent or 1) * sweep.placement.workers):
-            wait_for_workers(sweep.placement.workers, sweep.resources())
+        with ray_session(1 if joins else (sweep.concurrent or 1) * sweep.placement.most):
+            wait_for_workers(sweep.placement.most, sweep.resources())
             if joins:
                 sweep = settled(sweep, overwrite)
                 begin(sweep, overwrite)

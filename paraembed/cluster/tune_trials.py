@@ -100,7 +100,7 @@ def run_trials(
     shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, desk, records_graphs())
     trainable = tune.with_parameters(_trial, shared=shared)
     takes = {"cpu": 1.0, "gpu": resources.get("GPU", 0.0), "memory": resources.get("memory", 0.0)}
-    if placement.workers > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
+    if placement.most > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
         takes = {"cpu": 0.0, "memory": 1.0}
     tuner = tune.Tuner(
         tune.with_resources(trainable, takes),
@@ -201,7 +201,7 @@ def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
         task = json.loads(text)
         recipe = shared.kind.from_dict(task["recipe"])
         inputs = shared.inputs[inputs_key(recipe)]
-        if shared.placement.workers > 1:
+        if shared.placement.most > 1:
             ended = _on_group(task, inputs, shared)
         else:
             ended = _run(
@@ -228,7 +228,7 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
         _work,  # type: ignore[arg-type]
         train_loop_config={"task": task, "inputs": [inputs], "shared": replace(shared, inputs={}, desk=None)},
         scaling_config=ScalingConfig(
-            num_workers=placement.workers, use_gpu=placement.gpus, resources_per_worker=dict(shared.resources)
+            num_workers=placement.most, use_gpu=placement.gpus, resources_per_worker=dict(shared.resources)
         ),
         torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1

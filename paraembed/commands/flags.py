@@ -148,6 +148,8 @@ def _is_nested(hint: Any) -> bool:
 
 def _metavar(hint: Any) -> str | None:
     """Return the placeholder of an optional value, without tyro's ``{None}|``; None: use tyro's placeholder."""
+    if _kind(hint) == int | str:
+        return "N|MIN:MAX"
     members = [member for member in get_args(_kind(hint)) if member is not NoneType]
     if len(members) != 1 or NoneType not in get_args(_kind(hint)):
         return None

@@ -120,7 +120,9 @@ class Tune:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ValueError(f"--{name.replace('_', '-')} is {value}; allowed: {low} to {high}")
-        if self.gpus_per_trial != 1 and not (self.placement.gpus and self.placement.workers == 1):
+        if self.placement.least < self.placement.most:
+            raise ValueError(f"--workers is {self.placement.workers}, but trials are compared; give one number")
+        if self.gpus_per_trial != 1 and not (self.placement.gpus and self.placement.most == 1):
             raise ValueError(
                 f"--gpus-per-trial is {self.gpus_per_trial}, which is for trials of one worker on GPUs; add --gpus, "
                 "without --workers, or leave it out"
@@ -319,7 +321,7 @@ def _retraining(sweep: "Sweep") -> str:
     """Return the start of the command that trains the best recipe."""
     from paraembed.training.data import Pairs
 
-    workers, gpus = sweep.placement.workers, sweep.placement.gpus
+    workers, gpus = sweep.placement.most, sweep.placement.gpus
     placed = (f" --workers {workers}" if workers > 1 else "") + (" --gpus" if gpus else "")  # batches are per worker
     if isinstance(sweep.data, Pairs):
         return f"train.py --pairs PAIRS --words WORDS --out ENCODER{placed}"

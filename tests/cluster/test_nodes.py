@@ -4,7 +4,9 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -163,6 +165,39 @@ def test_a_machine_that_is_taken_away_has_a_checkpoint_first(cluster, folder, al
     finish(job)
     one, other = (paraembed.load(place) for place in (out, alone("train.py", "undisturbed", *arguments)))
     assert one.fingerprint == other.fingerprint
+
+
+def test_the_number_of_workers_follows_that_of_the_machines(cluster, folder, alone):
+    """They take all CPUs of the cluster. One machine is powered off, later another one joins."""
+    sample, out = folder / "sample", folder / "elastic"
+    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
+    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 500]
+    arguments += ["--workers", "2:9", "--batch-size", 20, "--checkpoint-minutes", 0.05]
+    job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
+    said = list[str]()
+
+    def read():
+        with job.stdout:
+            said.extend(job.stdout)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+
+    def workers():
+        """Numbers of workers so far, of the newest checkpoint."""
+        states = sorted(out.with_name("elastic.training").glob("checkpoints/step-*/state.json"))
+        with suppress(FileNotFoundError):  # it was just replaced by a newer one
+            return [number for _, number in read_json(states[-1], dict)["counters"]["workers"]] if states else []
+
+    wait_until(job, lambda: workers() == [3])
+    cluster.kill(cluster.at_work("ray::RayTrainWorker")[0])
+    wait_until(job, lambda: workers() == [3, 2])
+    cluster.add(cpus=1)
+    assert job.wait(600) == 0, said
+    reader.join()
+    steps = read_json(out / "config.json", dict)["provenance"]["workers_from_step"]
+    assert [number for _, number in steps] == [3, 2, 3]
+    assert any(f"trained on {500 * 6000:,} pairs" in line for line in said), said[-5:]
 
 
 def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone):

@@ -14,6 +14,9 @@ gradients of the texts (avg, sum) or tokens of all workers, so that all of them 
 one all-reduce sums the gradients of all other parameters. A negative pool of all workers adds an all-gather of vectors
 and a reduce-scatter of their gradients. All shapes are known, so a graph records these collectives, too. NCCL demands
 that all workers record and replay the same steps: what is recorded depends on shapes that all of them know.
+
+The texts of a mega-batch's negatives, and so the shapes of its steps, depend on which negatives the encoder chooses. So
+once per mega-batch, before its first step, the workers send what they chose, and the host waits for it.
 """
 
 import logging
