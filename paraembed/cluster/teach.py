@@ -33,12 +33,13 @@ from paraembed.embedding.settings import Settings
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.export.concat import write_concat
+from paraembed.export.smaller import write_smaller
 from paraembed.io.atomic import work_folder, write_file
 from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.resume import other_work
 from paraembed.io.store import Folder, is_there
 from paraembed.pairs.settings import ShardSettings
-from paraembed.settings import DEFAULT_GPUS, Gpus, Placement, check_workers
+from paraembed.settings import DEFAULT_GPUS, Gpus, Placement, Smaller, check_workers
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.runs import Run, send_left, tracked_run
 from paraembed.training.data import Pairs
@@ -98,18 +99,23 @@ def _teach_both(
     """Write a student of word pieces and one of words in ``work``, and both as one encoder; see ``teach``."""
     before = checkpoint.parts_of_concat(out) if checkpoint.is_concat(out) or not overwrite else []
     checkpoint.check_replaceable(out, overwrite=overwrite or bool(before))
-    folders = [work / f"student-{units}" for units in of_both(request)]
+    subwords, words = folders = [work / f"student-{units}" for units in of_both(request)]
+    parts, settings = folders, request.settings
+    if settings.oov == "pieces":
+        parts = [subwords, work / "student-word-pieces"]
     record = dict[str, Any]()
-    for folder, (units, of_units) in zip(folders, of_both(request).items(), strict=True):
-        is_part = (folder / "config.json").is_file() and checkpoint.read_config(folder)["fingerprint"] in before
+    for folder, part, (units, of_units) in zip(folders, parts, of_both(request).items(), strict=True):
+        is_part = (part / "config.json").is_file() and checkpoint.read_config(part)["fingerprint"] in before
         can_replace = overwrite or not is_part  # a part of `out` is refused here, before another one is taught
         record[units], _ = teach(of_units, folder, work, workers=workers, gpus=gpus, overwrite=can_replace)
-    if before == [checkpoint.read_config(folder)["fingerprint"] for folder in folders]:
+    if words not in parts:
+        write_smaller([words], parts[1], Smaller(oov_pieces=str(subwords), dtype=settings.dtype))
+    if before == [checkpoint.read_config(part)["fingerprint"] for part in parts]:
         say(f"{out} is already finished; nothing to do")
         return record, True
     if before and not overwrite:
         raise other_work(out, _DECIDES)
-    write_concat(folders, out)
+    write_concat(parts, out)
     return record, False
 
 

@@ -36,9 +36,10 @@ class TeachSettings:
     """L2 penalty of the regression towards the prior, as a multiple of the mean diagonal of the normal equations."""
     steps: int = 12
     """Steps of conjugate gradients."""
-    oov: Literal["shared", "hashed", "drop"] = "hashed"
+    oov: Literal["shared", "hashed", "drop", "pieces"] = "hashed"
     """Vectors of out-of-vocabulary words: one for all (shared); for each word a random direction, computed from a hash,
-    as long as the vectors of rare words (hashed); or none (drop). Subwords have shared ones.
+    as long as the vectors of rare words (hashed); none (drop); or of that length, in the direction of the word's
+    subwords (pieces), with --units both. Subwords have shared ones.
     """
     dim: int | None = None
     """Dimensions of the student, the first principal components of its text vectors; default: those of the teacher."""
@@ -50,6 +51,11 @@ class TeachSettings:
         most = 2**31 - 1
         ranges = {"min_count": (1, most), "max_words": (1, most), "steps": (0, 10_000), "dim": (1, 65_536)}
         check_fields(self, ranges | dict.fromkeys(("smoothing", "l2", "alone_weight"), (1e-36, 1e36)))
+        if self.oov == "pieces" and (self.units != "both" or self.dim is not None):
+            raise ValueError(
+                "`oov` is pieces, which takes the subwords of the other student of `units` both, without `dim`; change "
+                "these, or give another `oov`"
+            )
 
 
 DEFAULT_TEACHING = TeachSettings()

@@ -103,7 +103,9 @@ class Request:
 def of_both(request: Request) -> dict[str, Request]:
     """Return the requests of the two students that become one encoder, by units."""
     units: tuple[Units, Units] = ("subword", "word")
-    return {name: replace(request, settings=replace(request.settings, units=name)) for name in units}
+    settings, oov = request.settings, request.settings.oov
+    settings = replace(settings, oov="hashed" if oov == "pieces" else oov)  # the pieces come to the finished students
+    return {name: replace(request, settings=replace(settings, units=name)) for name in units}
 
 
 def opened(

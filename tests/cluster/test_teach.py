@@ -347,8 +347,18 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     assert checkpoint.load_any(out).width == 8
     with pytest.raises(ValueError, match=r"expected two encoders as one"):
         teach(other, tmp_path / "word", work)
+    whole = replace(wanted, settings=replace(wanted.settings, dim=None, oov="pieces"))
+    before = digests(work / "student-word")
+    record, _ = teach(whole, tmp_path / "whole", work)
+    assert digests(work / "student-word") != before
+    both, unknown = checkpoint.load_any(tmp_path / "whole"), pa.array(["zyzzyva"])
+    ours, of_pieces = (part.embed(unknown).vectors[0] for part in (both.second, both.first))
+    assert ours @ of_pieces == pytest.approx(np.linalg.norm(ours) * np.linalg.norm(of_pieces), rel=1e-5)
+    before = digests(work, "**/*")
+    assert teach(whole, tmp_path / "whole", work) == (record, True)
+    assert digests(work, "**/*") == before
     capsys.readouterr()
-    dry_run(wanted)
+    dry_run(whole)
     assert capsys.readouterr().out.count("ridge") == 2
 
 
@@ -363,6 +373,9 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
             teach(request(data, settings), tmp_path / "out", tmp_path / "work")
         with pytest.raises(ValueError, match=message):
             dry_run(request(data, settings))
+    for settings in ({}, {"units": "both", "dim": 5}):
+        with pytest.raises(ValueError, match="`oov` is pieces, which takes the subwords of the other student"):
+            TeachSettings(oov="pieces", **settings)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("dear")
     for overwrite in (False, True):
