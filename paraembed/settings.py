@@ -127,8 +127,8 @@ class Workers:
     """Where and how a training runs."""
 
     workers: int | str = 1
-    """Number of training processes; each step uses workers × batch_size examples. On a cluster also MIN:MAX, for
-    example 2:8: the training starts when MIN have room, and their number follows that of the machines, up to MAX.
+    """Number of training processes; each step uses workers × batch_size examples. On a cluster, train and finetune also
+    take MIN:MAX, such as 2:8: they start when MIN have room, and the number follows that of the machines, up to MAX.
     """
     gpus: bool = False
     """Use one GPU per worker."""
@@ -140,9 +140,9 @@ class Workers:
     """Number of checkpoints to keep; if the newest is damaged, the one before it is used."""
 
     def __post_init__(self) -> None:
-        check_workers(self.least)
-        if self.most < self.least:
-            raise ValueError(f"`workers` is {self.workers!r}; MIN of MIN:MAX must be at most MAX")
+        if not 1 <= self.least <= self.most:
+            allowed = "MIN of MIN:MAX must be from 1 to MAX" if ":" in str(self.workers) else "it must be at least 1"
+            raise ValueError(f"`workers` is {self.workers}; {allowed}")
         check_fields(
             self,
             {"checkpoint_minutes": (0, math.inf), "checkpoint_steps": (1, 2**31 - 1), "keep_checkpoints": (1, 10_000)},
@@ -162,7 +162,9 @@ class Workers:
     def _bounds(self) -> tuple[int, int]:
         bounds = re.fullmatch(r"(-?\d{1,9})(?::(\d{1,9}))?", str(self.workers), re.ASCII)
         if bounds is None:
-            raise ValueError(f"`workers` is {self.workers!r}; give a number, or MIN:MAX, for example 2:8, on a cluster")
+            raise ValueError(
+                f"`workers` is {self.workers!r}; give a number of at most 9 digits, or MIN:MAX, such as 2:8"
+            )
         return int(bounds[1]), int(bounds[2] or bounds[1])
 
 

@@ -100,16 +100,19 @@ def _teach_both(
     before = checkpoint.parts_of_concat(out) if checkpoint.is_concat(out) or not overwrite else []
     checkpoint.check_replaceable(out, overwrite=overwrite or bool(before))
     subwords, words = folders = [work / f"student-{units}" for units in of_both(request)]
-    parts, settings = folders, request.settings
-    if settings.oov == "pieces":
+    parts, gets_pieces = folders, request.settings.oov == "pieces"
+    if gets_pieces:
         parts = [subwords, work / "student-word-pieces"]
+    if before and not overwrite and gets_pieces != ("pieces" in checkpoint.read_config(out / "second")):
+        raise other_work(out, _DECIDES)
     record = dict[str, Any]()
     for folder, part, (units, of_units) in zip(folders, parts, of_both(request).items(), strict=True):
         is_part = (part / "config.json").is_file() and checkpoint.read_config(part)["fingerprint"] in before
         can_replace = overwrite or not is_part  # a part of `out` is refused here, before another one is taught
         record[units], _ = teach(of_units, folder, work, workers=workers, gpus=gpus, overwrite=can_replace)
-    if words not in parts:
-        write_smaller([words], parts[1], Smaller(oov_pieces=str(subwords), dtype=settings.dtype))
+    if gets_pieces and not _is_made_of(parts[1], words, subwords):
+        with work_folder(work):
+            write_smaller([words], parts[1], Smaller(oov_pieces=str(subwords), dtype=request.settings.dtype))
     if before == [checkpoint.read_config(part)["fingerprint"] for part in parts]:
         say(f"{out} is already finished; nothing to do")
         return record, True
@@ -117,6 +120,15 @@ def _teach_both(
         raise other_work(out, _DECIDES)
     write_concat(parts, out)
     return record, False
+
+
+def _is_made_of(folder: Path, words: Path, pieces: Path) -> bool:
+    """Return whether an encoder is that of ``words`` with the OOV vectors of ``pieces``."""
+    if not (folder / "config.json").is_file():
+        return False
+    record = checkpoint.read_config(folder)["provenance"].get("made_smaller", {})
+    made_of = [*record.get("sources", []), record.get("oov_pieces")]
+    return made_of == [checkpoint.read_config(part)["fingerprint"] for part in (words, pieces)]
 
 
 def _student_at(out: Path) -> dict[str, Any]:

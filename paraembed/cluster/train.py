@@ -51,8 +51,8 @@ _FILES = re.compile(
 """Pattern of the paths in a work folder."""
 
 _RESTARTS = 3  # of the workers, after one of them failed
-_LOSSES = 100  # of machines, where the number of workers follows that of machines
 _RESIZE_CHECKPOINTS = 4  # times between checkpoints: so a resize, without a checkpoint first, repeats at most a quarter
+_RESIZE_SECONDS = 10.0  # at least between two resizes
 _STOP_SECONDS = 30.0  # for the workers to save; the pods of infra/kuberay get 60 s
 _GROUP_SECONDS = 2.0  # in which a signal to all processes of a job has ended Ray's servers
 
@@ -180,8 +180,9 @@ def check_output(uri: str | None, placement: Workers, job: str, *, overwrite: bo
         overwrite: replace the output.
 
     Raises:
-        ValueError: a GPU is missing; the output is to be overwritten or a profile to be written, which is only possible
-            for a folder; or the work at the URI holds other files.
+        ValueError: a GPU is missing, or the number of workers is to change on a single machine; the output is to be
+            overwritten or a profile to be written, which is only possible for a folder; or the work at the URI holds
+            other files.
     """
     check_placement(placement)
     if uri is None:
@@ -317,7 +318,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
         train_loop_config={"task": task},
         scaling_config=ScalingConfig(  # type: ignore[call-arg]  # mypy sees the configs of Ray Train v1
             num_workers=0 if in_process else placement.most if is_fixed else workers,  # type: ignore[arg-type]
-            elastic_resize_monitor_interval_s=_RESIZE_CHECKPOINTS * saves.seconds,
+            elastic_resize_monitor_interval_s=max(_RESIZE_SECONDS, _RESIZE_CHECKPOINTS * saves.seconds),
             use_gpu=placement.gpus,
             resources_per_worker=None if in_process else resources,
         ),
@@ -326,7 +327,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
             name=f"{data.job}-{os.getpid()}",
             storage_path=storage,
             storage_filesystem=filesystem,
-            failure_config=FailureConfig(max_failures=_RESTARTS if is_fixed else _LOSSES),
+            failure_config=FailureConfig(max_failures=_RESTARTS),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
         **_dataset(data, training.shards, num_cpus=None if is_fixed else 0),

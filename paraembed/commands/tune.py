@@ -121,7 +121,10 @@ class Tune:
             if value is not None and not low <= value <= high:
                 raise ValueError(f"--{name.replace('_', '-')} is {value}; allowed: {low} to {high}")
         if self.placement.least < self.placement.most:
-            raise ValueError(f"--workers is {self.placement.workers}, but trials are compared; give one number")
+            raise ValueError(
+                f"--workers is {self.placement.workers}, but trials whose scores are compared need a fixed number of "
+                "workers; give one number"
+            )
         if self.gpus_per_trial != 1 and not (self.placement.gpus and self.placement.most == 1):
             raise ValueError(
                 f"--gpus-per-trial is {self.gpus_per_trial}, which is for trials of one worker on GPUs; add --gpus, "

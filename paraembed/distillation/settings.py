@@ -53,8 +53,8 @@ class TeachSettings:
         check_fields(self, ranges | dict.fromkeys(("smoothing", "l2", "alone_weight"), (1e-36, 1e36)))
         if self.oov == "pieces" and (self.units != "both" or self.dim is not None):
             raise ValueError(
-                "`oov` is pieces, which takes the subwords of the other student of `units` both, without `dim`; change "
-                "these, or give another `oov`"
+                f"`oov` is pieces, with `units` {self.units} and `dim` {self.dim}; it takes the subwords of the other "
+                "student, so it needs `units` both, and no `dim`"
             )
 
 

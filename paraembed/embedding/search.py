@@ -28,6 +28,7 @@ from paraembed.settings import is_peer, is_shipped
 Indices = npt.NDArray[np.intp]
 _TILE_VALUES = 1 << 22  # scores of a product: 16 MB
 _EXACT_VALUES = 1 << 21  # numbers to multiply in float64 at a time: 16 MB, four times
+_TIES = 1 << 18  # whose ids are read at a time
 _DENSE = 8  # times the candidates that are needed: then the smallest of them are left out first
 _TINY, _HUGE = 1e-30, 1e30  # squares of lengths that float32 computes without loss
 
@@ -204,25 +205,35 @@ def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "Best", top: 
         best: the best rows in input order, and if there are more than ``top``, one more.
         top: how many rows of a query are wanted.
     """
-    last = best.cosines[:, min(top, best.top) - 1]
-    is_cut = (best.cosines[:, top:] == last[:, None]).any(axis=1) & (last > -np.inf)
 
-    def tied(error: float) -> Vectors:
-        return np.where(is_cut, last - np.float32(error), np.float32(np.inf))
-
-    def with_ids(query: Indices, row: RowNumbers, cosine: Vectors) -> pa.Table:
+    def with_ids(query: RowNumbers, cosine: Vectors, row: RowNumbers) -> pa.Table:
         ids = embeddings.take(row, [embeddings.id_column]).column(0)
         return pa.table({"query": query, "cosine": cosine, "id": ids, "row": row})
 
     hits = best.hits()
-    nearest = _first_by_id(with_ids(hits.query, hits.row, hits.cosine), top)
-    for query, row, cosine in _above_cuts(embeddings, vectors, tied, top) if is_cut.any() else ():
-        ties = np.flatnonzero(cosine == last[query])
-        if len(ties):
-            more = with_ids(query[ties], row[ties], cosine[ties])
+    nearest = _first_by_id(with_ids(hits.query, hits.cosine, hits.row), top)
+    if best.top > top:
+        last = best.cosines[:, top - 1]
+        cut = np.flatnonzero((best.cosines[:, top] == last) & (last > -np.inf))  # queries with ties that are left out
+        for query, row in _ties(embeddings, vectors[cut], last[cut]) if len(cut) else ():
+            more = with_ids(cut[query], last[cut[query]], row)
             nearest = _first_by_id(pa.concat_tables([nearest, more]), top)
-    query, row, cosine = (nearest[name].to_numpy() for name in ("query", "row", "cosine"))
+    query, cosine, row = (nearest[name].to_numpy() for name in ("query", "cosine", "row"))
     return Hits(query, _ranks(query) + 1, row, cosine)
+
+
+def _ties(embeddings: Embeddings, vectors: Vectors, cosines: Vectors) -> Iterator[tuple[Indices, RowNumbers]]:
+    """Yield query and row of all rows that have the cosine of a query [Q], at most ``_TIES`` at a time."""
+    waiting = [np.zeros((2, 0), np.int64)]
+    for query, row, cosine in _above_cuts(embeddings, vectors, cosines.__sub__, embeddings.rows):
+        is_tied = cosine == cosines[query]
+        waiting.append(np.stack([query[is_tied], row[is_tied]]))
+        if sum(ties.shape[1] for ties in waiting) >= _TIES:
+            ties = np.concatenate(waiting, axis=1)
+            for start in range(0, ties.shape[1], _TIES):
+                yield tuple(ties[:, start : start + _TIES])
+            waiting = waiting[:1]
+    yield tuple(np.concatenate(waiting, axis=1))
 
 
 def _first_by_id(hits: pa.Table, top: int) -> pa.Table:

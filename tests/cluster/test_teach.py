@@ -356,6 +356,11 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     assert ours @ of_pieces == pytest.approx(np.linalg.norm(ours) * np.linalg.norm(of_pieces), rel=1e-5)
     before = digests(work, "**/*")
     assert teach(whole, tmp_path / "whole", work) == (record, True)
+    hashed = replace(whole, settings=replace(whole.settings, oov="hashed", min_count=2))
+    with pytest.raises(ValueError, match=r"whole was started with another teacher, text or setting"):
+        teach(hashed, tmp_path / "whole", work)
+    with pytest.raises(ValueError, match=r"out was started with another teacher, text or setting"):
+        teach(replace(whole, settings=replace(whole.settings, min_count=2)), out, work)
     assert digests(work, "**/*") == before
     capsys.readouterr()
     dry_run(whole)
@@ -374,7 +379,7 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
         with pytest.raises(ValueError, match=message):
             dry_run(request(data, settings))
     for settings in ({}, {"units": "both", "dim": 5}):
-        with pytest.raises(ValueError, match="`oov` is pieces, which takes the subwords of the other student"):
+        with pytest.raises(ValueError, match=r"`oov` is pieces, with `units` .* needs `units` both"):
             TeachSettings(oov="pieces", **settings)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("dear")

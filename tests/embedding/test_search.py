@@ -55,6 +55,7 @@ def test_the_nearest_rows_and_their_ties_are_those_of_the_oracle(case, top, grou
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "_TILE_VALUES", tile)
         patch.setattr(searching, "_DENSE", 1)
+        patch.setattr(searching, "_TIES", tile)
         assert found_by(InMemory(rows, group_rows, ids), queries, top) == oracle(queries, rows, top, ids)
 
 
@@ -123,6 +124,10 @@ def test_ties_are_in_the_order_of_ids_of_the_input(encoder, tmp_path, ids):
     queries = embed_queries(query_encoder(embeddings, str(encoder)), ["w1", "w2"], embeddings)
     table = table_of(embeddings, queries, search(embeddings, queries.vectors, 2))
     assert table["key"].to_pylist() == [ids[3], ids[2], ids[1], ids[3]]
+    (tmp_path / "t.csv").write_text("key,text\na,b,c\n")  # rejected
+    build(encoder, tmp_path / "t.csv", Settings("text", "key"), tmp_path / "empty")
+    empty = Embeddings(tmp_path / "empty")
+    assert (empty.rows, len(search(empty, queries.vectors, 2).row)) == (0, 0)
 
 
 def test_ids_of_the_input_and_columns_whose_names_are_taken(encoder, tmp_path):
