@@ -52,8 +52,9 @@ class TeachSettings:
         ranges = {"min_count": (1, most), "max_words": (1, most), "steps": (0, 10_000), "dim": (1, 65_536)}
         check_fields(self, ranges | dict.fromkeys(("smoothing", "l2", "alone_weight"), (1e-36, 1e36)))
         if self.oov == "pieces" and (self.units != "both" or self.dim is not None):
+            given = f"`units` {self.units}" + ("" if self.dim is None else f" and `dim` {self.dim}")
             raise ValueError(
-                f"`oov` is pieces, with `units` {self.units} and `dim` {self.dim}; it takes the subwords of the other "
+                f"`oov` is pieces, with {given}; it takes the subwords of the other "
                 "student, so it needs `units` both, and no `dim`"
             )
 
