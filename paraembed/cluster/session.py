@@ -35,7 +35,7 @@ _PROBE_SECONDS = 5.0
 _START_AFTER_STOP_SECONDS = 8.0
 _WAITING_SECONDS = 60  # whole ones, as placement groups count; between lines while the cluster has too few machines
 COLLECTIVE_SECONDS = 1800
-"""Longest wait for other workers, such as while rank 0 scores or saves; Ray notices at once if a worker fails."""
+"""Longest wait for other workers in a step, or while rank 0 saves; Ray notices at once if a worker fails."""
 _GROWTH_SECONDS = 900  # for machines that join a cluster whose autoscaler reports no machine types
 
 

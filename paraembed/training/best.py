@@ -20,7 +20,8 @@ from paraembed.training.state import Counters
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = timedelta(hours=6)  # of workers for rank 0 while it evaluates; a dead one is noticed at once, by Ray
+PATIENCE = timedelta(hours=6)
+"""Longest wait of workers for rank 0 while it evaluates; Ray notices at once if it fails."""
 _ROUNDING = 1e-9  # 10 · 0.1 epochs are one, whatever float makes of it
 
 
@@ -209,7 +210,7 @@ class Best:
         # Workers wait for rank 0 on the host, not within a step's collective: that has a limit of minutes.
         self._group = None
         if world > 1 and evaluation is not None:
-            self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
+            self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     @property
     def decides(self) -> dict[str, Any]:

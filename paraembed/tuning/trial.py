@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
+import torch.distributed as dist
 
 from paraembed.console import say
 from paraembed.encoders import Encoder
@@ -22,7 +23,7 @@ from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.step import ExampleIds, SupervisedStep
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
-from paraembed.training.best import Scorer
+from paraembed.training.best import PATIENCE, Scorer
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
 from paraembed.training.inputs import check_coverage
@@ -240,6 +241,7 @@ class _Watcher:
     ) -> None:
         self.scorer, self.cut_offs, self.epochs = scorer, cut_offs, epochs
         self.rank, self.world, self.on_epoch = rank, world, on_epoch
+        self.group = dist.new_group(backend="gloo", timeout=PATIENCE) if world > 1 else None
         self.curve: list[Epoch] = []
         self.started = time.monotonic()
 
@@ -248,6 +250,7 @@ class _Watcher:
             return
         status, reason = self._verdict(report) if self.rank == 0 else ("finished", "")
         if self.world > 1:
+            dist.barrier(self.group)  # scoring may take longer than a step may wait
             replies = gather_texts(json.dumps([status, reason]), self.world, self.model.matrix.device)
             status, reason = json.loads(replies[0])
         if status != "finished":

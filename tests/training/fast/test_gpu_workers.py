@@ -16,8 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from paraembed.encoders import ENCODERS
 from paraembed.encoders.configs import Gran4Config, GruConfig, LstmAvgConfig, ProjConfig, SumConfig
 from paraembed.text.ragged import Ragged
+from paraembed.training import pairs as pairs_module
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import bits_digest
+from paraembed.training.pairs import MappedPairs
 from paraembed.training.step import Step
 from tests.training.conftest import encoder_of, taught
 from tests.training.fast.test_gpu import BASE, CHANGES, AsksNothing, name_of
@@ -35,6 +37,12 @@ RECIPES = [
     {**ALL, "encoder": LstmAvgConfig(), "scramble": 0.5, "scramble_time": "after", "negative_pool": "same_side"},
     {**ALL, "encoder": Gran4Config(), "update": "dense", "paired_negatives": "excluded", "encoder_l2": 0.01},
     {"encoder": GruConfig(), "objective": "contrastive", "contrast_phrases": 3, "train_words": False},
+]
+ON_DISK = [
+    {},
+    {"encoder": LstmAvgConfig(), "negatives": "mix"},
+    {**ALL, "encoder": ProjConfig()},
+    {"mega_batch_size": 2},
 ]
 FEW = [*RECIPES[: len(ENCODERS) : 5], *RECIPES[len(ENCODERS) : -10 : 2], *RECIPES[-10:]]
 """What workers exchange does not depend on the encoder; all pools of all workers."""
@@ -103,8 +111,11 @@ def run(step, pairs, *, may_ask=False):
     return torch.stack(losses)
 
 
-def train_all(world, recipes, rank, folder):
+def train_all(world, recipes, window, rank, folder):
     pairs = pairs_of(world)
+    if window:  # on disk, in blocks of 5 pairs
+        pairs_module._BLOCK_PAIRS = 5
+        pairs = MappedPairs(pairs.ids, pairs.offsets, window=window)
     for number, recipe in enumerate(map(recipe_of, recipes)):
         ours, theirs = encoder_of(recipe), encoder_of(recipe)
         step, plain = DeviceStep(ours, recipe, pairs, rank, world), Step(theirs, recipe, pairs, rank, world)
@@ -117,17 +128,19 @@ def train_all(world, recipes, rank, folder):
 
 
 @pytest.mark.parametrize(
-    ("world", "recipes"),
+    ("world", "recipes", "window"),
     [
-        (2, FEW),
-        (3, FEW[1::4]),
-        pytest.param(2, RECIPES, marks=pytest.mark.slow),
-        pytest.param(3, RECIPES[1::3], marks=pytest.mark.slow),
+        (2, FEW, None),
+        (3, FEW[1::4], None),
+        (2, ON_DISK, 15),
+        (3, ON_DISK, 20),
+        pytest.param(2, RECIPES, None, marks=pytest.mark.slow),
+        pytest.param(3, RECIPES[1::3], None, marks=pytest.mark.slow),
     ],
-    ids=["2", "3", "2-all", "3-all"],
+    ids=["2", "3", "2-disk", "3-disk", "2-all", "3-all"],
 )
-def test_workers_with_parts_of_a_step_agree_with_two_collectives_a_step(tmp_path, world, recipes):
-    in_processes(world, partial(train_all, world, recipes), tmp_path)
+def test_workers_with_parts_of_a_step_agree_with_two_collectives_a_step(tmp_path, world, recipes, window):
+    in_processes(world, partial(train_all, world, recipes, window), tmp_path)
     for number, recipe in enumerate(map(recipe_of, recipes)):
         first, *others = (torch.load(tmp_path / f"{number}.{rank}", weights_only=True) for rank in range(world))
         start = encoder_of(recipe).state_dict()
