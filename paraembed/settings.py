@@ -127,9 +127,7 @@ class Workers:
     """Where and how a training runs."""
 
     workers: int | str = 1
-    """Number of training processes; each step uses workers × batch_size examples. On a cluster, train and finetune also
-    take MIN:MAX, such as 2:8: they start when MIN have room, and the number follows that of the machines, up to MAX.
-    """
+    """Training processes, each with a batch of its own; or MIN:MAX, as many as a cluster has."""
     gpus: bool = False
     """Use one GPU per worker."""
     checkpoint_minutes: float = 5.0
