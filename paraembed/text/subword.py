@@ -187,4 +187,18 @@ def _parsed(contents: bytes) -> Any:
     except ModuleNotFoundError:
         raise ValueError("the tokenizer subword needs the package tokenizers; run pip install tokenizers") from None
     with _errors("is not one that tokenizers can read"):
+        _check_merges(contents)
         return library.Tokenizer.from_str(contents.decode("utf-8"))
+
+
+def _check_merges(contents: bytes) -> None:
+    """Raise ValueError for merges that make the library abort the process: it cuts the second piece of each in UTF-8
+    after as many bytes as the prefix of continuing pieces has characters.
+    """
+    model = json.loads(contents)["model"]
+    prefix = model.get("continuing_subword_prefix")
+    for merge in model.get("merges", []) if isinstance(prefix, str) else ():
+        second = (merge.split(" ") if isinstance(merge, str) else merge)[-1].encode()
+        if len(second) < len(prefix):
+            raise ValueError(f"a merge ends with {second.decode()!r}, shorter than the prefix {prefix!r}")
+        second[len(prefix) :].decode()
