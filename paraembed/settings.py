@@ -157,6 +157,11 @@ class Workers:
         return self._bounds[1]
 
     @property
+    def is_elastic(self) -> bool:
+        """Whether the number of training processes follows the machines of a cluster."""
+        return self.least < self.most
+
+    @property
     def _bounds(self) -> tuple[int, int]:
         bounds = re.fullmatch(r"(-?\d{1,9})(?::(\d{1,9}))?", str(self.workers), re.ASCII)
         if bounds is None:

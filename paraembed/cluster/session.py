@@ -241,7 +241,7 @@ def check_placement(placement: Workers) -> None:
     """Raise ValueError if the job runs on this machine only, and its number of workers is to change, or GPUs are
     requested and there is none.
     """
-    if placement.most > placement.least and not on_cluster():
+    if placement.is_elastic and not on_cluster():
         raise ValueError(
             f"`workers` is {placement.workers}, but their number changes only on a Ray cluster, with its machines; "
             "give one number, or run it as a job of a cluster"

@@ -307,7 +307,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
         placement.checkpoint_steps,
         placement.keep_checkpoints,
     )
-    is_fixed, workers = placement.least == placement.most, (placement.least, placement.most)
+    workers = (placement.least, placement.most) if placement.is_elastic else placement.most
     assert run.spool is not None
     relay = None if in_process else relayed(run.spool, run.started)
     storage, filesystem = training.shared.place("ray")
@@ -317,7 +317,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
         work_on,  # type: ignore[arg-type]
         train_loop_config={"task": task},
         scaling_config=ScalingConfig(  # type: ignore[call-arg]  # mypy sees the configs of Ray Train v1
-            num_workers=0 if in_process else placement.most if is_fixed else workers,  # type: ignore[arg-type]
+            num_workers=0 if in_process else workers,  # type: ignore[arg-type]
             elastic_resize_monitor_interval_s=max(_RESIZE_SECONDS, _RESIZE_CHECKPOINTS * saves.seconds),
             use_gpu=placement.gpus,
             resources_per_worker=None if in_process else resources,
@@ -330,7 +330,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
             failure_config=FailureConfig(max_failures=_RESTARTS),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
-        **_dataset(data, training.shards, num_cpus=None if is_fixed else 0),
+        **_dataset(data, training.shards, num_cpus=0 if placement.is_elastic else None),
     )
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:

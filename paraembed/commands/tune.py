@@ -120,7 +120,7 @@ class Tune:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ValueError(f"--{name.replace('_', '-')} is {value}; allowed: {low} to {high}")
-        if self.placement.least < self.placement.most:
+        if self.placement.is_elastic:
             raise ValueError(
                 f"--workers is {self.placement.workers}, but trials whose scores are compared need a fixed number of "
                 "workers; give one number"

@@ -225,7 +225,7 @@ def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "Best", top: 
 def _ties(embeddings: Embeddings, vectors: Vectors, cosines: Vectors) -> Iterator[tuple[Indices, RowNumbers]]:
     """Yield query and row of all rows that have the cosine of a query [Q], at most ``_TIES`` at a time."""
     waiting = [np.zeros((2, 0), np.int64)]
-    for query, row, cosine in _above_cuts(embeddings, vectors, cosines.__sub__, embeddings.rows):
+    for query, row, cosine in _above_cuts(embeddings, vectors, lambda error: cosines - error, embeddings.rows):
         is_tied = cosine == cosines[query]
         waiting.append(np.stack([query[is_tied], row[is_tied]]))
         if sum(ties.shape[1] for ties in waiting) >= _TIES:

@@ -192,13 +192,13 @@ def _parsed(contents: bytes) -> Any:
 
 
 def _check_merges(contents: bytes) -> None:
-    """Raise ValueError for merges that make the library abort the process: it cuts the second piece of each in UTF-8
-    after as many bytes as the prefix of continuing pieces has characters.
+    """Raise ValueError for a merge at which the library aborts the process: it removes as many bytes of the second
+    piece as the prefix of continuing pieces has characters, and must not divide a character.
     """
     model = json.loads(contents)["model"]
     prefix = model.get("continuing_subword_prefix")
     for merge in model.get("merges", []) if isinstance(prefix, str) else ():
-        second = (merge.split(" ") if isinstance(merge, str) else merge)[-1].encode()
-        if len(second) < len(prefix):
-            raise ValueError(f"a merge ends with {second.decode()!r}, shorter than the prefix {prefix!r}")
-        second[len(prefix) :].decode()
+        second = merge.split(" ")[-1] if isinstance(merge, str) else merge[-1]
+        rest = second.encode()[len(prefix) :]
+        if rest and rest[0] & 0xC0 == 0x80:
+            raise ValueError(f"the second piece of the merge {merge!r} does not begin with the prefix {prefix!r}")

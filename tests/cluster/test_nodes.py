@@ -197,7 +197,17 @@ def test_the_number_of_workers_follows_that_of_the_machines(cluster, folder, alo
                 process.terminate()
     assert "stopped" in job.communicate(timeout=120)[0]
     counters = newest()
-    assert counters["pairs"] == 6000 * counters["epoch"] + counters["pairs_in_epoch"]
+    assert [counters["pairs"], counters["pairs_in_epoch"]] == pairs_after(counters["step"], counters["workers"])
+
+
+def pairs_after(steps, workers):
+    """Pairs of these steps, in all and in their last epoch of 6,000; a step has 20 for each worker, or the rest."""
+    pairs = in_epoch = 0
+    for step in range(1, steps + 1):
+        number = [number for first, number in workers if first <= step][-1]
+        batch = min(20 * number, 6000 - in_epoch)
+        pairs, in_epoch = pairs + batch, (in_epoch + batch) % 6000
+    return [pairs, in_epoch]
 
 
 def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone):

@@ -220,6 +220,18 @@ def test_a_text_that_the_tokenizer_cannot_divide():
         TokenIds(vocabulary_of(tokenizer), tokenizer)(pa.array([b"a\xe2"]).view(pa.string()))
 
 
+@pytest.mark.parametrize("form", [list, " ".join])
+def test_merges_at_which_the_library_aborts_the_process(form):
+    contents = json.loads(of_kind("bytes")[0].to_str())
+    vocabulary = {"a": 0, "é": 1, "aé": 2, "##b": 3, "ab": 4, "##é": 5}
+    contents |= {"added_tokens": [], "model": contents["model"] | {"vocab": vocabulary, "merges": [form(["a", "é"])]}}
+    contents["model"]["continuing_subword_prefix"] = "#"
+    with pytest.raises(ValueError, match=r"merge .* does not begin with the prefix '#'"):
+        without_ends(json.dumps(contents).encode())
+    contents["model"] |= {"continuing_subword_prefix": "##", "merges": [form(["a", "##b"]), form(["a", "##é"])]}
+    assert vocabulary_of(without_ends(json.dumps(contents).encode())).to_pylist()[3] == "##b"
+
+
 def test_only_the_name_is_not_enough(tiny_words):
     assert contents_of("space") == b""
     with pytest.raises(ValueError, match=r"has no tokenizer\.json; load it with its encoder folder"):
