@@ -14,7 +14,6 @@ from paraembed.checkpoint import gold_of, load
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import AvgConfig
-from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.encoders.protocol import Embeds, TextEncoder
 from paraembed.io.escape import printable
 from paraembed.loading import Fetch, open_encoder
@@ -54,7 +53,7 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
 def named(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None) -> Candidate:
     """Return an encoder as a candidate by its name; the arguments and errors are those of ``open_encoder``."""
     encoder = open_encoder(name, inference, fetch)
-    if isinstance(encoder, ForeignEncoder):
+    if not isinstance(encoder, Encoder | Concat):
         kind, _, wanted = name.partition(":")
         return Candidate(Path(wanted).name, f"{wanted}, a model of {PEERS[kind]}{_settings(encoder)}", encoder)
     if is_run(name):

@@ -14,10 +14,7 @@ import pyarrow.compute as pc
 from scipy import stats
 
 from paraembed.compiled import compiled
-from paraembed.encoders import Encoder
 from paraembed.encoders.base import warn_of_unread
-from paraembed.encoders.concat import Concat
-from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.encoders.protocol import Embeds
 from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.sets import AnySet, Choices, ScoredPairs, Suite
@@ -202,8 +199,7 @@ class Similarities:
             return
         self._known = pc.unique(pa.chunked_array(suite.texts, pa.string()))
         self._embedded = encoder.embed(self._known)
-        if isinstance(encoder, Encoder | Concat | ForeignEncoder):
-            warn_of_unread(self._embedded, encoder.max_tokens)
+        warn_of_unread(self._embedded, getattr(encoder, "max_tokens", None))  # baselines read whole texts
 
     @property
     def has_vectors(self) -> bool:
