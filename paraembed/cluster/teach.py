@@ -24,6 +24,7 @@ from paraembed.distillation.texts import (
     VOCABULARY,
     left_out,
     num_pairs,
+    write_bigrams,
     write_pairs,
     write_units,
 )
@@ -173,6 +174,9 @@ class _StagesOnRay(Stages):
         units = self._stage("units", partial(write_units, self.folder("texts"), self.pieces, self.request.settings))
         share = units["unknown_tokens"] / max(1, units["tokens"])
         say(f"{units['units']:,} units; {share:.2%} of {units['tokens']:,} tokens are out of vocabulary")
+        if (least := self.request.settings.bigrams) is not None:
+            bigrams = self._stage("bigrams", partial(write_bigrams, self.folder("units"), least))
+            say(f"{bigrams['bigrams']:,} bigrams, {bigrams['in_texts']:,} times in the texts")
         pairs = None if self.request.pairs is None else self._write_pairs(self.request.pairs)
         self._embed_texts(texts["kept"])
         self._embed("alone", self.folder("units") / VOCABULARY, self.teacher)
@@ -185,7 +189,7 @@ class _StagesOnRay(Stages):
             "identity": self.digests["student"],
             "teacher": self.request.teacher,
             "teacher_fingerprint": self.teacher.fingerprint,
-            "settings": asdict(self.request.settings),
+            "settings": self.request.settings.to_dict(),
             "text_files": [file.name for file in self.files],
             "texts": texts["kept"],
             "left_out": texts["left_out"],

@@ -1,7 +1,7 @@
 """Settings of ``jobs/teach.py`` that decide the student; this module imports nothing slow."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from paraembed.options import check_fields
 from paraembed.recipe import Recipe
@@ -21,6 +21,10 @@ class TeachSettings:
     """Minimum occurrences of a word; rarer words share the vector of <unk>."""
     max_words: int | None = None
     """Maximum number of words, the most frequent ones; default: all."""
+    bigrams: int | None = None
+    """Minimum occurrences of two adjacent units that get a vector of their own, which is added to theirs; default: no
+    vectors of bigrams.
+    """
     prior: Literal["states", "alone"] | None = None
     """Vectors from which the regression starts: the mean of the teacher's token states of a unit in the texts (states),
     or the teacher's vector of the unit alone (alone); default: states if the teacher is an st: transformer without a
@@ -49,7 +53,8 @@ class TeachSettings:
     def __post_init__(self) -> None:
         """Raise ValueError if a value is not allowed."""
         most = 2**31 - 1
-        ranges = {"min_count": (1, most), "max_words": (1, most), "steps": (0, 10_000), "dim": (1, 65_536)}
+        ranges = dict.fromkeys(("min_count", "max_words", "bigrams"), (1, most))
+        ranges |= {"steps": (0, 10_000), "dim": (1, 65_536)}
         check_fields(self, ranges | dict.fromkeys(("smoothing", "l2", "alone_weight"), (1e-36, 1e36)))
         if self.oov == "pieces" and (self.units != "both" or self.dim is not None):
             given = f"`units` {self.units}" + ("" if self.dim is None else f" and `dim` {self.dim}")
@@ -57,6 +62,15 @@ class TeachSettings:
                 f"`oov` is pieces, with {given}; it takes the subwords of the other "
                 "student, so it needs `units` both, and no `dim`"
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings for the student's ``config.json``, which names no bigrams if there are none, as before
+        bigrams existed: students keep their bytes.
+        """
+        settings = asdict(self)
+        if self.bigrams is None:
+            del settings["bigrams"]
+        return settings
 
 
 DEFAULT_TEACHING = TeachSettings()

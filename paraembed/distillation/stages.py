@@ -27,6 +27,7 @@ from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, TeachSett
 from paraembed.distillation.states import read_states, sums_states
 from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import (
+    BIGRAMS,
     COUNT,
     RULE,
     TEXT,
@@ -55,6 +56,7 @@ from paraembed.pairs.shards import has_ptb_tokens, read_manifest
 from paraembed.recipe import Recipe
 from paraembed.settings import DEFAULT_INFERENCE, Gpus, Inference
 from paraembed.text import SUBWORD, WORDPIECE
+from paraembed.text.bigrams import is_bigram
 from paraembed.text.ragged import Ragged
 from paraembed.text.subword import contents_of
 from paraembed.text.vocabulary import Words
@@ -181,9 +183,10 @@ class Stages:
             units = _digest(texts, pieces.tokenizer, pieces.vocabulary.to_pylist(), *more)
         vectors, alone = _digest(texts, *teacher, self._has_states), _digest(units, *teacher)
         of_states = (vectors, settings.alone_weight) if self._uses_states else ()
-        prior = _digest(alone, settings.smoothing, *of_states)
+        bigrams = {} if settings.bigrams is None else {"bigrams": _digest(units, settings.bigrams)}
+        prior = _digest(alone, settings.smoothing, *of_states, *bigrams.values())
         ridge = _digest(prior, vectors, settings.l2, settings.steps)
-        digests = {"texts": texts, "units": units}
+        digests = {"texts": texts, "units": units, **bigrams}
         trained = {}
         if request.pairs is not None:
             pairs = _digest(FORMAT, sha256_of(request.pairs / "manifest.json"), *left_out_by)
@@ -247,10 +250,10 @@ class Stages:
         matrix = self._with_unknown(matrix)
         units, title = self._units(), f"A student of {self.request.teacher}"
         if self.pieces is not None and self.pieces.tokenizer == WORDPIECE:
-            occurs = occurring(units.to_pylist())
+            occurs = occurring(units.to_pylist()) | is_bigram(units)
             units, matrix = units.filter(pa.array(occurs)), matrix[occurs]
         more: dict[str, Any] = {"oov": self.oov, "dtype": self.request.settings.dtype}
-        self._save(units, of_mean_length(matrix), out, record, title, **more)
+        self._save(units, of_mean_length(matrix, units), out, record, title, **more)
 
     def _stage(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
         """Return the manifest of a stage; if it is missing, make it."""
@@ -277,7 +280,12 @@ class Stages:
         return pq.read_table(self.folder("units") / VOCABULARY, columns=[UNIT, TEXT, COUNT])
 
     def _units(self) -> pa.StringArray:
-        return self._vocabulary()[UNIT].combine_chunks().cast(pa.string())
+        """Return the units, and after them the bigrams."""
+        units = self._vocabulary()[UNIT].combine_chunks().cast(pa.string())
+        if self.request.settings.bigrams is None:
+            return units
+        bigrams = pq.read_table(self.folder("bigrams") / BIGRAMS)[UNIT].combine_chunks()
+        return pa.concat_arrays([units, bigrams.cast(pa.string())])
 
     def _save(
         self,
@@ -318,26 +326,35 @@ class Stages:
                 tokens = Ragged(self.pieces.ids, np.arange(len(units) + 1))
             states = read_states(self.folder("states"))
             units = with_states(units, counts, states, tokens, settings.alone_weight)
-        matrix = prior_of(units, counts, settings.smoothing)
+        matrix, entries = prior_of(units, counts, settings.smoothing), self._units()
+        matrix = np.concatenate([matrix, np.zeros((len(entries) - len(matrix), matrix.shape[1]), np.float32)])
         record = {"identity": self.digests["prior"], "teacher": self.request.teacher}
         more: dict[str, Any] = {"write_more": lambda new: np.save(new / _PRIOR, matrix)}
-        self._save(self._units(), matrix, folder, record, "Units before the regression", **more)
+        self._save(entries, matrix, folder, record, "Units before the regression", **more)
 
     def _regression(self) -> Regression:
         settings = self.request.settings
-        folders = self.folder("units"), self.folder("vectors"), self.folder("prior") / _PRIOR
-        return Regression(*folders, settings.l2, settings.steps)
+        ids, num_units = self.folder("units"), None
+        if settings.bigrams is not None:
+            ids, num_units = self.folder("bigrams"), len(self._vocabulary())
+        folders = ids, self.folder("vectors"), self.folder("prior") / _PRIOR
+        return Regression(*folders, settings.l2, settings.steps, num_units)
 
     def _with_unknown(self, matrix: Matrix) -> Matrix:
         """Return the vectors; if those of OOV words are hashed, the vector of <unk> gets the length of rare words."""
-        return with_rare_length(matrix, len(matrix) - 1) if self.oov == "hashed" else matrix
+        if self.oov != "hashed":
+            return matrix
+        num_units = len(self._vocabulary())
+        rare = with_rare_length(matrix[:num_units], num_units - 1)
+        return np.concatenate([rare, matrix[num_units:]])
 
     def _write_start(self) -> None:
         """Write the result of the regression, scaled for the training."""
         if not self.folder("start").exists():
-            matrix = of_mean_length(self._with_unknown(checkpoint.load(self.folder("ridge")).matrix.numpy()))
+            units, matrix = self._units(), checkpoint.load(self.folder("ridge")).matrix.numpy()
+            matrix = of_mean_length(self._with_unknown(matrix), units)
             record = {"identity": self.digests["start"], "teacher": self.request.teacher}
-            self._save(self._units(), matrix, self.folder("start"), record, "Before training", oov=self.oov)
+            self._save(units, matrix, self.folder("start"), record, "Before training", oov=self.oov)
 
 
 def _digest(*values: Any) -> str:

@@ -23,6 +23,8 @@ from paraembed.io.tables import read_quoted
 from paraembed.pairs.hashing import hash_strings
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text import WORDPIECE
+from paraembed.text.bigrams import TAB, Bigrams
+from paraembed.text.ragged import Ragged
 from paraembed.text.subword import Subwords, vocabulary_of, without_ends
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
@@ -30,7 +32,7 @@ from paraembed.text.vocabulary import UNKNOWN
 from paraembed.text.wordpiece import PREFIX, read_vocabulary
 
 TEXT, COUNT, UNIT = "text", "count", "unit"
-VOCABULARY, IDS, OFFSETS = "vocabulary.parquet", "ids.npy", "offsets.npy"
+VOCABULARY, BIGRAMS, IDS, OFFSETS = "vocabulary.parquet", "bigrams.parquet", "ids.npy", "offsets.npy"
 PAIRS = "pairs.parquet"
 _PART_ROWS, _GROUP_ROWS = 100_000, 10_000
 _MOST_BYTES = 1 << 30  # of a file of evaluation texts
@@ -250,6 +252,55 @@ def write_units(texts: Path, pieces: Pieces | None, settings: TeachSettings, fol
     pq.write_table(pa.table(columns), folder / VOCABULARY, compression="zstd", row_group_size=_GROUP_ROWS)
     num_unknown = int(counts[pc.index(vocabulary, UNKNOWN).as_py()])
     return {"units": len(vocabulary), "tokens": int(offsets[-1]), "unknown_tokens": num_unknown}
+
+
+def write_bigrams(units: Path, min_count: int, folder: Path) -> dict[str, int]:
+    """Write the bigrams that occur at least ``min_count`` times, and all texts as ids with their bigrams.
+
+    Args:
+        units: folder of ``write_units``.
+        min_count: minimum occurrences in the texts.
+        folder: folder to write: ``bigrams.parquet`` with the columns unit and count, the most frequent first; and
+            ``ids.npy`` and ``offsets.npy``, where the ids of bigrams follow those of units.
+
+    Returns:
+        Counts for the manifest.
+    """
+    vocabulary = pq.read_table(units / VOCABULARY, columns=[UNIT])[UNIT].combine_chunks().cast(pa.string())
+    texts = Ragged(np.load(units / IDS), np.load(units / OFFSETS))
+    bigrams, counts = frequent_bigrams(texts, vocabulary, min_count)
+    pq.write_table(pa.table({UNIT: bigrams, COUNT: counts}), folder / BIGRAMS, compression="zstd")
+    with_bigrams = Bigrams(pa.concat_arrays([vocabulary, bigrams]))(texts)
+    np.save(folder / IDS, with_bigrams.ids)
+    np.save(folder / OFFSETS, with_bigrams.offsets)
+    return {"bigrams": len(bigrams), "in_texts": len(with_bigrams.ids) - len(texts.ids)}
+
+
+def frequent_bigrams(
+    texts: Ragged, vocabulary: pa.StringArray, min_count: int, at_once: int = 1 << 24
+) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
+    """Return the bigrams [B] that occur at least ``min_count`` times, the most frequent first, and their counts [B].
+
+    Those with an OOV token are left out. ``at_once`` tokens are counted at a time; memory: 16 bytes for each distinct
+    bigram of the texts.
+    """
+    ids, size, unknown = texts.ids, len(vocabulary), pc.index(vocabulary, UNKNOWN).as_py()
+    is_first = np.zeros(len(ids) + 1, bool)
+    is_first[texts.offsets[:-1]] = True
+    keys, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for start in range(0, len(ids) - 1, at_once):
+        stop = min(start + at_once, len(ids) - 1)
+        first, second = ids[start:stop].astype(np.int64), ids[start + 1 : stop + 1]
+        is_counted = ~is_first[start + 1 : stop + 1] & (first != unknown) & (second != unknown)
+        new, of_new = np.unique((first * size + second)[is_counted], return_counts=True)
+        keys, rows = np.unique(np.concatenate([keys, new]), return_inverse=True)
+        before, counts = np.concatenate([counts, of_new]), np.zeros(len(keys), np.int64)
+        np.add.at(counts, rows, before)
+    order = np.flatnonzero(counts >= min_count)
+    order = order[np.argsort(-counts[order], kind="stable")]
+    first, second = np.divmod(keys[order], size)
+    halves = (vocabulary.take(pa.array(side)) for side in (first, second))
+    return pc.binary_join_element_wise(*halves, TAB), counts[order]
 
 
 def _frequent_words(texts: Path, settings: TeachSettings) -> pa.StringArray:

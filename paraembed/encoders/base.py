@@ -27,6 +27,7 @@ from paraembed.encoders.protocol import ALONE, Turn
 from paraembed.encoders.quantized import normalized
 from paraembed.settings import Precision
 from paraembed.text import OF_PIECES
+from paraembed.text.bigrams import has_bigrams
 from paraembed.text.oov import hashed_vectors
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
@@ -160,6 +161,7 @@ class Encoder(nn.Module):
         pieces: with ``oov`` pieces, an encoder ``avg`` of the same width: the vector of an OOV token has the direction
             of the one that it gives the token as a text.
         vocabulary: string array [V].
+        has_bigrams: whether the vocabulary has bigrams, see ``paraembed.text.bigrams``; only ``embed`` adds them.
         matrix: word matrix W_w, parameter [V, D].
         composition: W_c.
         fingerprint: fingerprint of the encoder folder; empty for an encoder that was not loaded from one.
@@ -185,7 +187,7 @@ class Encoder(nn.Module):
         self.config = config
         self.tokenizer = tokenizer
         self.bos_eos_tokens, self.max_tokens, self.oov = bos_eos_tokens, max_tokens, oov
-        self.vocabulary = words.vocabulary
+        self.vocabulary, self.has_bigrams = words.vocabulary, has_bigrams(words.vocabulary)
         self._start = word_row(words.vocabulary, START) if bos_eos_tokens in {"start", "both"} else None
         self._end = word_row(words.vocabulary, END) if bos_eos_tokens in {"end", "both"} else None
         self.matrix = nn.Parameter(torch.from_numpy(words.matrix))
@@ -200,6 +202,9 @@ class Encoder(nn.Module):
         if oov != "shared" and (self.composition.reads_trees or (has_types and tokenizer in OF_PIECES)):
             only = "shared" if self.composition.reads_trees else "shared or drop"
             raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only {only}")
+        if self.has_bigrams and (self.composition.adds is None or max_tokens is not None):
+            given = config.name if self.composition.adds is None else f"`max_tokens` {max_tokens}"
+            raise ValueError(f"the words have bigrams, which only avg and sum without `max_tokens` add up; not {given}")
         self._pieces = [] if pieces is None else [pieces]  # not a part of this module, whose parameters are trained
         _check_pieces(oov, pieces, words.matrix.shape[1])
         self.fingerprint = ""
@@ -419,15 +424,18 @@ class Encoder(nn.Module):
             ids, num_without_tree = word_ids(tokens.flat, self.vocabulary), read.num_missing
             ragged = Ragged(ids, tokens.offsets, read.merges)
         else:
-            ragged = self._token_ids(block)
+            ragged = self._token_ids.tokens(block)
         is_unknown = ragged.ids < 0 if self.oov in {"hashed", "pieces"} else ragged.ids == self._unknown
         unknown = np.flatnonzero(is_unknown)
         types_UD = self._number_types(block, ragged, unknown) if self.oov == "pieces" else _NO_TYPES
         lengths, vectors = ragged.lengths, embedded.vectors[start:stop]
         embedded.num_tokens[start:stop] = lengths
         embedded.num_unknown[start:stop] = np.diff(np.searchsorted(unknown, ragged.offsets))
+        if self.has_bigrams:
+            ragged = self._token_ids.with_bigrams(ragged)
         if self.oov == "drop" and len(unknown):
-            ragged = Ragged(ragged.ids[~is_unknown], ragged.offsets - np.searchsorted(unknown, ragged.offsets))
+            unknown = np.flatnonzero(ragged.ids == self._unknown)
+            ragged = Ragged(np.delete(ragged.ids, unknown), ragged.offsets - np.searchsorted(unknown, ragged.offsets))
             lengths = ragged.lengths
         filled = lengths > 0
         if filled.all():  # the copy below costs as much as the mean itself

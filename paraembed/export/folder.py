@@ -51,6 +51,8 @@ def write_folder(encoder: Encoder, to: str, out: Path, texts: Sequence[str] = ()
             "OOV tokens of the encoder have vectors of pieces, which no other library can compute; export the encoder "
             "of words from which it was made"
         )
+    if encoder.has_bigrams:
+        raise ValueError("the encoder has vectors of bigrams, which no other library can add up; use `to` word2vec")
     form, limit = None, encoder.max_tokens
     if to != "onnx":
         form = static_form(encoder)

@@ -177,7 +177,7 @@ def averaged(encoders: Sequence[Encoder], names: Sequence[str]) -> Encoder:
     unknown = unknown_row(first.vocabulary)
     total_VD, lengths = np.zeros(first.matrix.shape), list[float]()
     for encoder in encoders:
-        table_VD = of_mean_length(vectors_of(encoder))
+        table_VD = of_mean_length(vectors_of(encoder), encoder.vocabulary)
         total_VD += table_VD
         lengths.append(_relative_length(table_VD, unknown))
     mean_VD = (total_VD / len(encoders)).astype(np.float32)

@@ -16,6 +16,7 @@ from torch import Tensor
 from paraembed.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Examples
+from paraembed.text.bigrams import Bigrams
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import Tokens
 from paraembed.text.tokens import tokens_of
@@ -68,6 +69,8 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
     if encoder.composition.reads_trees:
         merges = tree_merges(examples, tokens, encoder.tokenizer)
     sides = Ragged(word_ids(tokens.flat, encoder.vocabulary), tokens.offsets, merges)
+    if encoder.has_bigrams:
+        sides = Bigrams(encoder.vocabulary)(sides)
     kept = np.flatnonzero(is_filled(tokens, num_texts))
     texts = sides.take((kept[:, None] + np.arange(num_texts) * len(examples)).reshape(-1))
     targets = model.targets(examples.labels[kept])

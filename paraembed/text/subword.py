@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from paraembed.options import json_value
 from paraembed.process import HUB, set_environment
 from paraembed.text import SUBWORD
+from paraembed.text.bigrams import is_bigram
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, unknown_row
 
@@ -98,6 +99,7 @@ class Subwords:
         self._every, names = _pieces(self._library)
         pieces = pa.array(names, pa.string())
         known = pc.is_in(vocabulary, pa.concat_arrays([pieces, pa.array([UNKNOWN, START, END])]))
+        known = pc.or_(known, pa.array(is_bigram(vocabulary)))
         if other := vocabulary.filter(pc.invert(known)).to_pylist():
             raise ValueError(f"the vocabulary has {other[0][:80]!r}, which is not a piece of tokenizer.json")
         self._oov = unknown_row(vocabulary)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from paraembed.compiled import COMPILED
 from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE, check_tokenizer
+from paraembed.text.bigrams import Bigrams, has_bigrams
 from paraembed.text.oov import codes_of
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.scan import (
@@ -43,7 +44,7 @@ _GROWTH = 3
 
 
 class TokenIds:
-    """Function that maps texts to word ids, with the lookup tables of its vocabulary.
+    """Function that maps texts to the word ids of their tokens and bigrams, with the lookup tables of its vocabulary.
 
     Args:
         vocabulary: string array [V].
@@ -61,6 +62,7 @@ class TokenIds:
         self.vocabulary, self.tokenizer = vocabulary, tokenizer
         row = unknown_row(vocabulary)
         self._unknown = -1 if hashes_unknown else row
+        self._bigrams = Bigrams(vocabulary) if has_bigrams(vocabulary) else None
         if tokenizer == SUBWORD:
             self._subwords = Subwords(vocabulary, SubwordTokenizer(contents_of(tokenizer)))
         elif tokenizer == WORDPIECE:
@@ -71,11 +73,20 @@ class TokenIds:
             self._of_words = _word_table(vocabulary)
 
     def __call__(self, texts: pa.StringArray) -> Ragged:
-        """Return the rows of the tokens in the vocabulary; OOV tokens have the row of <unk>.
+        """Return the rows of the tokens in the vocabulary, and then those of the bigrams; OOV tokens have the row of
+        <unk>.
 
         The offsets of the string array [n] may have either size; null counts as empty. Raise ValueError if a text is
         not UTF-8.
         """
+        return self.with_bigrams(self.tokens(texts))
+
+    def with_bigrams(self, tokens: Ragged) -> Ragged:
+        """Return texts of token ids with the rows of their bigrams, see ``paraembed.text.bigrams``."""
+        return tokens if self._bigrams is None else self._bigrams(tokens)
+
+    def tokens(self, texts: pa.StringArray) -> Ragged:
+        """Return the rows of the tokens alone; otherwise like a call."""
         if self.tokenizer == SUBWORD:
             return self._subwords(texts)
         if not COMPILED:
@@ -128,7 +139,7 @@ def tokens_of(texts: pa.StringArray, tokenizer: str, vocabulary: pa.StringArray 
     """Return the tokens of a string array [n], also those that are pieces of the vocabulary."""
     if tokenizer not in OF_PIECES or vocabulary is None:
         return tokenize(as_strings(texts), tokenizer)
-    ids = TokenIds(vocabulary, tokenizer)(texts)
+    ids = TokenIds(vocabulary, tokenizer).tokens(texts)
     return Tokens(vocabulary.take(pa.array(ids.ids)), ids.offsets)
 
 

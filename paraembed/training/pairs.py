@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.text.bigrams import has_bigrams
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
@@ -231,7 +232,7 @@ def pairs_to_ids(
     scores = GrowingArray(np.float32)
     columns = ids, offsets, merges, scores
     offsets.append(np.zeros(1, np.int64))
-    to_ids = None if tokenizer == "space" else TokenIds(vocabulary, tokenizer)
+    to_ids = None if tokenizer == "space" and not has_bigrams(vocabulary) else TokenIds(vocabulary, tokenizer)
     num_tokens = num_pairs = 0
     try:
         for block in blocks:

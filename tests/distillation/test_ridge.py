@@ -1,6 +1,9 @@
 """The regression against a dense solve, its statistics, and the steps before and after it."""
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from paraembed.distillation import ridge
@@ -63,6 +66,18 @@ def test_the_result_is_that_of_a_dense_solve(problem, block_rows, monkeypatch):
     np.testing.assert_allclose(sums.total, (centered**2).sum(0), rtol=1e-9)
 
 
+def test_bigrams_get_half_of_their_solution_and_have_no_part_in_the_weight(problem):
+    regression, A, T, prior = problem
+    num_units = 7
+    found, errors, scale, _ = solved(replace(regression, num_units=num_units))
+    S, centered = scale * prior.astype(np.float64), T - T.mean(axis=0)
+    weight = regression.l2 * (A[:, :num_units] ** 2).sum() / num_units
+    expected = np.linalg.solve(A.T @ A + weight * np.eye(UNITS), A.T @ (centered - A @ S))
+    expected[num_units:] /= 2
+    np.testing.assert_allclose(found, S + expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(errors, ((centered - A @ (S + expected)) ** 2).sum(0), rtol=1e-6)
+
+
 def test_slices_of_columns_are_independent(problem):
     regression, *_ = problem
     whole, errors, scale, _ = solved(regression)
@@ -106,11 +121,11 @@ def test_prior_and_mean_length():
     expected = (alone - mean) * weights[:, None] * [[1], [1], [0], [1]]
     found = prior_of(alone, counts, 0.1)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    lengths = np.linalg.norm(of_mean_length(found), axis=1)
+    lengths = np.linalg.norm(of_mean_length(found, pa.array(["a"] * len(found))), axis=1)
     assert lengths[[0, 1, 3]].mean() == pytest.approx(1)
     for unknown in (0, 3):
         matrix = np.diag([4, 3, 2, 1, 0]).astype(np.float32)[[4, 0, 1, 2] if unknown == 0 else [0, 1, 2, 3]]
         scaled = with_rare_length(matrix, unknown)
         assert np.linalg.norm(scaled[unknown]) == pytest.approx(np.mean([9, 4]) ** 0.5)
         np.testing.assert_array_equal(np.delete(scaled, unknown, 0), np.delete(matrix, unknown, 0))
-    np.testing.assert_array_equal(of_mean_length(np.zeros((2, 3), np.float32)), np.zeros((2, 3)))
+    np.testing.assert_array_equal(of_mean_length(np.zeros((2, 3), np.float32), pa.array(["a", "b"])), np.zeros((2, 3)))
