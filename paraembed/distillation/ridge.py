@@ -155,14 +155,21 @@ class Regression:
         """Return rows ``start`` to ``stop`` - 1 of A."""
         offsets = np.load(self.units / OFFSETS, mmap_mode="r")[start : stop + 1]
         ids = np.array(np.load(self.units / IDS, mmap_mode="r")[offsets[0] : offsets[-1]])  # scipy sorts them in place
-        return frequencies(ids, offsets - offsets[0], num_units)
+        return frequencies(ids, offsets - offsets[0], num_units, self.num_units)
 
 
-def frequencies(ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], num_units: int) -> sparse.csr_matrix:
-    """Return the relative frequencies of the units in n texts [n, V]; text i has ``ids[offsets[i]:offsets[i + 1]]``."""
+def frequencies(
+    ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], size: int, num_units: int | None = None
+) -> sparse.csr_matrix:
+    """Return the frequencies of V = ``size`` units and bigrams in n texts, divided by the texts' numbers of units
+    [n, V]; text i has ``ids[offsets[i]:offsets[i + 1]]``, and ids from ``num_units`` on are bigrams.
+    """
     lengths = np.diff(offsets)
-    shares = np.repeat(1 / np.maximum(lengths, 1), lengths)
-    return sparse.csr_matrix((shares, ids, offsets), shape=(len(lengths), num_units))
+    of_units = lengths
+    if num_units is not None:
+        of_units = np.diff(np.concatenate(([0], np.cumsum(ids < num_units)))[offsets])
+    shares = np.repeat(1 / np.maximum(of_units, 1), lengths)
+    return sparse.csr_matrix((shares, ids, offsets), shape=(len(lengths), size))
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

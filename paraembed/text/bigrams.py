@@ -95,7 +95,7 @@ def _add(ids: Ids, offsets: Longs, size: int, keys_S: Longs, rows_S: Ids, out: I
             first, second = np.int64(ids[place - 1]), np.int64(ids[place])
             if first >= 0 and second >= 0:
                 key = first * size + second
-                slot = _slot(key, keys_S)
+                slot = _slot(int(key), keys_S)
                 if keys_S[slot] == key:
                     out[end] = rows_S[slot]
                     end += 1
