@@ -28,18 +28,20 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 
     Score and loss are those of the epoch that gives the trial's score.
     """
-    rows = [_row(points, record) for record in ledger.in_order()]
-    names = [
-        "trial",
-        "status",
-        "score",
-        "epochs",
-        *on_disk(dict.fromkeys(points.columns())),
-        "loss",
-        "reason",
-        "seconds",
-    ]
-    return pa.table({name: pa.array(_alike([row[name] for row in rows])) for name in names})
+    records = ledger.in_order()
+    counted = [record.counted for record in records]
+    shown = [points.shown(record.recipe, record.share) for record in records]
+    columns: dict[str, list[Any]] = {
+        "trial": [record.number for record in records],
+        "status": [record.status for record in records],
+        "score": [epoch and epoch.score for epoch in counted],
+        "epochs": [len(record.curve) for record in records],
+        **on_disk({name: [values[name] for values in shown] for name in points.columns()}),
+        "loss": [epoch and epoch.loss for epoch in counted],
+        "reason": [record.reason for record in records],
+        "seconds": [record.seconds for record in records],
+    }
+    return pa.table({name: pa.array(_alike(values)) for name, values in columns.items()})
 
 
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
@@ -110,20 +112,6 @@ def _levels(values: Sequence[Any]) -> list[Any]:
     if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in distinct):
         return sorted(distinct, key=lambda value: -math.inf if value is None else value)
     return distinct
-
-
-def _row(points: Points, record: Record) -> dict[str, Any]:
-    counted = record.counted
-    return {
-        "trial": record.number,
-        "status": record.status,
-        "score": counted.score if counted else None,
-        "epochs": len(record.curve),
-        **on_disk(points.shown(record.recipe, record.share)),
-        "loss": counted.loss if counted else None,
-        "reason": record.reason,
-        "seconds": record.seconds,
-    }
 
 
 def _alike(values: list[Any]) -> list[Any]:
