@@ -128,11 +128,10 @@ class GrowingTable:
         points: points of the space.
         ledger: records of the trials.
         total: number of trials in the sweep.
-        concurrent: number of concurrent trials.
     """
 
-    def __init__(self, points: Points, ledger: Ledger, total: int, concurrent: int) -> None:
-        self._points, self._ledger, self._total, self._concurrent = points, ledger, total, concurrent
+    def __init__(self, points: Points, ledger: Ledger, total: int) -> None:
+        self._points, self._ledger, self._total = points, ledger, total
         self._before = len(ledger.records)
         self._started = time.monotonic()
         self._columns = points.columns()
@@ -156,7 +155,7 @@ class GrowingTable:
     def row(self, record: Record) -> str:
         """Return a row, for example ``   12   0.7012     0.6         1e-05   2/2    3.1 s  finished``."""
         shown = self._points.shown(record.recipe, record.share)
-        cells = [value_text(shown[name]).rjust(self._widths[name]) for name in self._columns]
+        cells = [value_text(value).rjust(self._widths[name]) for name, value in shown.items()]
         score = (f"{record.score:.4f}" if record.counted else "").rjust(_SCORE)
         epochs = f"{len(record.curve)}/{record.recipe['epochs']}".rjust(6)
         status = record.status if not record.reason else f"{record.status}: {record.reason.splitlines()[0]}"
@@ -174,13 +173,12 @@ class GrowingTable:
         doing(line + more)
 
     def _texts(self, name: str) -> list[str]:
-        values: list[Any] = []
-        for axis, choices in self._points.space.axes.items():
-            values += [
-                choice.get(name) if isinstance(choice, dict) else choice
-                for choice in choices
-                if isinstance(choice, dict) or axis == name
-            ]
+        values = [
+            choice.get(name) if isinstance(choice, dict) else choice
+            for axis, choices in self._points.space.axes.items()
+            for choice in choices
+            if isinstance(choice, dict) or axis == name
+        ]
         return [value_text(value) for value in values] or [""]
 
 
@@ -191,18 +189,16 @@ def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str
     )
     rows = []
     for record in finished[:most]:
-        shown = points.shown(record.recipe, record.share)
-        cells = [value_text(shown[name]) for name in points.columns()]
+        cells = map(value_text, points.shown(record.recipe, record.share).values())
         rows.append([str(record.number), f"{record.score:.4f}", *cells, f"{record.seconds:.1f}"])
     return ["trial", "score", *points.columns(), "seconds"], rows
 
 
 def whole_grid(points: Points, numbers: Sequence[int]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of points of the space."""
-    space, names = points.space, points.columns()
     rows = []
     for number in numbers:
-        point = points.at(space.choices(number))
+        point = points.at(points.space.choices(number))
         shown = points.shown(point.recipe.to_dict(), point.share)
-        rows.append([str(number), *(value_text(shown[name]) for name in names)])
-    return ["point", *names], rows
+        rows.append([str(number), *map(value_text, shown.values())])
+    return ["point", *points.columns()], rows
