@@ -28,6 +28,7 @@ from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
 from paraembed.text.vocabulary import UNKNOWN
 from paraembed.text.wordpiece import PREFIX, read_vocabulary
+from paraembed.training.pairs import GrowingArray
 
 TEXT, COUNT, UNIT = "text", "count", "unit"
 VOCABULARY, IDS, OFFSETS = "vocabulary.parquet", "ids.npy", "offsets.npy"
@@ -232,19 +233,16 @@ def write_units(texts: Path, pieces: Pieces | None, settings: TeachSettings, fol
     """
     vocabulary = _frequent_words(texts, settings) if pieces is None else pieces.vocabulary
     to_ids = TokenIds(vocabulary, "ptb-v1" if pieces is None else pieces.tokenizer)
-    lengths = list[npt.NDArray[np.int64]]()
+    ids, lengths = GrowingArray(np.int32), GrowingArray(np.int64)
     counts = np.zeros(len(vocabulary), np.int64)
-    with (folder / "ids.raw").open("wb") as file:
-        for block in written_texts(texts):
-            ragged = to_ids(block)
-            file.write(ragged.ids.tobytes())
-            lengths.append(ragged.lengths)
-            counts += np.bincount(ragged.ids, minlength=len(vocabulary))
-    offsets = np.concatenate(([0], np.cumsum(np.concatenate(lengths))))
-    raw = np.fromfile(folder / "ids.raw", np.int32)
-    np.save(folder / IDS, raw)
+    for block in written_texts(texts):
+        ragged = to_ids(block)
+        ids.append(ragged.ids)
+        lengths.append(ragged.lengths)
+        counts += np.bincount(ragged.ids, minlength=len(vocabulary))
+    offsets = np.concatenate(([0], np.cumsum(lengths.array)))
+    np.save(folder / IDS, ids.array)
     np.save(folder / OFFSETS, offsets)
-    (folder / "ids.raw").unlink()
     words = ("" if unit == UNKNOWN else unit for unit in vocabulary.to_pylist())
     columns = {UNIT: vocabulary, TEXT: list(words) if pieces is None else pieces.alone, COUNT: counts}
     pq.write_table(pa.table(columns), folder / VOCABULARY, compression="zstd", row_group_size=_GROUP_ROWS)

@@ -63,8 +63,6 @@ def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
     chosen = allowed[0] if data_set is None else data_set
     if chosen not in allowed:
         raise ValueError(f"the task {name!r} has no data set {chosen!r}; allowed: {', '.join(allowed)}")
-    if seed < 0:
-        raise ValueError(f"seed is {seed}; it must be a whole number of at least 0")
     if name == "sentiment":
         return read_sst(data)
     if name == "semeval2013":

@@ -316,7 +316,7 @@ _SAMPLE_BYTES = 4 << 20  # of the word-vector file, from which its rows are esti
 _WORD_BYTES = 300  # a word: in the vocabulary, and in the tables that build it
 _PROCESS_BYTES = 600 << 20  # Python with torch, numpy, pyarrow and their caches: 0.3 to 0.6 GB measured
 _DENSE_MATRICES = 4  # the gradient, and what the optimizer and λ_w compute on the way
-_OPTIMISER_MATRICES = {"adam": 2, "adagrad": 1, "sgd": 0}
+_OPTIMIZER_MATRICES = {"adam": 2, "adagrad": 1, "sgd": 0}
 _GIB = 2**30
 
 
@@ -399,7 +399,7 @@ def estimate(
     matrix = 4 * num_words * width
     matrices = 0
     if recipe.train_words:
-        matrices = _OPTIMISER_MATRICES[recipe.optimizer] + bool(recipe.word_l2)
+        matrices = _OPTIMIZER_MATRICES[recipe.optimizer] + bool(recipe.word_l2)
         matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
     per_pair = 24 if isinstance(recipe, Recipe) and recipe.pair_weights != "none" else 16  # offsets and scores
     pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + per_pair * num_pairs
@@ -415,9 +415,7 @@ def check_memory(memory: Memory, available: int) -> None:
     if memory.needed <= available:
         return
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
-    workers += (
-        (", which share the words and their copies after all of them have read the words") if memory.are_shared else ""
-    )
+    workers += ", which share the words and their copies after all of them have read the words" * memory.are_shared
     workers += f", and the best encoder so far {memory.best / _GIB:,.1f} GiB" if memory.best else ""
     fewer = "keep fewer words with `max_words`, or " if memory.cuts_words else ""
     raise ValueError(

@@ -122,9 +122,7 @@ class AdditiveStep:
         generator: np.random.Generator,
         grad_NH: npt.NDArray[np.float32],
     ) -> tuple[float, int]:
-        """Write the gradient of each text by any of its tokens; ``bounds`` are the workers' parts. Return as
-        ``__call__``.
-        """
+        """Write the gradient of each text by any of its tokens, given the workers' parts; return as ``__call__``."""
         whole = self.encoder.with_boundaries(texts)
         vectors_NH = np.empty_like(grad_NH)
         norms_N = composed(self.update.matrix.numpy(), whole.ids, whole.offsets, *self._how, vectors_NH)
