@@ -5,7 +5,6 @@ import itertools
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given
@@ -272,9 +271,6 @@ def test_sentiment_constituents_are_the_authors():
     assert task.train.labels.sum() == sum(label == "1" for _, label in cells)
     # They spell as Americans do, and "gon na": 240 of 66,983 lower-cased texts.
     assert len(ours & theirs) >= len(theirs) - 240
-
-
-Array = npt.NDArray[np.float64]
 
 
 def generator():

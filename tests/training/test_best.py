@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -10,12 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.recipe import Recipe
 from paraembed.training.best import Evaluation
 from paraembed.training.exchange import gather_texts
-from paraembed.training.loop import Report, train
+from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
 from tests.training.conftest import Killed, encoder_of, make_pairs
@@ -24,9 +22,6 @@ from tests.training.test_exchange import in_two_processes
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, dropout=0.2, negatives="mix")
 SHORT = replace(RECIPE, epochs=1)
 AVG = Recipe(batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
-MakeEncoder = Callable[[Recipe], Encoder]
-Weights = dict[str, torch.Tensor]
-Reporter = Callable[[Report], None]
 
 
 def weights(encoder):

@@ -2,14 +2,12 @@ import gzip
 import json
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
 from paraembed.compiled import arithmetic
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
@@ -20,8 +18,6 @@ from tests.training.conftest import Killed
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 SLOW = pytest.mark.slow
-MakeEncoder = Callable[[Recipe], Encoder]
-Curve = list[tuple[int, float, float]]
 
 
 def curve_of(reports):
@@ -173,24 +169,9 @@ def test_texts_are_cut_at_max_tokens(make_encoder, pairs):
     [
         (1, 10, 1, "1 pairs to train on; negatives come from other pairs, so at least 2"),
         (0, 10, 1, "0 pairs to train on"),
-        (
-            9,
-            10,
-            1,
-            "`batch_size` is 10, but there are only 9 pairs to train on; give `batch_size` 9 or less, or more pairs",
-        ),
-        (
-            19,
-            10,
-            2,
-            "`batch_size` is 10 for each of 2 workers, but there are only 19 pairs .* `batch_size` 9 or less",
-        ),
-        (
-            5,
-            2,
-            3,
-            "`batch_size` is 2 for each of 3 workers, but there are only 5 pairs to train on; .* `workers` 2 or less",
-        ),
+        (9, 10, 1, "is 10, but there are only 9 pairs to train on; give `batch_size` 9 or less, or more pairs"),
+        (19, 10, 2, "10 for each of 2 workers, but there are only 19 pairs .* `batch_size` 9 or less"),
+        (5, 2, 3, "2 for each of 3 workers, but there are only 5 pairs to train on; .* `workers` 2 or less"),
     ],
 )
 def test_too_few_pairs_are_refused(make_encoder, pairs, num_pairs, batch_size, world, message):

@@ -35,17 +35,9 @@ def run(encoder, recipe, pairs, steps=30):
 @pytest.mark.parametrize(
     ("changes", "world", "line"),
     [
-        (
-            {"batch_size": 299, "clip": 1.0},
-            2,
-            "with a batch_size of 299, one worker may be faster than 2",
-        ),
+        ({"batch_size": 299, "clip": 1.0}, 2, "with a batch_size of 299, one worker may be faster than 2"),
         ({"batch_size": 300, "clip": 1.0}, 2, "each computes all gradients"),
-        (
-            {"batch_size": 100},
-            3,
-            "with a batch_size of 100, one worker may be faster than 3",
-        ),
+        ({"batch_size": 100}, 3, "with a batch_size of 100, one worker may be faster than 3"),
         ({"batch_size": 1024}, 3, "8 bytes per text; each computes all gradients"),
         ({"encoder": ProjConfig()}, 2, "sum the gradients of the word vectors in the step and of the other parameters"),
         ({"encoder": ProjConfig(), "train_words": False}, 2, "workers sum the gradients of the other parameters"),
