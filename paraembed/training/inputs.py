@@ -58,12 +58,9 @@ class Coverage:
 
 
 def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words) -> Coverage:
-    """Count the tokens that have a vector.
+    """Count the tokens that have a vector, given the words with a pretrained vector, and these with the random ones.
 
-    Args:
-        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` returns them.
-        pretrained: words that have a pretrained vector.
-        words: these words and those with a random vector.
+    The token counts have the fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` returns them.
     """
     tokens = pa.table({"word": counts.field("values"), "count": counts.field("counts")})
     total = pc.sum(tokens["count"]).as_py() or 1
@@ -88,16 +85,11 @@ def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words
 
 
 def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -> None:
-    """Warn if less than half of the tokens have a pretrained vector.
-
-    Args:
-        coverage: coverage of the training texts.
-        least: fraction of the tokens that must have their own vector, pretrained or random; 0: no check.
-        vectors: name of the word-vector file or encoder.
-        texts: name of the texts, for the message.
+    """Warn if less than half of the tokens have a pretrained vector; messages name the ``vectors`` and the ``texts``.
 
     Raises:
-        ValueError: the coverage is below ``least``; the message names the most frequent missing words.
+        ValueError: less than the fraction ``least`` of the tokens have their own vector, pretrained or random; the
+            message names the most frequent missing words.
     """
     is_too_low = coverage.with_vector < least
     if not is_too_low and coverage.covered >= LOW_COVERAGE:
@@ -143,11 +135,6 @@ def tokenizer_of_pairs(words: Path, tokenizer: str, *, reads_trees: bool) -> str
     The words of an encoder are those of its tokenizer, so the texts get this one, also if the shards have another. It
     does not change its own tokens. The tokens of a word-vector file are unknown, and the leaves of a parse tree are the
     shards' tokens; for both the tokens stay as they are.
-
-    Args:
-        words: word-vector file, or folder of an encoder.
-        tokenizer: tokenizer of the encoder that is trained.
-        reads_trees: whether this encoder reads parse trees.
     """
     return tokenizer if words.is_dir() and not reads_trees else "space"
 
@@ -203,8 +190,7 @@ def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
             f"the encoder {encoder_name(recipe.encoder)!r} reads parse trees of words, but {path} has word pieces; use "
             "another encoder, or other `words`"
         )
-    oov: Oov = "shared" if recipe.encoder.reads_trees else encoder.oov
-    return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, oov)
+    return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, encoder.oov)
 
 
 def check_trainable(encoder: Encoder, path: Path) -> None:
@@ -236,17 +222,21 @@ def _encoder_from(start: InitialWords, counts: pa.StructArray, recipe: BaseRecip
         raise ValueError("the training texts have no tokens; give other texts")
     words = with_new_words(start.words, counts, recipe)
     coverage = coverage_of(counts, start.words.vocabulary, words)
-    encoder = Encoder(
+    return encoder_of(recipe, _with_bos_eos(words, recipe), start.tokenizer, start.oov), coverage
+
+
+def encoder_of(recipe: BaseRecipe, words: Words, tokenizer: str, oov: Oov) -> Encoder:
+    """Return the untrained encoder of a recipe; one that reads trees has a shared vector for OOV tokens."""
+    return Encoder(
         recipe.encoder,
-        _with_bos_eos(words, recipe),
-        start.tokenizer,
+        words,
+        tokenizer,
         recipe.seed,
         bos_eos_tokens=recipe.bos_eos_tokens,
         max_tokens=recipe.max_tokens,
         init=recipe.init,
-        oov=start.oov,
+        oov="shared" if recipe.encoder.reads_trees else oov,
     )
-    return encoder, coverage
 
 
 def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> Words:

@@ -166,10 +166,6 @@ class Negatives:
         excluded_NP = self.excluded_by(parts, rank)
         return pool_PH, no_candidates(self.recipe, vectors_NH, pool_PH, rank * most * self.gather, excluded_NP)
 
-    def no_candidates(self, vectors_NH: Tensor, pool_PH: Tensor, texts: Ragged, pool: Ragged, first: int) -> Tensor:
-        """Return which texts of a pool are no candidates, bool [N, P]; arguments are those of ``choose``."""
-        return no_candidates(self.recipe, vectors_NH, pool_PH, first, self.excluded_among(texts, pool))
-
     def excluded_by(self, parts: Sequence[Ragged], rank: int) -> Tensor | None:
         """Return which candidates are excluded for each text of a worker, bool [N, P]; None if none are.
 

@@ -26,14 +26,8 @@ _ASKS = 20  # of TPE for a point that has had no trial yet
 def suggest(
     space: Space, settings: SearchSettings, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[Record]
 ) -> dict[str, int]:
-    """Return the point of a trial.
-
-    Args:
-        space: the search space.
-        settings: how points are chosen.
-        number: number of the trial, from 0.
-        earlier: points of all trials before it.
-        known: records of the trials that it depends on.
+    """Return the point of a trial, numbered from 0, given the points of all trials before it, and the records of those
+    that it depends on.
     """
     if settings.search == "grid":
         return space.choices(number)

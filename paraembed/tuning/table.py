@@ -66,14 +66,7 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
 
 
 def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> list[Path]:
-    """Plot the trials that have a score; return the paths.
-
-    Args:
-        points: points of the space.
-        ledger: records of the trials.
-        folder: folder to write to.
-        metric: name of the score.
-    """
+    """Plot the trials that have a score, which is called ``metric``; return the paths."""
     parameters, trials = _plotted(points, ledger)
     best = ledger.best()
     return draw_sweep(folder, parameters, trials, None if best is None else best.number, metric)
