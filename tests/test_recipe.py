@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from paraembed.encoders.configs import ProjConfig
+from paraembed.encoders.configs import IrnnConfig, ProjConfig
 from paraembed.papers import RECIPES, SUPERVISED_RECIPES, find_recipe
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe, without_effect
 
@@ -77,14 +77,8 @@ def test_released_settings():
         ({"max_tokens": 10**22}, "max_tokens is 10000000000000000000000; allowed: 1 to 2,147,483,647"),
         ({"encoder": {"name": "word"}, "bos_eos_tokens": "start"}, "would have the same vector; allowed: none, end"),
         ({"objective": "none"}, "objective and teacher_objective are both 'none'"),
-        (
-            {"negative_dropout": "fresh", "negative_pool_workers": "all"},
-            "'fresh' and negative_pool_workers is 'all'",
-        ),
-        (
-            {"mega_batch_size": 4, "negative_pool_workers": "all"},
-            "is 4 .* set negative_pool_workers to own",
-        ),
+        ({"negative_dropout": "fresh", "negative_pool_workers": "all"}, "'fresh' and negative_pool_workers is 'all'"),
+        ({"mega_batch_size": 4, "negative_pool_workers": "all"}, "is 4 .* set negative_pool_workers to own"),
         ({"batches": "clustered"}, "needs the vectors of a teacher, but teacher_objective is 'none'"),
     ],
 )
@@ -146,6 +140,13 @@ def test_fields_with_effect_are_not_called_idle():
     assert {*without_effect(recipe)} == {*idle, "scramble_time", "negative_dropout"}
     assert {*without_effect(replace(recipe, mega_batch_size=1))} == {*idle, "mega_batch_anneal_steps"}
     assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()
+
+
+def test_irnn_and_pretrained_encoders_are_pulled_to_their_initial_values_unless_told_otherwise():
+    irnn, universal = Recipe(encoder=IrnnConfig()), SupervisedRecipe(mode="universal")
+    for recipe, is_pulled in ((irnn, True), (universal, True), (Recipe(), False), (SupervisedRecipe(), False)):
+        targets = [replace(recipe, encoder_l2_target=target).pulls_to_initial for target in ("auto", "zero", "initial")]
+        assert targets == [is_pulled, False, True]
 
 
 def test_unknown_recipes_are_listed(tmp_path):

@@ -13,8 +13,7 @@ from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
 from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, train
 from paraembed.training.state import Checkpoints
-from paraembed.training.step import Step
-from tests.training.conftest import Killed
+from tests.training.conftest import killed_before
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 SLOW = pytest.mark.slow
@@ -85,21 +84,12 @@ def interrupt(report):
 @pytest.mark.parametrize(
     "killed_at", [1, 101, 206, *(pytest.param(at, marks=SLOW) for at in (99, 100, 103, 104, 205, 250, 308))]
 )
-def test_resumed_run_is_the_unbroken_run_to_the_bit(make_encoder, pairs, tmp_path, monkeypatch, killed_at):
+def test_resumed_run_is_the_unbroken_run_to_the_bit(make_encoder, pairs, tmp_path, killed_at):
     unbroken, whole = make_encoder(RECIPE), []
     train(unbroken, pairs, RECIPE, on_report=whole.append)
     broken, seen = make_encoder(RECIPE), []
-    original = Step.__call__
-
-    def killing(self, batch, step):
-        if step == killed_at:
-            raise Killed
-        return original(self, batch, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Step, "__call__", killing)
-        with pytest.raises(Killed):
-            train(broken, pairs, RECIPE, checkpoints=Checkpoints(tmp_path, seconds=0), on_report=seen.append)
+    with killed_before(killed_at):
+        train(broken, pairs, RECIPE, checkpoints=Checkpoints(tmp_path, seconds=0), on_report=seen.append)
     resumed = make_encoder(RECIPE)
     later = []
     train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=later.append)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.encoders import config_from_dict
-from paraembed.encoders.configs import AvgConfig, IrnnConfig, ProjConfig, RnnConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig, RnnConfig
 from paraembed.recipe import Recipe
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step, exchanged
@@ -94,24 +94,6 @@ def test_state_carries_an_optimizer_over(make_encoder, pairs):
 
 
 SGD = Recipe(encoder=ProjConfig(), optimizer="sgd", learning_rate=1.0, batch_size=12)
-
-
-def moved_by(encoder, recipe, pairs, batch):
-    """The gradients of a step: what SGD with rate 1 takes away."""
-    before = [parameter.detach().clone() for parameter in encoder.parameters()]
-    Step(encoder, recipe, pairs)(batch, 1)
-    return [old - new.detach() for old, new in zip(before, encoder.parameters(), strict=True)]
-
-
-def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder, pairs):
-    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    recipe = replace(SGD, encoder=IrnnConfig(), encoder_l2=0.1)
-    free = moved_by(make_encoder(recipe), replace(recipe, encoder_l2=0.0), pairs, batch)
-    auto = moved_by(make_encoder(recipe), recipe, pairs, batch)
-    zero = moved_by(make_encoder(recipe), replace(recipe, encoder_l2_target="zero"), pairs, batch)
-    assert all(torch.equal(one, other) for one, other in zip(free, auto, strict=True))  # at the identity: no pull
-    pulled = [float((one - other).abs().max()) for one, other in zip(free, zero, strict=True)]
-    assert sorted(pulled) == [0.0, 0.0, pytest.approx(0.2), pytest.approx(0.2)]  # words, b, W_x, W_h
 
 
 @pytest.mark.parametrize("name", ["avg", "scaled_avg", "gran", "recursive"])
