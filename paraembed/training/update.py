@@ -279,8 +279,8 @@ class Update:
         moved = [parameter.detach() for parameter in self.composition]
         if self._has_dense_words:
             moved, grads = [self.matrix, *moved], [grad_RD, *grads]
-        for parameter, grad, optimizer in zip(moved, grads, self._dense, strict=True):
-            optimizer.update(parameter, None, grad, bias)
+        for tensor, grad, optimizer in zip(moved, grads, self._dense, strict=True):
+            optimizer.update(tensor, None, grad, bias)
         for parameter in (self.encoder.matrix, *self.composition):
             parameter.grad = None
 
