@@ -15,21 +15,11 @@ from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step, exchanged
 from paraembed.training.update import distinct
 
-ADAGRAD = Recipe(
-    encoder=ProjConfig(), optimizer="adagrad", adagrad_form="torch", learning_rate=0.05, batch_size=20, clip=0.05
-)
-
 
 def encoded(step, texts):
     generator = np.random.default_rng(1)
     vectors, chosen_by = step._encoded(step._reading([texts], generator), generator)
     return vectors, vectors.detach() if chosen_by is None else chosen_by
-
-
-def run(encoder, recipe, pairs, steps=30):
-    step = Step(encoder, recipe, pairs)
-    batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=recipe.batch_size))[:steps]
-    return [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]
 
 
 @pytest.mark.parametrize(
@@ -74,23 +64,6 @@ def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder, pairs, update)
     assert step.skipped_pairs == 1
     for old, new in zip(before, encoder.parameters(), strict=True):
         assert torch.equal(old, new.detach())
-
-
-def test_state_carries_an_optimizer_over(make_encoder, pairs):
-    for recipe in (ADAGRAD, replace(ADAGRAD, optimizer="adam"), replace(ADAGRAD, optimizer="adam", update="dense")):
-        whole = make_encoder(recipe)
-        run(whole, recipe, pairs, steps=20)
-        cut = make_encoder(recipe)
-        batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))[:20]
-        first = Step(cut, recipe, pairs)
-        for number, batch in enumerate(batches[:10], 1):
-            first(batch, number)
-        second = Step(cut, recipe, pairs)
-        second.update.load_state({name: tensor.clone() for name, tensor in first.update.state().items()})
-        for number, batch in enumerate(batches[10:], 11):
-            second(batch, number)
-        for one, other in zip(whole.parameters(), cut.parameters(), strict=True):
-            assert torch.equal(one, other)
 
 
 SGD = Recipe(encoder=ProjConfig(), optimizer="sgd", learning_rate=1.0, batch_size=12)
