@@ -13,7 +13,7 @@ WORDS = 7 * 4  # λ_w, batch
 COMPOSED, FROM_PARAGRAM = 7 * 4 * 5, 8 * 4 * 5  # λ_w, λ_W, batch
 TRANSFER = 3 * 5 * 3 * 2 * 3 * 2 * 2  # batch, λ_w or fixed, δ, optimizer, rate, clip, MIX or MAX
 SUPERVISED = 3 * 3 * 4 * 7 * 2  # batch, width, λ_s = λ_c, λ_w or fixed, two schemes
-REGULARISED = 3 * 2 * (1 + 4 + 3 + 3 + 3 + 3 * 6)  # δ, λ_w; none, L2, dropout, word dropout, scrambling, both
+REGULARIZED = 3 * 2 * (1 + 4 + 3 + 3 + 3 + 3 * 6)  # δ, λ_w; none, L2, dropout, word dropout, scrambling, both
 RECURRENT = 2 * (1 + 3 + 3 + 3 + 3 * 6)
 COUNTS = {
     "smoke": 4,
@@ -42,9 +42,9 @@ COUNTS = {
     **{f"acl2017/{name}": 3 * 6 for name in ("avg", "lstm", "lstm_avg")},
     **{f"acl2017/{name}-boundary": 3 * 6 * 4 for name in ("lstm", "lstm_avg")},
     "acl2017/avg-regularised": 3 * 2 * 7,
-    **{f"acl2017/{name}-regularised": REGULARISED for name in ("lstm", "lstm_avg")},
-    **{f"acl2017/{name}": REGULARISED for name in ("gran", "gran2", "gran3", "gran4", "gran5")},
-    **{f"acl2017/{name}": REGULARISED * 2 for name in ("bilstm_avg-regularised", "bigran", "gran_nogate")},
+    **{f"acl2017/{name}-regularised": REGULARIZED for name in ("lstm", "lstm_avg")},
+    **{f"acl2017/{name}": REGULARIZED for name in ("gran", "gran2", "gran3", "gran4", "gran5")},
+    **{f"acl2017/{name}": REGULARIZED * 2 for name in ("bilstm_avg-regularised", "bigran", "gran_nogate")},
     "acl2017/supervised-avg": 2 * 7,
     **{
         f"acl2017/supervised-{name}": RECURRENT
