@@ -4,7 +4,6 @@ Where a paper and its authors' released code differ, both forms are named values
 """
 
 import dataclasses
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -390,10 +389,6 @@ def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
         FileNotFoundError, IsADirectoryError, ValueError: the file does not exist, is not JSON, or is not a recipe.
     """
     values = read_json(path)
-    if not isinstance(values, dict):
-        raise ValueError(
-            f"{path} contains {json.dumps(values)[:40]}; expected a JSON object with the fields of a recipe"
-        )
     try:
         return kind.from_dict(values)
     except ValueError as error:

@@ -3,12 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from paraembed.encoders.configs import ProjConfig
+from paraembed.encoders.configs import IrnnConfig, ProjConfig
 from paraembed.papers import RECIPES, SUPERVISED_RECIPES, find_recipe
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe, without_effect
 
+TAUGHT = Recipe(batches="clustered", teacher_objective="similarity")
 
-@pytest.mark.parametrize("recipe", [*RECIPES.values(), Recipe(), Recipe(encoder=ProjConfig(width=7), clip=2.0)])
+
+@pytest.mark.parametrize("recipe", [*RECIPES.values(), Recipe(), TAUGHT, Recipe(encoder=ProjConfig(width=7), clip=2.0)])
 def test_recipe_survives_json(recipe, tmp_path):
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe.to_dict()))
@@ -19,13 +21,7 @@ def test_recipe_survives_json(recipe, tmp_path):
 def test_published_settings():
     """FACTS §4, "best found (released demo)"."""
     avg, proj = RECIPES["iclr2016/avg"], RECIPES["iclr2016/proj"]
-    assert (avg.batch_size, avg.word_l2, avg.clip, avg.optimizer, avg.learning_rate) == (
-        100,
-        1e-6,
-        1,
-        "adam",
-        0.005,
-    )
+    assert (avg.batch_size, avg.word_l2, avg.clip, avg.optimizer, avg.learning_rate) == (100, 1e-6, 1, "adam", 0.005)
     assert (proj.word_l2, proj.encoder_l2, proj.clip, proj.learning_rate) == (1e-8, 1e-5, None, 0.0005)
     assert {(one.margin, one.negative_pool, one.epochs, one.l2_form) for one in (avg, proj)} == {
         (0.4, "both_sides", 10, "released")
@@ -80,6 +76,10 @@ def test_released_settings():
         ({"clip": 0.0}, "clip is 0.0; allowed: at least 1e-36"),
         ({"max_tokens": 10**22}, "max_tokens is 10000000000000000000000; allowed: 1 to 2,147,483,647"),
         ({"encoder": {"name": "word"}, "bos_eos_tokens": "start"}, "would have the same vector; allowed: none, end"),
+        ({"objective": "none"}, "objective and teacher_objective are both 'none'"),
+        ({"negative_dropout": "fresh", "negative_pool_workers": "all"}, "'fresh' and negative_pool_workers is 'all'"),
+        ({"mega_batch_size": 4, "negative_pool_workers": "all"}, "is 4 .* set negative_pool_workers to own"),
+        ({"batches": "clustered"}, "needs the vectors of a teacher, but teacher_objective is 'none'"),
     ],
 )
 def test_errors_say_what_came_and_what_is_allowed(values, message):
@@ -87,13 +87,8 @@ def test_errors_say_what_came_and_what_is_allowed(values, message):
         Recipe.from_dict(values)
 
 
-FORMS = {
-    "adam_form": "released",
-    "adagrad_form": "matlab",
-    "clip_form": "gate",
-    "negative_dropout": "fresh",
-    "init": "released",
-}
+FORMS = {"adam_form": "released", "adagrad_form": "matlab", "clip_form": "gate", "negative_dropout": "fresh"}
+FORMS["init"] = "released"
 
 
 def test_a_recipe_file_of_0_1_means_the_forms_of_0_1():
@@ -102,13 +97,8 @@ def test_a_recipe_file_of_0_1_means_the_forms_of_0_1():
     assert Recipe.from_dict(old).adagrad_form == "torch"
     assert Recipe.from_dict({**old, "adagrad_form": "lasagne"}) == Recipe(optimizer="adagrad", clip=1.0, dropout=0.1)
     assert Recipe.from_dict({}) == Recipe()
-    written = Recipe().to_dict()
-    assert written.keys().isdisjoint(
-        [
-            *("adam_form", "init", "adagrad_form", "negative_dropout", "temperature", "teacher_objective"),
-            *("pair_weights", "info_nce_weight"),
-        ]
-    )
+    later = {"adam_form", "init", "adagrad_form", "negative_dropout", "temperature", "teacher_objective", "batches"}
+    assert not Recipe().to_dict().keys() & {*later, "pair_weights", "info_nce_weight"}
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
@@ -126,29 +116,10 @@ def test_forms_without_effect_are_known():
     assert set(without_effect(gran)) & FORMS.keys() == {"adagrad_form"}
 
 
-def test_a_recipe_without_any_objective_is_refused():
-    with pytest.raises(ValueError, match="objective and teacher_objective are both 'none'"):
-        Recipe(objective="none")
-
-
-def test_fresh_masks_need_the_worker_s_own_texts():
-    with pytest.raises(ValueError, match="negative_dropout is 'fresh' and negative_pool_workers is 'all'"):
-        Recipe(negative_dropout="fresh", negative_pool_workers="all")
-
-
-def test_every_field_that_differs_gives_another_dictionary():
-    changed = replace(Recipe(), seed=2).to_dict()
-    assert changed != Recipe().to_dict()
-    assert changed["seed"] == 2
-
-
 @pytest.mark.parametrize(
     ("changes", "idle"),
     [
-        (
-            {"objective": "squared_l2", "similarity": "dot", "negatives": "mix"},
-            {"similarity", "negatives", "negative_pool"},
-        ),
+        ({"objective": "squared_l2", "similarity": "dot"}, {"similarity", "negatives", "negative_pool"}),
         ({"objective": "contrastive"}, {"paired_negatives", "negative_pool_workers"}),
         ({"objective": "info_nce"}, {"margin", "negatives", "info_nce_weight", "teacher_weight"}),
         ({"objective": "squared_l2", "mega_batch_size": 2}, {"mega_batch_size", "mega_batch_anneal_steps"}),
@@ -163,23 +134,19 @@ def test_fields_without_effect_are_known(changes, idle):
 
 
 def test_fields_with_effect_are_not_called_idle():
-    recipe = replace(
-        RECIPES["acl2017/gran"],
-        encoder_l2=0.1,
-        word_l2=0.1,
-        clip=1.0,
-        new_words="random",
-        scramble=0.5,
-        mega_batch_size=2,
-    )
+    changes = {"encoder_l2": 0.1, "word_l2": 0.1, "clip": 1.0, "new_words": "random", "scramble": 0.5}
+    recipe = replace(RECIPES["acl2017/gran"], mega_batch_size=2, **changes)
     idle = {"adagrad_form", "contrast_phrases", "temperature", "teacher_weight"}
-    assert {*without_effect(recipe)} == {
-        *idle,
-        "scramble_time",
-        "negative_dropout",
-    }
+    assert {*without_effect(recipe)} == {*idle, "scramble_time", "negative_dropout"}
     assert {*without_effect(replace(recipe, mega_batch_size=1))} == {*idle, "mega_batch_anneal_steps"}
     assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()
+
+
+def test_irnn_and_pretrained_encoders_are_pulled_to_their_initial_values_unless_told_otherwise():
+    irnn, universal = Recipe(encoder=IrnnConfig()), SupervisedRecipe(mode="universal")
+    for recipe, is_pulled in ((irnn, True), (universal, True), (Recipe(), False), (SupervisedRecipe(), False)):
+        targets = [replace(recipe, encoder_l2_target=target).pulls_to_initial for target in ("auto", "zero", "initial")]
+        assert targets == [is_pulled, False, True]
 
 
 def test_unknown_recipes_are_listed(tmp_path):

@@ -47,7 +47,7 @@ def _first(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
     return replace(_RECURRENT, base=f"acl2017/{encoder}", axes={**_FIRST.axes, **more})
 
 
-def _regularised(encoder: str, table: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Space:
+def _regularized(encoder: str, table: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Space:
     axes = {**_MARGIN, "word_l2": (1e-5, 0.0), "regularizer": _OF_RECURRENT, **more}
     return replace(
         _RECURRENT, source=f"Wieting 2017 §4.2, table {table}", base=f"acl2017/{encoder}", axes=axes, best=best
@@ -89,17 +89,17 @@ SPACES = {
     "acl2017/lstm-boundary": replace(_first("lstm", _BOS_EOS), source="Wieting 2017 footnote 4"),
     "acl2017/lstm_avg-boundary": replace(_first("lstm_avg", _BOS_EOS), source="Wieting 2017 footnote 4"),
     "acl2017/avg-regularised": replace(
-        _regularised("avg", "2", {"regularizer": _OF_AVG}, "acl2017/avg"), tuning_epochs=7, final_epochs=7
+        _regularized("avg", "2", {"regularizer": _OF_AVG}, "acl2017/avg"), tuning_epochs=7, final_epochs=7
     ),
-    "acl2017/lstm-regularised": _regularised("lstm", "2", {}, "acl2017/lstm"),
-    "acl2017/lstm_avg-regularised": _regularised("lstm_avg", "2", {}, "acl2017/lstm_avg"),
-    "acl2017/bilstm_avg-regularised": _regularised("bilstm_avg", "2", _COMBINE),
-    "acl2017/gran": _regularised("gran", "3", {}, "acl2017/gran"),
-    **{f"acl2017/{name}": _regularised(name, "3", {}) for name in _GRANS[1:]},
+    "acl2017/lstm-regularised": _regularized("lstm", "2", {}, "acl2017/lstm"),
+    "acl2017/lstm_avg-regularised": _regularized("lstm_avg", "2", {}, "acl2017/lstm_avg"),
+    "acl2017/bilstm_avg-regularised": _regularized("bilstm_avg", "2", _COMBINE),
+    "acl2017/gran": _regularized("gran", "3", {}, "acl2017/gran"),
+    **{f"acl2017/{name}": _regularized(name, "3", {}) for name in _GRANS[1:]},
     "acl2017/gran_nogate": replace(
-        _regularised("gran_nogate", "3", {"encoder.activation": ("tanh", "relu")}), source="Wieting 2017 footnote 2"
+        _regularized("gran_nogate", "3", {"encoder.activation": ("tanh", "relu")}), source="Wieting 2017 footnote 2"
     ),
-    "acl2017/bigran": _regularised("bigran", "3", _COMBINE),
+    "acl2017/bigran": _regularized("bigran", "3", _COMBINE),
     "acl2017/supervised-avg": _supervised("supervised-avg", "5", {**_SUPERVISED_WORDS, "regularizer": _OF_AVG}),
     **{
         f"acl2017/supervised-{name}": _supervised(

@@ -352,7 +352,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     doing("reading the trials' data and the words")
     inputs = trial_inputs(sweep.data, points, placement.most, concurrent)
     scorer = sweep.data.scorer(sweep.selection.metric)
-    table = GrowingTable(points, ledger, sweep.num_trials, concurrent)
+    table = GrowingTable(points, ledger, sweep.num_trials)
 
     def on_record(record: Record) -> None:
         log_trial(run, record, points.shown(record.recipe, record.share))

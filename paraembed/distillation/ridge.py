@@ -88,12 +88,8 @@ class Regression:
         return Normal(targets_VK, of_prior_VK, means, *centered)
 
     def solve(self, normal: Normal, columns: slice, scale: float) -> tuple[npt.NDArray[np.float32], Floats]:
-        """Return W [V, k] and the sums of its squared errors [k], for a slice of columns.
-
-        Args:
-            normal: result of ``normal``.
-            columns: the slice.
-            scale: factor of the prior, so that S is the best multiple of it.
+        """Return W [V, k] and the sums of its squared errors [k], given the sums over all texts for a slice of columns;
+        ``scale`` is the factor of the prior, so that S is the best multiple of it.
         """
         prior_VK = scale * np.load(self.prior, mmap_mode="r")[:, columns].astype(np.float64)
         diagonal_V, sums_V = self._diagonal(len(prior_VK))

@@ -252,8 +252,8 @@ class Stages:
         if self.pieces is not None and self.pieces.tokenizer == WORDPIECE:
             occurs = occurring(units.to_pylist()) | is_bigram(units)
             units, matrix = units.filter(pa.array(occurs)), matrix[occurs]
-        more: dict[str, Any] = {"oov": self.oov, "dtype": self.request.settings.dtype}
-        self._save(units, of_mean_length(matrix, units), out, record, title, **more)
+        dtype = self.request.settings.dtype
+        self._save(units, of_mean_length(matrix, units), out, record, title, oov=self.oov, dtype=dtype)
 
     def _stage(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
         """Return the manifest of a stage; if it is missing, make it."""
@@ -329,8 +329,8 @@ class Stages:
         matrix, entries = prior_of(units, counts, settings.smoothing), self._units()
         matrix = np.concatenate([matrix, np.zeros((len(entries) - len(matrix), matrix.shape[1]), np.float32)])
         record = {"identity": self.digests["prior"], "teacher": self.request.teacher}
-        more: dict[str, Any] = {"write_more": lambda new: np.save(new / _PRIOR, matrix)}
-        self._save(entries, matrix, folder, record, "Units before the regression", **more)
+        title = "Units before the regression"
+        self._save(entries, matrix, folder, record, title, write_more=lambda new: np.save(new / _PRIOR, matrix))
 
     def _regression(self) -> Regression:
         settings = self.request.settings

@@ -99,19 +99,12 @@ class PackedSummingTeacher:
 
 
 def write_states(folder: Path, num_texts: int, width: int, new: Path) -> dict[str, int]:
-    """Write the sums of all batches to ``new / states.npz``.
+    """Write the sums of all batches to ``new / states.npz``; return the counts for the manifest.
 
-    Args:
-        folder: files of ``SummingTeacher``; they are added in the order of their names.
-        num_texts: texts of all batches.
-        width: length of a state.
-        new: folder to write.
-
-    Returns:
-        Counts for the manifest.
+    The files of ``SummingTeacher`` in ``folder`` are added in the order of their names.
 
     Raises:
-        ValueError: files are missing.
+        ValueError: files are missing, so that the batches have fewer than ``num_texts`` texts.
     """
     rows = 0
 

@@ -13,12 +13,8 @@ Counts = npt.NDArray[np.int64]
 
 
 def prior_of(vectors_VD: npt.NDArray[np.floating], counts_V: Counts, smoothing: float) -> Matrix:
-    """Return the prior [V, D]: vectors of the units, centered by their mean in the texts, times a / (a + p(unit)).
-
-    Args:
-        vectors_VD: vector of each unit; zeros for a unit without one, which stays zero.
-        counts_V: occurrences in the texts.
-        smoothing: a.
+    """Return the prior [V, D]: vectors of the units, centered by their mean in the texts, times a / (a + p(unit)) with
+    the ``smoothing`` a; a unit without a vector has zeros, and stays zero.
     """
     scale_V1 = (smoothing / (smoothing + counts_V / max(1, counts_V.sum())))[:, None]
     prior_VD: Matrix = (centered(vectors_VD, counts_V) * scale_V1).astype(np.float32)

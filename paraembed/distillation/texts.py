@@ -30,6 +30,7 @@ from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
 from paraembed.text.vocabulary import UNKNOWN
 from paraembed.text.wordpiece import PREFIX, read_vocabulary
+from paraembed.training.pairs import GrowingArray
 
 TEXT, COUNT, UNIT = "text", "count", "unit"
 VOCABULARY, BIGRAMS, IDS, OFFSETS = "vocabulary.parquet", "bigrams.parquet", "ids.npy", "offsets.npy"
@@ -45,11 +46,8 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def read_texts(files: tuple[InputFile, ...], columns: Sequence[str]) -> Iterator[pa.StringArray]:
-    """Yield the texts of input files, string arrays [n]; the texts of several columns are separate texts.
-
-    Args:
-        files: result of ``list_inputs``.
-        columns: text columns; empty for .txt files.
+    """Yield the texts of input files, string arrays [n]; the texts of several columns are separate texts. There are no
+    columns in .txt files.
 
     Raises:
         ValueError: a file is damaged, or lacks a column.
@@ -78,8 +76,7 @@ def keys_of(texts: pa.StringArray) -> pa.StringArray:
 def left_out(paths: Iterable[Path]) -> Hashes:
     """Return the hashes of the texts in evaluation sets, in the form of ``keys_of``, sorted.
 
-    Args:
-        paths: text files, plain or compressed; each tab-separated cell of a line is a text, and each cell of a .csv.
+    The files are text files, plain or compressed; each tab-separated cell of a line is a text, and each cell of a .csv.
 
     Raises:
         OSError, ValueError: a file cannot be read.
@@ -97,18 +94,12 @@ def left_out(paths: Iterable[Path]) -> Hashes:
 
 
 def write_texts(texts: Iterable[pa.StringArray], evaluation: Hashes, folder: Path) -> dict[str, int]:
-    """Write the distinct texts, in the order of the input, to Parquet files with a column ``text``.
+    """Write the distinct texts, in the order of the input, to Parquet files with a column ``text``, without empty texts
+    and those of ``left_out``; return the numbers of texts read, kept, left out because an evaluation set has them, and
+    repeated.
 
     Texts are compared by hashes of 64 bits: among 10 million, the probability that two distinct ones are taken for one
     is 3·10⁻⁶.
-
-    Args:
-        texts: string arrays; empty texts and nulls are left out.
-        evaluation: result of ``left_out``; equal texts are left out.
-        folder: folder to write.
-
-    Returns:
-        Numbers of texts read, kept, left out because an evaluation set has them, and repeated.
     """
     counts = Counter(read=0, kept=0, left_out=0, repeated=0)
     seen, waiting, number = np.zeros(0, np.uint64), list[pa.StringArray](), 0
@@ -156,15 +147,8 @@ def num_pairs(shards: Path) -> int:
 
 
 def write_pairs(shards: Path, evaluation: Hashes, folder: Path) -> dict[str, int]:
-    """Write the pairs of a folder of pair shards to one Parquet file, without those that have an evaluation text.
-
-    Args:
-        shards: folder of pair shards.
-        evaluation: result of ``left_out``.
-        folder: folder to write.
-
-    Returns:
-        Numbers of pairs read and kept.
+    """Write the pairs of a folder of pair shards to one Parquet file, without those that have a text of ``left_out``;
+    return the numbers of pairs read and kept.
 
     Raises:
         OSError, ValueError: the shards are missing or damaged, or no pair is left.
@@ -220,33 +204,23 @@ def read_pieces(path: Path) -> Pieces:
 
 
 def write_units(texts: Path, pieces: Pieces | None, settings: TeachSettings, folder: Path) -> dict[str, Any]:
-    """Write the vocabulary with counts, and all texts as ids.
+    """Write the vocabulary with counts, and all texts of ``write_texts`` as ids; return counts for the manifest.
 
-    Args:
-        texts: folder of ``write_texts``.
-        pieces: pieces of the teacher's tokenizer; None: the words of the texts.
-        settings: which words are kept.
-        folder: folder to write: ``vocabulary.parquet`` with the columns unit, text (what the teacher embeds) and count;
-            ``ids.npy`` int32 [T], ``offsets.npy`` int64 [n + 1].
-
-    Returns:
-        Counts for the manifest.
+    The units are the pieces of the teacher's tokenizer; without any, the words of the texts. ``vocabulary.parquet`` has
+    the columns unit, text (what the teacher embeds) and count; ``ids.npy`` is int32 [T], ``offsets.npy`` int64 [n + 1].
     """
     vocabulary = _frequent_words(texts, settings) if pieces is None else pieces.vocabulary
     to_ids = TokenIds(vocabulary, "ptb-v1" if pieces is None else pieces.tokenizer)
-    lengths = list[npt.NDArray[np.int64]]()
+    ids, lengths = GrowingArray(np.int32), GrowingArray(np.int64)
     counts = np.zeros(len(vocabulary), np.int64)
-    with (folder / "ids.raw").open("wb") as file:
-        for block in written_texts(texts):
-            ragged = to_ids(block)
-            file.write(ragged.ids.tobytes())
-            lengths.append(ragged.lengths)
-            counts += np.bincount(ragged.ids, minlength=len(vocabulary))
-    offsets = np.concatenate(([0], np.cumsum(np.concatenate(lengths))))
-    raw = np.fromfile(folder / "ids.raw", np.int32)
-    np.save(folder / IDS, raw)
+    for block in written_texts(texts):
+        ragged = to_ids(block)
+        ids.append(ragged.ids)
+        lengths.append(ragged.lengths)
+        counts += np.bincount(ragged.ids, minlength=len(vocabulary))
+    offsets = np.concatenate(([0], np.cumsum(lengths.array)))
+    np.save(folder / IDS, ids.array)
     np.save(folder / OFFSETS, offsets)
-    (folder / "ids.raw").unlink()
     words = ("" if unit == UNKNOWN else unit for unit in vocabulary.to_pylist())
     columns = {UNIT: vocabulary, TEXT: list(words) if pieces is None else pieces.alone, COUNT: counts}
     pq.write_table(pa.table(columns), folder / VOCABULARY, compression="zstd", row_group_size=_GROUP_ROWS)

@@ -1,6 +1,6 @@
 """Labeled examples as training data: they train an encoder with a head, from word vectors or a pretrained encoder."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -168,7 +168,7 @@ class Labels:
         if recipe.encoder.reads_trees:
             tree_merges(task.train, tokens, recipe.tokenizer)
 
-    def check_sweep(self, recipes: object, workers: int, *_: object) -> None:  # noqa: ARG002
+    def check_sweep(self, _: object, workers: int, *__: object) -> None:
         """Raise ValueError if a training could not start, or if its result could not be scored."""
         self.check(workers)
 
@@ -216,13 +216,7 @@ class Labels:
         """Return no files, since the examples are in memory."""
         return [], []
 
-    def read(
-        self,
-        model: Supervised,
-        blocks: Iterable[pa.Table] | None = None,  # noqa: ARG002
-        scratch: Path | None = None,  # noqa: ARG002
-        world: int = 1,  # noqa: ARG002
-    ) -> tuple[ExampleIds, int, list[str]]:
+    def read(self, model: Supervised, *_: object, **__: object) -> tuple[ExampleIds, int, list[str]]:
         """Return the training set as word ids; see ``TrainingData``."""
         doing("reading the examples")
         data, total = example_ids(model, self.task.train), len(self.task.train)
@@ -237,7 +231,7 @@ class Labels:
         """Write a model folder that is still in progress."""
         models.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card)
 
-    def scorer(self, metric: object = None) -> DevScorer:  # noqa: ARG002
+    def scorer(self, *_: object) -> DevScorer:
         """Return the scorer of the dev set; its metric is the measure of the task."""
         return DevScorer.of(self.task)
 

@@ -145,9 +145,7 @@ class Supervised(nn.Module):
         """Return the outputs of the head [n, K], the number of tokens of all texts, and the number of those without a
         word vector.
         """
-        num_texts = len(examples.texts)
-        reads = self.encoder.composition.reads_trees and examples.trees is not None
-        trees = examples.trees if reads and examples.trees is not None else [None] * num_texts
+        trees = (examples.trees if self.encoder.composition.reads_trees else None) or [None] * len(examples.texts)
         read = [self.encoder.embed(side, trees=of) for side, of in zip(examples.texts, trees, strict=True)]
         self.head.eval()
         vectors_NMH = torch.from_numpy(np.stack([embedded.vectors for embedded in read], axis=1)).to(self.matrix.device)
@@ -171,12 +169,9 @@ class Supervised(nn.Module):
             ValueError: the number of sequences is wrong, or they differ in length.
         """
         lengths = [len(side) for side in texts]
-        if len(texts) not in NUM_TEXTS[self.kind.task] or any(isinstance(side, str) for side in texts):
-            single = (
-                "; one of them is a single text: put it into a list"
-                if any(isinstance(side, str) for side in texts)
-                else ""
-            )
+        has_text = any(isinstance(side, str) for side in texts)
+        if has_text or len(texts) not in NUM_TEXTS[self.kind.task]:
+            single = "; one of them is a single text: put it into a list" if has_text else ""
             wanted = NUM_TEXTS[self.kind.task][0]
             raise ValueError(f"{self.kind.task} needs {wanted} sequences of texts, got {len(texts)}{single}")
         if len(set(lengths)) > 1:

@@ -63,8 +63,6 @@ def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
     chosen = allowed[0] if data_set is None else data_set
     if chosen not in allowed:
         raise ValueError(f"the task {name!r} has no data set {chosen!r}; allowed: {', '.join(allowed)}")
-    if seed < 0:
-        raise ValueError(f"seed is {seed}; it must be a whole number of at least 0")
     if name == "sentiment":
         return read_sst(data)
     if name == "semeval2013":
@@ -147,7 +145,7 @@ def read_semeval2013(data: Path, seed: int) -> Task:
     dev_words, _ = drawn_parts(len(number), (_DEV,), _SEMEVAL[0], seed)
     is_dev = np.isin([number[word] for word in words], dev_words)
     dev_rows, train_rows = np.flatnonzero(is_dev), np.flatnonzero(~is_dev)
-    given = _labelled(pairs.train)
+    given = _labeled(pairs.train)
     right, wrong = _contrasts(given, words, train_rows)
     train = Examples(
         (given.texts[0].take(right), given.texts[1].take(right), given.texts[1].take(wrong)), np.zeros(len(right))
@@ -157,7 +155,7 @@ def read_semeval2013(data: Path, seed: int) -> Task:
         "semeval2013",
         train,
         dev=given.take(dev_rows),
-        test=_labelled(pairs.test),
+        test=_labeled(pairs.test),
         classes=(),
         low=0,
         measure="accuracy",
@@ -244,7 +242,7 @@ def _missing_sets(available: list[str]) -> tuple[str, ...]:
     return (f"sts is without {', '.join(missing)}",) if missing else ()
 
 
-def _labelled(pairs: ScoredPairs) -> Examples:
+def _labeled(pairs: ScoredPairs) -> Examples:
     """Return word, phrase and label as examples."""
     return Examples((pairs.second, pairs.first), pairs.scores)
 

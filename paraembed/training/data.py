@@ -156,11 +156,8 @@ class TrainingData(Protocol):
     ) -> tuple[Any, int, list[str]]:
         """Return the examples as the model reads them, their number, and remarks for the user, such as truncated texts.
 
-        Args:
-            model: the model to train.
-            blocks: contents of ``files``; None: read the files.
-            scratch: folder for examples beyond the memory limit; None: keep all in memory.
-            world: number of workers.
+        ``blocks`` are the contents of ``files``; None: read the files. Examples beyond the memory limit go to the
+        folder ``scratch``; None: keep all in memory.
         """
 
     def load(self, folder: Path) -> Any:
@@ -181,13 +178,9 @@ class TrainingData(Protocol):
     def finish(
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
     ) -> Table | None:
-        """Evaluate the trained model, write the output, and return the table of scores.
+        """Evaluate the trained model, write the output, and return the table of scores; ``name`` is the recipe's.
 
-        Args:
-            name: name of the recipe.
-            work: folders of the job: the untrained model in ``untrained``, the trained one in ``trained``.
-            counters: final counters of the training.
-            log_metrics: logs the metrics of a step.
+        The work folder has the untrained model in ``untrained`` and the trained one in ``trained``.
         """
 
 

@@ -58,12 +58,9 @@ class Coverage:
 
 
 def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words) -> Coverage:
-    """Count the tokens that have a vector.
+    """Count the tokens that have a vector, given the words with a pretrained vector, and these with the random ones.
 
-    Args:
-        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` returns them.
-        pretrained: words that have a pretrained vector.
-        words: these words and those with a random vector.
+    The token counts have the fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` returns them.
     """
     tokens = pa.table({"word": counts.field("values"), "count": counts.field("counts")})
     total = pc.sum(tokens["count"]).as_py() or 1
@@ -88,16 +85,11 @@ def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words
 
 
 def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -> None:
-    """Warn if less than half of the tokens have a pretrained vector.
-
-    Args:
-        coverage: coverage of the training texts.
-        least: fraction of the tokens that must have their own vector, pretrained or random; 0: no check.
-        vectors: name of the word-vector file or encoder.
-        texts: name of the texts, for the message.
+    """Warn if less than half of the tokens have a pretrained vector; messages name the ``vectors`` and the ``texts``.
 
     Raises:
-        ValueError: the coverage is below ``least``; the message names the most frequent missing words.
+        ValueError: less than the fraction ``least`` of the tokens have their own vector, pretrained or random; the
+            message names the most frequent missing words.
     """
     is_too_low = coverage.with_vector < least
     if not is_too_low and coverage.covered >= LOW_COVERAGE:
@@ -143,11 +135,6 @@ def tokenizer_of_pairs(words: Path, tokenizer: str, *, reads_trees: bool) -> str
     The words of an encoder are those of its tokenizer, so the texts get this one, also if the shards have another. It
     does not change its own tokens. The tokens of a word-vector file are unknown, and the leaves of a parse tree are the
     shards' tokens; for both the tokens stay as they are.
-
-    Args:
-        words: word-vector file, or folder of an encoder.
-        tokenizer: tokenizer of the encoder that is trained.
-        reads_trees: whether this encoder reads parse trees.
     """
     return tokenizer if words.is_dir() and not reads_trees else "space"
 
@@ -203,8 +190,7 @@ def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
             f"the encoder {encoder_name(recipe.encoder)!r} reads parse trees of words, but {path} has word pieces; use "
             "another encoder, or other `words`"
         )
-    oov: Oov = "shared" if recipe.encoder.reads_trees else encoder.oov
-    return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, oov)
+    return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, encoder.oov)
 
 
 def check_trainable(encoder: Encoder, path: Path) -> None:
@@ -236,17 +222,21 @@ def _encoder_from(start: InitialWords, counts: pa.StructArray, recipe: BaseRecip
         raise ValueError("the training texts have no tokens; give other texts")
     words = with_new_words(start.words, counts, recipe)
     coverage = coverage_of(counts, start.words.vocabulary, words)
-    encoder = Encoder(
+    return encoder_of(recipe, _with_bos_eos(words, recipe), start.tokenizer, start.oov), coverage
+
+
+def encoder_of(recipe: BaseRecipe, words: Words, tokenizer: str, oov: Oov) -> Encoder:
+    """Return the untrained encoder of a recipe; one that reads trees has a shared vector for OOV tokens."""
+    return Encoder(
         recipe.encoder,
-        _with_bos_eos(words, recipe),
-        start.tokenizer,
+        words,
+        tokenizer,
         recipe.seed,
         bos_eos_tokens=recipe.bos_eos_tokens,
         max_tokens=recipe.max_tokens,
         init=recipe.init,
-        oov=start.oov,
+        oov="shared" if recipe.encoder.reads_trees else oov,
     )
-    return encoder, coverage
 
 
 def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> Words:
@@ -316,7 +306,7 @@ _SAMPLE_BYTES = 4 << 20  # of the word-vector file, from which its rows are esti
 _WORD_BYTES = 300  # a word: in the vocabulary, and in the tables that build it
 _PROCESS_BYTES = 600 << 20  # Python with torch, numpy, pyarrow and their caches: 0.3 to 0.6 GB measured
 _DENSE_MATRICES = 4  # the gradient, and what the optimizer and λ_w compute on the way
-_OPTIMISER_MATRICES = {"adam": 2, "adagrad": 1, "sgd": 0}
+_OPTIMIZER_MATRICES = {"adam": 2, "adagrad": 1, "sgd": 0}
 _GIB = 2**30
 
 
@@ -399,7 +389,7 @@ def estimate(
     matrix = 4 * num_words * width
     matrices = 0
     if recipe.train_words:
-        matrices = _OPTIMISER_MATRICES[recipe.optimizer] + bool(recipe.word_l2)
+        matrices = _OPTIMIZER_MATRICES[recipe.optimizer] + bool(recipe.word_l2)
         matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
     per_pair = 24 if isinstance(recipe, Recipe) and recipe.pair_weights != "none" else 16  # offsets and scores
     pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + per_pair * num_pairs
@@ -415,9 +405,7 @@ def check_memory(memory: Memory, available: int) -> None:
     if memory.needed <= available:
         return
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
-    workers += (
-        (", which share the words and their copies after all of them have read the words") if memory.are_shared else ""
-    )
+    workers += ", which share the words and their copies after all of them have read the words" * memory.are_shared
     workers += f", and the best encoder so far {memory.best / _GIB:,.1f} GiB" if memory.best else ""
     fewer = "keep fewer words with `max_words`, or " if memory.cuts_words else ""
     raise ValueError(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -520,14 +519,12 @@ def traced(path: Path | None) -> Iterator[Callable[[], None]]:
     written: list[Path] = []
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     plan = schedule(wait=0, warmup=1, active=TRACED_STEPS, skip_first=SKIPPED_STEPS - 1, repeat=1)
-    with profile(
-        activities=activities, schedule=plan, on_trace_ready=partial(_write, path, written), with_stack=True
-    ) as profiler:
+
+    def write(profiler: profile) -> None:
+        profiler.export_chrome_trace(str(path))
+        written.append(path)
+
+    with profile(activities=activities, schedule=plan, on_trace_ready=write, with_stack=True) as profiler:
         yield profiler.step
     if not written:
         log.warning("no trace was written: it starts after %d steps, and the run had fewer", SKIPPED_STEPS)
-
-
-def _write(path: Path, written: list[Path], profiler: profile) -> None:
-    profiler.export_chrome_trace(str(path))
-    written.append(path)

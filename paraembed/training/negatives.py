@@ -10,7 +10,7 @@ batch of 100. The cost is embedding every text two more times: once for the choi
 For InfoNCE, the texts of the other batches are candidates with the vectors of that first embedding, without gradient.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
@@ -166,10 +166,6 @@ class Negatives:
         excluded_NP = self.excluded_by(parts, rank)
         return pool_PH, no_candidates(self.recipe, vectors_NH, pool_PH, rank * most * self.gather, excluded_NP)
 
-    def no_candidates(self, vectors_NH: Tensor, pool_PH: Tensor, texts: Ragged, pool: Ragged, first: int) -> Tensor:
-        """Return which texts of a pool are no candidates, bool [N, P]; arguments are those of ``choose``."""
-        return no_candidates(self.recipe, vectors_NH, pool_PH, first, self.excluded_among(texts, pool))
-
     def excluded_by(self, parts: Sequence[Ragged], rank: int) -> Tensor | None:
         """Return which candidates are excluded for each text of a worker, bool [N, P]; None if none are.
 
@@ -298,8 +294,8 @@ def compared_vectors(encoder: Encoder, recipe: Recipe, texts: Ragged) -> Tensor:
 class MegaNegatives:
     """Negatives and candidates of a mega-batch, returned batch by batch."""
 
-    def __init__(self, negatives: Negatives, rank: int) -> None:
-        self.negatives, self.rank = negatives, rank
+    def __init__(self, negatives: Negatives, encoder: Encoder, rank: int) -> None:
+        self.negatives, self.encoder, self.rank = negatives, encoder, rank
         self._ahead: tuple[Ragged, ...] = ()
         self._chosen: list[npt.NDArray[np.int64]] = []
         self._done: list[int] = []
@@ -310,17 +306,17 @@ class MegaNegatives:
         return bool(batch.ahead) and len(batch.ahead[self.rank]) == len(batch.texts)
 
     def __call__(
-        self, batch: Batch, vectors_of: Callable[[Ragged], Tensor], generator: np.random.Generator
+        self, batch: Batch, generator: np.random.Generator
     ) -> tuple[Sequence[Ragged], npt.NDArray[np.int64] | None]:
         """Return the texts of each worker's part of a batch, followed by their negatives, and the row of the negative
         of each of this worker's texts among them; only the texts, and None, if the objective has no negatives.
 
-        A row of -1 means no negative. Batches come in the order of ``mega_batch_size``; ``vectors_of`` embeds texts as
-        the objective compares them, without gradient. Workers send what they chose once per mega-batch, 8 bytes a text.
+        A row of -1 means no negative. Batches come in the order of ``mega_batch_size``. Workers send what they chose
+        once per mega-batch, 8 bytes a text.
         """
         if batch.ahead:
             self._ahead, self._done = batch.ahead, [0] * len(batch.ahead)
-            self._vectors_GH = vectors_of(batch.ahead[self.rank])
+            self._vectors_GH = compared_vectors(self.encoder, self.negatives.recipe, batch.ahead[self.rank])
         firsts = self._done
         self._done = [first + len(texts) for first, texts in zip(firsts, batch.by_worker, strict=True)]
         if self.negatives.recipe.objective != "margin":

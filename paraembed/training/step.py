@@ -6,7 +6,6 @@ Every draw is f(seed, step, worker), so a resumed run draws the same numbers as 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +20,7 @@ from paraembed.training.clusters import order_for
 from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import DeviceStep
-from paraembed.training.negatives import MegaNegatives, Negatives, compared_vectors, mega_batch_size
+from paraembed.training.negatives import MegaNegatives, Negatives, mega_batch_size
 from paraembed.training.objectives import (
     ContrastPhrases,
     contrastive_terms,
@@ -121,7 +120,7 @@ class Step:
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
-            self._mega = MegaNegatives(self._negatives, rank)
+            self._mega = MegaNegatives(self._negatives, encoder, rank)
         self._additive = None
         if kind in {"additive", "shared"}:
             is_shared = kind == "shared"
@@ -157,8 +156,7 @@ class Step:
         parts: Sequence[Ragged] = batch.by_worker
         negatives_N = None
         if self._mega is not None:
-            compared = partial(compared_vectors, self.encoder, self.recipe)
-            parts, negatives_N = self._mega(batch, compared, generator)
+            parts, negatives_N = self._mega(batch, generator)
         if self._additive is not None:
             total, active = self._additive(parts[0], negatives_N, batch.total, step, generator)
             return torch.tensor([total / batch.total, active / (2 * batch.total)])

@@ -267,7 +267,10 @@ class Update:
         workers, and are changed in place; those of the other parameters are in their ``grad``. ``counted_R1`` is zero
         for a repeated row, which does not count for the norm; None: the rows are distinct.
         """
-        grads = [self._composition_grad(number) for number in range(len(self.composition))]
+        grads = [self._own_grad(parameter) for parameter in self.composition]
+        for parameter, grad, pull, target in zip(self.composition, grads, self._pulls, self._targets, strict=True):
+            if pull:
+                grad.add_(parameter - target, alpha=pull)
         if self._initial is not None:
             self._pull_back(self._initial, rows_R, grad_RD)
         self._clip([*grads, grad_RD] if self.recipe.train_words else grads, counted_R1)
@@ -276,8 +279,8 @@ class Update:
         moved = [parameter.detach() for parameter in self.composition]
         if self._has_dense_words:
             moved, grads = [self.matrix, *moved], [grad_RD, *grads]
-        for parameter, grad, optimizer in zip(moved, grads, self._dense, strict=True):
-            optimizer.update(parameter, None, grad, bias)
+        for tensor, grad, optimizer in zip(moved, grads, self._dense, strict=True):
+            optimizer.update(tensor, None, grad, bias)
         for parameter in (self.encoder.matrix, *self.composition):
             parameter.grad = None
 
@@ -290,13 +293,6 @@ class Update:
         else:
             away_RD = self.matrix.index_select(0, rows_R) - initial_VD.index_select(0, rows_R)
             grad_RD.add_(away_RD, alpha=self._word_pull)
-
-    def _composition_grad(self, number: int) -> Tensor:
-        parameter = self.composition[number]
-        grad = self._own_grad(parameter)
-        if self._pulls[number]:
-            grad.add_(parameter - self._targets[number], alpha=self._pulls[number])
-        return grad
 
     @staticmethod
     def _own_grad(parameter: nn.Parameter) -> Tensor:

@@ -96,11 +96,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "record") -> "Record":
-        """Return the record that ``to_dict`` wrote.
-
-        Args:
-            values: the record as parsed JSON.
-            where: name of its file, for messages.
+        """Return the record that ``to_dict`` wrote; messages name its file, ``where``.
 
         Raises:
             ValueError: the values are not those of a record.

@@ -8,6 +8,7 @@ that of Ray Tune's ``ASHAScheduler`` (Li et al. 2020, stopping variant), whose d
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,19 +26,13 @@ _ASKS = 20  # of TPE for a point that has had no trial yet
 def suggest(
     space: Space, settings: SearchSettings, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[Record]
 ) -> dict[str, int]:
-    """Return the point of a trial.
-
-    Args:
-        space: the search space.
-        settings: how points are chosen.
-        number: number of the trial, from 0.
-        earlier: points of all trials before it.
-        known: records of the trials that it depends on.
+    """Return the point of a trial, numbered from 0, given the points of all trials before it, and the records of those
+    that it depends on.
     """
     if settings.search == "grid":
         return space.choices(number)
     if settings.search == "random":
-        return space.choices(int(np.random.default_rng(settings.seed).permutation(space.size)[number]))
+        return space.choices(_shuffled(space, settings.seed)[number])
     return _suggest_tpe(space, settings.seed, number, earlier, known)
 
 
@@ -45,9 +40,13 @@ def planned(space: Space, settings: SearchSettings) -> list[int]:
     """Return the numbers of the points that will be tried, in order; for TPE, which decides later, all points."""
     if settings.search != "random":
         return [*range(space.size)]
-    numbers = {tuple(space.choices(number).values()): number for number in range(space.size)}
-    trials = range(settings.num_trials(space.size))
-    return [numbers[tuple(suggest(space, settings, trial, (), ()).values())] for trial in trials]
+    return _shuffled(space, settings.seed)[: settings.num_trials(space.size)]
+
+
+def _shuffled(space: Space, seed: int | tuple[int, int]) -> list[int]:
+    """Return the numbers of all points in random order."""
+    numbers: list[int] = np.random.default_rng(seed).permutation(space.size).tolist()
+    return numbers
 
 
 def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[Record]) -> dict[int, float]:
@@ -79,8 +78,8 @@ def _suggest_tpe(
         choices = {name: int(params[name]) for name in axes}
         if tuple(choices.values()) not in tried:
             return choices
-    order = np.random.default_rng((seed, number)).permutation(space.size)
-    return next(choices for choices in map(space.choices, order.tolist()) if tuple(choices.values()) not in tried)
+    untried = map(space.choices, _shuffled(space, (seed, number)))
+    return next(choices for choices in untried if tuple(choices.values()) not in tried)
 
 
 def _distribution(values: Sequence[Any]) -> BaseDistribution:
@@ -93,11 +92,12 @@ def _distribution(values: Sequence[Any]) -> BaseDistribution:
 
 def _told(axes: dict[str, BaseDistribution], choices: Mapping[str, int], record: Record | None) -> FrozenTrial:
     """Return a trial for Optuna, marked as running if it has no record, so that TPE avoids its neighborhood."""
+    trial = partial(create_trial, params=dict(choices), distributions=axes)
     if record is None:
-        return create_trial(state=TrialState.RUNNING, params=dict(choices), distributions=axes)
+        return trial(state=TrialState.RUNNING)
     scores = {epoch.epoch: score for epoch in record.curve if math.isfinite(score := record.reached(epoch.epoch))}
     if record.status == "failed" or not scores:
-        return create_trial(state=TrialState.FAIL, params=dict(choices), distributions=axes)
-    state = TrialState.COMPLETE if record.status == "finished" else TrialState.PRUNED
-    value = record.score if record.status == "finished" else None
-    return create_trial(state=state, value=value, params=dict(choices), distributions=axes, intermediate_values=scores)
+        return trial(state=TrialState.FAIL)
+    if record.status == "stopped":
+        return trial(state=TrialState.PRUNED, intermediate_values=scores)
+    return trial(state=TrialState.COMPLETE, value=record.score, intermediate_values=scores)

@@ -28,18 +28,20 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 
     Score and loss are those of the epoch that gives the trial's score.
     """
-    rows = [_row(points, record) for record in ledger.in_order()]
-    names = [
-        "trial",
-        "status",
-        "score",
-        "epochs",
-        *on_disk(dict.fromkeys(points.columns())),
-        "loss",
-        "reason",
-        "seconds",
-    ]
-    return pa.table({name: pa.array(_alike([row[name] for row in rows])) for name in names})
+    records = ledger.in_order()
+    counted = [record.counted for record in records]
+    shown = [points.shown(record.recipe, record.share) for record in records]
+    columns: dict[str, list[Any]] = {
+        "trial": [record.number for record in records],
+        "status": [record.status for record in records],
+        "score": [epoch and epoch.score for epoch in counted],
+        "epochs": [len(record.curve) for record in records],
+        **on_disk({name: [values[name] for values in shown] for name in points.columns()}),
+        "loss": [epoch and epoch.loss for epoch in counted],
+        "reason": [record.reason for record in records],
+        "seconds": [record.seconds for record in records],
+    }
+    return pa.table({name: pa.array(_alike(values)) for name, values in columns.items()})
 
 
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
@@ -64,14 +66,7 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
 
 
 def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> list[Path]:
-    """Plot the trials that have a score; return the paths.
-
-    Args:
-        points: points of the space.
-        ledger: records of the trials.
-        folder: folder to write to.
-        metric: name of the score.
-    """
+    """Plot the trials that have a score, which is called ``metric``; return the paths."""
     parameters, trials = _plotted(points, ledger)
     best = ledger.best()
     return draw_sweep(folder, parameters, trials, None if best is None else best.number, metric)
@@ -112,20 +107,6 @@ def _levels(values: Sequence[Any]) -> list[Any]:
     return distinct
 
 
-def _row(points: Points, record: Record) -> dict[str, Any]:
-    counted = record.counted
-    return {
-        "trial": record.number,
-        "status": record.status,
-        "score": counted.score if counted else None,
-        "epochs": len(record.curve),
-        **on_disk(points.shown(record.recipe, record.share)),
-        "loss": counted.loss if counted else None,
-        "reason": record.reason,
-        "seconds": record.seconds,
-    }
-
-
 def _alike(values: list[Any]) -> list[Any]:
     """Convert all numbers to float if one of them is a float."""
     if any(isinstance(value, float) for value in values):
@@ -140,11 +121,10 @@ class GrowingTable:
         points: points of the space.
         ledger: records of the trials.
         total: number of trials in the sweep.
-        concurrent: number of concurrent trials.
     """
 
-    def __init__(self, points: Points, ledger: Ledger, total: int, concurrent: int) -> None:
-        self._points, self._ledger, self._total, self._concurrent = points, ledger, total, concurrent
+    def __init__(self, points: Points, ledger: Ledger, total: int) -> None:
+        self._points, self._ledger, self._total = points, ledger, total
         self._before = len(ledger.records)
         self._started = time.monotonic()
         self._columns = points.columns()
@@ -168,7 +148,7 @@ class GrowingTable:
     def row(self, record: Record) -> str:
         """Return a row, for example ``   12   0.7012     0.6         1e-05   2/2    3.1 s  finished``."""
         shown = self._points.shown(record.recipe, record.share)
-        cells = [value_text(shown[name]).rjust(self._widths[name]) for name in self._columns]
+        cells = [value_text(value).rjust(self._widths[name]) for name, value in shown.items()]
         score = (f"{record.score:.4f}" if record.counted else "").rjust(_SCORE)
         epochs = f"{len(record.curve)}/{record.recipe['epochs']}".rjust(6)
         status = record.status if not record.reason else f"{record.status}: {record.reason.splitlines()[0]}"
@@ -186,13 +166,12 @@ class GrowingTable:
         doing(line + more)
 
     def _texts(self, name: str) -> list[str]:
-        values: list[Any] = []
-        for axis, choices in self._points.space.axes.items():
-            values += [
-                choice.get(name) if isinstance(choice, dict) else choice
-                for choice in choices
-                if isinstance(choice, dict) or axis == name
-            ]
+        values = [
+            choice.get(name) if isinstance(choice, dict) else choice
+            for axis, choices in self._points.space.axes.items()
+            for choice in choices
+            if isinstance(choice, dict) or axis == name
+        ]
         return [value_text(value) for value in values] or [""]
 
 
@@ -203,18 +182,16 @@ def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str
     )
     rows = []
     for record in finished[:most]:
-        shown = points.shown(record.recipe, record.share)
-        cells = [value_text(shown[name]) for name in points.columns()]
+        cells = map(value_text, points.shown(record.recipe, record.share).values())
         rows.append([str(record.number), f"{record.score:.4f}", *cells, f"{record.seconds:.1f}"])
     return ["trial", "score", *points.columns(), "seconds"], rows
 
 
 def whole_grid(points: Points, numbers: Sequence[int]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of points of the space."""
-    space, names = points.space, points.columns()
     rows = []
     for number in numbers:
-        point = points.at(space.choices(number))
+        point = points.at(points.space.choices(number))
         shown = points.shown(point.recipe.to_dict(), point.share)
-        rows.append([str(number), *(value_text(shown[name]) for name in names)])
-    return ["point", *names], rows
+        rows.append([str(number), *map(value_text, shown.values())])
+    return ["point", *points.columns()], rows

@@ -26,7 +26,7 @@ from paraembed.text.vocabulary import Words
 from paraembed.training.best import PATIENCE, Scorer
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
-from paraembed.training.inputs import check_coverage
+from paraembed.training.inputs import check_coverage, encoder_of
 from paraembed.training.loop import AstrayError, Report, run_steps, train
 from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Epoch, Status, counting
@@ -103,16 +103,8 @@ class Inputs:
 
     def model(self, recipe: Any, device: str = "cpu") -> Any:
         """Return the encoder, or the encoder with a head, before training, with a copy of the word matrix."""
-        encoder = Encoder(
-            recipe.encoder,
-            Words(self.vocabulary, self.matrix.copy()),
-            self.tokenizer,
-            recipe.seed,
-            bos_eos_tokens=recipe.bos_eos_tokens,
-            max_tokens=recipe.max_tokens,
-            init=recipe.init,
-            oov="shared" if recipe.encoder.reads_trees else self.oov,
-        )
+        words = Words(self.vocabulary, self.matrix.copy())
+        encoder = encoder_of(recipe, words, self.tokenizer, self.oov)
         if self.composition is not None:
             encoder.composition.load_state_dict({name: _tensor(tensor) for name, tensor in self.composition.items()})
         if self.kind is None:

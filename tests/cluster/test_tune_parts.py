@@ -360,7 +360,7 @@ def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(tmp_pat
 def test_the_growing_table_shows_the_score_that_counts(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(table, "doing", shown.append)
-    growing = GrowingTable(POINTS, Ledger(tmp_path), 4, 2)
+    growing = GrowingTable(POINTS, Ledger(tmp_path), 4)
     growing.epoch(0, 1, None)
     assert shown == ["0 of 4 trials  trial 0: epoch 1, no score"]
     plain = replace(record(0, [0.1, 0.4, 0.2]), keeps_best=True)

@@ -222,11 +222,7 @@ def test_a_saved_model_answers_alike_and_a_damaged_one_is_refused(tmp_path, task
 def test_what_a_task_cannot_have_is_refused():
     for task, changes, message in (
         ("similarity", {"head_layer": "none"}, "head_layer is none, but the task similarity needs a sigmoid layer"),
-        (
-            "turney",
-            {"scramble": 0.5},
-            "scramble is 0.5, but the answer of turney depends on the order of two words; allowed: 0",
-        ),
+        ("turney", {"scramble": 0.5}, "scramble is 0.5, but the answer of turney .*; allowed: 0"),
         ("semeval2013", {"mode": "features"}, "the head of semeval2013 has no parameters; allowed: scratch, universal"),
     ):
         with pytest.raises(ValueError, match=message):

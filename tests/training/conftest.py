@@ -1,6 +1,8 @@
 """Small trainings: an encoder over 42 words and pairs that share words."""
 
+from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +11,25 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
+from paraembed.training.step import Step
 
 
 class Killed(BaseException):
     """Stands for a SIGKILL: nothing is saved on the way out."""
+
+
+@contextmanager
+def killed_before(step):
+    """The training in the block is killed before this step."""
+    original = Step.__call__
+
+    def killing(self, batch, number):
+        if number == step:
+            raise Killed
+        return original(self, batch, number)
+
+    with patch.object(Step, "__call__", killing), pytest.raises(Killed):
+        yield
 
 
 def make_pairs():

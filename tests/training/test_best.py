@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -10,23 +9,18 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.recipe import Recipe
 from paraembed.training.best import Evaluation
 from paraembed.training.exchange import gather_texts
-from paraembed.training.loop import Report, train
+from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints
-from paraembed.training.step import Step
-from tests.training.conftest import Killed, encoder_of, make_pairs
+from tests.training.conftest import Killed, encoder_of, killed_before, make_pairs
 from tests.training.test_exchange import in_two_processes
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, dropout=0.2, negatives="mix")
 SHORT = replace(RECIPE, epochs=1)
 AVG = Recipe(batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
-MakeEncoder = Callable[[Recipe], Encoder]
-Weights = dict[str, torch.Tensor]
-Reporter = Callable[[Report], None]
 
 
 def weights(encoder):
@@ -121,23 +115,14 @@ def watch(encoder):
 
 
 @pytest.mark.parametrize("killed_at", [12, 104, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 53, 150))])
-def test_a_killed_run_keeps_the_same_best_encoder(tmp_path, monkeypatch, killed_at):
+def test_a_killed_run_keeps_the_same_best_encoder(tmp_path, killed_at):
     unbroken = encoder_of(RECIPE)
     whole = train(unbroken, make_pairs(), RECIPE, evaluation=watch(unbroken))
     assert whole.best is not None
     assert killed_at < whole.step < 309
-    broken, original = encoder_of(RECIPE), Step.__call__
-
-    def killing(self, batch, step):
-        if step == killed_at:
-            raise Killed
-        return original(self, batch, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Step, "__call__", killing)
-        with pytest.raises(Killed):
-            train(broken, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path, steps=13), evaluation=watch(broken))
-    resumed = encoder_of(RECIPE)
+    broken, resumed = encoder_of(RECIPE), encoder_of(RECIPE)
+    with killed_before(killed_at):
+        train(broken, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path, steps=13), evaluation=watch(broken))
     counters = train(resumed, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path), evaluation=watch(resumed))
     assert (counters.scores, counters.best, counters.curve) == (whole.scores, whole.best, whole.curve)
     assert same(weights(resumed), weights(unbroken))

@@ -135,10 +135,3 @@ def test_two_workers_take_a_batch_each(tmp_path):
     one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
     torch.testing.assert_close(one[::2], one[1::2], rtol=0, atol=2e-5)
     assert all(torch.equal(*both) for both in zip(one, other, strict=True))
-
-
-def test_what_has_no_clusters_is_rejected():
-    with pytest.raises(ValueError, match="needs the vectors of a teacher, but teacher_objective is 'none'"):
-        Recipe(batches="clustered")
-    assert "batches" not in replace(RECIPE, batches="random").to_dict()
-    assert Recipe.from_dict(RECIPE.to_dict()) == RECIPE

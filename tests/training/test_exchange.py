@@ -5,22 +5,19 @@ from dataclasses import replace
 from multiprocessing import set_forkserver_preload
 
 import numpy as np
-import pyarrow as pa
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
 
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
-from paraembed.text.ragged import Ragged
-from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.exchange import first_problem, gather, gather_texts, sum_over_workers
 from paraembed.training.fast.gpu import Graphs, Inputs, all_record
 from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
+from tests.training.conftest import encoder_of, make_pairs
 
 ALL = Recipe(encoder=ProjConfig(), negative_pool_workers="all", batch_size=5, optimizer="sgd", learning_rate=0.1)
 
@@ -44,12 +41,7 @@ def _start(rank, count, work, folder):
 
 
 def encoder_and_pairs():
-    generator = np.random.default_rng(1)
-    matrix = generator.standard_normal((30, 6), dtype=np.float32)
-    words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(29))]), matrix)
-    lengths = generator.integers(1, 5, 42)
-    ids = generator.integers(1, 30, lengths.sum(), dtype=np.int32)
-    return Encoder(ProjConfig(), words, "space", 1), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+    return encoder_of(ALL), make_pairs().slice(0, 42)
 
 
 def _train_others(rank, folder):

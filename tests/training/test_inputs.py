@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
-from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, DanConfig, GranConfig, RecursiveConfig
+from paraembed.encoders import Encoder, config_from_dict
+from paraembed.encoders.configs import AvgConfig, DanConfig, RecursiveConfig
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
@@ -95,18 +95,23 @@ def test_words_of_an_encoder_bring_its_tokenizer(tmp_path, config, words, tokeni
     assert estimate(tmp_path / "encoder", PLAIN, 0, 0, 1).num_words == len(words)
 
 
-def test_encoders_that_do_not_fit_the_recipe_are_errors(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("gran", {}, r"gran is an encoder 'gran'; .* an encoder 'avg'"),
+        ("avg", {"max_words": 2}, "`max_words` is 2, which is for files"),
+        ("avg", {"max_tokens": 5}, r"`max_tokens` is 5, but None in .*avg"),
+        ("avg", {"encoder": RecursiveConfig()}, r"'recursive' reads parse trees of words, but .*avg has word pieces"),
+    ],
+)
+def test_encoders_that_do_not_fit_the_recipe_are_errors(tmp_path, name, changes, message):
     counts = pa.StructArray.from_arrays([pa.array(["a"]), pa.array([1])], ["values", "counts"])
-    encoder_at(tmp_path / "gran", GranConfig(), PIECES, "wordpiece")
-    encoder_at(tmp_path / "avg", AvgConfig(), PIECES, "wordpiece")
-    with pytest.raises(ValueError, match=r"gran is an encoder 'gran'; .* an encoder 'avg'"):
-        encoder_for(tmp_path / "gran", counts, PLAIN)
-    with pytest.raises(ValueError, match="`max_words` is 2, which is for files"):
-        encoder_for(tmp_path / "avg", counts, replace(PLAIN, max_words=2))
-    with pytest.raises(ValueError, match=r"`max_tokens` is 5, but None in .*avg"):
-        encoder_for(tmp_path / "avg", counts, replace(PLAIN, max_tokens=5))
-    with pytest.raises(ValueError, match=r"'recursive' reads parse trees of words, but .*avg has word pieces"):
-        encoder_for(tmp_path / "avg", counts, replace(PLAIN, encoder=RecursiveConfig()))
+    encoder_at(tmp_path / name, config_from_dict({"name": name}), PIECES, "wordpiece")
+    with pytest.raises(ValueError, match=message):
+        encoder_for(tmp_path / name, counts, replace(PLAIN, **changes))
+
+
+def test_words_that_are_missing_have_no_digest(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.txt"):
         words_digest(tmp_path / "none.txt")
     with pytest.raises(ValueError, match="an encoder folder"):

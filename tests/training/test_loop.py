@@ -2,26 +2,21 @@ import gzip
 import json
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
 from paraembed.compiled import arithmetic
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
 from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, train
 from paraembed.training.state import Checkpoints
-from paraembed.training.step import Step
-from tests.training.conftest import Killed
+from tests.training.conftest import killed_before
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 SLOW = pytest.mark.slow
-MakeEncoder = Callable[[Recipe], Encoder]
-Curve = list[tuple[int, float, float]]
 
 
 def curve_of(reports):
@@ -89,21 +84,12 @@ def interrupt(report):
 @pytest.mark.parametrize(
     "killed_at", [1, 101, 206, *(pytest.param(at, marks=SLOW) for at in (99, 100, 103, 104, 205, 250, 308))]
 )
-def test_resumed_run_is_the_unbroken_run_to_the_bit(make_encoder, pairs, tmp_path, monkeypatch, killed_at):
+def test_resumed_run_is_the_unbroken_run_to_the_bit(make_encoder, pairs, tmp_path, killed_at):
     unbroken, whole = make_encoder(RECIPE), []
     train(unbroken, pairs, RECIPE, on_report=whole.append)
     broken, seen = make_encoder(RECIPE), []
-    original = Step.__call__
-
-    def killing(self, batch, step):
-        if step == killed_at:
-            raise Killed
-        return original(self, batch, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Step, "__call__", killing)
-        with pytest.raises(Killed):
-            train(broken, pairs, RECIPE, checkpoints=Checkpoints(tmp_path, seconds=0), on_report=seen.append)
+    with killed_before(killed_at):
+        train(broken, pairs, RECIPE, checkpoints=Checkpoints(tmp_path, seconds=0), on_report=seen.append)
     resumed = make_encoder(RECIPE)
     later = []
     train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=later.append)
@@ -173,24 +159,9 @@ def test_texts_are_cut_at_max_tokens(make_encoder, pairs):
     [
         (1, 10, 1, "1 pairs to train on; negatives come from other pairs, so at least 2"),
         (0, 10, 1, "0 pairs to train on"),
-        (
-            9,
-            10,
-            1,
-            "`batch_size` is 10, but there are only 9 pairs to train on; give `batch_size` 9 or less, or more pairs",
-        ),
-        (
-            19,
-            10,
-            2,
-            "`batch_size` is 10 for each of 2 workers, but there are only 19 pairs .* `batch_size` 9 or less",
-        ),
-        (
-            5,
-            2,
-            3,
-            "`batch_size` is 2 for each of 3 workers, but there are only 5 pairs to train on; .* `workers` 2 or less",
-        ),
+        (9, 10, 1, "is 10, but there are only 9 pairs to train on; give `batch_size` 9 or less, or more pairs"),
+        (19, 10, 2, "10 for each of 2 workers, but there are only 19 pairs .* `batch_size` 9 or less"),
+        (5, 2, 3, "2 for each of 3 workers, but there are only 5 pairs to train on; .* `workers` 2 or less"),
     ],
 )
 def test_too_few_pairs_are_refused(make_encoder, pairs, num_pairs, batch_size, world, message):

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +17,6 @@ from paraembed.training.objectives import margin_terms, positive, unit
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
 from tests.training.conftest import encoder_of
-
-MakeEncoder = Callable[[Recipe], Encoder]
 
 
 def embeddings(num_texts, seed, coarse):
@@ -52,14 +49,7 @@ def candidates_of(text, num_pool, first, pool, excluded):
     share_excluded=st.sampled_from([0.0, 0.3, 0.9]),
 )
 def test_the_choice_is_that_of_a_search_over_all_candidates(
-    num_pairs,
-    more_pairs,
-    first_pair,
-    seed,
-    coarse,
-    pool,
-    rule,
-    share_excluded,
+    num_pairs, more_pairs, first_pair, seed, coarse, pool, rule, share_excluded
 ):
     first = 2 * min(first_pair, more_pairs)
     everyone = embeddings(2 * (num_pairs + more_pairs), seed, coarse)
@@ -207,11 +197,6 @@ def test_many_texts_are_chosen_for_in_blocks(pairs):
     for number in (1, 2):  # one batch holds all pairs: the mega-batch is that batch
         losses = [step(next(step.batches(pairs, number)), number) for step in (plain, mega)]
         torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=1e-6)
-
-
-def test_a_worker_cannot_choose_from_the_others_mega_batch():
-    with pytest.raises(ValueError, match=r"mega_batch_size is 4.*negative_pool_workers is 'all'.* own$"):
-        replace(RECIPE, negative_pool_workers="all")
 
 
 def test_a_last_batch_of_one_pair_has_the_negatives_of_its_mega_batch(pairs):

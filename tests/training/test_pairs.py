@@ -12,7 +12,6 @@ from paraembed.pairs.shards import PAIRS
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
 from paraembed.training import pairs as pairs_module
-from paraembed.training import pairs as windows_module
 from paraembed.training.pairs import (
     MappedPairs,
     MemoryLimit,
@@ -48,14 +47,7 @@ def texts(ragged):
     block=st.integers(1, 9),
 )
 def test_every_pair_comes_once_an_epoch_in_one_order_also_when_another_number_of_workers_goes_on(
-    num_pairs,
-    batch_size,
-    worlds,
-    epoch,
-    steps_before,
-    chunk,
-    window,
-    block,
+    num_pairs, batch_size, worlds, epoch, steps_before, chunk, window, block
 ):
     pairs = numbered(num_pairs, window)
     run = {"epoch": epoch, "seed": 7, "batch_size": batch_size}
@@ -68,7 +60,7 @@ def test_every_pair_comes_once_an_epoch_in_one_order_also_when_another_number_of
         assert [len(batches) for batches in ranks] == [num_steps(num_pairs, batch_size, world, first_pair)] * world
         return [pairs_of(step, batch_size) for step in zip(*ranks, strict=True)]
 
-    with patch.object(pairs_module, "_CHUNK_PAIRS", chunk), patch.object(windows_module, "_BLOCK_PAIRS", block):
+    with patch.multiple(pairs_module, _CHUNK_PAIRS=chunk, _BLOCK_PAIRS=block):
         broken_off = seen(worlds[0], 0)[:steps_before]
         first_pair = sum(len(step) for step in broken_off)
         resumed = [pair for step in [*broken_off, *seen(worlds[1], first_pair)] for pair in step]

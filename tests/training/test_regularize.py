@@ -103,8 +103,3 @@ def test_dropping_is_seeded_and_lets_gradients_through():
 
     assert torch.equal(run(4), run(4))
     assert not torch.equal(run(4), run(5))
-
-
-def test_nothing_is_dropped_at_rate_zero():
-    tokens, places = dropped(ROWS, IDS, 0.0, 0.0, 1)
-    assert torch.equal(tokens[places], ROWS[IDS])

@@ -4,15 +4,12 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
@@ -22,8 +19,6 @@ from paraembed.training.state import Checkpoints, Counters, load_state, save_sta
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=2, learning_rate=0.01)
 DECIDES = {"recipe": {"margin": 0.4}}
-MakeEncoder = Callable[[Recipe], Encoder]
-Damage = Callable[[Path], object]
 
 
 def save(folder, step, keep=2):

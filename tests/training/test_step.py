@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.encoders import config_from_dict
-from paraembed.encoders.configs import AvgConfig, IrnnConfig, ProjConfig, RnnConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig, RnnConfig
 from paraembed.recipe import Recipe
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step, exchanged
 from paraembed.training.update import distinct
-
-ADAGRAD = Recipe(
-    encoder=ProjConfig(), optimizer="adagrad", adagrad_form="torch", learning_rate=0.05, batch_size=20, clip=0.05
-)
 
 
 def encoded(step, texts):
@@ -26,26 +22,12 @@ def encoded(step, texts):
     return vectors, vectors.detach() if chosen_by is None else chosen_by
 
 
-def run(encoder, recipe, pairs, steps=30):
-    step = Step(encoder, recipe, pairs)
-    batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=recipe.batch_size))[:steps]
-    return [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]
-
-
 @pytest.mark.parametrize(
     ("changes", "world", "line"),
     [
-        (
-            {"batch_size": 299, "clip": 1.0},
-            2,
-            "with a batch_size of 299, one worker may be faster than 2",
-        ),
+        ({"batch_size": 299, "clip": 1.0}, 2, "with a batch_size of 299, one worker may be faster than 2"),
         ({"batch_size": 300, "clip": 1.0}, 2, "each computes all gradients"),
-        (
-            {"batch_size": 100},
-            3,
-            "with a batch_size of 100, one worker may be faster than 3",
-        ),
+        ({"batch_size": 100}, 3, "with a batch_size of 100, one worker may be faster than 3"),
         ({"batch_size": 1024}, 3, "8 bytes per text; each computes all gradients"),
         ({"encoder": ProjConfig()}, 2, "sum the gradients of the word vectors in the step and of the other parameters"),
         ({"encoder": ProjConfig(), "train_words": False}, 2, "workers sum the gradients of the other parameters"),
@@ -84,42 +66,7 @@ def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder, pairs, update)
         assert torch.equal(old, new.detach())
 
 
-def test_state_carries_an_optimizer_over(make_encoder, pairs):
-    for recipe in (ADAGRAD, replace(ADAGRAD, optimizer="adam"), replace(ADAGRAD, optimizer="adam", update="dense")):
-        whole = make_encoder(recipe)
-        run(whole, recipe, pairs, steps=20)
-        cut = make_encoder(recipe)
-        batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))[:20]
-        first = Step(cut, recipe, pairs)
-        for number, batch in enumerate(batches[:10], 1):
-            first(batch, number)
-        second = Step(cut, recipe, pairs)
-        second.update.load_state({name: tensor.clone() for name, tensor in first.update.state().items()})
-        for number, batch in enumerate(batches[10:], 11):
-            second(batch, number)
-        for one, other in zip(whole.parameters(), cut.parameters(), strict=True):
-            assert torch.equal(one, other)
-
-
 SGD = Recipe(encoder=ProjConfig(), optimizer="sgd", learning_rate=1.0, batch_size=12)
-
-
-def moved_by(encoder, recipe, pairs, batch):
-    """The gradients of a step: what SGD with rate 1 takes away."""
-    before = [parameter.detach().clone() for parameter in encoder.parameters()]
-    Step(encoder, recipe, pairs)(batch, 1)
-    return [old - new.detach() for old, new in zip(before, encoder.parameters(), strict=True)]
-
-
-def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder, pairs):
-    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    recipe = replace(SGD, encoder=IrnnConfig(), encoder_l2=0.1)
-    free = moved_by(make_encoder(recipe), replace(recipe, encoder_l2=0.0), pairs, batch)
-    auto = moved_by(make_encoder(recipe), recipe, pairs, batch)
-    zero = moved_by(make_encoder(recipe), replace(recipe, encoder_l2_target="zero"), pairs, batch)
-    assert all(torch.equal(one, other) for one, other in zip(free, auto, strict=True))  # at the identity: no pull
-    pulled = [float((one - other).abs().max()) for one, other in zip(free, zero, strict=True)]
-    assert sorted(pulled) == [0.0, 0.0, pytest.approx(0.2), pytest.approx(0.2)]  # words, b, W_x, W_h
 
 
 @pytest.mark.parametrize("name", ["avg", "scaled_avg", "gran", "recursive"])

@@ -48,16 +48,16 @@ def test_outputs_that_do_not_fit_are_refused(tmp_path):
         build(name, [shard["path"] for shard in shards], Settings(text_column=column), tmp_path / out)
     first, second, third = (tmp_path / out for _, _, out in wanted)
     assert [output.rows for output in open_teacher([first, second], shards)] == [4, 4]
-    with pytest.raises(ValueError, match=r"the column 'second', not of the column 'first'; .* --text-column first"):
-        open_teacher([second, first], shards)
-    with pytest.raises(ValueError, match="other files than the 1 pair shards"):
-        open_teacher([first, second], shards[:1])
-    with pytest.raises(ValueError, match="4 rows, but there are 5 pairs"):
-        open_teacher([first, second], [{**shards[0], "rows": 3}, shards[1]])
-    with pytest.raises(ValueError, match="give two"):
-        open_teacher([first], shards)
-    with pytest.raises(ValueError, match="different encoders"):
-        open_teacher([first, third], shards)
+    more = [{**shards[0], "rows": 3}, shards[1]]
+    for places, of_pairs, message in (
+        ([second, first], shards, r"the column 'second', not of the column 'first'; .* --text-column first"),
+        ([first, second], shards[:1], "other files than the 1 pair shards"),
+        ([first, second], more, "4 rows, but there are 5 pairs"),
+        ([first], shards, "give two"),
+        ([first, third], shards, "different encoders"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_teacher(places, of_pairs)
 
 
 @pytest.mark.parametrize("window", [None, 256])

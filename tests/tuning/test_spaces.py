@@ -13,7 +13,7 @@ WORDS = 7 * 4  # λ_w, batch
 COMPOSED, FROM_PARAGRAM = 7 * 4 * 5, 8 * 4 * 5  # λ_w, λ_W, batch
 TRANSFER = 3 * 5 * 3 * 2 * 3 * 2 * 2  # batch, λ_w or fixed, δ, optimizer, rate, clip, MIX or MAX
 SUPERVISED = 3 * 3 * 4 * 7 * 2  # batch, width, λ_s = λ_c, λ_w or fixed, two schemes
-REGULARISED = 3 * 2 * (1 + 4 + 3 + 3 + 3 + 3 * 6)  # δ, λ_w; none, L2, dropout, word dropout, scrambling, both
+REGULARIZED = 3 * 2 * (1 + 4 + 3 + 3 + 3 + 3 * 6)  # δ, λ_w; none, L2, dropout, word dropout, scrambling, both
 RECURRENT = 2 * (1 + 3 + 3 + 3 + 3 * 6)
 COUNTS = {
     "smoke": 4,
@@ -42,9 +42,9 @@ COUNTS = {
     **{f"acl2017/{name}": 3 * 6 for name in ("avg", "lstm", "lstm_avg")},
     **{f"acl2017/{name}-boundary": 3 * 6 * 4 for name in ("lstm", "lstm_avg")},
     "acl2017/avg-regularised": 3 * 2 * 7,
-    **{f"acl2017/{name}-regularised": REGULARISED for name in ("lstm", "lstm_avg")},
-    **{f"acl2017/{name}": REGULARISED for name in ("gran", "gran2", "gran3", "gran4", "gran5")},
-    **{f"acl2017/{name}": REGULARISED * 2 for name in ("bilstm_avg-regularised", "bigran", "gran_nogate")},
+    **{f"acl2017/{name}-regularised": REGULARIZED for name in ("lstm", "lstm_avg")},
+    **{f"acl2017/{name}": REGULARIZED for name in ("gran", "gran2", "gran3", "gran4", "gran5")},
+    **{f"acl2017/{name}": REGULARIZED * 2 for name in ("bilstm_avg-regularised", "bigran", "gran_nogate")},
     "acl2017/supervised-avg": 2 * 7,
     **{
         f"acl2017/supervised-{name}": RECURRENT
@@ -114,31 +114,29 @@ def test_a_search_on_gold_labels_begins_as_its_table_does():
             assert space.selection.metric == ((1, "dev/pearson"),)
 
 
-def test_bad_spaces_and_settings_are_refused_before_any_trial():
+def test_an_unknown_space_is_refused():
     with pytest.raises(ValueError, match=r"unknown space 'acl2017/av'; allowed: smoke, .*pgru2017/gru"):
         find_space("acl2017/av")
-    space = SPACES["smoke"]
-    with pytest.raises(ValueError, match=r"the space x: a recipe has no field 'margn'; allowed: encoder, "):
-        Points("x", replace(space, axes={"margn": (1.0,)})).check()
-    with pytest.raises(ValueError, match=r"the space x: margin is 0.0; allowed: "):
-        Points("x", replace(space, axes={"margin": (0.4, 0.0)})).check()
-    with pytest.raises(ValueError, match=r"the space x: encoder 'avg' has no option 'layers'"):
-        Points("x", replace(space, fixed={"encoder.layers": 2})).check()
-    with pytest.raises(
-        ValueError,
-        match=r"margin is searched by the space x and cannot be fixed; the searched fields are margin, word_l2",
-    ):
-        Points("x", space, {"margin": 0.5}).check()
-    with pytest.raises(ValueError, match=r"`fixed` share: .* `sample`"):
-        Points("x", space, {"share": "x"}).check()
-    with pytest.raises(ValueError, match=r"`fixed` epochs: .* `epochs`"):
-        Points("x", space, {"epochs": 3}).check()
-    with pytest.raises(ValueError, match=r"the space x: encoder is 'lstm'; expected an object"):
-        Points("x", space, {"encoder": "lstm", "encoder.output_gate": True}).check()
-    gold = SPACES["iclr2016/features"]
-    with pytest.raises(ValueError, match=r"the space x: a recipe has no field 'share'"):
-        Points("x", replace(gold, axes={"share": (0.1, 1.0)})).check()
-    with pytest.raises(ValueError, match=r"the space x: a recipe has no field 'negatives'"):
-        Points("x", gold, {"negatives": "max"}).check()
-    with pytest.raises(ValueError, match=r"the space x: patience is 2, but trials are always scored on the dev set"):
-        Points("x", gold, {"patience": 2}).check()
+
+
+SMOKE, GOLD = SPACES["smoke"], SPACES["iclr2016/features"]
+
+
+@pytest.mark.parametrize(
+    ("space", "fixed", "message"),
+    [
+        (replace(SMOKE, axes={"margn": (1.0,)}), {}, "the space x: a recipe has no field 'margn'; allowed: encoder, "),
+        (replace(SMOKE, axes={"margin": (0.4, 0.0)}), {}, "the space x: margin is 0.0; allowed: "),
+        (replace(SMOKE, fixed={"encoder.layers": 2}), {}, "the space x: encoder 'avg' has no option 'layers'"),
+        (SMOKE, {"margin": 0.5}, "margin is searched by the space x and .* the searched fields are margin, word_l2"),
+        (SMOKE, {"share": "x"}, "`fixed` share: .* `sample`"),
+        (SMOKE, {"epochs": 3}, "`fixed` epochs: .* `epochs`"),
+        (SMOKE, {"encoder": "lstm", "encoder.output_gate": True}, "the space x: encoder is 'lstm'; expected an object"),
+        (replace(GOLD, axes={"share": (0.1, 1.0)}), {}, "the space x: a recipe has no field 'share'"),
+        (GOLD, {"negatives": "max"}, "the space x: a recipe has no field 'negatives'"),
+        (GOLD, {"patience": 2}, "the space x: patience is 2, but trials are always scored on the dev set"),
+    ],
+)
+def test_bad_spaces_and_settings_are_refused_before_any_trial(space, fixed, message):
+    with pytest.raises(ValueError, match=message):
+        Points("x", space, fixed).check()

@@ -37,7 +37,7 @@ from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.exchange import all_gather, gather_texts
 from paraembed.training.fast.kernels import composed, gradient_by_token, margin_gradient, row_gradients, texts_by_row
-from paraembed.training.negatives import MegaNegatives, Negatives
+from paraembed.training.negatives import MegaNegatives, Negatives, no_candidates
 from paraembed.training.objectives import SMALLEST_NORM, info_nce_terms, unit, with_teacher
 from paraembed.training.pairs import share_bounds
 from paraembed.training.update import Update, bias_of
@@ -122,9 +122,7 @@ class AdditiveStep:
         generator: np.random.Generator,
         grad_NH: npt.NDArray[np.float32],
     ) -> tuple[float, int]:
-        """Write the gradient of each text by any of its tokens; ``bounds`` are the workers' parts. Return as
-        ``__call__``.
-        """
+        """Write the gradient of each text by any of its tokens, given the workers' parts; return as ``__call__``."""
         whole = self.encoder.with_boundaries(texts)
         vectors_NH = np.empty_like(grad_NH)
         norms_N = composed(self.update.matrix.numpy(), whole.ids, whole.offsets, *self._how, vectors_NH)
@@ -166,8 +164,8 @@ class AdditiveStep:
                 else:
                     is_all = recipe.negative_pool_workers == "all"
                     pool_PH, pool = (leaf_NH, texts) if is_all else (own_NH, parts[part])
-                    start = 2 * first * is_all
-                    is_no_candidate_NP = self.negatives.no_candidates(own_NH, pool_PH, parts[part], pool, start)
+                    excluded_NP = self.negatives.excluded_among(parts[part], pool)
+                    is_no_candidate_NP = no_candidates(recipe, own_NH, pool_PH, 2 * first * is_all, excluded_NP)
                 terms = recipe.info_nce * info_nce_terms(own_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
                 if self.weights is not None:
                     terms = terms * torch.from_numpy(self.weights(parts[part]))[:, None]

@@ -23,7 +23,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,6 @@ from paraembed.training.negatives import (
     Negatives,
     candidate_similarity,
     choose,
-    compared_vectors,
     gathered_pool,
     mega_batch_size,
     no_candidates,
@@ -225,7 +223,7 @@ class DeviceStep:
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
-            self._mega = MegaNegatives(self._negatives, rank)
+            self._mega = MegaNegatives(self._negatives, self.encoder, rank)
         # On the device as a whole, unless other texts come with them, or they exceed the memory that is given to them.
         self._is_whole = not (is_contrastive or self._mega or isinstance(pairs, MappedPairs))
         self._pairs = DevicePairs(
@@ -320,8 +318,7 @@ class DeviceStep:
         """Form a batch on the device with the texts that come to it; ``more`` gets which of them are the negatives."""
         parts: Sequence[Ragged] = batch.by_worker
         if self._mega is not None:
-            compared = partial(compared_vectors, self.encoder, self.recipe)
-            parts, chosen_N = self._mega(batch, compared, generator)
+            parts, chosen_N = self._mega(batch, generator)
             more |= {} if chosen_N is None else {"chosen": to_device(chosen_N, self.device)}
             if self.recipe.info_nce:
                 more["others"], excluded_NP = self._mega.others(len(batch.texts))
@@ -526,9 +523,7 @@ class DeviceStep:
         return F.pad(grad_MD, (0, 0, 0, inputs.num_texts + 1 - len(grad_MD)))
 
     def _margin_gradient(self, vectors_MD: Tensor, inputs: Inputs) -> Tensor:
-        """Return the mean loss's gradient by a worker's vectors; write loss and active fraction to
-        ``_result``.
-        """
+        """Return the gradient of the mean loss by a worker's vectors; write loss and fraction to ``_result``."""
         pairs, total = inputs.num_pairs, inputs.total
         vectors_ND, pool_PD = vectors_MD[: 2 * pairs], vectors_MD
         if self._gathers_pool:

@@ -1,7 +1,6 @@
 """The compiled step of avg and sum against the same step by autograd."""
 
 import weakref
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import patch
@@ -12,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from paraembed.compiled import COMPILED
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import GruConfig, ProjConfig, SumConfig
 from paraembed.recipe import Recipe
 from paraembed.training.fast import cpu as additive
@@ -23,7 +21,6 @@ from tests.training.test_exchange import in_two_processes
 pytestmark = pytest.mark.skipif(not COMPILED, reason="numba is not installed")
 
 BASE = Recipe(batch_size=50, learning_rate=0.01, margin=0.4)
-MakeEncoder = Callable[[Recipe], Encoder]
 CHANGES = [
     {},
     {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0},
