@@ -290,9 +290,8 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
         uncounted = len(counts) - np.count_nonzero(counts) - (not counts[unknown])
         how = f"; counted words without a vector, {rest:.1%} of the counts, are one; {uncounted:,} words count 1"
         return inverse_frequency_weights(counts, total, unknown), f", weighted by 1 / p(w) {of}{how}"
-    return sif_weights(
-        counts, total, sources.smoothing
-    ), f", weighted by a / (a + p(w)), a = {sources.smoothing:g}, {of}"
+    how = f", weighted by a / (a + p(w)), a = {sources.smoothing:g}, {of}"
+    return sif_weights(counts, total, sources.smoothing), how
 
 
 def _used(name: str, sources: Sources) -> dict[str, Any]:

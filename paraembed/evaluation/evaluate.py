@@ -46,14 +46,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Candidates and suites, read and checked."""
-
-    candidates: Sequence[Candidate]
-    suites: Sequence[Suite]
-
-
-@dataclass(frozen=True)
 class Outcome:
     """Report of an evaluation, the written files, and the reasons of analyses that could not be made."""
 
@@ -62,19 +54,20 @@ class Outcome:
     missing: tuple[str, ...]
 
 
-def prepare(request: Request, fetch: Fetch, progress: Progress) -> Prepared:
-    """Read the suites and the candidates, and check everything that can be checked before scoring."""
+def prepare(request: Request, fetch: Fetch, progress: Progress) -> tuple[list[Candidate], list[Suite]]:
+    """Read the candidates and the suites, and check everything that can be checked before scoring."""
     progress("reading the sets")
     suites = read_all(request)
     candidates = find_candidates(request, fetch, progress)
     check_held_out(request.held_out, candidates)
     check_options(request.options, [candidate.label for candidate in candidates])
-    return Prepared(candidates, suites)
+    return candidates, suites
 
 
-def evaluate(request: Request, prepared: Prepared, out: Path, progress: Progress) -> Outcome:
+def evaluate(
+    request: Request, candidates: Sequence[Candidate], suites: Sequence[Suite], out: Path, progress: Progress
+) -> Outcome:
     """Score the candidates on the suites, and write scores, analyses and the report to the folder ``out``."""
-    candidates, suites = prepared.candidates, prepared.suites
     report = compare(candidates, suites, resamples=request.resamples, progress=progress)
     remove_earlier(out)
     files = report.write(out)

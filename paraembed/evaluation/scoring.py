@@ -169,8 +169,7 @@ class _Scorer:
         predicted = np.concatenate([self.predictions[f"{name}/{pairs.name}"] for pairs in sets])
         gold = np.concatenate([pairs.scores for pairs in sets])
         measured = self._tried(f"{name}/pooled", lambda: self._correlations(predicted, gold, f"{name}/pooled"))
-        counts = [self.similarities.counts(pairs) for pairs in sets]
-        tokens, unknown = sum(count for count, _ in counts), sum(count for _, count in counts)
+        tokens, unknown = map(sum, zip(*map(self.similarities.counts, sets), strict=True))
         num_pairs = sum(map(len, sets))
         score = self._line(f"{name}/pooled", f"{group.name} pooled", measured, num_pairs, (tokens, unknown))
         return replace(score, is_pooled=True, num_sets=len(sets))
@@ -217,9 +216,8 @@ class _Scorer:
     def _line(self, name: str, label: str, measured: _Measured, num_pairs: int, counts: tuple[int, int]) -> Score:
         values, replicates = measured
         measure: Measure = "accuracy" if "accuracy" in values else self.suite.measure
-        return Score(
-            *(name, label, values, measure, num_pairs, *counts), intervals=_intervals(replicates), replicates=replicates
-        )
+        intervals = _intervals(replicates)
+        return Score(name, label, values, measure, num_pairs, *counts, intervals, replicates=replicates)
 
 
 def _intervals(replicates: dict[str, Vector]) -> dict[str, tuple[float, float]]:

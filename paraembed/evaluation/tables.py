@@ -283,13 +283,10 @@ def _notes(scores: Sequence[Score], chosen: Sequence[PublishedRow]) -> list[str]
             if name in row_results.row.caveats:
                 caveats.setdefault(row_results.row.caveats[name], {})[name] = None
     notes += [f"{CAVEAT} {', '.join(names)}: {caveat}" for caveat, names in caveats.items()]
-    for score in scores:
-        missing = set(MEANS.get(score.name, ())) - set(score.members)
-        if score.is_mean and missing and score.name == PAPERS_22:
-            names = ", ".join(sorted(name.removeprefix("sts/") for name in missing))
-            notes.append(
-                f"means that are printed over all 22 sets alone are left out, because this run is without {names}"
-            )
+    members = next((score.members for score in scores if score.name == PAPERS_22), MEANS[PAPERS_22])
+    if missing := set(MEANS[PAPERS_22]) - set(members):
+        names = ", ".join(sorted(name.removeprefix("sts/") for name in missing))
+        notes.append(f"means that are printed over all 22 sets alone are left out, because this run is without {names}")
     return notes
 
 
