@@ -145,14 +145,9 @@ def out_of_vocabulary(vocabulary: pa.StringArray) -> RowFilter:
 def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: int = BLOCK_BYTES) -> pa.StringArray:
     """Return the first word of every line, lower-cased and without repetitions, in the order of the file.
 
-    Args:
-        path: word-vector text file, plain or compressed, with or without a header; or one word per line.
-        max_words: return only the first N words (files are ordered by frequency).
-        block_bytes: bytes to read at a time.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: the file is missing or a folder.
-        ValueError: ``max_words`` is not positive; or ``read_lines`` rejects the file.
+    The file is a word-vector text file with or without a header, or has one word per line. With ``max_words``, only the
+    first N words are returned (files are ordered by frequency). Raise ValueError if N is not positive, and the errors
+    of ``read_lines``.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"`max_words` is {max_words}; it must be at least 1, or left out for all words")
