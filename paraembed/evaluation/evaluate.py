@@ -6,16 +6,18 @@ from pathlib import Path
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.concat import Concat
-from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
+from paraembed.evaluation.analyses import analyse, check_options, remove_earlier
+from paraembed.evaluation.analyses.content import Analysis
 from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
 from paraembed.evaluation.candidates import Candidate, named, unique_labels, untrained
 from paraembed.evaluation.choose import check_held_out, read_choose
 from paraembed.evaluation.html import write_html
-from paraembed.evaluation.report import Column, Report, compare
+from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import HEURISTICS, read_pairs_files, read_suites
+from paraembed.evaluation.tables import Column
 from paraembed.loading import Fetch
-from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, Inference, is_peer
+from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, AnalysisOptions, Inference, is_peer
 from paraembed.text import TOKENIZERS
 from paraembed.text.vocabulary import LOW_COVERAGE
 

@@ -22,8 +22,6 @@ from paraembed.papers.results import MEANS, PAPERS_22
 from paraembed.recipe import Recipe
 from paraembed.settings import RESAMPLES
 
-__all__ = ["Column", "Report", "Table", "compare"]
-
 
 @dataclass(frozen=True)
 class Report:

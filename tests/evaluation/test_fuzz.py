@@ -25,21 +25,8 @@ from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, Thresh
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_scored_pairs
 from tests import fuzz
 
-TEXTS = (
-    "a cat",
-    "the dog",
-    "",
-    " ",
-    '"',
-    "a 'b",
-    "日本 語",
-    "e\u0301",
-    "=1",
-    "x" * 300,
-    "\u2028",
-    "\u00a0",
-    "a\u0085b",
-)
+SPACES = ("\u2028", "\u00a0", "a\u0085b")
+TEXTS = ("a cat", "the dog", "", " ", '"', "a 'b", "日本 語", "e\u0301", "=1", "x" * 300, *SPACES)
 NUMBERS = ("0", "1", "2.5", "5", "-1", "1e3", "0.25", " 3 ", "+4", "1_0", "1e308", "5e-324")
 NOT_NUMBERS = (b"nan", b"inf", b"-inf", b"1e999", b"0x1", b"1,5", b"", b"--")
 TOKENS = (b"\0", b"\n", b"\r", b"\r\n", b"\t", b'"', b" | ", b"|||", b" ", b"\xff", b"\xef\xbb\xbf", *NOT_NUMBERS)

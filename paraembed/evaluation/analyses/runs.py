@@ -10,7 +10,8 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.evaluation.candidates import trained
-from paraembed.evaluation.report import Column, compare
+from paraembed.evaluation.report import compare
+from paraembed.evaluation.tables import Column
 from paraembed.io.escape import listed
 from paraembed.io.tables import read_quoted
 from paraembed.papers.results import PAPERS_22, find_row
