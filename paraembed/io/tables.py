@@ -303,8 +303,15 @@ def read_cells(path: Path, separator: str, columns: int | str, *, header: bool |
 
 
 def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row of a small CSV file (TSV, by its name), without blank rows."""
-    data = b"".join(read_blocks(path, most))[:most]
+    """Yield line number and cells of each row of a small CSV file (TSV, by its name), without blank rows.
+
+    Raise ValueError if the file, decompressed, has more than ``most`` bytes, is not UTF-8, or has a damaged row.
+    """
+    data = bytearray()
+    for piece in read_blocks(path, 1 << 20):
+        data += piece
+        if len(data) > most:
+            raise ValueError(f"{path} has more than {most:,} bytes, the limit for this kind of file; split it")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
