@@ -121,6 +121,11 @@ def score_suite(
     return Scored((*lines, *alone), scorer.predictions, tuple(scorer.undefined))
 
 
+def score_name(suite: Suite, group: Group, questions: AnySet) -> str:
+    """Return the name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
+    return "/".join(filter(None, (suite.name, group.name, questions.name)))
+
+
 _Measured = tuple[dict[str, float], dict[str, Vector]]
 
 
@@ -136,7 +141,7 @@ class _Scorer:
 
     def line(self, group: Group, questions: AnySet) -> Score:
         """Return the score of one set."""
-        name = "/".join(filter(None, (self.suite.name, group.name, questions.name)))
+        name = score_name(self.suite, group, questions)
         self.on_set(name)
         label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), questions.name)))
         measured = self._tried(name, lambda: self._measured(questions, name))

@@ -50,10 +50,6 @@ def _either(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.T
     return lambda table: pc.or_(test(text_column(table, "first")), test(text_column(table, "second")))
 
 
-def _both(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.Table], pa.BooleanArray]:
-    return lambda table: pc.and_(test(text_column(table, "first")), test(text_column(table, "second")))
-
-
 def num_tokens(texts: pa.StringArray) -> pa.Int32Array:
     """Return the number of tokens of each text [n]."""
     return pc.add(pc.count_substring(texts, " "), 1)
@@ -75,15 +71,11 @@ def _num_long_tokens(texts: pa.StringArray) -> pa.Int64Array:
     return pa.array(before[tokens.offsets[1:]] - before[tokens.offsets[:-1]])
 
 
-def _is_single(texts: pa.StringArray) -> pa.BooleanArray:
-    return pc.invert(pc.match_substring(texts, " "))
-
-
 EQUAL_TEXTS = RowFilter(
     "equal texts", lambda table: pc.equal(text_column(table, "first"), text_column(table, "second"))
 )
-BOTH_SINGLE_WORDS = RowFilter("both single words", _both(_is_single))
 NOT_SINGLE_WORDS = RowFilter("not single words", _either(lambda texts: pc.match_substring(texts, " ")))
+BOTH_SINGLE_WORDS = RowFilter("both single words", lambda table: pc.invert(NOT_SINGLE_WORDS.failed(table)))
 DIGIT = RowFilter("digit", _either(lambda texts: pc.match_substring_regex(texts, r"\p{Nd}")))
 NOT_LETTERS = RowFilter("not letters", _either(lambda texts: pc.match_substring_regex(texts, r"[^\pL ]")))
 BRACKET = RowFilter("bracket", _either(lambda texts: pc.match_substring_regex(texts, r"[()\[\]{}]|-[lr][rsc]b-")))

@@ -15,7 +15,8 @@ from paraembed.encoders.concat import Concat
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.report import Report
-from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.evaluation.scoring import score_name
+from paraembed.evaluation.sets import ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
 from paraembed.text import TOKENIZERS
 from paraembed.text.tokenize import Tokens, tokenize
@@ -169,7 +170,9 @@ def pools(inputs: Inputs) -> list[Pool]:
     for suite in inputs.suites:
         together: list[tuple[str, ScoredPairs]] = []
         for group in suite.groups:
-            graded = [(_set_name(suite, group, pairs), pairs) for pairs in group.sets if isinstance(pairs, ScoredPairs)]
+            graded = [
+                (score_name(suite, group, pairs), pairs) for pairs in group.sets if isinstance(pairs, ScoredPairs)
+            ]
             if group.name and group.has_mean:
                 together += graded
             elif not group.name:
@@ -199,11 +202,6 @@ def gold_scale(gold: Vector) -> tuple[float, float]:
 def on_gold_scale(cosines: Vector, low: float, high: float) -> Vector:
     """Map cosines [n] to the scale of the gold scores: 0 and below become ``low``, 1 becomes ``high``."""
     return low + (high - low) * np.clip(cosines, 0, 1)
-
-
-def _set_name(suite: Suite, group: Group, pairs: ScoredPairs) -> str:
-    """Return the name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
-    return "/".join(filter(None, (suite.name, group.name, pairs.name)))
 
 
 def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tokenizer: str) -> Pool:
