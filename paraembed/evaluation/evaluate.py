@@ -4,12 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paraembed.encoders import Encoder
-from paraembed.encoders.concat import Concat
 from paraembed.evaluation.analyses import analyse, check_options, remove_earlier
 from paraembed.evaluation.analyses.content import Analysis
 from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
-from paraembed.evaluation.candidates import Candidate, named, unique_labels, untrained
+from paraembed.evaluation.candidates import Candidate, named, tokenizer_of, unique_labels, untrained
 from paraembed.evaluation.choose import check_held_out, read_choose
 from paraembed.evaluation.html import write_html
 from paraembed.evaluation.report import Report, compare
@@ -18,7 +16,6 @@ from paraembed.evaluation.suites import HEURISTICS, read_pairs_files, read_suite
 from paraembed.evaluation.tables import Column
 from paraembed.loading import Fetch
 from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, AnalysisOptions, Inference, is_peer
-from paraembed.text import TOKENIZERS
 from paraembed.text.vocabulary import LOW_COVERAGE
 
 Progress = Callable[[str], object]
@@ -99,8 +96,7 @@ def find_candidates(request: Request, fetch: Fetch, progress: Progress) -> list[
     for number, name in enumerate(request.encoders, start=1):
         progress(f"reading encoder {number} of {len(request.encoders)}")
         candidates.append(named(name, _inference_for(name, request), fetch))
-    encoders = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, Encoder | Concat)]
-    tokenizer = next((encoder.tokenizer for encoder in encoders if encoder.tokenizer in TOKENIZERS), "ptb-v1")
+    tokenizer = tokenizer_of(candidates)
     names = {*request.baselines, *request.suites}
     if request.words:
         progress(f"reading the words of {request.words.name}")

@@ -353,7 +353,7 @@ def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, 
             "them"
         )
     where = f"{folder}/manifest.json"
-    form = checked(dict[str, Any], read_json(folder / "manifest.json"), where).get("format")
+    form = read_json(folder / "manifest.json", dict[str, Any]).get("format")
     if form != FORMAT:
         raise ValueError(f"{folder} has the format {str(form)[:80]!r}; expected {FORMAT!r}, written by jobs/shard.py")
     if read_json(folder / SUCCESS) != {"manifest_sha256": sha256_of(folder / "manifest.json")}:

@@ -11,14 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.concat import Concat
-from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.candidates import Candidate, tokenizer_of
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.scoring import score_name
 from paraembed.evaluation.sets import ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
-from paraembed.text import TOKENIZERS
 from paraembed.text.tokenize import Tokens, tokenize
 
 Cell = str | int | float | None
@@ -164,8 +162,7 @@ def pools(inputs: Inputs) -> list[Pool]:
     Groups that the papers' means exclude are left out. Tokens are those of the first candidate whose tokens are words.
     Raise CannotMakeError if no graded pairs were scored.
     """
-    own = [candidate.encoder for candidate in inputs.candidates if isinstance(candidate.encoder, Encoder | Concat)]
-    tokenizer = next((encoder.tokenizer for encoder in own if encoder.tokenizer in TOKENIZERS), "ptb-v1")
+    tokenizer = tokenizer_of(inputs.candidates)
     pooled = []
     for suite in inputs.suites:
         together: list[tuple[str, ScoredPairs]] = []
