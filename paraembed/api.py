@@ -228,10 +228,10 @@ def evaluate(
         inference=inference,
     )
     with one_thread():
-        prepared = evaluation.prepare(request, fetch_encoder, _quietly)
+        candidates, sets = evaluation.prepare(request, fetch_encoder, _quietly)
         if out is None:
-            return compare(prepared.candidates, prepared.suites, resamples=resamples)
-        return evaluation.evaluate(request, prepared, _absolute(out), _quietly).report
+            return compare(candidates, sets, resamples=resamples)
+        return evaluation.evaluate(request, candidates, sets, _absolute(out), _quietly).report
 
 
 def search(

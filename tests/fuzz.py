@@ -1,10 +1,14 @@
 """Fuzzing of readers: seeded cases, a time limit for each, and the only errors that a user may see."""
 
+import json
+import logging
 import os
 import random
 import signal
 from collections import Counter
 from contextlib import contextmanager
+
+from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
 
 CASES = int(os.environ.get("PARAEMBED_FUZZ_CASES", "5000"))
 FIRST_SEED = int(os.environ.get("PARAEMBED_FUZZ_SEED", "0"))
@@ -30,7 +34,7 @@ def run(case, cases=CASES):
     ends = Counter()
     for seed in range(FIRST_SEED, FIRST_SEED + cases):
         try:
-            with _time_limit():
+            with _time_limit(), _no_warnings():
                 ends[case(random.Random(seed))] += 1
         except (ValueError, OSError) as error:
             ends["refused"] += 1
@@ -59,6 +63,28 @@ def _time_limit():
             signal.setitimer(timer, 0)
         for number, handler in before:
             signal.signal(number, handler)
+
+
+@contextmanager
+def _no_warnings():
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def sign(config):
+    """Return a changed ``config.json`` of an encoder with the fingerprint that fits."""
+    decides = {name: config[name] for name in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
+    return {**config, "fingerprint": digest_of(decides)}
+
+
+def sign_files(folder):
+    """Write digests and fingerprint of the changed files of an encoder folder into its ``config.json``."""
+    config = json.loads((folder / "config.json").read_text())
+    config["files"] = {name: sha256_of(folder / name) for name in config["files"]}
+    (folder / "config.json").write_bytes(json_bytes(sign(config)))
 
 
 def mutated(data, draw, tokens=()):

@@ -154,9 +154,9 @@ def _partitioned(rows: int, folder: Path) -> Result:
     table = pa.table({"first": numbers.astype(str), "second": (numbers // 2).astype(str), "rank": numbers})
     path = folder / "by-partition.arrow"
     start = time.thread_time()
-    with path.open("wb") as file, partition_writer(file, _PARTITIONS) as partitions:
+    with path.open("wb") as file, partition_writer(file, _PARTITIONS) as write:
         for first in range(0, rows, GROUP_ROWS):
-            partitions.write(table.slice(first, GROUP_ROWS))
+            write(table.slice(first, GROUP_ROWS))
     find_repeats([path], 0, _PARTITIONS, spill=folder / "spill.arrow")
     path.unlink()
     return Result(f"rows in {_PARTITIONS:,} partitions", [Round(rows, time.thread_time() - start)])
@@ -244,12 +244,12 @@ def _stages(path: Path, folder: Path) -> tuple[list[Result], int]:
         with stage("tokenize, filter"):
             tables.append(keep_pairs(parsed, "lines", "space", (), rules)[0])
     by_partition = folder / "by-partition.arrow"
-    with by_partition.open("wb") as file, partition_writer(file, 8) as partitions:
+    with by_partition.open("wb") as file, partition_writer(file, 8) as write:
         with stage("group rows"):
             groups = list(group_rows(iter(tables)))
         with stage("de-duplicate: hash, partition"):
             for group in groups:
-                partitions.write(group)
+                write(group)
     with stage("de-duplicate: compare"):
         for partition in range(8):
             find_repeats([by_partition], partition, 8)

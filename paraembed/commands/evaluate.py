@@ -133,18 +133,18 @@ def _evaluate(flags: Evaluate, paths: Mapping[str, Any], home: "Mirror", named: 
     from paraembed.tracking.runs import tracked_run
 
     request, out = request_of(flags, paths), home.folder
-    prepared = prepare(request, fetch_encoder, doing)
+    candidates, suites = prepare(request, fetch_encoder, doing)
     doing("opening MLflow")
-    with tracked_run(f"evaluate {prepared.candidates[0].description}", home.records) as run:
+    with tracked_run(f"evaluate {candidates[0].description}", home.records) as run:
         settings = asdict(replace(flags, **paths))
         settings |= settings.pop("options") | settings.pop("inference")
         run.params(on_disk({name: named(str(value)) for name, value in settings.items() if value}))
         sources = [named(str(path)) for path in (request.data, *request.pairs, request.held_out) if path]
-        run.dataset("evaluation sets", suites_digest(prepared.suites), sources, "evaluation")
+        run.dataset("evaluation sets", suites_digest(suites), sources, "evaluation")
         for name in ("words", "counts", "corpus"):
             if paths[name]:
                 run.dataset(name, sha256_of(paths[name]), [named(str(paths[name]))], "evaluation")
-        outcome = evaluate(request, prepared, out, doing)
+        outcome = evaluate(request, candidates, suites, out, doing)
         for column, coverage in low_coverage(outcome.report):
             say(
                 f"warning: {column.label} has a vector for only {coverage:.1%} of the tokens of the sets, so the "

@@ -102,7 +102,8 @@ def baseline(
     used = {"words": sources.words, **_used(name, sources)}
     if name == "sif-common":
         assert sources.corpus is not None
-        encoder, share = without_common(encoder, _texts(sources.corpus), sources.removed, progress)
+        texts = pa.concat_arrays([lines.text.fill_null("") for lines in read_lines(sources.corpus)])
+        encoder, share = without_common(encoder, texts, sources.removed, progress)
         components = "its first common component" + (f"s ({sources.removed})" if sources.removed > 1 else "")
         of += f", less {components}, {share:.0%} of the squared length of the texts of {sources.corpus.name}"
     digests = {
@@ -290,15 +291,10 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
         uncounted = len(counts) - np.count_nonzero(counts) - (not counts[unknown])
         how = f"; counted words without a vector, {rest:.1%} of the counts, are one; {uncounted:,} words count 1"
         return inverse_frequency_weights(counts, total, unknown), f", weighted by 1 / p(w) {of}{how}"
-    return sif_weights(
-        counts, total, sources.smoothing
-    ), f", weighted by a / (a + p(w)), a = {sources.smoothing:g}, {of}"
+    how = f", weighted by a / (a + p(w)), a = {sources.smoothing:g}, {of}"
+    return sif_weights(counts, total, sources.smoothing), how
 
 
 def _used(name: str, sources: Sources) -> dict[str, Any]:
     """Return the files of a baseline besides the word vectors."""
     return {what: getattr(sources, what) for what in MADE_OF.get(name, [])}
-
-
-def _texts(path: Path) -> pa.StringArray:
-    return pa.concat_arrays([lines.text.fill_null("") for lines in read_lines(path)]).cast(pa.string())

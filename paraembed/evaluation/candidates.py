@@ -18,6 +18,7 @@ from paraembed.encoders.protocol import Embeds, TextEncoder
 from paraembed.io.escape import printable
 from paraembed.loading import Fetch, open_encoder
 from paraembed.settings import DEFAULT_INFERENCE, PEERS, Inference, is_run
+from paraembed.text import TOKENIZERS
 from paraembed.text.vocabulary import read_words
 
 
@@ -93,6 +94,12 @@ def untrained(path: Path, max_words: int | None, tokenizer: str) -> Candidate:
     words = read_words(path, max_words)
     description = f"average of {len(words.vocabulary):,} word vectors from {printable(path.name)}, untrained"
     return Candidate("untrained", description, Encoder(AvgConfig(), words, tokenizer), is_baseline=True)
+
+
+def tokenizer_of(candidates: Sequence[Candidate]) -> str:
+    """Return the tokenizer of the first candidate whose tokens are words; ``ptb-v1`` without one."""
+    own = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, Encoder | Concat)]
+    return next((encoder.tokenizer for encoder in own if encoder.tokenizer in TOKENIZERS), "ptb-v1")
 
 
 def unique_labels(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -22,15 +22,9 @@ def read_choose(held_out: Path, options: int = 100) -> Suite:
     """Return a suite ``choose`` of held-out pairs: find the second text of each among ``options`` - 1 contrast phrases.
 
     Contrast phrases are drawn uniformly and independently from the distinct texts of the pairs except the two of the
-    pair. If there are few texts, a question may contain the same one twice.
-
-    Args:
-        held_out: folder of pair shards, or a pair file of any format that jobs/shard.py reads.
-        options: k, the number of candidates.
-
-    Raises:
-        FileNotFoundError, ValueError: the pairs do not exist, ``options`` is below 2, or there are too few distinct
-            texts.
+    pair. If there are few texts, a question may contain the same one twice. ``held_out`` is a folder of pair shards, or
+    a pair file of any format that jobs/shard.py reads. Raise FileNotFoundError or ValueError if the pairs do not exist,
+    k (``options``) is below 2, or there are too few distinct texts.
     """
     if options < 2:
         raise ValueError(f"`choices` is {options}; it must be at least 2: the paraphrase and one contrast phrase")
@@ -44,10 +38,7 @@ def read_choose(held_out: Path, options: int = 100) -> Suite:
     first_ids, other = (pc.index_in(side, value_set=texts).to_numpy().astype(np.int32) for side in (first, second))
     generator = np.random.default_rng([SEED, options])
     contrast = generator.integers(0, len(texts) - 2, (len(first_ids), options - 1), np.int32)
-    for taken in (
-        np.minimum(first_ids, other),
-        np.maximum(first_ids, other),
-    ):  # the lower first: the numbers go round both
+    for taken in np.sort([first_ids, other], axis=0):  # the lower first: the numbers go round both
         contrast += contrast >= taken[:, None]
     questions = Choices(
         str(options),

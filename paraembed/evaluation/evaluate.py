@@ -4,19 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paraembed.encoders import Encoder
-from paraembed.encoders.concat import Concat
-from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
+from paraembed.evaluation.analyses import analyse, check_options, remove_earlier
+from paraembed.evaluation.analyses.content import Analysis
 from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
-from paraembed.evaluation.candidates import Candidate, named, unique_labels, untrained
+from paraembed.evaluation.candidates import Candidate, named, tokenizer_of, unique_labels, untrained
 from paraembed.evaluation.choose import check_held_out, read_choose
 from paraembed.evaluation.html import write_html
-from paraembed.evaluation.report import Column, Report, compare
+from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import HEURISTICS, read_pairs_files, read_suites
+from paraembed.evaluation.tables import Column
 from paraembed.loading import Fetch
-from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, Inference, is_peer
-from paraembed.text import TOKENIZERS
+from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, AnalysisOptions, Inference, is_peer
 from paraembed.text.vocabulary import LOW_COVERAGE
 
 Progress = Callable[[str], object]
@@ -46,14 +45,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Candidates and suites, read and checked."""
-
-    candidates: Sequence[Candidate]
-    suites: Sequence[Suite]
-
-
-@dataclass(frozen=True)
 class Outcome:
     """Report of an evaluation, the written files, and the reasons of analyses that could not be made."""
 
@@ -62,19 +53,20 @@ class Outcome:
     missing: tuple[str, ...]
 
 
-def prepare(request: Request, fetch: Fetch, progress: Progress) -> Prepared:
-    """Read the suites and the candidates, and check everything that can be checked before scoring."""
+def prepare(request: Request, fetch: Fetch, progress: Progress) -> tuple[list[Candidate], list[Suite]]:
+    """Read the candidates and the suites, and check everything that can be checked before scoring."""
     progress("reading the sets")
     suites = read_all(request)
     candidates = find_candidates(request, fetch, progress)
     check_held_out(request.held_out, candidates)
     check_options(request.options, [candidate.label for candidate in candidates])
-    return Prepared(candidates, suites)
+    return candidates, suites
 
 
-def evaluate(request: Request, prepared: Prepared, out: Path, progress: Progress) -> Outcome:
+def evaluate(
+    request: Request, candidates: Sequence[Candidate], suites: Sequence[Suite], out: Path, progress: Progress
+) -> Outcome:
     """Score the candidates on the suites, and write scores, analyses and the report to the folder ``out``."""
-    candidates, suites = prepared.candidates, prepared.suites
     report = compare(candidates, suites, resamples=request.resamples, progress=progress)
     remove_earlier(out)
     files = report.write(out)
@@ -104,8 +96,7 @@ def find_candidates(request: Request, fetch: Fetch, progress: Progress) -> list[
     for number, name in enumerate(request.encoders, start=1):
         progress(f"reading encoder {number} of {len(request.encoders)}")
         candidates.append(named(name, _inference_for(name, request), fetch))
-    encoders = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, Encoder | Concat)]
-    tokenizer = next((encoder.tokenizer for encoder in encoders if encoder.tokenizer in TOKENIZERS), "ptb-v1")
+    tokenizer = tokenizer_of(candidates)
     names = {*request.baselines, *request.suites}
     if request.words:
         progress(f"reading the words of {request.words.name}")

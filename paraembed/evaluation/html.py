@@ -10,11 +10,11 @@ from pathlib import Path
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
+from paraembed.evaluation.analyses import PAGE
 from paraembed.evaluation.analyses.content import Analysis, Cell, Table
 from paraembed.evaluation.report import Report
 from paraembed.io.atomic import write_file
 
-NAME = "report.html"
 _PIXELS_SHOWN = 0.8  # of a picture's: its letters are then as large as the page's
 _DIGITS = r"[-−]?\d[\d,]*(\.\d+)?"
 _NUMBER = re.compile(rf"{_DIGITS}[~*]*( ?[(\[][^)\]]*[)\]])?|{_DIGITS} – {_DIGITS}|–?")
@@ -135,7 +135,7 @@ def write_html(report: Report, analyses: Sequence[Analysis], out: Path) -> Path:
     requests. Analyses that could not be made are listed with the reason.
     """
     out.mkdir(parents=True, exist_ok=True)
-    path = out / NAME
+    path = out / PAGE
     write_file(path, lambda file: file.write(page(report, analyses).encode()))
     return path
 

@@ -73,16 +73,8 @@ def draws(num_pairs: int, resamples: int, name: str) -> Iterator[Ints]:
 
 
 def resampled_correlations(predicted: Vector, gold: Vector, resamples: int, name: str) -> tuple[Vector, Vector]:
-    """Return Pearson's r and Spearman's ρ of resamples of n pairs.
-
-    Args:
-        predicted: float64 [n], not constant.
-        gold: float64 [n], not constant.
-        resamples: number of resamples.
-        name: name of the set; see ``draws``.
-
-    Returns:
-        Two vectors [resamples]; NaN for a resample with a constant side.
+    """Return Pearson's r and Spearman's ρ, [resamples] each, of resamples of two sides [n] that are not constant; NaN
+    for a resample with a constant side.
     """
     # Around 0 and of size 1, so that the sums of squares keep their digits.
     sides = [(side - side.mean()) / side.std() for side in (predicted, gold)]
@@ -268,15 +260,9 @@ class Similarities:
 def best_threshold(similarities: Vector, labels: Vector) -> float:
     """Return the similarity threshold that classifies most pairs correctly; the lowest of equally good thresholds.
 
-    Pairs with a similarity at or above the threshold count as equal in meaning. Thresholds are midpoints between
-    similarities, below all of them, or above all of them.
-
-    Args:
-        similarities: float64 [n].
-        labels: float64 [n], 1 for the same meaning, 0 otherwise.
-
-    Raises:
-        ValueError: the similarities are all equal or not finite.
+    Pairs with a similarity [n] at or above the threshold count as equal in meaning (label 1, otherwise 0). Thresholds
+    are midpoints between similarities, below all of them, or above all of them. Raise ValueError if the similarities
+    are all equal or not finite.
     """
     _check_spread(similarities)
     order = np.argsort(similarities, kind="stable")
@@ -288,17 +274,10 @@ def best_threshold(similarities: Vector, labels: Vector) -> float:
 
 
 def first_place(similarities_NK: npt.NDArray[np.float32]) -> tuple[Flags, Vector]:
-    """Return whether option 0 is the most similar one.
+    """Return whether option 0 of k is the most similar one, [n], false for a tie; and its share of the first place.
 
-    Args:
-        similarities_NK: similarities of k options for n questions.
-
-    Returns:
-        bool [n], false for a tie; float64 [n], 1/m for a tie of m first options, the expected value of a random choice
-            among them.
-
-    Raises:
-        ValueError: the similarities are all equal or not finite.
+    The share, float64 [n], is 1/m for a tie of m first options, the expected value of a random choice among them. Raise
+    ValueError if the similarities are all equal or not finite.
     """
     _check_spread(similarities_NK)
     right_N = similarities_NK[:, 0]

@@ -22,8 +22,6 @@ from paraembed.papers.results import MEANS, PAPERS_22
 from paraembed.recipe import Recipe
 from paraembed.settings import RESAMPLES
 
-__all__ = ["Column", "Report", "Table", "compare"]
-
 
 @dataclass(frozen=True)
 class Report:
@@ -174,23 +172,12 @@ def compare(
             raise ValueError(f"{candidate.label}, {error}") from None
         scores = [score for part in scored for score in part.scores]
         scores += _papers_22(scores)
-        columns.append(
-            Column(
-                candidate.label,
-                candidate.description,
-                tuple(scores),
-                candidate.kind,
-                candidate.is_baseline,
-                candidate.chosen_by,
-                candidate.gold,
-            )
-        )
+        label, about = candidate.label, (candidate.kind, candidate.is_baseline, candidate.chosen_by, candidate.gold)
+        columns.append(Column(label, candidate.description, tuple(scores), *about))
         undefined = [name for part in scored for name in part.undefined]
         if undefined:
-            notes.append(
-                f"{candidate.label} has no value for {listed(undefined, 100)}: all its predictions are equal there"
-            )
-        predictions |= {(candidate.label, name): values for part in scored for name, values in part.predictions.items()}
+            notes.append(f"{label} has no value for {listed(undefined, 100)}: all its predictions are equal there")
+        predictions |= {(label, name): values for part in scored for name, values in part.predictions.items()}
     return Report(tuple(columns), tuple(notes), predictions, {suite.name: suite.notes for suite in suites})
 
 
@@ -256,14 +243,8 @@ def model_card(
 ) -> str:
     """Return the README of an encoder folder: description, usage, training data, recipe and scores.
 
-    Args:
-        name: name of the recipe.
-        recipe: recipe of the training.
-        width: length of a text vector.
-        loss: last mean loss per pair.
-        sources: number of pairs by source.
-        scores: scores of the trained and the untrained encoder, if they were measured.
-        kept: sentence that says which checkpoint was kept; empty: the one of the last step.
+    ``loss`` is the last mean loss per pair, ``sources`` the number of pairs by source; ``scores`` are those of the
+    trained and the untrained encoder; ``kept`` is a sentence on the kept checkpoint, empty for that of the last step.
     """
     options = config_to_dict(recipe.encoder)
     encoder = options.pop("name")

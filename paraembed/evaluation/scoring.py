@@ -121,6 +121,11 @@ def score_suite(
     return Scored((*lines, *alone), scorer.predictions, tuple(scorer.undefined))
 
 
+def score_name(suite: Suite, group: Group, questions: AnySet) -> str:
+    """Return the name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
+    return "/".join(filter(None, (suite.name, group.name, questions.name)))
+
+
 _Measured = tuple[dict[str, float], dict[str, Vector]]
 
 
@@ -136,7 +141,7 @@ class _Scorer:
 
     def line(self, group: Group, questions: AnySet) -> Score:
         """Return the score of one set."""
-        name = "/".join(filter(None, (self.suite.name, group.name, questions.name)))
+        name = score_name(self.suite, group, questions)
         self.on_set(name)
         label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), questions.name)))
         measured = self._tried(name, lambda: self._measured(questions, name))
@@ -169,8 +174,7 @@ class _Scorer:
         predicted = np.concatenate([self.predictions[f"{name}/{pairs.name}"] for pairs in sets])
         gold = np.concatenate([pairs.scores for pairs in sets])
         measured = self._tried(f"{name}/pooled", lambda: self._correlations(predicted, gold, f"{name}/pooled"))
-        counts = [self.similarities.counts(pairs) for pairs in sets]
-        tokens, unknown = sum(count for count, _ in counts), sum(count for _, count in counts)
+        tokens, unknown = map(sum, zip(*map(self.similarities.counts, sets), strict=True))
         num_pairs = sum(map(len, sets))
         score = self._line(f"{name}/pooled", f"{group.name} pooled", measured, num_pairs, (tokens, unknown))
         return replace(score, is_pooled=True, num_sets=len(sets))
@@ -217,9 +221,8 @@ class _Scorer:
     def _line(self, name: str, label: str, measured: _Measured, num_pairs: int, counts: tuple[int, int]) -> Score:
         values, replicates = measured
         measure: Measure = "accuracy" if "accuracy" in values else self.suite.measure
-        return Score(
-            *(name, label, values, measure, num_pairs, *counts), intervals=_intervals(replicates), replicates=replicates
-        )
+        intervals = _intervals(replicates)
+        return Score(name, label, values, measure, num_pairs, *counts, intervals, replicates=replicates)
 
 
 def _intervals(replicates: dict[str, Vector]) -> dict[str, tuple[float, float]]:

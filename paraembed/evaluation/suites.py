@@ -6,7 +6,7 @@ suite without any set is an error.
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,16 +134,14 @@ def read_pit2015(data: Path) -> Suite:
 
 def read_words(data: Path) -> Suite:
     """Read SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein 2002) and its subsets (Agirre et al. 2009)."""
-    sets: list[AnySet] = []
-    files = ["word/SimLex-999.txt", "word/ws353.txt", "word/ws353-sim.txt", "word/ws353-rel.txt"]
-    available = _some(data, "words", files)
-    for name in available:
-        path = data / name
-        if name == files[0]:
-            sets.append(_scored(read_cells(path, "\t", 10, header=True), "simlex999", 3, 0, 1))
-        else:
-            sets.append(_scored(read_cells(path, "\t", 3), path.stem, 2, 0, 1))
-    return _suite("words", data, available, sets, "spearman", _missing("words", files, available))
+    readers = {
+        "word/SimLex-999.txt": lambda path: _scored(read_cells(path, "\t", 10, header=True), "simlex999", 3, 0, 1),
+        **dict.fromkeys(
+            ("word/ws353.txt", "word/ws353-sim.txt", "word/ws353-rel.txt"),
+            lambda path: _scored(read_cells(path, "\t", 3), path.stem, 2, 0, 1),
+        ),
+    }
+    return _of_available("words", data, readers)
 
 
 def read_bigrams(data: Path) -> Suite:
@@ -175,14 +173,11 @@ def read_bigrams(data: Path) -> Suite:
 
 def read_phrases(data: Path) -> Suite:
     """Read phrase pairs of PPDB: Pavlick et al. 2015, and all 3,000 pairs of Annotated-PPDB (Wieting et al. 2015)."""
-    names = ["phrase/pavlick2015_ppdb_human.tsv.gz", "phrase/annotated_ppdb_3k.txt"]
-    available = _some(data, "phrases", names)
-    sets: list[AnySet] = []
-    if names[0] in available:
-        sets.append(_scored(read_cells(data / names[0], "\t", 5), "pavlick", 0, 2, 3))
-    if names[1] in available:
-        sets.append(_scored(read_cells(data / names[1], "|||", 3), "annotated-ppdb", 2, 0, 1))
-    return _suite("phrases", data, available, sets, "spearman", _missing("phrases", names, available))
+    readers = {
+        "phrase/pavlick2015_ppdb_human.tsv.gz": lambda path: _scored(read_cells(path, "\t", 5), "pavlick", 0, 2, 3),
+        "phrase/annotated_ppdb_3k.txt": lambda path: _scored(read_cells(path, "|||", 3), "annotated-ppdb", 2, 0, 1),
+    }
+    return _of_available("phrases", data, readers)
 
 
 def read_semeval2013(data: Path) -> Suite:
@@ -246,18 +241,16 @@ def _suite(
     return Suite(name, (Group("", tuple(sets)),), measure=measure, notes=notes)
 
 
-def _some(data: Path, suite: str, names: Sequence[str]) -> list[str]:
-    available = [name for name in names if (data / name).exists()]
+def _of_available(name: str, data: Path, readers: Mapping[str, Callable[[Path], ScoredPairs]]) -> Suite:
+    """Return a suite of the sets whose files exist, with a note on the others."""
+    available = [file for file in readers if (data / file).exists()]
     if not available:
         raise FileNotFoundError(
-            f"{data} has none of {', '.join(names)}; the suite {suite!r} needs at least one of them"
+            f"{data} has none of {', '.join(readers)}; the suite {name!r} needs at least one of them"
         )
-    return available
-
-
-def _missing(suite: str, names: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
-    missing = [name for name in names if name not in available]
-    return (f"{suite} is without {', '.join(missing)}",) if missing else ()
+    missing = [file for file in readers if file not in available]
+    notes = (f"{name} is without {', '.join(missing)}",) if missing else ()
+    return _suite(name, data, available, [readers[file](data / file) for file in available], "spearman", notes)
 
 
 HEURISTICS = "ppdb-heuristics"

@@ -251,16 +251,12 @@ def _chosen_on(column: Column) -> set[str]:
 def _sets_of(score: Score, column: Column) -> set[str]:
     """Return the sets that a score covers."""
     if score.is_pooled:
-        group = score.name.removesuffix("pooled")
-        return {
-            member.name
-            for member in column.scores
-            if member.name.startswith(group) and not (member.members or member.is_pooled)
-        }
-    by_name = {member.name: member for member in column.scores}
-    if not score.members:
+        group, sets = score.name.removesuffix("pooled"), [other for other in column.scores if not other.is_mean]
+        return {member.name for member in sets if member.name.startswith(group) and not member.is_pooled}
+    if not score.is_mean:
         return {score.name}
-    return {set_name for name in score.members if name in by_name for set_name in _sets_of(by_name[name], column)}
+    members = [member for member in column.scores if member.name in score.members]
+    return {name for member in members for name in _sets_of(member, column)}
 
 
 def _published(results: PublishedRow, name: str) -> str:
@@ -283,13 +279,10 @@ def _notes(scores: Sequence[Score], chosen: Sequence[PublishedRow]) -> list[str]
             if name in row_results.row.caveats:
                 caveats.setdefault(row_results.row.caveats[name], {})[name] = None
     notes += [f"{CAVEAT} {', '.join(names)}: {caveat}" for caveat, names in caveats.items()]
-    for score in scores:
-        missing = set(MEANS.get(score.name, ())) - set(score.members)
-        if score.is_mean and missing and score.name == PAPERS_22:
-            names = ", ".join(sorted(name.removeprefix("sts/") for name in missing))
-            notes.append(
-                f"means that are printed over all 22 sets alone are left out, because this run is without {names}"
-            )
+    members = next((score.members for score in scores if score.name == PAPERS_22), MEANS[PAPERS_22])
+    if missing := set(MEANS[PAPERS_22]) - set(members):
+        names = ", ".join(sorted(name.removeprefix("sts/") for name in missing))
+        notes.append(f"means that are printed over all 22 sets alone are left out, because this run is without {names}")
     return notes
 
 

@@ -38,16 +38,10 @@ def json_bytes(value: Any) -> bytes:
 
 
 def read_json(path: Path, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
-    """Read a JSON file.
+    """Read a JSON file whose value must have the type hint ``kind`` (see ``paraembed.options``).
 
-    Args:
-        path: the file.
-        kind: type hint that its value must have; see ``paraembed.options``.
-        most_bytes: maximum size; a longer file is rejected.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: the same errors as ``open_regular``.
-        ValueError: the file is not JSON, or the value does not match ``kind``.
+    Raise the errors of ``open_regular``; ValueError if the file is longer than ``most_bytes`` or not JSON, or the value
+    does not match ``kind``.
     """
     with open_regular(path) as file:
         return json_value(file.read(most_bytes + 1), str(path), kind, most_bytes)

@@ -13,12 +13,7 @@ from paraembed.options import checked
 def write_config(folder: Path, form: str, decides: dict[str, Any], files: Sequence[str], record: dict[str, Any]) -> str:
     """Write ``config.json`` and return the fingerprint, a digest of ``decides`` and of the files.
 
-    Args:
-        folder: folder that holds the files.
-        form: name of the format.
-        decides: JSON values that decide the content of the folder.
-        files: names of the files that are part of the fingerprint.
-        record: further JSON values to store.
+    ``decides`` holds the JSON values that decide the content of the folder, ``record`` those that are only stored.
     """
     decides = {**decides, "files": {name: sha256_of(folder / name) for name in files}}
     fingerprint = digest_of(decides)
@@ -38,18 +33,10 @@ def read_config(
 ) -> dict[str, Any]:
     """Read a ``config.json`` that ``write_config`` wrote.
 
-    Args:
-        folder: folder of the file.
-        form: expected format.
-        kind: typed dictionary of the configuration, with ``files`` and ``fingerprint``.
-        decides: names of the values in the fingerprint, without ``files``; ``kind`` says which of them may be missing.
-        files: names of the files that it must list.
-        what: description of the expected folder, for messages: ``an encoder folder, written by jobs/train.py``.
-        may_list: names of further files that it may list; no others are allowed.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: the folder does not exist.
-        ValueError: the folder has another format, or its config.json was changed.
+    ``kind`` is the typed dictionary of the configuration, with ``files`` and ``fingerprint``; it says which names in
+    ``decides`` may be missing. It must list ``files``, may list ``may_list``, and no others. ``what`` describes the
+    expected folder: ``an encoder folder, written by jobs/train.py``. Raise FileNotFoundError or NotADirectoryError if
+    the folder does not exist, ValueError if it has another format, or its config.json was changed.
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected {what}")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 import pyarrow as pa
 import pyarrow.fs
@@ -29,14 +29,11 @@ BLOCK_BYTES = 8 << 20
 
 
 def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file in pieces of up to ``size``; the compression is detected from the first
-    bytes.
+    """Yield the decompressed bytes of a file in pieces of up to ``size``; its first bytes show the compression.
 
-    For large pieces of gzip, ISA-L is over twice as fast as zlib, and it releases the interpreter lock.
-
-    Raises:
-        ValueError: the compressed stream is damaged or truncated (raised after all readable pieces); the name ends in
-            .gz, .bz2 or .zst but the content is not compressed that way; ``check_inflation`` fails.
+    For large pieces of gzip, ISA-L is over twice as fast as zlib, and it releases the interpreter lock. Raise
+    ValueError if the compressed stream is damaged or truncated (after all readable pieces), if the name ends in .gz,
+    .bz2 or .zst but the content is not compressed that way, or if ``check_inflation`` fails.
     """
     with open_place(place) as raw:
         head = raw.read(_HEAD_BYTES)
@@ -55,7 +52,9 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
                     yield from chunks
                 case _:
                     raw.seek(0)
-                    with _decompressor(raw, kind) as stream:
+                    is_bz2 = kind == "bz2"
+                    opened = bz2.BZ2File(raw) if is_bz2 else pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+                    with opened as stream:
                         yield from _bounded(place, iter(partial(stream.read, size), b""), max_inflation)
         except (EOFError, OSError) as error:
             if not kind or getattr(error, "errno", None):  # an error of the disk, not of the stream
@@ -93,12 +92,9 @@ def is_compressed(place: Place) -> bool:
 
 
 def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
-    """Return the compression of a file, according to its first bytes.
-
-    UTF-8 text cannot begin with the magic bytes of gzip or zst. It can begin with ``BZh``, so more bytes are checked
-    for bz2. It can also begin like the skippable frames of zst, which pzstd writes, so these must be followed by a data
-    frame.
-    """
+    """Return the compression of a file, according to its first bytes."""
+    # UTF-8 text cannot begin with the magic bytes of gzip or zst. It can begin with ``BZh``, so more bytes are checked,
+    # and like the skippable frames of zst, which pzstd writes, so these must be followed by a data frame.
     if head.startswith(_GZIP):
         return "gzip"
     start = 0
@@ -200,10 +196,6 @@ def _skip_zeros(data: bytes, pos: int) -> int:
     while pos < len(data) and not data[pos]:
         pos += 1
     return pos
-
-
-def _decompressor(raw: IO[bytes], kind: Compression) -> Any:
-    return bz2.BZ2File(raw) if kind == "bz2" else pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
 
 
 def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:

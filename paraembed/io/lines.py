@@ -122,21 +122,12 @@ def read_lines(
     block_bytes: int = BLOCK_BYTES,
     shown_bytes: int = 1000,
 ) -> Iterator[Lines]:
-    """Read a text file in blocks of lines, in the bounded memory of a few blocks or of ``limits.max_line_bytes``.
+    """Read a plain or compressed text file in blocks of lines; a thread reads the next block in the meantime.
 
-    A thread reads the next block in the meantime.
-
-    Args:
-        place: the file, plain or compressed (``read_blocks``).
-        span: part of a plain file (``cut_at_lines``), whose lines are numbered from its first; default: the whole file.
-        limits: longer lines are truncated.
-        block_bytes: bytes to read at a time.
-        shown_bytes: bytes to keep of a line that is too long.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
-        ValueError: the file is empty or binary (NUL bytes in its first 64 KB), or its compressed stream is damaged (the
-            message names the last complete line).
+    The memory is bounded by a few blocks or ``limits.max_line_bytes``; of a longer line, ``shown_bytes`` are kept. The
+    lines of a ``span`` of a plain file (``cut_at_lines``) are numbered from its first. Raise FileNotFoundError or
+    IsADirectoryError if the file is missing or a folder; ValueError if it is empty or binary (NUL bytes in its first
+    64 KB), or its compressed stream is damaged (the message names the last complete line).
     """
     require_file(place)
     number = num_waiting = 0

@@ -44,16 +44,11 @@ class _Reading(NamedTuple):
 
 @contextmanager
 def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "") -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file.
+    """Open a Parquet file; string columns ``in_dictionary`` are read as dictionary arrays.
 
-    Args:
-        place: the file.
-        in_dictionary: string columns to read as dictionary arrays.
-        state: value that changes with the file. If given, the process caches the footer of the latest file: parsing a
-            footer of 100,000 row groups takes a second, and every part of an input opens the file several times.
-
-    Raises:
-        ValueError: the file cannot be opened, or a read inside of the block fails.
+    With ``state``, a value that changes with the file, the process caches the footer of the latest file: parsing a
+    footer of 100,000 row groups takes a second, and every part of an input opens the file several times. Raise
+    ValueError if the file cannot be opened, or a read inside of the block fails.
     """
     require_file(place)
     filesystem, path = locate(str(place))
@@ -102,14 +97,8 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of a file in batches of at most ``rows`` rows and about ``size`` bytes, but at least one row.
 
-    Args:
-        place: the file.
-        columns: names of the columns.
-        rows: maximum rows of a batch.
-        size: approximate maximum bytes of a batch.
-        groups: row groups; default: all.
-        limits: limits of ``check_parquet``.
-        state: see ``open_parquet``.
+    ``groups`` are the row groups to read, by default all, ``limits`` those of ``check_parquet``; for ``state``, see
+    ``open_parquet``.
     """
     with ExitStack() as stack:
 
@@ -143,10 +132,7 @@ def read_batches(
 def _reading(
     file: pq.ParquetFile, group: int, chunks: list[pq.ColumnChunkMetaData], strings: Sequence[str], rows: int, size: int
 ) -> _Reading:
-    """Return how to read a row group, given ``file``, which reads the columns ``strings`` as dictionary arrays.
-
-    The number of rows is rounded to a power of two, so that similar row groups are read in one call.
-    """
+    """Return how to read a row group, given ``file``, which reads the columns ``strings`` as dictionary arrays."""
     inflated, longest, in_dictionary = 1, 1, list[str]()
     for chunk in chunks:
         inflated += chunk.total_uncompressed_size
@@ -164,7 +150,7 @@ def _reading(
         else:
             in_dictionary.append(name)
     at_once = max(1, size * file.metadata.row_group(group).num_rows // inflated)
-    by_footer = 1 << (at_once.bit_length() - 1)
+    by_footer = 1 << (at_once.bit_length() - 1)  # a power of two, so that similar row groups are read in one call
     return _Reading(min(rows, by_footer, max(1, _WRITTEN_OUT * size // longest)), tuple(in_dictionary))
 
 
@@ -196,18 +182,11 @@ def cuts(ends: npt.NDArray[np.int64], size: int, rows: int | None = None) -> Ite
 def check_parquet(
     file: pq.ParquetFile, columns: Collection[str], name: str, limits: ReadLimits, groups: range | None = None
 ) -> None:
-    """Check in a Parquet file's footer that the chosen columns are not too large to read.
+    """Check in a Parquet file's footer that the chosen columns, of all row groups or ``groups``, are not too large to
+    read.
 
-    Args:
-        file: the file.
-        columns: names of the columns to read.
-        name: name of the file, for messages.
-        limits: maximum compression ratio.
-        groups: row groups; default: all.
-
-    Raises:
-        ValueError: a row group, or the whole selection, decompresses to more than the limits allow.
-        OSError: a column is encrypted, or the footer is damaged.
+    Raise ValueError if a row group, or the whole selection, decompresses to more than the limits allow; OSError if a
+    column is encrypted, or the footer is damaged.
     """
     all_stored = all_inflated = 0
     groups = range(file.metadata.num_row_groups) if groups is None else groups
@@ -215,11 +194,11 @@ def check_parquet(
         stored = sum(chunk.total_compressed_size for chunk in chunks)
         inflated = sum(chunk.total_uncompressed_size for chunk in chunks)
         values = sum(chunk.num_values for chunk in chunks)
-        _check(f"{name}: row group {number}", stored, inflated, limits, "write the file again without compression, or ")
+        _check(f"{name}: row group {number}", stored, inflated, limits)
         in_memory = f"{_VALUE_BYTES * values:,} in memory, {values:,} values"
-        _check(f"{name}: row group {number}", stored, _VALUE_BYTES * values, limits, shown_size=in_memory)
+        _check(f"{name}: row group {number}", stored, _VALUE_BYTES * values, limits, in_memory)
         all_stored, all_inflated = all_stored + stored, all_inflated + inflated
-    _check(name, all_stored, all_inflated, limits, "write the file again without compression, or ")
+    _check(name, all_stored, all_inflated, limits)
 
 
 def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> Iterator[list[pq.ColumnChunkMetaData]]:
@@ -236,9 +215,10 @@ def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> 
         yield [file.metadata.row_group(group).column(index) for index in places]
 
 
-def _check(name: str, stored: int, inflated: int, limits: ReadLimits, remedy: str = "", shown_size: str = "") -> None:
+def _check(name: str, stored: int, inflated: int, limits: ReadLimits, in_memory: str = "") -> None:
     if inflated > ALWAYS_INFLATED and inflated > limits.max_inflation * stored:
+        remedy = "" if in_memory else "write the file again without compression, or "
         raise ValueError(
-            f"{name} has {stored:,} bytes but inflates to {shown_size or f'{inflated:,}'}; the limit is "
+            f"{name} has {stored:,} bytes but inflates to {in_memory or f'{inflated:,}'}; the limit is "
             f"{limits.max_inflation} times its size; if the file is valid, {remedy}give a larger `max_inflation`"
         )

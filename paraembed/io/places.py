@@ -96,8 +96,7 @@ def without_credentials(text: str) -> str:
 
 def _without_secrets(options: str, depth: int = 0) -> str:
     """Return the options of a URI, ``?a=b&c=d``, with the values of secrets hidden."""
-    pieces = re.split("(&)", options)
-    return "".join(_without_secret(piece, depth) for piece in pieces)
+    return "".join(_without_secret(piece, depth) for piece in re.split("(&)", options))
 
 
 def _without_secret(piece: str, depth: int) -> str:

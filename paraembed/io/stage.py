@@ -48,20 +48,18 @@ def files_below(uri: str) -> list[str]:
 def download(uri: str, to: Path) -> None:
     """Copy a file, or all files below a prefix, to a path; raise FileNotFoundError if nothing is there."""
     filesystem, path = resolve(uri)
-    if filesystem.get_file_info(path).type == pyarrow.fs.FileType.File:
-        _download_file(filesystem, path, to)
-        return
-    names = files_below(uri)
-    if not names:
+    is_file = filesystem.get_file_info(path).type == pyarrow.fs.FileType.File
+    copies = {path: to} if is_file else {f"{path.rstrip('/')}/{name}": to / name for name in files_below(uri)}
+    if not copies:
         raise FileNotFoundError(f"{shown(uri)} does not exist; check the URI")
+
+    def copy(file: str) -> None:
+        copies[file].parent.mkdir(parents=True, exist_ok=True)
+        with filesystem.open_input_file(file) as source, copies[file].open("wb") as target:
+            shutil.copyfileobj(source, target, _COPY_BYTES)
+
     with ThreadPoolExecutor(_THREADS) as threads:
-        list(threads.map(lambda name: _download_file(filesystem, f"{path.rstrip('/')}/{name}", to / name), names))
-
-
-def _download_file(filesystem: pyarrow.fs.FileSystem, path: str, to: Path) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with filesystem.open_input_file(path) as source, to.open("wb") as file:
-        shutil.copyfileobj(source, file, _COPY_BYTES)
+        list(threads.map(copy, copies))
 
 
 @dataclass(frozen=True)

@@ -170,18 +170,11 @@ def _parsed(data: bytes, kind: Kind, names: Sequence[str], wanted: Sequence[str]
 def read_records(
     pieces: Iterable[bytes], kind: Kind, name: str, max_line_bytes: int, table: Table
 ) -> Iterator[Records]:
-    """Split bytes that arrive in pieces into complete records.
+    """Split bytes, which start with a record and arrive in pieces, into complete records.
 
-    Args:
-        pieces: bytes that start with a record.
-        kind: ``csv`` or ``tsv`` (line ends LF, CRLF or CR; quotes in CSV only), or another kind of lines (LF).
-        name: name of the file, for messages.
-        max_line_bytes: maximum bytes of a record, without its line end and the byte order mark.
-        table: how to read CSV and TSV.
-
-    Raises:
-        ValueError: a record is too long, or its quoting is wrong and ``table.repairs`` is false;
-            ``table.max_field_lines`` is below 1.
+    Lines of ``csv`` and ``tsv`` end with LF, CRLF or CR, those of other kinds with LF; quotes count in CSV only. Raise
+    ValueError, with the name of the file, if a record has more than ``max_line_bytes``, without its line end and the
+    byte order mark; if its quoting is wrong and ``table.repairs`` is false; or if ``table.max_field_lines`` is below 1.
     """
     if table.max_field_lines < 1:
         raise ValueError(f"`max_field_lines` is {table.max_field_lines}; it must be at least 1")
@@ -289,17 +282,12 @@ class Cells:
 
 
 def read_cells(path: Path, separator: str, columns: int | str, *, header: bool | str = False) -> Cells:
-    """Read a small plain or compressed file whose rows all have the same number of cells; quotes are plain characters.
+    """Read a small UTF-8 file, plain or compressed, whose rows all have the same number of cells; quotes are plain
+    characters.
 
-    Args:
-        path: UTF-8 text, LF or CRLF.
-        separator: separator between cells.
-        columns: number of columns, or their names, separated by commas.
-        header: True if the first line is a header; or the header, in lower case, that the first line may contain.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
-        ValueError: the file is empty or binary, or a row has another number of cells.
+    ``columns`` is the number of columns, or their names, separated by commas; ``header`` is True if the first line is a
+    header, or the header, in lower case, that the first line may contain. Raise the errors of ``read_lines``, and
+    ValueError if a row has another number of cells.
     """
     lines = read_text(path)
     has_header = lines[0].lower() == header if isinstance(header, str) else header
@@ -315,8 +303,15 @@ def read_cells(path: Path, separator: str, columns: int | str, *, header: bool |
 
 
 def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row of a small CSV file (TSV, by its name), without blank rows."""
-    data = b"".join(read_blocks(path, most))[:most]
+    """Yield line number and cells of each row of a small CSV file (TSV, by its name), without blank rows.
+
+    Raise ValueError if the file, decompressed, has more than ``most`` bytes, is not UTF-8, or has a damaged row.
+    """
+    data = bytearray()
+    for piece in read_blocks(path, 1 << 20):
+        data += piece
+        if len(data) > most:
+            raise ValueError(f"{path} has more than {most:,} bytes, the limit for this kind of file; split it")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -172,7 +172,9 @@ def looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bo
     if _is_numbered(names) and sum(_is_numbered(row) for row in rows) <= _FEW * len(rows):
         return True
     if all(known):
-        return all(word in _PAIR_WORDS for word in words) or 2 * sum(map(_has_spaces, rows)) >= len(rows)
+        return all(word in _PAIR_WORDS for word in words) or 2 * sum(
+            any(" " in cell for cell in row) for row in rows
+        ) >= len(rows)
     return _is_above_sentences(names, rows, _SENTENCE_WORDS if any(known) else _SENTENCES)
 
 
@@ -193,10 +195,6 @@ def _is_numbered(cells: Sequence[str]) -> bool:
     numbered = [match.groups() for cell in cells if (match := _NUMBERED.fullmatch(cell.lower()))]
     ends = "".join(end for _, end in numbered)
     return len(numbered) == len(cells) > 1 and len({stem for stem, _ in numbered}) == 1 and ends in {"01", "12", "ab"}
-
-
-def _has_spaces(row: Sequence[str]) -> bool:
-    return any(" " in cell for cell in row)
 
 
 def _is_above_sentences(names: Sequence[str], rows: Sequence[Sequence[str]], fewest: int) -> bool:

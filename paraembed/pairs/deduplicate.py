@@ -9,7 +9,7 @@ and a bucket of several partitions is split again into a spill file. Rows are th
 size.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -85,33 +85,23 @@ def _pieces(file: BinaryIO | pa.NativeFile, schema: pa.Schema, classes: int) -> 
         pieces.flush()
 
 
-class PartitionWriter:
-    """Writer of the rows of an input by bucket."""
-
-    def __init__(self, pieces: _Pieces, partitions: int) -> None:
-        self._pieces, self._partitions, self._written = pieces, partitions, 0
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows, with columns first, second and rank."""
-        keys = pair_keys(table)
-        row = pa.array(np.arange(self._written, self._written + len(keys)))
-        self._written += len(keys)
-        texts = [text_column(table, name) for name in ("rank", "first", "second")]
-        columns = [pa.array(_bucket_of(keys, self._partitions)), pa.array(keys), texts[0], row, *texts[1:]]
-        self._pieces.write(pa.record_batch(columns, names=["bucket", *_SCHEMA.names]))
-
-
 @contextmanager
-def partition_writer(file: BinaryIO, partitions: int) -> Iterator[PartitionWriter]:
-    """Open a writer that sorts rows into buckets and writes them to an open file."""
-    buckets = num_buckets(partitions)
+def partition_writer(file: BinaryIO, partitions: int) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that sorts rows, with columns first, second and rank, into buckets of an open file."""
+    buckets, written = num_buckets(partitions), 0
     with _pieces(file, _SCHEMA.with_metadata({_BUCKETS: str(buckets)}), buckets) as pieces:
-        yield PartitionWriter(pieces, partitions)
 
+        def write(table: pa.Table) -> None:
+            nonlocal written
+            keys = pair_keys(table)
+            bucket = (keys % np.uint64(partitions)).astype(np.int64) * buckets // partitions
+            row = np.arange(written, written + len(keys))
+            written += len(keys)
+            rank, *texts = (text_column(table, name) for name in ("rank", "first", "second"))
+            columns = [pa.array(bucket), pa.array(keys), rank, pa.array(row), *texts]
+            pieces.write(pa.record_batch(columns, names=["bucket", *_SCHEMA.names]))
 
-def _bucket_of(keys: npt.NDArray[np.uint64], partitions: int) -> npt.NDArray[np.int64]:
-    partition = (keys % np.uint64(partitions)).astype(np.int64)
-    return partition * num_buckets(partitions) // partitions
+        yield write
 
 
 def find_repeats(
@@ -121,17 +111,11 @@ def find_repeats(
     first_ranks: Sequence[int] = (),
     spill: Path | None = None,
 ) -> tuple[RowNumbers, RowNumbers]:
-    """Find the rows that repeat an unordered pair; the one with the lowest rank stays, then the one in the first file.
+    """Return file number and row number of each row of a bucket that repeats an unordered pair.
 
-    Args:
-        files: files of ``partition_writer``, in the order of the inputs, ranks ascending in each.
-        bucket: number of the bucket to search.
-        partitions: number of partitions of the inputs.
-        first_ranks: first rank of each file; default: 0.
-        spill: file for the rows of a bucket that has several partitions.
-
-    Returns:
-        File number and row number of each row to drop.
+    The row with the lowest rank stays, then the one in the first file. ``files`` are those of ``partition_writer``, in
+    the order of the inputs, with ranks ascending from the first rank of each (default: 0). The rows of a bucket of
+    several partitions go to the file ``spill``.
     """
     rows = _rows_of(files, bucket, partitions, first_ranks)
     numbers = [number for number in range(partitions) if number * num_buckets(partitions) // partitions == bucket]

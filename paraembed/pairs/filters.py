@@ -50,10 +50,6 @@ def _either(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.T
     return lambda table: pc.or_(test(text_column(table, "first")), test(text_column(table, "second")))
 
 
-def _both(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.Table], pa.BooleanArray]:
-    return lambda table: pc.and_(test(text_column(table, "first")), test(text_column(table, "second")))
-
-
 def num_tokens(texts: pa.StringArray) -> pa.Int32Array:
     """Return the number of tokens of each text [n]."""
     return pc.add(pc.count_substring(texts, " "), 1)
@@ -75,15 +71,11 @@ def _num_long_tokens(texts: pa.StringArray) -> pa.Int64Array:
     return pa.array(before[tokens.offsets[1:]] - before[tokens.offsets[:-1]])
 
 
-def _is_single(texts: pa.StringArray) -> pa.BooleanArray:
-    return pc.invert(pc.match_substring(texts, " "))
-
-
 EQUAL_TEXTS = RowFilter(
     "equal texts", lambda table: pc.equal(text_column(table, "first"), text_column(table, "second"))
 )
-BOTH_SINGLE_WORDS = RowFilter("both single words", _both(_is_single))
 NOT_SINGLE_WORDS = RowFilter("not single words", _either(lambda texts: pc.match_substring(texts, " ")))
+BOTH_SINGLE_WORDS = RowFilter("both single words", lambda table: pc.invert(NOT_SINGLE_WORDS.failed(table)))
 DIGIT = RowFilter("digit", _either(lambda texts: pc.match_substring_regex(texts, r"\p{Nd}")))
 NOT_LETTERS = RowFilter("not letters", _either(lambda texts: pc.match_substring_regex(texts, r"[^\pL ]")))
 BRACKET = RowFilter("bracket", _either(lambda texts: pc.match_substring_regex(texts, r"[()\[\]{}]|-[lr][rsc]b-")))
@@ -145,14 +137,9 @@ def out_of_vocabulary(vocabulary: pa.StringArray) -> RowFilter:
 def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: int = BLOCK_BYTES) -> pa.StringArray:
     """Return the first word of every line, lower-cased and without repetitions, in the order of the file.
 
-    Args:
-        path: word-vector text file, plain or compressed, with or without a header; or one word per line.
-        max_words: return only the first N words (files are ordered by frequency).
-        block_bytes: bytes to read at a time.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: the file is missing or a folder.
-        ValueError: ``max_words`` is not positive; or ``read_lines`` rejects the file.
+    The file is a word-vector text file with or without a header, or has one word per line. With ``max_words``, only the
+    first N words are returned (files are ordered by frequency). Raise ValueError if N is not positive, and the errors
+    of ``read_lines``.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"`max_words` is {max_words}; it must be at least 1, or left out for all words")

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from paraembed.pairs.columns import (
     say_the_pair,
     shown_names,
 )
-from paraembed.pairs.parsed import Block, ParsedPairs, TextRows, assemble, is_blank, refuse
+from paraembed.pairs.parsed import Block, TextRows, assemble, is_blank, refuse
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.pairs.settings import Format, Role
 
@@ -108,7 +108,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     if isinstance(source, tuple):
         yield from _read_aligned(*source, reading)
         return
-    place = source
+    place: Place = source
     require_file(place)
     if reading.form == "parquet" or (reading.form == "auto" and is_parquet(place)):
         yield from _read_parquet(place, reading)
@@ -160,11 +160,7 @@ def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jso
 
 
 def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
-    """Yield pairs of the first word of each line with every other word of the line, as in the word lists of
-    retrofitting.
-
-    A line of one word, or one that cannot be read, gives one rejected row.
-    """
+    """Yield pairs of a line's first word with each other word, the form of retrofitting; no pair: a rejected row."""
     row = 0
     for lines in blocks:
         text = pc.fill_null(lines.text, "")
@@ -177,25 +173,16 @@ def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
         heads, flat = offsets[line], words.flatten()
         first = flat.take(pa.array(heads - offsets[0]))
         second = flat.take(pa.array(heads - offsets[0] + np.minimum(place, counts[line] - 1)))
-        alone = pa.array(counts[line] < 2)
         tests = [(test.take(pa.array(line)), name) for test, name in (*lines.tests(), (is_blank(text), "empty line"))]
-        none = pa.nulls(len(line), pa.string())
-        refused = refuse([*tests, (alone, "too few fields")])
-        score = pa.nulls(len(line), pa.float32())
-        yield Block(
-            "words", row, TextRows(first, second), ParsedPairs(first, second, score, none, none, none, refused),
-            lines.first + line,
-        )  # fmt: skip
+        tests.append((pa.array(counts[line] < 2), "too few fields"))
+        pairs = assemble({"first": first, "second": second}, tests)
+        yield Block("words", row, TextRows(first, second), pairs, lines.first + line)
         row += len(line)
 
 
 def _read_aligned(first: Place, second: Place, reading: Reading) -> Iterator[Block]:
-    """Yield pairs of corresponding lines of two files, the format of SimpWiki.
-
-    A line may begin with columns (SimpWiki 2.0: article, paragraph); the text follows the last tab.
-    """
-    limits, block_bytes = reading.limits, reading.block_bytes
-    sides = [read_lines(place, limits=limits, block_bytes=block_bytes) for place in (first, second)]
+    """Yield pairs of corresponding lines; the text follows the last tab (SimpWiki 2.0: article, paragraph, text)."""
+    sides = [read_lines(place, limits=reading.limits, block_bytes=reading.block_bytes) for place in (first, second)]
     waiting: list[pa.Table | None] = [None, None]
     row = 0
     while True:
@@ -218,18 +205,15 @@ def _read_aligned(first: Place, second: Place, reading: Reading) -> Iterator[Blo
 
 def _aligned_texts(lines: Lines) -> pa.Table:
     """Return a table with the columns text [n] and refused [n]."""
-    refused = refuse(lines.tests())
     text = pc.replace_substring_regex(pc.fill_null(lines.text, ""), r"^.*\t", "")
-    return pa.table({"text": text, "refused": refused})
+    return pa.table({"text": text, "refused": refuse(lines.tests())})
 
 
 def _aligned_block(row: int, left: pa.Table, right: pa.Table) -> Block:
     first, second = (table["text"].combine_chunks() for table in (left, right))
-    empty = refuse([(pc.and_(is_blank(first), is_blank(second)), "empty line")])
-    refused = pc.coalesce(*(table["refused"].combine_chunks() for table in (left, right)), empty)
-    none = pa.nulls(len(left), pa.string())
-    pairs = ParsedPairs(first, second, pa.nulls(len(left), pa.float32()), none, none, none, refused)
-    return Block("aligned", row, TextRows(first, second), pairs)
+    pairs = assemble({"first": first, "second": second}, [(pc.and_(is_blank(first), is_blank(second)), "empty line")])
+    refused = pc.coalesce(*(table["refused"].combine_chunks() for table in (left, right)), pairs.refused)
+    return Block("aligned", row, TextRows(first, second), replace(pairs, refused=refused))
 
 
 def _read_tsv(
@@ -251,10 +235,7 @@ def _read_tsv(
 
 
 def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
-    """Yield pairs from rows with quoting.
-
-    A row with a line break inside of a field is rejected, because two stray quotes would join all lines between them.
-    """
+    """Yield pairs from rows with quoting; line breaks in a field are rejected: two stray quotes would join lines."""
     pieces = ahead(read_blocks(path, reading.block_bytes, reading.limits.max_inflation))
     table = Table(from_start=True, repairs=False)
     blocks = read_records(pieces, "csv", str(path), reading.limits.max_line_bytes, table)
@@ -338,10 +319,7 @@ def _not_utf8(columns: Sequence[pa.StringArray]) -> pa.BooleanArray:
 
 
 def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) -> Iterator[Block]:
-    """Yield pairs from lines that are JSON objects, by key; ``columns`` are the roles of the first object's keys.
-
-    Python's json reads 0.4M lines/s.
-    """
+    """Yield pairs from lines of JSON; ``columns`` are the roles of the first object's keys. 0.4M lines/s."""
     roles: dict[Role, str] = {}
     for lines in blocks:
         rows = [json_object(text or "") for text in lines.text.to_pylist()]

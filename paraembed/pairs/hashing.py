@@ -1,19 +1,17 @@
 """Hash texts and unordered pairs for partitions, splits and samples; the hashes are equal on every machine."""
 
-from typing import TypeVar
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.compiled import compiled
+from paraembed.text.oov import finalizer
 
 Hashes = npt.NDArray[np.uint64]
 
 _WORD = 8  # bytes
 _GOLDEN = 0x9E3779B97F4A7C15  # the step of SplitMix64
 _STEP = np.uint64(_GOLDEN)
-_Bits = TypeVar("_Bits", np.uint64, npt.NDArray[np.uint64])
 
 
 def text_column(table: pa.Table, name: str) -> pa.StringArray:
@@ -22,19 +20,12 @@ def text_column(table: pa.Table, name: str) -> pa.StringArray:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def mixed(hashes: npt.NDArray[np.uint64], seed: int = 0) -> npt.NDArray[np.uint64]:
+def mixed(hashes: Hashes, seed: int = 0) -> Hashes:
     """Return a bijective hash of hashes, uint64 [n], in which every bit depends on all bits (SplitMix64)."""
-    return _finalizer(hashes + np.uint64(_GOLDEN * (seed + 1) % 2**64))
+    return finalizer(hashes + np.uint64(_GOLDEN * (seed + 1) % 2**64))
 
 
-def _finalizer(bits: _Bits) -> _Bits:
-    """Apply the finalizer of SplitMix64 to one number or an array."""
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
-
-
-_finalized = compiled(_finalizer)
+_finalized = compiled(finalizer)
 
 
 def pair_keys(table: pa.Table) -> Hashes:

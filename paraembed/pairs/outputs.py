@@ -118,14 +118,10 @@ class Outputs:
         counts: Sequence[Path],
         vocabulary: pa.StringArray | None,
     ) -> None:
-        """Complete an output whose shards are written.
+        """Complete an output whose shards are written, given their entries from ``write_shard``.
 
-        Args:
-            name: folder of the output; empty for the result folder itself.
-            shards: manifest entries of the shards, from ``write_shard``.
-            lost: rows that the selection left out, by reason.
-            counts: folders with the counts of the shards.
-            vocabulary: known words [V], to report the coverage.
+        ``lost`` counts the rows that the selection left out, by reason; ``counts`` are the folders with the counts of
+        the shards. The coverage of a vocabulary [V] is reported.
         """
         folder = self._folder / name
         merged = merge_counts([load_counts(path) for path in counts])

@@ -2,10 +2,11 @@
 examples.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -48,41 +49,23 @@ def parse_source(
     Besides the rows that the format rejects, these are rejected: a text without tokens, a tree that does not match the
     tokens of its text (``paraembed.text.trees``), and rows that fail the filters of the settings
     (``paraembed.pairs.training_sets``). A second file next to ``out`` holds the rows by partition (``partitions_of``),
-    for the search for duplicates.
-
-    Args:
-        source: input file, or two aligned ones.
-        name: value of the column ``source``.
-        settings: settings of the sharding.
-        out: file for the parsed pairs.
-        partitions: number of partitions.
-        vocabulary: known words [V], for the training sets that need them.
-        span: part of the file to parse (``formats.spans_of``); ranks are counted from its beginning.
-        sampled: maximum number of rejected rows to keep as examples, for each reason.
-        limits: limits on reading the file.
-        block_bytes: bytes to read at a time.
-        rows_per_group: rows of a row group of ``out``.
-
-    Raises:
-        OSError, ValueError: the same errors as ``read_pairs`` and ``row_rules``.
+    for the search for duplicates. ``name`` is the value of the column ``source``; ``vocabulary`` [V] holds the known
+    words, for the training sets that need them. Ranks are counted from the beginning of the ``span``, which is one of
+    ``formats.spans_of``. At most ``sampled`` rejected rows are kept as examples for each reason. Raise the errors of
+    ``read_pairs`` and ``row_rules``.
     """
     keep_memory()
-    report = SourceReport(0, 0, {})
-    totals = {"read": 0, "parsed": 0, "lines": 0}
-    seen: dict[str, int] = {}
-    versions: set[str] = set()
-    rules = row_rules(settings, vocabulary)
-    schema = schema_of(settings)
+    report, totals, versions = SourceReport(0, 0, {}), Counter[str](), set[str]()
+    rules, schema = row_rules(settings, vocabulary), schema_of(settings)
 
     def tables() -> Iterator[pa.Table]:
         reading = replace(reading_of(settings, limits), block_bytes=block_bytes)
         for block in read_pairs(source, reading, span):
             table, refused = keep_pairs(block, name, _tokenizer(block, settings), settings.remove, rules)
-            totals["read"] += len(block.raw)
-            totals["parsed"] += table.num_rows
+            totals.update(read=len(block.raw), parsed=table.num_rows)
             totals["lines"] = block.first_row + len(block.raw)
             versions.update(block.pairs.versions if isinstance(block.pairs, PpdbPairs) else ())
-            _count(name, block, refused, seen, report.sample, sampled)
+            _count(name, block, refused, report, sampled)
             yield _with_columns(table, schema)
 
     def write(file: BinaryIO, parts: BinaryIO) -> None:
@@ -90,30 +73,23 @@ def parse_source(
             pq.ParquetWriter(
                 file, schema, compression="lz4", use_dictionary=REPEATING, write_statistics=False
             ) as writer,
-            partition_writer(parts, partitions) as by_partition,
+            partition_writer(parts, partitions) as write_partitioned,
         ):
             for group in group_rows(tables(), rows_per_group):
                 writer.write_table(group)
-                by_partition.write(group)
+                write_partitioned(group)
                 report.groups.append(group.num_rows)
 
     write_file(partitions_of(out), lambda parts: write_file(out, lambda file: write(file, parts)))
     version = "mixed" if len(versions) > 1 else next(iter(versions), None)
-    return SourceReport(**totals, refused=seen, sample=report.sample, groups=report.groups, version=version)
+    return replace(report, read=totals["read"], parsed=totals["parsed"], lines=totals["lines"], version=version)
 
 
 def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> Reading:
     """Return how to read pair files with these settings; a bigram set needs the alignment."""
     alignment = settings.alignment or set_of(settings).bigrams is not None
-    return Reading(
-        settings.format,
-        settings.columns,
-        settings.features,
-        alignment,
-        settings.non_terminals,
-        settings.no_header,
-        limits,
-    )
+    columns, features = settings.columns, settings.features
+    return Reading(settings.format, columns, features, alignment, settings.non_terminals, settings.no_header, limits)
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -220,15 +196,13 @@ def _not_tokenized(texts: pa.StringArray) -> Mask:
     return others
 
 
-def _count(
-    source: str, block: Block, refused: pa.StringArray, seen: dict[str, int], sample: list[dict[str, Any]], sampled: int
-) -> None:
+def _count(source: str, block: Block, refused: pa.StringArray, report: SourceReport, sampled: int) -> None:
     """Add a block's rejected rows to the counts by reason, and the first rows of each reason to the sample."""
     counts = pc.value_counts(refused.drop_null())
     for reason, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
-        room = sampled - seen.get(reason, 0)
-        seen[reason] = seen.get(reason, 0) + count
-        if room > 0:
-            for row in np.flatnonzero(pc.fill_null(pc.equal(refused, reason), False))[:room]:
+        before = report.refused.get(reason, 0)
+        report.refused[reason] = before + count
+        if before < sampled:
+            for row in np.flatnonzero(pc.fill_null(pc.equal(refused, reason), False))[: sampled - before]:
                 text = block.raw[int(row)][:500].decode("utf-8", "replace")
-                sample.append({"file": source, "line": block.line_of(int(row)), "reason": reason, "text": text})
+                report.sample.append({"file": source, "line": block.line_of(int(row)), "reason": reason, "text": text})

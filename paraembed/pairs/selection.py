@@ -6,7 +6,7 @@ blocks.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,13 +41,8 @@ class Selected:
 def selects(options: FilterOptions) -> bool:
     """Return whether the options select anything other than all rows in one output."""
     chosen = set_of(options)
-    drawn = (
-        chosen.size is not None
-        or options.top is not None
-        or options.sample is not None
-        or options.match_tokens_of is not None
-    )
-    return drawn or options.nested_subsets != "none" or bool(options.leave_out) or chosen.is_split
+    sizes = chosen.size, options.top, options.sample, options.match_tokens_of
+    return sizes != (None,) * 4 or options.nested_subsets != "none" or bool(options.leave_out) or chosen.is_split
 
 
 def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
@@ -112,7 +107,7 @@ def _keep(selected: Selected, kept: npt.NDArray[np.bool_], reason: str) -> Selec
     """Return the rows of a selection for which ``kept`` [n, over all rows] is true; count the others."""
     stay = kept[selected.rows]
     lost = int(len(stay) - stay.sum())
-    counts = {**selected.counts, reason: selected.counts.get(reason, 0) + lost} if lost else selected.counts
+    counts = {**selected.counts, reason: lost} if lost else selected.counts
     return Selected(selected.name, selected.rows[stay], counts)
 
 
@@ -125,10 +120,9 @@ def _keep_rows(selected: Selected, rows: Rows, size: int, reason: str) -> Select
 def _split(selected: Selected, keys: npt.NDArray[np.uint64], split: str) -> list[Selected]:
     """Split into tenths by the hash of the unordered pair, so that no pair, in either order, is in two splits."""
     tenth = mixed(keys, _SPLIT_SEED) % np.uint64(10)
-    names = tuple(_SPLITS) if split == "all" else (split,)
-    folder = (lambda name: name) if split == "all" else (lambda _: "")
-    parts = [_keep(selected, np.isin(tenth, list(_SPLITS[name])), "in another part of the split") for name in names]
-    return [Selected(folder(name), part.rows, part.counts) for name, part in zip(names, parts, strict=True)]
+    kept = {name: np.isin(tenth, list(_SPLITS[name])) for name in (_SPLITS if split == "all" else (split,))}
+    parts = [replace(_keep(selected, mask, "in another part of the split"), name=name) for name, mask in kept.items()]
+    return parts if split == "all" else [replace(parts[0], name="")]
 
 
 def _resize(selected: Selected, options: FilterOptions, columns: pa.Table) -> Selected:

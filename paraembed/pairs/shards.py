@@ -77,12 +77,9 @@ def count_pairs(table: pa.Table) -> Counts:
 
 
 def _tokens_with_space(texts: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-    """Return the tokens [T] of n texts, each with the space that follows it, and the number of tokens of each text,
-    int64 [n].
-
-    The tokens are slices of the texts' bytes, so nothing is copied. The array is not a slice and not empty, and no text
-    is empty or ends with a space.
-    """
+    """Return the tokens [T], each with the space that follows it, and the number of tokens of each text, int64 [n]."""
+    # The tokens are slices of the texts' bytes, so nothing is copied. The array is not a slice and not empty, and no
+    # text is empty or ends with a space.
     starts_of_texts = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
     octets = np.frombuffer(texts.buffers()[2], np.uint8)[: starts_of_texts[-1]]
     begins = np.empty(len(octets) + 1, bool)
@@ -249,15 +246,10 @@ def write_shard(
     counts: Path,
     first_ranks: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Write one shard; return its entry in the manifest: name, rows, sha256.
+    """Write one shard to ``folder``, and its counts to the folder ``counts``; return its entry in the manifest.
 
-    Args:
-        plan: rows of the shard.
-        parsed: the parsed files.
-        stays: number of a parsed file → which of its rows are kept, bool.
-        folder: folder for the shard.
-        counts: folder for the counts of its lengths and words.
-        first_ranks: first rank of each parsed file; default: 0.
+    ``stays`` maps the number of a parsed file to a mask of its kept rows; ``first_ranks`` holds the first rank of each
+    parsed file, by default 0. The entry has name, rows and sha256.
     """
     tables = []
     for number, group in plan.groups:
@@ -286,11 +278,7 @@ def write_shard(
 
 @lru_cache(maxsize=4)
 def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData, list[int]]:  # noqa: ARG001 - part of the key
-    """Return the footer of a parsed file, and the number of the first row of each row group.
-
-    A process reads the footer once for all shards of the file; reading it for each of n row groups would take quadratic
-    time.
-    """
+    """Return footer and first row of each row group, read once a process: once a row group would be quadratic."""
     metadata = pq.read_metadata(path)
     rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     return metadata, [0, *np.cumsum(rows).tolist()]
@@ -365,7 +353,7 @@ def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, 
             "them"
         )
     where = f"{folder}/manifest.json"
-    form = checked(dict[str, Any], read_json(folder / "manifest.json"), where).get("format")
+    form = read_json(folder / "manifest.json", dict[str, Any]).get("format")
     if form != FORMAT:
         raise ValueError(f"{folder} has the format {str(form)[:80]!r}; expected {FORMAT!r}, written by jobs/shard.py")
     if read_json(folder / SUCCESS) != {"manifest_sha256": sha256_of(folder / "manifest.json")}:

@@ -23,24 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.pairs.filters import (
-    BOTH_SINGLE_WORDS,
-    BRACKET,
-    DIGIT,
-    EQUAL_TEXTS,
-    NO_SCORE,
-    NOT_LETTERS,
-    NOT_SINGLE_WORDS,
-    ONE_EDIT_APART,
-    RowFilter,
-    below_score,
-    effective_size_below,
-    first_failures,
-    out_of_vocabulary,
-    overlap_from,
-    split_tokens,
-    too_long,
-)
+from paraembed.pairs import filters
+from paraembed.pairs.filters import RowFilter, first_failures, split_tokens
 from paraembed.pairs.hashing import text_column
 from paraembed.pairs.settings import FilterOptions
 from paraembed.text.tokenize import Tokens
@@ -193,17 +177,21 @@ class TrainingSet:
 
 def _bigram_set(kind: BigramKind, num_pairs: int) -> TrainingSet:
     return TrainingSet(
-        "P15 §6.3", "PPDB 1.0 XL, tagged", num_pairs, rules=(out_of_vocabulary, BRACKET, ONE_EDIT_APART), bigrams=kind
+        "P15 §6.3",
+        "PPDB 1.0 XL, tagged",
+        num_pairs,
+        rules=(filters.out_of_vocabulary, filters.BRACKET, filters.ONE_EDIT_APART),
+        bigrams=kind,
     )
 
 
 TRAINING_SETS: dict[str, TrainingSet] = {
-    "iclr2016": TrainingSet("P16 §4.3", "PPDB 1.0 XL phrasal", 3_033_753, rules=(BOTH_SINGLE_WORDS,)),
+    "iclr2016": TrainingSet("P16 §4.3", "PPDB 1.0 XL phrasal", 3_033_753, rules=(filters.BOTH_SINGLE_WORDS,)),
     "tacl2015/words": TrainingSet(
         "P15 §5.2",
         "PPDB 1.0 XL lexical; vectors of the 100,000 most frequent words",
         112_894,
-        rules=(NOT_SINGLE_WORDS, DIGIT, out_of_vocabulary),
+        rules=(filters.NOT_SINGLE_WORDS, filters.DIGIT, filters.out_of_vocabulary),
     ),
     "tacl2015/bigrams-jn": _bigram_set("jn", 133_997),
     "tacl2015/bigrams-nn": _bigram_set("nn", 35_601),
@@ -212,7 +200,7 @@ TRAINING_SETS: dict[str, TrainingSet] = {
         "P15 §6.4",
         "PPDB 1.0 XL",
         60_000,
-        rules=(out_of_vocabulary, effective_size_below(3), overlap_from(0.5)),
+        rules=(filters.out_of_vocabulary, filters.effective_size_below(3), filters.overlap_from(0.5)),
         effective_sizes=(3, 4, 5),
         size=60_000,
     ),
@@ -220,13 +208,15 @@ TRAINING_SETS: dict[str, TrainingSet] = {
         "Z17 §2.1, §3.1",
         "PPDB 1.0 S",
         406_170,
-        rules=(BOTH_SINGLE_WORDS, NOT_LETTERS, out_of_vocabulary),
+        rules=(filters.BOTH_SINGLE_WORDS, filters.NOT_LETTERS, filters.out_of_vocabulary),
         is_split=True,
     ),
     "acl2017/simpwiki": TrainingSet(
         "P17 §4.1", "SimpWiki 2.0, all aligned sentences", 167_689, keeps_equal_texts=True, keeps_duplicates=True
     ),
-    "acl2017/ppdb-matched": TrainingSet("P17 §4.1", "PPDB 1.0 XL phrasal", 1_341_188, rules=(BOTH_SINGLE_WORDS,)),
+    "acl2017/ppdb-matched": TrainingSet(
+        "P17 §4.1", "PPDB 1.0 XL phrasal", 1_341_188, rules=(filters.BOTH_SINGLE_WORDS,)
+    ),
 }
 
 
@@ -252,15 +242,15 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
     chosen = set_of(options)
     if chosen.needs_vocabulary and vocabulary is None:
         raise ValueError(f"`training_set` {options.training_set} needs a vocabulary; give word vectors with `words`")
-    filters = [] if chosen.keeps_equal_texts else [EQUAL_TEXTS]
+    of_options = [] if chosen.keeps_equal_texts else [filters.EQUAL_TEXTS]
     if options.min_score is not None:
-        filters += [NO_SCORE, below_score(options.min_score)]
+        of_options += [filters.NO_SCORE, filters.below_score(options.min_score)]
     if options.max_length is not None:
-        filters.append(too_long(options.max_length))
+        of_options.append(filters.too_long(options.max_length))
     rules = tuple(rule if isinstance(rule, RowFilter) else rule(vocabulary) for rule in chosen.rules)
     if chosen.bigrams is None:
-        return RowRules((*filters, *rules))
-    return RowRules(tuple(filters), chosen.bigrams, rules)
+        return RowRules((*of_options, *rules))
+    return RowRules(tuple(of_options), chosen.bigrams, rules)
 
 
 def judge_rows(table: pa.Table, rules: RowRules) -> tuple[pa.Table, pa.StringArray]:

@@ -4,7 +4,7 @@ A token of hash h has the sign of bit j of SplitMix64(h + k) in dimension 64 k +
 cosine of about ±1/√d, as random vectors have.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,21 @@ from paraembed.compiled import compiled, inlined
 Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 Octets = npt.NDArray[np.uint8]
+Bits = TypeVar("Bits", np.uint64, npt.NDArray[np.uint64])
 
 _OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of FNV-1a
 _GOLDEN, _ONE = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def finalizer(bits: Bits) -> Bits:
+    """Apply the finalizer of SplitMix64 to one number or an array."""
+    bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
+    return bits ^ (bits >> np.uint64(31))
+
+
+_mixed = inlined(finalizer)
 
 
 @compiled
@@ -29,14 +40,6 @@ def oov_code(octets: Octets, start: int, stop: int) -> int:
         code = (code ^ np.uint64(octets[place])) * _PRIME
     code_of: Any = np.int64(_mixed(code) >> np.uint64(33))
     return -1 - int(code_of)
-
-
-@inlined
-def _mixed(bits: np.uint64) -> np.uint64:
-    """Apply the finalizer of SplitMix64."""
-    bits = (bits ^ bits >> np.uint64(30)) * _MIX_1
-    bits = (bits ^ bits >> np.uint64(27)) * _MIX_2
-    return bits ^ bits >> np.uint64(31)
 
 
 @compiled

@@ -108,10 +108,7 @@ def _divide(
     ids: npt.NDArray[np.int32],
     count: int,
 ) -> int:
-    """Write the rows of the longest pieces, from the left, of the word ``pos`` … ``stop`` - 1; return the new count.
-
-    A word without such pieces, or with too many characters, is an OOV token.
-    """
+    """Write the rows of a word's longest pieces, from the left; it is OOV without them, or with too many characters."""
     if _too_long(line, pos, stop):
         ids[count] = unknown
         return count + 1
@@ -129,10 +126,7 @@ def _divide(
 
 @inlined
 def _longest(eights: Eights, pos: int, stop: int, table: Table) -> tuple[int, int]:
-    """Return row and bytes of the longest piece that starts at ``pos``; row ``_NONE`` if there is none.
-
-    Pieces are whole characters, so the next one starts with a whole character, too.
-    """
+    """Return row and bytes of the longest piece, of whole characters, that starts at ``pos``; row ``_NONE`` without."""
     word_eights, word_places, slots, lengths = table
     of_start = lengths[_start_code(eights[pos])]
     length = stop - pos

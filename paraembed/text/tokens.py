@@ -44,16 +44,13 @@ _GROWTH = 3
 
 
 class TokenIds:
-    """Function that maps texts to the word ids of their tokens and bigrams, with the lookup tables of its vocabulary.
+    """Function that maps texts to the word ids of their tokens and bigrams, with the lookup tables of its vocabulary,
+    string array [V].
 
-    Args:
-        vocabulary: string array [V].
-        tokenizer: one of ``paraembed.text.TOKENIZERS``, ``WORDPIECE``, or a ``SubwordTokenizer``.
-        hashes_unknown: give OOV tokens their negative ``oov_code``, not the row of <unk>; for tokenizers of words.
-
-    Raises:
-        ValueError: the tokenizer is unknown, or the vocabulary has no row for OOV tokens or is not a string array; or
-            the error is one of ``Subwords``.
+    The tokenizer is one of ``paraembed.text.TOKENIZERS``, ``WORDPIECE``, or a ``SubwordTokenizer``. With
+    ``hashes_unknown``, OOV tokens of a tokenizer of words get their negative ``oov_code``, not the row of <unk>. Raise
+    ValueError if the tokenizer is unknown, or the vocabulary has no row for OOV tokens or is not a string array; and
+    the errors of ``Subwords``.
     """
 
     def __init__(self, vocabulary: pa.StringArray, tokenizer: str, *, hashes_unknown: bool = False) -> None:
@@ -170,20 +167,14 @@ def _buffers(texts: pa.StringArray) -> tuple[Octets, Places]:
 
     Both are read-only, since numba would compile another version for writable memory.
     """
-    if not len(texts):
-        return _read_only(b""), np.zeros(1, np.int64)
-    _, places, octets = texts.buffers()
-    size = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-    return (
-        _read_only(octets or b""),
-        np.frombuffer(places, size)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64),
-    )
-
-
-def _read_only(octets: pa.Buffer | bytes) -> Octets:
-    view = np.frombuffer(octets, np.uint8)
-    view.flags.writeable = False
-    return view
+    places, octets = np.zeros(1, np.int64), np.frombuffer(b"", np.uint8)
+    if len(texts):
+        _, starts, data = texts.buffers()
+        size = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+        places = np.frombuffer(starts, size)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+        octets = np.frombuffer(data or b"", np.uint8)
+    octets.flags.writeable = False
+    return octets, places
 
 
 def _eights(octets: Octets) -> Eights:
@@ -194,9 +185,7 @@ def _eights(octets: Octets) -> Eights:
 def _piece_tables(vocabulary: pa.StringArray) -> tuple[Strings, Table, Table]:
     """Return the special tokens of a vocabulary of word pieces, and tables of pieces that begin or continue a word."""
     words = [OOV if word == UNKNOWN else word for word in vocabulary.to_pylist()]
-    continuing = [
-        word.removeprefix(PREFIX) if word.startswith(PREFIX) else "" for word in words
-    ]  # "" is never looked up
+    continuing = [word.removeprefix(PREFIX) if word.startswith(PREFIX) else "" for word in words]  # "": no piece
     specials = _buffers(pa.array(specials_of(words), pa.string()))
     heads, tails = (_word_table(pa.array(of_table, pa.string())) for of_table in (words, continuing))
     return specials, (*heads, lengths_of(*heads[:2])), (*tails, lengths_of(*tails[:2]))

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.compiled import compiled
+from paraembed.io.lines import string_array
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import Tokens
 
@@ -146,7 +147,9 @@ def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Par
     nodes = np.zeros((node_offsets[-1], 6), np.int64)
     stack = np.zeros((most_deep, 5), np.int64)
     _read(octets, offsets, faults, labeled, stack, leaf_offsets, words, merges, node_offsets, nodes)
-    return Parsed(_strings(octets, words[:, 0], words[:, 1]), leaf_offsets, merges, nodes, node_offsets, faults)
+    lengths = words[:, 1] - words[:, 0]
+    places = np.arange(lengths.sum()) + np.repeat(words[:, 1] - np.cumsum(lengths), lengths)
+    return Parsed(string_array(lengths, octets[places]), leaf_offsets, merges, nodes, node_offsets, faults)
 
 
 def _octets(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -260,16 +263,6 @@ def _read(
             if kind != _SPACE:
                 before = kind
             pos = end
-
-
-def _strings(
-    octets: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
-) -> pa.StringArray:
-    """Return slices of UTF-8 bytes as strings."""
-    offsets = np.concatenate(([0], np.cumsum(stops - starts)))
-    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], stops - starts)
-    buffers = pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(octets[places])
-    return pa.StringArray.from_buffers(len(starts), *buffers)
 
 
 def _differ(leaves: Tokens, tokens: Tokens, texts: Ragged) -> npt.NDArray[np.bool_]:

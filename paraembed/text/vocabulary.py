@@ -186,13 +186,10 @@ def _header(line: str | None) -> tuple[int, int] | None:
 
 
 def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool) -> None:
-    """Raise ValueError if a file without a final line feed seems to be truncated within its last number.
-
-    A truncated number is a different number. If all other numbers have the same number of decimals, the last one is
-    complete if it has as many. Otherwise a file with a header is rejected, because programs that write headers end
-    every line with a line feed; a file without a header only gets a warning. ``rows`` are its last rows, and ``number``
-    is the line number of the last.
-    """
+    """Raise ValueError if a file without a final line feed seems to be truncated within the last number of its rows."""
+    # A truncated number is a different number. If all other numbers have the same number of decimals, the last one is
+    # complete if it has as many. Otherwise a file with a header is rejected, because programs that write headers end
+    # every line with a line feed; a file without a header only gets a warning.
     values = [value for row in rows for value in row.split(" ")[1:]]
     decimals = [len(value.partition(".")[2]) for value in values]
     is_fixed = len(set(decimals[:-1])) == 1 and decimals[0] > 0
@@ -221,8 +218,8 @@ def _fault(lines: Lines, row: int, width: int) -> str:
 
 def _parse(values: pa.StringArray, width: int, path: Path, number: int) -> npt.NDArray[np.float32]:
     """Parse values [n · d] to float32 [n, d]; ``number`` is the line number of the first row."""
-    block = _numbers(values)
-    if block is None or not np.isfinite(block).all():
+    block = _finite_numbers(values)
+    if block is None:
         fault = _first_fault(values)
         raise ValueError(
             f"{path}, line {number + fault // width}: {values[fault].as_py()[:40]!r} is not a finite number; correct "
@@ -231,11 +228,12 @@ def _parse(values: pa.StringArray, width: int, path: Path, number: int) -> npt.N
     return block.reshape(-1, width)
 
 
-def _numbers(values: pa.StringArray) -> npt.NDArray[np.float32] | None:
+def _finite_numbers(values: pa.StringArray) -> npt.NDArray[np.float32] | None:
     try:
-        return np.asarray(values.cast(pa.float32()))
+        numbers = np.asarray(values.cast(pa.float32()))
     except pa.ArrowInvalid:
         return None
+    return numbers if np.isfinite(numbers).all() else None
 
 
 def _first_fault(values: pa.StringArray) -> int:
@@ -243,8 +241,7 @@ def _first_fault(values: pa.StringArray) -> int:
     start, end = 0, len(values)
     while end - start > 1:
         middle = (start + end) // 2
-        block = _numbers(values[start:middle])
-        if block is None or not np.isfinite(block).all():
+        if _finite_numbers(values[start:middle]) is None:
             end = middle
         else:
             start = middle

@@ -171,10 +171,10 @@ def uncased_vocabulary(tokenizer: Mapping[str, Any]) -> pa.StringArray:
     ):
         raise ValueError(f"the vocabulary has gaps, no {OOV}, or the reserved word {UNKNOWN}")
     added = tokenizer.get("added_tokens") or []
-    plain = all(
-        not any(token.get(name) for name in ("single_word", "lstrip", "rstrip", "normalized")) for token in added
-    )
-    if not plain or {token.get("content") for token in added} | {OOV} != set(specials_of(words)):
+    options = ("single_word", "lstrip", "rstrip", "normalized")
+    if any(token.get(name) for token in added for name in options) or {token.get("content") for token in added} | {
+        OOV
+    } != set(specials_of(words)):
         raise ValueError(f"the added tokens are not those of BERT: {', '.join(SPECIALS)}")
     if any("\n" in word for word in words):
         raise ValueError("a word of the vocabulary contains a line feed")

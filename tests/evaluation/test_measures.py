@@ -59,13 +59,6 @@ def test_cosine():
     assert cosine(first[:0], first[:0]).shape == (0,)
 
 
-def test_cosine_as_scipy_in_double_precision():
-    first, second = np.random.default_rng(0).standard_normal((2, 50, 30)).astype(np.float32)
-    norms = np.linalg.norm(first.astype(np.float64), axis=1) * np.linalg.norm(second.astype(np.float64), axis=1)
-    expected = (first.astype(np.float64) * second).sum(axis=1) / norms
-    np.testing.assert_allclose(cosine(first, second), expected, rtol=1e-13)
-
-
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), min_size=4, max_size=40), st.booleans())
 def test_resamples_as_a_plain_loop(pairs, far_from_zero):

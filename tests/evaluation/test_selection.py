@@ -47,20 +47,15 @@ def test_every_metric_may_select(tiny_words):
 
 def test_bad_flags_are_said(tmp_path):
     (tmp_path / "pairs.tsv").write_text("1\ta\tb\n2\tc\td\n2\ta\td\n")
-    for names, data, files, selection, message in [
-        (["sts"], None, [], Selection(), "--evaluate and --data must be given together"),
-        ([], tmp_path, [], Selection(), "--evaluate and --data must be given together"),
-        (
-            [],
-            None,
-            [],
-            Selection(patience=3),
-            "--eval-every, --select and --patience have no effect without an evaluation",
-        ),
-        (["sts,stsb"], tmp_path, [], Selection(), "unknown suite 'stsb'; allowed: all, sts"),
+    no_effect = "--eval-every, --select and --patience have no effect without an evaluation"
+    for names, data, selection, message in [
+        (["sts"], None, Selection(), "--evaluate and --data must be given together"),
+        ([], tmp_path, Selection(), "--evaluate and --data must be given together"),
+        ([], None, Selection(patience=3), no_effect),
+        (["sts,stsb"], tmp_path, Selection(), "unknown suite 'stsb'; allowed: all, sts"),
     ]:
         with pytest.raises(ValueError, match=message):
-            read_sets(names, data, files, selection)
+            read_sets(names, data, [], selection)
     (suite,) = read_sets([], None, [tmp_path / "pairs.tsv"], Selection(patience=3))
     with pytest.raises(
         ValueError, match=r"`select` is sts/mean, .* allowed: pairs/pairs/pearson, pairs/pairs/spearman"

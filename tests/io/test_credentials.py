@@ -12,34 +12,12 @@ NAMES = [
     *("password", "passwd", "pwd", "pass", "sslpassword", "token", "access_token", "id_token", "api_key", "apikey"),
     *("secret", "client_secret", "secret_key", "AWSAccessKeyId", "Signature", "sig", "X-Amz-Signature", "auth", "jwt"),
     *("X-Amz-Credential", "X-Amz-Security-Token", "X-Goog-Signature", "X-Goog-Credential", "GoogleAccessId", "Policy"),
-    *(
-        "Key-Pair-Id",
-        "authorization",
-        "session_id",
-        "se_cret",
-        "sas",
-        "code",
-        "pw",
-        "hmac",
-        "ticket",
-        "PHPSESSID",
-        "pat",
-    ),
-    *("client_assertion", "SAMLResponse", "tok"),
+    *("Key-Pair-Id", "authorization", "session_id", "se_cret", "sas", "code", "pw", "hmac", "ticket", "PHPSESSID"),
+    *("pat", "client_assertion", "SAMLResponse", "tok"),
 ]
 PLAIN = [("region", "us-east-1"), ("versionId", "7"), ("file", "a.txt"), ("sslmode", "require"), ("encoding", "utf-8")]
-SCHEMES = [
-    "http",
-    "https",
-    "s3",
-    "gs",
-    "abfss",
-    "postgresql+psycopg",
-    "mysql",
-    "mlflow-artifacts",
-    "jdbc:sqlserver",
-    "hdfs",
-]
+DATABASES = ["postgresql+psycopg", "mysql", "mlflow-artifacts", "jdbc:sqlserver"]
+SCHEMES = ["http", "https", "s3", "gs", "abfss", *DATABASES, "hdfs"]
 
 
 def a_secret(draw, also):

@@ -26,24 +26,8 @@ from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.training_sets import row_rules
 from tests.fuzz import mutated, run
 
-WORDS = [
-    "cat",
-    "feline",
-    "the",
-    "don't",
-    "naïve",
-    "—",
-    "a" * 70,
-    "[NP,1]",
-    "0.5",
-    "NA",
-    "'",
-    "(",
-    "😀",
-    "\u2028",
-    "\x85",
-    "x y",
-]
+MARKS = ["—", "'", "(", "😀", "\u2028", "\x85"]
+WORDS = ["cat", "feline", "the", "don't", "naïve", "a" * 70, "[NP,1]", "0.5", "NA", "x y", *MARKS]
 NUMBERS = ["1", "-0.25", "1e3", "1e999", "nan", "", "x", "0x1", "٣", "1,5"]
 TOKENS = (
     *(b" ||| ", b"|||", b"\t", b"\n", b"\r\n", b"\r", b",", b'"', b'""', b"\xff", b"\xef\xbb\xbf", b"\xc3", b" ", b"="),
@@ -58,11 +42,10 @@ def text(draw):
 
 def rows_of(source, reading, span=None):
     """Rows as raw bytes, reason, both texts and the score; what every block promises is asserted."""
-    rows = []
-    at = None
+    rows, end = [], None
     for block in read_pairs(source, reading, span):
-        assert at is None or block.first_row == at
-        at = block.first_row + len(block.raw)
+        assert end in {None, block.first_row}
+        end = block.first_row + len(block.raw)
         pairs = block.pairs
         columns = (pairs.refused, pairs.first, pairs.second, pairs.score)
         for column in (*columns, pairs.relation, pairs.first_tree, pairs.second_tree, *pairs.extra.values()):

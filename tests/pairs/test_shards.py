@@ -216,9 +216,9 @@ def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path,
     tables = [pairs(3000, seed) for seed in range(3)]
     files = [tmp_path / f"{number}.arrow" for number in range(3)]
     for path, table in zip(files[:2], tables, strict=False):
-        with path.open("wb") as file, duplicates.partition_writer(file, partitions) as writer:
+        with path.open("wb") as file, duplicates.partition_writer(file, partitions) as write:
             for start in range(0, len(table), 700):
-                writer.write(table.slice(start, 700))
+                write(table.slice(start, 700))
     keys = pair_keys(tables[2])  # a batch for each partition, none for a bucket
     rows = tables[2].append_column("key", pa.array(keys)).append_column("row", pa.array(np.arange(3000)))
     rows = rows.select(duplicates._SCHEMA.names)
@@ -245,9 +245,9 @@ def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path,
 @pytest.mark.parametrize("partitions", [100, 1000, 10_000])
 def test_batches_are_as_many_as_the_rows_ask_for(tmp_path, partitions):
     """Not row groups times partitions: of 300,000 rows and 1,000 partitions that would be 75,000."""
-    with (tmp_path / "x").open("wb") as file, duplicates.partition_writer(file, partitions) as writer:
+    with (tmp_path / "x").open("wb") as file, duplicates.partition_writer(file, partitions) as write:
         for seed in range(75):
-            writer.write(pairs(4000, seed))
+            write(pairs(4000, seed))
     with pa.ipc.open_file(tmp_path / "x") as reader:
         assert reader.num_record_batches <= 2 * 64
     assert duplicates.num_buckets(partitions) == 64

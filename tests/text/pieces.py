@@ -9,24 +9,8 @@ from paraembed.text.wordpiece import COMBINING, DROP, characters, read_vocabular
 from tests.encoders.models import minilm
 
 SPECIAL = ["[CLS]", "[UNK]", "[MASK]", "[SEP]", "[cls]", "[PAD", "[[PAD]]", "UUUNKKK", "##", "##ing", "\x00", "\ufffd"]
-RARE = [
-    "İ",
-    "ß",
-    "ﬁ",
-    "한국어",
-    "中文",
-    "e\u0301",
-    "\U0001d160",
-    "क्षि",
-    "ก็",
-    "١٢",
-    "½",
-    "…",
-    "“",
-    "—",
-    "\u2028",
-    "\x85",
-]
+MARKS = ["½", "…", "“", "—", "\u2028", "\x85"]
+RARE = ["İ", "ß", "ﬁ", "한국어", "中文", "e\u0301", "\U0001d160", "क्षि", "ก็", "١٢", *MARKS]
 
 
 def library():

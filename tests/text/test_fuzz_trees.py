@@ -1,6 +1,5 @@
 """Fuzzing of bracketed trees: each is read or refused by reason, and the structure of a good one is right."""
 
-import numpy as np
 import pyarrow as pa
 
 from paraembed.text.tokenize import tokenize
@@ -67,17 +66,3 @@ def test_trees():
 
     ends = run(case)
     assert min(ends["read"], ends["refused by reason"]) > 0, ends
-
-
-def test_trees_of_any_depth():
-    depth = 100_000
-    words = ["w"] * (depth + 1)
-    left = "(" * depth + "w w)" + " w)" * (depth - 1)
-    right = "(w " * depth + "w" + ")" * depth
-    text = pa.array([" ".join(words)] * 4)
-    trees = pa.array([left, right, "(" * depth, "(" * depth + "w" + ")" * depth])
-    found = read_trees(trees, tokenize(text, "space"))
-    assert found.refused.to_pylist() == [None, None, FAULTS[1], FAULTS[6]]
-    merges = np.split(found.merges, 4)
-    assert merges[0].tolist() == [0, *[1] * depth]
-    assert merges[1].tolist() == [*[0] * depth, depth]

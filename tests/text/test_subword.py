@@ -11,13 +11,14 @@ import pytest
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
+from paraembed.io.fingerprint import json_bytes
 from paraembed.text import SUBWORD, tokens
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of, vocabulary_of, without_ends
 from paraembed.text.tokens import TokenIds, tokens_of
 from paraembed.text.vocabulary import UNKNOWN, Words, load_vocabulary, save_vocabulary
 from paraembed.training.pairs import pairs_to_ids
 from tests.encoders.models import subword_tokenizer
+from tests.fuzz import sign_files
 
 KINDS = ("bytes", "unigram", "cased")
 HARD = [
@@ -158,14 +159,6 @@ def test_an_encoder_is_saved_and_loaded(kind, tmp_path):
     assert rows_of(pairs) == rows_of(TokenIds(loaded.vocabulary, loaded.tokenizer)(texts))
 
 
-def signed(folder):
-    """Write the digest and the fingerprint of a changed file into ``config.json``."""
-    config = json.loads((folder / "config.json").read_text())
-    config["files"] = {name: sha256_of(folder / name) for name in config["files"]}
-    decides = {name: config[name] for name in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
-    (folder / "config.json").write_bytes(json_bytes({**config, "fingerprint": digest_of(decides)}))
-
-
 def test_a_changed_file_is_noticed(tmp_path):
     folder = tmp_path / "encoder"
     before = checkpoint.save(encoder_of("cased"), folder, recipe={}, provenance={}, model_card="")
@@ -174,7 +167,7 @@ def test_a_changed_file_is_noticed(tmp_path):
     path.write_text(json.dumps({**contents, "normalizer": {"type": "Lowercase"}}))
     with pytest.raises(ValueError, match=r"tokenizer.json differs from its digest"):
         checkpoint.load(folder)
-    signed(folder)
+    sign_files(folder)
     changed = checkpoint.load(folder)
     assert changed.fingerprint != before
     assert changed.encode("Katze").tobytes() != encoder_of("cased").encode("Katze").tobytes()
@@ -185,7 +178,7 @@ def test_a_changed_file_is_noticed(tmp_path):
         (json.dumps({**contents, "model": {**contents["model"], "vocab": {"[UNK]": 0}}}).encode(), "is not a piece of"),
     ):
         path.write_bytes(damaged)
-        signed(folder)
+        sign_files(folder)
         with pytest.raises(ValueError, match=message):
             checkpoint.load(folder)
     path.unlink()
@@ -197,7 +190,7 @@ def test_a_file_that_the_tokenizer_does_not_have_is_an_error(tmp_path, tiny_word
     checkpoint.save(encoder_of("cased"), tmp_path / "e", recipe={}, provenance={}, model_card="")
     config = json.loads((tmp_path / "e" / "config.json").read_text())
     (tmp_path / "e" / "config.json").write_bytes(json_bytes({**config, "tokeniser": "space"}))
-    signed(tmp_path / "e")
+    sign_files(tmp_path / "e")
     with pytest.raises(ValueError, match=r"must list tokenizer.json if, and only if, the tokenizer is subword"):
         checkpoint.load(tmp_path / "e")
 

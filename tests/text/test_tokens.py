@@ -121,9 +121,8 @@ def test_long_words_that_differ_in_the_middle_are_spread():
     check(pa.array([" ".join(words[::-1])]), "space", unknown=7)
     _, _, slots = tokens._word_table(pa.array(words))
     free = np.flatnonzero(slots[:, 1] == 0)
-    assert (
-        np.diff(free, append=free[0] + len(slots)).max() < 100
-    )  # slots looked at for a word, at most; at random about 30 where half are free
+    looked_at = np.diff(free, append=free[0] + len(slots))  # for a word; at random at most 30 where half are free
+    assert looked_at.max() < 100
 
 
 def test_what_is_refused():

@@ -231,9 +231,8 @@ def test_a_tree_that_does_not_fit_is_named_with_both_sides():
         "text 102: the leaves of its tree are '… c d e f g h', but its tokens are '… c d e x g h'; "
         "give the binary tree of its tokens, or leave the tree empty",
     )
-    assert str(copy.copy(caught.value)) == str(
-        caught.value
-    )  # rebuilt from its arguments, as on its way out of a worker
+    again = copy.copy(caught.value)  # rebuilt from its arguments, as on its way out of a worker
+    assert str(again) == str(caught.value)
     with pytest.raises(ValueError, match=r"text 1: tree with unbalanced brackets: '\(a'; give the binary tree"):
         fitting_trees(trees.slice(3), tokens_of(["a"]), first=1)
     good = fitting_trees(trees.slice(0, 2), tokens_of(["a", "a b c"]))

@@ -85,30 +85,23 @@ def test_of_two_spellings_the_first_stays(tmp_path, caplog):
     assert not caplog.text
 
 
-def test_unknown_word_is_the_row_of_the_file(tmp_path):
-    rows = [ROWS[0], f"{UNKNOWN} 7 8 9", *ROWS[1:]]
-    words = read_words(written(tmp_path, rows))
-    assert words.vocabulary.to_pylist() == ["the", UNKNOWN, "cat", "sat"]
-    assert words.unknown == 1
-    assert words.matrix[1].tolist() == [7, 8, 9]
+ALL = MATRIX.mean(axis=0)
 
 
-def test_unknown_word_of_the_file_is_found_beyond_the_cut(tmp_path):
-    words = read_words(written(tmp_path, [*ROWS, f"{UNKNOWN} 7 8 9"]), max_words=2)
-    assert words.vocabulary.to_pylist() == ["the", "cat", UNKNOWN]
-    assert words.matrix[2].tolist() == [7, 8, 9]
-
-
-def test_unknown_word_is_the_mean_of_the_rows_beyond_the_cut(tmp_path):
-    words = read_words(written(tmp_path, [*ROWS, "the 9 9 9", "on 3 3 3"]), max_words=2)
-    assert words.vocabulary.to_pylist() == ["the", "cat", UNKNOWN]
-    np.testing.assert_allclose(words.matrix[2], (MATRIX[2] + 3) / 2, rtol=1e-6)
-
-
-@pytest.mark.parametrize("max_words", [None, 3, 10])
-def test_unknown_word_is_the_mean_of_all_rows_where_none_is_cut(tmp_path, max_words):
-    words = read_words(written(tmp_path, ROWS), max_words)
-    np.testing.assert_allclose(words.matrix[3], MATRIX.mean(axis=0), rtol=1e-6)
+@pytest.mark.parametrize(
+    ("rows", "max_words", "vocabulary", "unknown"),
+    [
+        ([ROWS[0], f"{UNKNOWN} 7 8 9", *ROWS[1:]], None, ["the", UNKNOWN, "cat", "sat"], [7, 8, 9]),
+        ([*ROWS, f"{UNKNOWN} 7 8 9"], 2, ["the", "cat", UNKNOWN], [7, 8, 9]),
+        ([*ROWS, "the 9 9 9", "on 3 3 3"], 2, ["the", "cat", UNKNOWN], (MATRIX[2] + 3) / 2),  # the rows beyond the cut
+        *((ROWS, most, ["the", "cat", "sat", UNKNOWN], ALL) for most in (None, 3, 10)),
+    ],
+)
+def test_unknown_word_is_the_row_of_the_file_or_a_mean(tmp_path, rows, max_words, vocabulary, unknown):
+    words = read_words(written(tmp_path, rows), max_words)
+    assert words.vocabulary.to_pylist() == vocabulary
+    assert words.unknown == vocabulary.index(UNKNOWN)
+    np.testing.assert_allclose(words.matrix[words.unknown], unknown, rtol=1e-6)
 
 
 REFUSED = {

@@ -4,7 +4,6 @@ drawing.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
@@ -16,8 +15,6 @@ from paraembed.io.atomic import write_file
 from paraembed.io.escape import csv_text, file_stem
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.settings import AnalysisOptions
-
-__all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse", "check_options", "remove_earlier"]
 
 SCORES, PAGE = "scores.json", "report.html"
 
@@ -61,7 +58,7 @@ def analyse(
         except CannotMakeError as error:
             analyses.append(Analysis(heading, None, str(error)))
         else:
-            analyses.append(_write(Analysis(heading, content), content, out))
+            analyses.append(Analysis(heading, content, files=_write(heading.name, content, out)))
     return tuple(analyses)
 
 
@@ -92,10 +89,10 @@ def earlier_files(names: Sequence[str]) -> list[str]:
     return [name for name in names if earlier.fullmatch(name)]
 
 
-def _write(analysis: Analysis, content: Content, out: Path) -> Analysis:
+def _write(name: str, content: Content, out: Path) -> tuple[Path, ...]:
     files = {f"{file_stem(table.name)}.csv": csv_text([table.head, *table.rows]).encode() for table in content.tables}
     if content.picture:
-        files[f"{analysis.heading.name}.png"] = content.picture
-    for name, data in files.items():
-        write_file(out / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
-    return replace(analysis, files=tuple(out / name for name in files))
+        files[f"{name}.png"] = content.picture
+    for file_name, data in files.items():
+        write_file(out / file_name, lambda file, data=data: file.write(data))  # type: ignore[misc]
+    return tuple(out / file_name for file_name in files)

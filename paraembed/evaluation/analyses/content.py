@@ -11,13 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.concat import Concat
-from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.candidates import Candidate, tokenizer_of
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.report import Report
-from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.evaluation.scoring import score_name
+from paraembed.evaluation.sets import ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
-from paraembed.text import TOKENIZERS
 from paraembed.text.tokenize import Tokens, tokenize
 
 Cell = str | int | float | None
@@ -163,13 +162,14 @@ def pools(inputs: Inputs) -> list[Pool]:
     Groups that the papers' means exclude are left out. Tokens are those of the first candidate whose tokens are words.
     Raise CannotMakeError if no graded pairs were scored.
     """
-    own = [candidate.encoder for candidate in inputs.candidates if isinstance(candidate.encoder, Encoder | Concat)]
-    tokenizer = next((encoder.tokenizer for encoder in own if encoder.tokenizer in TOKENIZERS), "ptb-v1")
+    tokenizer = tokenizer_of(inputs.candidates)
     pooled = []
     for suite in inputs.suites:
         together: list[tuple[str, ScoredPairs]] = []
         for group in suite.groups:
-            graded = [(_set_name(suite, group, pairs), pairs) for pairs in group.sets if isinstance(pairs, ScoredPairs)]
+            graded = [
+                (score_name(suite, group, pairs), pairs) for pairs in group.sets if isinstance(pairs, ScoredPairs)
+            ]
             if group.name and group.has_mean:
                 together += graded
             elif not group.name:
@@ -199,11 +199,6 @@ def gold_scale(gold: Vector) -> tuple[float, float]:
 def on_gold_scale(cosines: Vector, low: float, high: float) -> Vector:
     """Map cosines [n] to the scale of the gold scores: 0 and below become ``low``, 1 becomes ``high``."""
     return low + (high - low) * np.clip(cosines, 0, 1)
-
-
-def _set_name(suite: Suite, group: Group, pairs: ScoredPairs) -> str:
-    """Return the name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
-    return "/".join(filter(None, (suite.name, group.name, pairs.name)))
 
 
 def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tokenizer: str) -> Pool:

@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -87,8 +87,7 @@ def read_tagged(path: Path) -> TaggedSentences:
     return TaggedSentences(pa.array(tokens, pa.string()), tags, labels if has_labels else (), offsets)
 
 
-@dataclass(frozen=True)
-class Mean:
+class Mean(NamedTuple):
     """Mean gate of the tokens of one kind."""
 
     name: str
@@ -149,9 +148,9 @@ def gates(inputs: Inputs) -> Content:
                 means = _means(encoder, tokens, tagged.offsets, of_tokens)
                 kinds.append((slug, head, f"{label}: by {head}", means))
         for slug, head, title, means in kinds:
-            rows = [(mean.name, mean.norm, mean.num_tokens) for mean in means]
+            rows = means
             if slug == "tags-and-labels":  # every tag with each of its labels: the paper's tables 10 and 11 are two
-                rows.sort(key=lambda row: row[0].split()[0])
+                rows = sorted(means, key=lambda mean: mean.name.split()[0])
             elif rows:
                 ends = _ends(means)
                 series = [Series("", [mean.norm for mean in ends])]
@@ -202,12 +201,8 @@ def _gates(reader: Gran, matrix: Tensor, ids_P: Tensor, packed: Packed) -> Tenso
         sums_PD = reader(matrix, ids_P, packed)
         logits_PG[packed.sizes[0] :] += packed.before(sums_PD) @ reader.sum_weight.t()
     gates_PG: Tensor = logits_PG.sigmoid()
-    width = reader.width
-    match reader.form:
-        case "gran3" | "gran4":  # the first is on the sum
-            return gates_PG[:, width:]
-        case _:
-            return gates_PG[:, :width]
+    is_on_sum = reader.form in {"gran3", "gran4"}  # the first gate
+    return gates_PG[:, reader.width :] if is_on_sum else gates_PG[:, : reader.width]
 
 
 def _means(

@@ -191,13 +191,13 @@ def unknown_words(inputs: Inputs) -> Content:
 
 def disagreement(inputs: Inputs) -> Content:
     """Find the pairs on which two encoders disagree most."""
-    main, other = _compared(inputs)
+    other = _compared(inputs)
     shows_texts = inputs.options.show_texts
-    labels = inputs.labels[main], inputs.labels[other]
+    labels = inputs.labels[0], inputs.labels[other]
     head = ("set", *(("first text", "second text") if shows_texts else ("row",)), *labels, "gold", "nearer to gold")
     tables, panels = [], []
     for pool in text_pools(inputs):
-        first, second = (pool.on_scale[index] for index in (main, other))
+        first, second = pool.on_scale[0], pool.on_scale[other]
         rows: list[tuple[Cell, ...]] = []
         for row in np.concatenate(most_apart(first, second, NUM_PAIRS)).tolist():
             which = (pool.first[row].as_py(), pool.second[row].as_py()) if shows_texts else (int(pool.rows[row]),)
@@ -314,12 +314,12 @@ def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ..
     return rows
 
 
-def _compared(inputs: Inputs) -> tuple[int, int]:
-    """Return the columns of the two encoders; raise CannotMakeError if there is only one."""
+def _compared(inputs: Inputs) -> int:
+    """Return the column to compare the first one with; raise CannotMakeError if there is none."""
     against, labels = inputs.options.against, inputs.labels
     if against is not None:
         check_against(against, labels)
-        return 0, labels.index(against)
+        return labels.index(against)
     if len(labels) < 2:
         raise CannotMakeError("only one encoder was scored; add a second one, or `words`")
-    return 0, 1
+    return 1

@@ -10,7 +10,8 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.evaluation.candidates import trained
-from paraembed.evaluation.report import Column, compare
+from paraembed.evaluation.report import compare
+from paraembed.evaluation.tables import Column
 from paraembed.io.escape import listed
 from paraembed.io.tables import read_quoted
 from paraembed.papers.results import PAPERS_22, find_row
@@ -112,18 +113,17 @@ def find_runs(inputs: Inputs) -> list[Run]:
         raise CannotMakeError("no runs on several amounts of data were given; set `runs` to encoder folders or a table")
     results: list[Run] = []
     for path in paths:
-        _check_there(path)
-        results += [_scored(folder, inputs) for folder in _folders(path)] if path.is_dir() else read_runs(path)
+        results += [_scored(folder, inputs) for folder in _folders(path)] or read_runs(path)
     return sorted(results, key=lambda run: (run.pairs, run.encoder, run.order, run.k or 0))
 
 
 def check_runs(paths: Sequence[Path]) -> None:
     """Raise the errors of ``find_runs`` for unreadable folders or tables, without scoring anything."""
     for path in paths:
-        _check_there(path)
-        for folder in _folders(path) if path.is_dir() else ():
+        folders = _folders(path)
+        for folder in folders:
             _num_pairs(folder, checkpoint.read_config(folder))
-        if not path.is_dir():
+        if not folders:
             read_runs(path)
 
 
@@ -201,13 +201,6 @@ def _levels(inputs: Inputs, names: list[str], *, with_baselines: bool = False) -
     return {label: score for label, score in scores.items() if score is not None}
 
 
-def _check_there(path: Path) -> None:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path} does not exist; expected an encoder folder, a folder of encoder folders, or a table"
-        )
-
-
 def _num_pairs(folder: Path, config: dict[str, Any]) -> int:
     """Return the number of pairs that an encoder was trained on."""
     num_pairs = ((config.get("provenance") or {}).get("data") or {}).get("pairs")
@@ -220,6 +213,13 @@ def _num_pairs(folder: Path, config: dict[str, Any]) -> int:
 
 
 def _folders(path: Path) -> list[Path]:
+    """Return the encoder folders of a path; none for a table."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} does not exist; expected an encoder folder, a folder of encoder folders, or a table"
+        )
+    if not path.is_dir():
+        return []
     if (path / "config.json").is_file():
         return [path]
     folders = sorted(entry.parent for entry in path.glob("*/config.json"))

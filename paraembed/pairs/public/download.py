@@ -180,10 +180,7 @@ def _receive(source: Source, part: Path, report: Report, timeout: float, *, dige
 
 
 def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, Any]:
-    """Return the saved state of the partial download; empty if its bytes cannot be used.
-
-    Without a validator or a known digest, bytes of two versions could be mixed unnoticed.
-    """
+    """Return the saved state of the partial download; empty if its bytes cannot be used."""
     if not part.exists() or not _state_of(part).exists():
         return {}
     try:
@@ -191,7 +188,7 @@ def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, A
     except ValueError:
         return {}
     is_same = without_credentials(state["url"]) == without_credentials(source.url)  # an earlier version kept passwords
-    of_use = is_same and (state["validator"] or digest_known)
+    of_use = is_same and (state["validator"] or digest_known)  # else bytes of two versions could be mixed unnoticed
     return state if of_use and (state["total"] is None or _size(part) <= state["total"]) else {}
 
 

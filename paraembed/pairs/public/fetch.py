@@ -48,21 +48,12 @@ def default_cache() -> Path:
 
 def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None) -> Path:
     """Download a source to the cache unless the cache holds it, and check its digest (from the table or the first
-    download).
+    download); return the file.
 
-    Args:
-        source: what to download.
-        cache: folder of the cache; created if missing, and locked during the call.
-        report: called for every received piece, and with a note on other events.
-        patience: limits of retries.
-
-    Returns:
-        The file.
-
-    Raises:
-        ValueError: the URL is rejected, the server does not have the file or has a different one, the digest is wrong
-            (the file is removed), or another run has locked the cache.
-        OSError: there is no connection, or the disk is full; received bytes are kept for the next call.
+    The folder of the cache is created if it is missing, and locked during the call. Every received piece, and other
+    events with a note, are reported. Raise ValueError if the URL is rejected, the server does not have the file or has
+    a different one, the digest is wrong (the file is removed), or another run has locked the cache; OSError if there is
+    no connection, or the disk is full: received bytes are kept for the next call.
     """
     require_address(source.url)
     with locked(cache, make=True):

@@ -60,9 +60,7 @@ def test_the_table_holds_every_pair_and_what_the_paper_printed(inputs):
     assert sum(int(row[1] or 0) for row in table.rows) == 120
     assert table.rows[0][4] == BY_LENGTH["paragram-phrase"][0] == 72.7
     members = [(group.name, pairs) for group in inputs.suites[0].groups for pairs in group.sets]
-    sides = [
-        [len(text.split()) for _, pairs in members for text in side(pairs).to_pylist()] for side in (_first, _second)
-    ]
+    sides = [[len(text.split()) for _, pairs in members for text in pairs.texts[side].to_pylist()] for side in (0, 1)]
     is_long = np.max(sides, axis=0) >= 10
     gold = np.concatenate([pairs.scores for _, pairs in members])
     cosines = np.concatenate([inputs.report.predictions["gran", f"sts/{year}/{pairs.name}"] for year, pairs in members])
@@ -88,14 +86,6 @@ def test_other_sets_are_not_beside_what_the_paper_printed(inputs):
         else:
             assert (table.title, pairs, len(table.head)) == ("sts", 40, 4)
             assert "paper" not in made.text
-
-
-def _first(pairs):
-    return pairs.first
-
-
-def _second(pairs):
-    return pairs.second
 
 
 def test_cosines_are_mapped_onto_the_gold_scale():

@@ -7,6 +7,7 @@ import pytest
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
+from paraembed.evaluation.analyses import runs as module
 from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.runs import (
     Run,
@@ -97,6 +98,16 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path, text, message):
     path = tmp_path / "runs.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):
+        read_runs(path)
+
+
+def test_a_table_over_the_limit_is_an_error_and_not_cut(tmp_path, monkeypatch):
+    path = tmp_path / "runs.csv"
+    path.write_text(TABLE)
+    monkeypatch.setattr(module, "_MOST_BYTES", len(TABLE))
+    assert len(read_runs(path)) == 5
+    monkeypatch.setattr(module, "_MOST_BYTES", len(TABLE) - 1)
+    with pytest.raises(ValueError, match=rf"runs\.csv has more than {len(TABLE) - 1} bytes"):
         read_runs(path)
 
 

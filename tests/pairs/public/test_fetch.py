@@ -296,12 +296,21 @@ def test_an_overloaded_server_is_asked_again(server, source, tmp_path):
         fetch(source, tmp_path / "other", patience=QUICK)
 
 
-def test_what_is_not_there_is_said_at_once(server, source, tmp_path):
-    with pytest.raises(ValueError, match=r"/f\.gz is not there \(404 Not Found\); give another address with `url`"):
-        fetch(source, tmp_path, patience=QUICK)
-    served = server.serve(statuses=[403])
-    with pytest.raises(ValueError, match=r"\(403 Forbidden\)"):
-        fetch(source, tmp_path, patience=QUICK)
+@pytest.mark.parametrize(
+    ("settings", "known", "message"),
+    [
+        ({"statuses": [404]}, {}, r"/f\.gz is not there \(404 Not Found\); give another address with `url`"),
+        ({"statuses": [403]}, {}, r"\(403 Forbidden\)"),
+        ({"headers": {"Content-Type": "text/html; charset=utf-8"}}, {}, "returns a web page instead of the file"),
+        ({}, {"sha256": sha(OTHER)}, rf"sha256 {sha(DATA)}, so the download was removed; expected {sha(OTHER)}$"),
+        ({}, {"num_bytes": 3_000_001}, r"has 3,000,000 bytes, but 3,000,001 are expected"),
+    ],
+    ids=["missing", "forbidden", "web page", "digest", "size"],
+)
+def test_what_is_not_the_file_is_said_at_once_and_not_kept(server, source, tmp_path, settings, known, message):
+    served = server.serve(**settings)
+    with pytest.raises(ValueError, match=message):
+        fetch(replace(source, **known), tmp_path, patience=QUICK)
     assert len(served.asked) == 1
     assert files(tmp_path) == []
 
@@ -312,19 +321,6 @@ def test_a_refused_connection_is_said_at_once(source, tmp_path):
         url = f"http://127.0.0.1:{free.getsockname()[1]}/f.gz"
     with pytest.raises(OSError, match=r"cannot be reached \(Connection refused\); check the URL"):
         fetch(replace(source, url=url), tmp_path, patience=Patience(pause=100))
-
-
-def test_a_web_page_is_not_the_file(server, source, tmp_path):
-    server.serve(headers={"Content-Type": "text/html; charset=utf-8"})
-    with pytest.raises(ValueError, match="returns a web page instead of the file"):
-        fetch(source, tmp_path, patience=QUICK)
-
-
-def test_a_wrong_digest_is_removed_and_said(server, source, tmp_path):
-    server.serve()
-    with pytest.raises(ValueError, match=rf"sha256 {sha(DATA)}, so the download was removed; expected {sha(OTHER)}$"):
-        fetch(replace(source, sha256=sha(OTHER)), tmp_path, patience=QUICK)
-    assert files(tmp_path) == []
 
 
 def test_the_first_digest_holds_from_then_on(server, source, tmp_path):
@@ -347,13 +343,6 @@ def test_a_file_put_there_by_hand_is_recorded(source, tmp_path):
     (tmp_path / "f.gz").write_bytes(DATA)
     assert fetch(source, tmp_path) == tmp_path / "f.gz"
     assert json.loads((tmp_path / FETCHED).read_text())["f.gz"]["sha256"] == sha(DATA)
-
-
-def test_another_size_than_the_table_says_is_not_even_begun(server, source, tmp_path):
-    server.serve()
-    with pytest.raises(ValueError, match=r"has 3,000,000 bytes, but 3,000,001 are expected"):
-        fetch(replace(source, num_bytes=3_000_001), tmp_path, patience=QUICK)
-    assert files(tmp_path) == []
 
 
 @contextmanager
