@@ -64,19 +64,8 @@ def embed(
     gpus: Gpus = DEFAULT_GPUS,
     loaded: TextEncoder | None = None,
 ) -> Outcome:
-    """Embed input files into ``out``, or resume a stopped run.
-
-    Args:
-        encoder: name of the encoder, see ``open_encoder``.
-        inputs: files, folders, globs or URIs; rows are numbered in this order.
-        out: output folder, or the URI of one on an object store: new, empty, or started by the same command.
-        settings: columns, number type, sizes.
-        workers: number of actors, one CPU each, if the encoder computes on CPUs; else ``gpus`` gives it.
-        overwrite: start over next to ``out``, and replace it at the end; only for folders.
-        limits: limits that stop the run.
-        inference: device, precision and settings of other libraries' models.
-        gpus: GPUs of the actors, if the encoder computes on a GPU.
-        loaded: the encoder of that name, if it is open already.
+    """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
+    ``paraembed.embed``, and ``loaded`` is the encoder of that name, if it is open already.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
@@ -169,9 +158,7 @@ def _clear_up(store: Store, encoder: str, run: Run, reports: dict[str, PartRepor
 
 
 def _run(store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
-    """Return the run to resume, or a new one; with ``overwrite``, only a run started with the same ``overwrite`` is
-    resumed.
-    """
+    """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed."""
     new = Run(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
     if manifest.check_folder(store):
         try:

@@ -42,13 +42,9 @@ class _Task:
 
 @dataclass(frozen=True)
 class Workers:
-    """Actors that are running or starting.
+    """Running or starting actors, with the encoder in Ray's object store, which sends it to every machine once.
 
-    Attributes:
-        actors: actors that embed parts.
-        encoder: encoder in Ray's object store, which sends it to every machine once.
-        starting: calls that return when their actor is ready.
-        gpu_share: fraction of a GPU that each of them needs.
+    ``starting`` has the calls that return when their actor is ready; each actor needs ``gpu_share`` of a GPU.
     """
 
     actors: list[Any]
@@ -83,12 +79,8 @@ def embed_parts(
 ) -> Generator[Done, None, None]:
     """Embed parts; yield each result when it is done, and show the progress.
 
-    Args:
-        workers: actors that embed the parts.
-        run: inputs and settings.
-        todo: the parts.
-        out: path or URI of the output, which every worker must be able to access.
-        tries: counter, by part name, of workers that failed while they embedded the part.
+    ``out``, the path or URI of the output, must be accessible to every worker. ``tries`` counts, by part name, the
+    workers that failed while they embedded the part.
 
     Raises:
         ChildProcessError: ``_TRIES`` workers failed on one part, workers cannot start, or no worker was ready for half
@@ -156,11 +148,7 @@ class _Absence:
         self._needs = ("GPU", f"{gpu_share:g} of a GPU and a CPU") if gpu_share else ("CPU", "a CPU")
 
     def check(self, has_worker: bool) -> None:
-        """Warn about missing workers every ``_WARN_SECONDS``.
-
-        Raises:
-            ChildProcessError: no worker for ``_GIVE_UP_SECONDS`` on a local Ray.
-        """
+        """Warn every ``_WARN_SECONDS``; on a local Ray, raise ChildProcessError after ``_GIVE_UP_SECONDS``."""
         now = time.monotonic()
         if has_worker:
             self._since = self._warned = now

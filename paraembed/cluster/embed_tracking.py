@@ -22,12 +22,9 @@ _HISTOGRAM = f"{REPORTS}/part-seconds.json"
 
 @dataclass(frozen=True)
 class Record:
-    """An MLflow run of an embedding.
+    """An MLflow run of an embedding, and the output, whose reports keep the files that are sent to MLflow later.
 
-    Attributes:
-        tracked: the run.
-        store: the output; its reports keep the files that are sent to MLflow later.
-        scratch: folder for copies of files from an object store; None if the output is a folder.
+    ``scratch`` is a folder for copies of files from an object store; None if the output is a folder.
     """
 
     tracked: Tracked
@@ -41,11 +38,9 @@ class Record:
 
 @contextmanager
 def recorded(store: Store, shown: Store) -> Iterator[Record]:
-    """Open an MLflow run for the length of the block; a resumed embedding resumes its MLflow run.
+    """Open an MLflow run for the length of the block, or resume that of a resumed embedding.
 
-    Args:
-        store: store that is written to.
-        shown: final output, which names the run; records that cannot be sent are spooled next to it.
+    ``shown``, the final output, names the run; records that cannot be sent are spooled next to it.
     """
     store.delete(RECORDED)
     with _tracked(store, shown) as into:

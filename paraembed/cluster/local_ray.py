@@ -33,10 +33,8 @@ _LOGS_KEPT_SECONDS = 24 * 3600
 def private_folder() -> Iterator[Path]:
     """Create a temporary folder of mode 0700 for one Ray; it is removed at the end, or a day later after ``keep_logs``.
 
-    Folders of killed processes of this user are removed, too.
-
-    Raises:
-        OSError: no temporary folder is safe from other users and short enough for Ray's sockets.
+    Folders of killed processes of this user are removed, too. Raise OSError if no temporary folder is safe from other
+    users and short enough for Ray's sockets.
     """
     base = _base()
     _remove_abandoned(base)

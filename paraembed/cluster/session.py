@@ -76,10 +76,8 @@ def run_tasks(
     """Yield the results of ``function``, in the order in which Ray tasks return them; ``workers`` tasks run at a time.
 
     Ray Data could do the same, but its executor takes 0.8 s to start. ``here``: run the tasks on this machine, even if
-    it is a head without CPUs, because they read and write files that other machines do not see.
-
-    Raises:
-        ValueError: no machine of the cluster has a CPU for tasks, see ``wait_for_workers``; not with ``here``.
+    it is a head without CPUs, because they read and write files that other machines do not see. Otherwise raise
+    ValueError if no machine of the cluster has a CPU for tasks, see ``wait_for_workers``.
     """
     if arguments and not here:
         wait_for_cpu()
@@ -257,14 +255,9 @@ def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
 
     The wait is that of a placement group, for which an autoscaler starts machines. It is removed before the workers
     take its place. It has no limit while other jobs use the machines, and lasts at most 15 minutes if the machines are
-    too few and the cluster does not report which machines may join.
-
-    Args:
-        count: number of workers.
-        each: resources of a worker: ``CPU``, ``GPU``, ``memory`` in bytes.
-
-    Raises:
-        ValueError: neither the machines of the cluster nor those that its autoscaler may start are enough.
+    too few and the cluster does not report which machines may join. Each worker needs the resources ``CPU``, ``GPU``
+    and ``memory`` (bytes) of ``each``. Raise ValueError if neither the machines of the cluster nor those that its
+    autoscaler may start are enough.
     """
     _check_size(count, each)
     group, started = placement_group([dict(each)] * count, strategy="PACK"), time.monotonic()
@@ -308,9 +301,7 @@ def capacity(kind: str) -> float:
 
 
 def _most(kind: str, *, may_grow: bool = True) -> tuple[float, float | None]:
-    """Return the amount of a resource on the largest machine, and on all machines together; (0, None) if the cluster
-    may grow without Ray knowing how far.
-    """
+    """Return the amount of a resource on the largest machine, and on all; (0, None) if Ray does not know the limit."""
     alive = [node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     groups = machine_types() if on_cluster() else []
     is_given = kind != "memory" or all(kind in resources for resources, _ in groups)  # of memory, not always

@@ -111,12 +111,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of ``train_model``.
-
-    Attributes:
-        table: header and rows of the scores, if there are any.
-        was_finished: whether nothing was left to do.
-    """
+    """Result of ``train_model``: the table of scores, if there are any, and whether nothing was left to do."""
 
     table: Table | None
     was_finished: bool
@@ -125,9 +120,7 @@ class Outcome:
 def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
     """Train a model and write its folder; the same call resumes a killed training.
 
-    Args:
-        training: data, output and placement.
-        overwrite: replace another model at ``out``, and discard another unfinished training there.
+    ``overwrite`` replaces another model at ``out``, and discards another unfinished training there.
 
     Raises:
         OSError, ValueError: an input or output cannot be used; then nothing was changed. Or the loss is not finite.
@@ -171,13 +164,7 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
 
 
 def check_output(uri: str | None, placement: Workers, job: str, *, overwrite: bool) -> None:
-    """Check what can be checked without the inputs, which may take long to download.
-
-    Args:
-        uri: URI of the output on an object store; None: it is a folder.
-        placement: workers, GPUs, checkpoints.
-        job: train or finetune.
-        overwrite: replace the output.
+    """Check what can be checked without the inputs, which may take long to download; ``uri`` is None for a folder.
 
     Raises:
         ValueError: a GPU is missing, or the number of workers is to change on a single machine; the output is to be
@@ -220,13 +207,7 @@ def remove_other(training: Training) -> None:
 
 
 def _prepare(data: TrainingData, work: Work) -> bool:
-    """Write the untrained model to the work folder, and return True; return False if the folder already holds the same
-    training.
-
-    Raises:
-        ValueError: the folder holds another training that must not be discarded, or other files; or the words cover too
-            few of the tokens.
-    """
+    """Write the untrained model to the work folder, and return True; False if it already holds the same training."""
     saved, about = work.folder / _COVERAGE, (data.min_coverage, data.vectors, data.texts)
     if work.is_begun():
         say(f"resuming the work in {work.folder}")

@@ -189,13 +189,7 @@ def _save(model: Any, task: Task) -> None:
 
 
 class Reporter:
-    """Handler of reports: rank 0 shows and logs them, all workers report to Ray Train once per epoch.
-
-    Args:
-        run: file for the records of the MLflow run; None: nothing is logged.
-        rank: number of the worker.
-        data: training data.
-    """
+    """Handler of reports: rank 0 shows and logs them, all workers report to Ray Train once per epoch."""
 
     def __init__(self, run: Run, rank: int, data: TrainingData) -> None:
         self.run, self.rank, self.data = run, rank, data

@@ -165,11 +165,7 @@ def settled(sweep: Sweep, overwrite: bool) -> Sweep:
 
 
 def begin(sweep: Sweep, overwrite: bool) -> None:
-    """Record what decides the sweep's table in its folder, or check that the folder holds the same sweep.
-
-    Raises:
-        ValueError: the folder holds another sweep that must not be overwritten, or other files.
-    """
+    """Record what decides the sweep's table in its folder; ValueError if it holds another sweep, or other files."""
     work = _work(sweep, _identity(sweep), overwrite)
     if not work.is_begun():
         work.clear()
@@ -233,8 +229,7 @@ def fitting(sweep: Sweep, available: float) -> int:
 def run_sweep(sweep: Sweep, run: Run) -> Swept:
     """Run the trials that have not ended yet, write the results and log them; requires a Ray session.
 
-    Raises:
-        OSError, ValueError: the inputs cannot be used, or too many trials failed.
+    Raise OSError or ValueError if the inputs cannot be used, or too many trials failed.
     """
     home = sweep.home
     ledger = Ledger(sweep.trials, lambda name: home.push(f"trials/{name}"), lambda name: home.remove(f"trials/{name}"))
@@ -272,9 +267,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
 
 
 def _drawn(sweep: Sweep) -> Pairs | Labels:
-    """Return the trials' pairs: all, or the sample that ``jobs/shard.py --sample`` would draw, in a folder of the
-    sweep.
-    """
+    """Return the trials' pairs: all, or the sample that ``jobs/shard.py --sample`` draws, in the sweep's folder."""
     data = sweep.data
     if isinstance(data, Labels) or sweep.sample is None or sweep.sample >= data.num_pairs:
         return data
@@ -292,16 +285,9 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
 
 
 def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, Inputs]:
-    """Return the inputs that trials share, by ``inputs_key``.
+    """Return the inputs that trials of ``workers`` workers share, by ``inputs_key``.
 
-    Args:
-        data: training data of the trials.
-        points: points of the space.
-        workers: workers of a trial.
-        concurrent: number of concurrent trials.
-
-    Raises:
-        OSError, ValueError: a recipe needs more pairs or more memory, or the words cover too few of the tokens.
+    Raise OSError or ValueError if a recipe needs more pairs or more memory, or the words cover too few of the tokens.
     """
     recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
     _, num, _ = data.size()
@@ -367,9 +353,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
 
 
 def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
-    """Return some of the remaining trials to measure; for TPE, whose trials are not known yet, as many points of the
-    space.
-    """
+    """Return some of the remaining trials to measure; for TPE, whose trials are not known yet, points of the space."""
     points, space = sweep.points, sweep.points.space
     if sweep.settings.search == "tpe":
         return [points.at(space.choices(number)) for number in spread(range(space.size))[: len(todo)]]
@@ -406,13 +390,7 @@ def _say_budget(
 
 
 def log_trial(sweep: Run, record: Record, shown: dict[str, Any]) -> None:
-    """Log a trial that has ended, unless the store already has it.
-
-    Args:
-        sweep: MLflow run of the sweep.
-        record: record of the trial.
-        shown: values of the searched fields.
-    """
+    """Log a trial that has ended to the run of a sweep; ``shown`` has the values of the searched fields."""
     ended = int(1000 * record.ended)
     started = ended - int(1000 * record.seconds)
     options = {f"encoder.{key}": value for key, value in record.recipe["encoder"].items()}

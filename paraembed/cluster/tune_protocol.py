@@ -59,15 +59,7 @@ class Tuned:
 
 
 def protocol_of(sweep: Sweep, data: Path, pairs: Path | None, epochs: int | None, name: str | None) -> Protocol:
-    """Return the stages after a sweep, by default as in the paper.
-
-    Args:
-        sweep: the sweep.
-        data: folder of the evaluation suites.
-        pairs: full set of pair shards; None: those of the sweep.
-        epochs: epochs of the full training; None: those of the space.
-        name: name in the registry; None: from the space, and from task and data set of labeled examples.
-    """
+    """Return the stages after a sweep: epochs, pairs and the name in the registry are by default those of the paper."""
     epochs = sweep.points.space.final_epochs if epochs is None else epochs
     default = f"paraembed-{sweep.points.name.replace('/', '-')}"
     if isinstance(sweep.data, Labels):
@@ -80,13 +72,8 @@ def protocol_of(sweep: Sweep, data: Path, pairs: Path | None, epochs: int | None
 def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: bool = False) -> Tuned:
     """Run a sweep and, with a protocol, train, evaluate and register; the same call resumes a killed run.
 
-    Args:
-        sweep: the sweep.
-        protocol: stages after the sweep.
-        overwrite: discard another sweep in the folder.
-
-    Raises:
-        OSError, ValueError: an input or output cannot be used, or too many trials failed.
+    ``overwrite`` discards another sweep in the folder. Raise OSError or ValueError if an input or output cannot be
+    used, or too many trials failed.
     """
     if sweep.uri is not None:
         _check_uri(sweep.uri, protocol, sweep, overwrite=overwrite)
@@ -188,9 +175,7 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
 
 
 def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
-    """Register the encoder, unless it is known to be in this store; if the store does not answer, it is not
-    registered.
-    """
+    """Register the encoder, unless it is known to be in this store, or the store does not answer."""
     out, memo = tuned.encoder, sweep.out / "registered.json"
     assert out is not None
     fingerprint = checkpoint.read_config(out)["fingerprint"]

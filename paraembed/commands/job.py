@@ -109,12 +109,7 @@ class _AsFlags(WithoutPasswords):
 
 
 def as_flags(text: str, flags: type) -> str:
-    """Spell the parameters in a message as flags: `part_rows` as --part-rows.
-
-    Args:
-        text: message of the core, with parameter names in backquotes.
-        flags: dataclass of the job; a name that is not a field is left unchanged.
-    """
+    """Spell the parameters in a message of the core, which are in backquotes, as flags: `part_rows` as --part-rows."""
     names = flag_names(flags)
     return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), text)
 
@@ -143,9 +138,7 @@ def user_error(error: BaseException) -> Exception | None:
 
 
 def _is_of_ray(error: BaseException, *names: str) -> bool:
-    """Return whether an error is one of the named exceptions of Ray; False if Ray, whose import takes 2 s, is not
-    imported.
-    """
+    """Return whether an error is one of the named exceptions of Ray; False if Ray (2 s) is not imported."""
     exceptions = sys.modules.get("ray.exceptions")
     return exceptions is not None and isinstance(error, tuple(getattr(exceptions, name) for name in names))
 
@@ -178,9 +171,7 @@ def flag_value(arguments: Sequence[str], flag: str) -> str | None:
 
 @contextmanager
 def _stops_raise() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that the job cleans up; the earlier handlers are restored at
-    the end.
-    """
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt until the end of the block, so that the job cleans up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -190,9 +181,7 @@ def _stops_raise() -> Iterator[None]:
             signal.signal(number, _stop)
 
     def stop_again(dropped: "sys.UnraisableHookArgs") -> None:
-        """Repeat a stop that was raised in a place where Python ignores exceptions: in ``__del__``, or in a callback
-        from C.
-        """
+        """Repeat a stop that was raised where Python ignores exceptions: in ``__del__``, or in a callback from C."""
         if isinstance(dropped.exc_value, KeyboardInterrupt):
             threading.Timer(_REPEAT_SECONDS, _repeat_stop).start()
         else:

@@ -133,11 +133,7 @@ class Tune:
 
 
 def main(flags: Tune) -> None:
-    """Search, and print the table and the next command; ``smoke`` without --pairs uses generated data.
-
-    Raises:
-        OSError, ValueError: a flag, an input or an output cannot be used, or too many trials failed.
-    """
+    """Search, and print the table and the next command; ``smoke`` without --pairs uses generated data."""
     if flags.space != "smoke" or flags.pairs is not None or flags.dry_run:
         with staged_places() as stage:
             _tune(flags, stage)
@@ -214,9 +210,7 @@ def _tune(flags: Tune, stage: "Stage", *, is_kept: bool = True) -> None:
 
 
 def _check_flags(flags: Tune, space: Space) -> None:
-    """Raise ValueError for a flag that does not apply to the space, which trains either on labeled examples or on
-    pairs.
-    """
+    """Raise ValueError for a flag that does not apply to the space: labeled examples or pairs."""
     check_register(flags.register)
     is_gold = space.job == "finetune"
     names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "pretrained")
@@ -242,11 +236,7 @@ def _check_flags(flags: Tune, space: Space) -> None:
 
 
 def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
-    """Return the absolute paths of the flags that name files, or of their copies; those that a sweep reads exist.
-
-    Raises:
-        ValueError, FileNotFoundError: a path that the space needs is missing.
-    """
+    """Return the absolute paths of the flags that name files, or of their copies; the inputs must exist."""
     is_gold = find_space(flags.space).job == "finetune"
     given = {name: getattr(flags, name) for name in ("pairs", "words", "data", "pretrained", "final_pairs")}
     needed = ("data", "out") if is_gold else ("pairs", "words", "out")

@@ -93,8 +93,7 @@ def _revision(engine: sqlalchemy.Engine) -> str | None:
 def _upgrade(database: Path) -> str | None:
     """Migrate a copy and replace the database by it, keeping the old one; return why it cannot be migrated, or None.
 
-    Raise MlflowException if a newer MLflow wrote it; OSError or SQLAlchemyError if the disk is full or not writable:
-    the database is unchanged.
+    The database is unchanged if a newer MLflow wrote it (MlflowException), or the disk is full or not writable.
     """
     before = _revision(_engine(database))
     copy = _temporary(database)

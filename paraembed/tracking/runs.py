@@ -90,14 +90,10 @@ class Run:
     def dataset(
         self, name: str, digest: str, sources: Sequence[str], context: str = "input", rows: int | None = None
     ) -> None:
-        """Log an input of the run. A single path or URI is a source that ``mlflow.data`` can load.
+        """Log an input of the run; ``context`` is its use, such as training.
 
-        Args:
-            name: name of the data set.
-            digest: digest of its content.
-            sources: paths or URIs; of many, only the first, their number and a digest of all are logged.
-            context: use of the data, such as training.
-            rows: number of rows, if it is known.
+        A single path or URI is a source that ``mlflow.data`` can load; of many, the first, their number and a digest
+        of all are logged.
         """
         shown = list(map(without_credentials, sources))
         kind, text = "files", json.dumps(shown)
@@ -125,11 +121,8 @@ class Run:
     def model(self, folder: Path, path: str, fingerprint: str, register: str | None = None) -> None:
         """Log a model folder as an MLflow model (pyfunc); like an artifact, it must stay in place.
 
-        Args:
-            folder: encoder folder, or model folder of jobs/finetune.py.
-            path: path below the run's artifacts.
-            fingerprint: fingerprint of the model; a model that is registered already is not registered again.
-            register: name in the model registry, where the version gets the alias ``champion``; None: not registered.
+        With ``register``, a name in the model registry, the version gets the alias ``champion``; a model with the
+        fingerprint of a registered one is not registered again.
         """
         self._log("model", [str(folder), path, stamp_of(folder), register or "", [["fingerprint", fingerprint]]])
 
@@ -230,12 +223,8 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
     """Open an MLflow run for the length of the block; it is closed as FINISHED, FAILED or KILLED.
 
     Its records are buffered in ``<out>.mlflow.jsonl``, which is removed once they are sent. Records of an earlier job
-    in this file are sent first. A run inside the block of another one becomes its child.
-
-    Args:
-        name: name of the run, for example ``train iclr2016/avg``.
-        out: output of the job.
-        memo: file with the id of the run, so that a resumed job also resumes its run.
+    in this file are sent first. A run inside the block of another one becomes its child. The file ``memo`` has the id
+    of the run, so that a resumed job also resumes its run.
     """
     enclosing = _enclosing.get()
     with mlflow_is_quiet(), held_spool(out) as spool:
