@@ -175,11 +175,8 @@ class _Steps:
 
     def _index(self, indexed: Embeddings, path: Path) -> dict[str, Any]:
         """Build the index of an output, unless an earlier run did; return its description."""
-        described, top, recall = (
-            path.with_name(f"{path.name}.json"),
-            self.comparison.top,
-            self.comparison.settings.recall,
-        )
+        described, top = path.with_name(f"{path.name}.json"), self.comparison.top
+        recall = self.comparison.settings.recall
 
         def build(threads: int) -> None:
             build_index(indexed, path, top, recall, threads)
@@ -187,8 +184,7 @@ class _Steps:
         if not described.exists():
             doing(f"building an index of {indexed}")
             list(run_tasks(build, [self.workers], 1))
-        about: dict[str, Any] = read_json(described, dict[str, Any])
-        return about
+        return dict[str, Any](read_json(described, dict[str, Any]))
 
     def _sides(self) -> list[tuple[str, Embeddings, Embeddings]]:
         """Return the indexes: name, the output that is indexed, and the output whose rows are the queries."""

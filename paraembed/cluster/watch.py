@@ -138,9 +138,8 @@ def server_watch(folder: Path) -> Watch:
     def check() -> str | None:
         if len(servers) < len(_SERVERS):
             for child in psutil.Process().children():
-                with suppress(psutil.Error):
-                    if child not in before and child.name() in _SERVERS:
-                        servers.setdefault(child.name(), child)
+                if child not in before and _name_of(child) in _SERVERS:
+                    servers.setdefault(_name_of(child), child)
         for name, server in servers.items():
             if _has_ended(server):
                 return (

@@ -70,20 +70,12 @@ def run(
         say(STOPPED_LINE)
         return STOPPED
     except Exception as error:
-        cause = explained(error)
-        if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
+        cause = user_error(error) or _lost(error)
+        if cause is None or "PARAEMBED_TRACEBACK" in os.environ:  # None: a defect, which needs its traceback
             raise
         say(f"error: {as_flags(message_of(cause), flags)}")
         return exit_status(cause)
     return 0
-
-
-_STATUSES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
-    ((RunFailedError,), FAILED),
-    ((ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError), WRONG_INPUT),
-    ((Exception,), FAILED),
-)
-"""Error → exit status; the first match is used."""
 
 
 def exit_status(error: Exception) -> int:
@@ -93,7 +85,8 @@ def exit_status(error: Exception) -> int:
       a full disk, a lost process, machine or server. The same command may succeed after the cause is removed.
     - 2: a flag, a path or an input is wrong: the command or the file must change.
     """
-    return next(status for kinds, status in _STATUSES if isinstance(error, kinds))
+    of_input = (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError)
+    return WRONG_INPUT if isinstance(error, of_input) and not isinstance(error, RunFailedError) else FAILED
 
 
 class _AsFlags(WithoutPasswords):
@@ -141,11 +134,6 @@ def _is_of_ray(error: BaseException, *names: str) -> bool:
     """Return whether an error is one of the named exceptions of Ray; False if Ray (2 s) is not imported."""
     exceptions = sys.modules.get("ray.exceptions")
     return exceptions is not None and isinstance(error, tuple(getattr(exceptions, name) for name in names))
-
-
-def explained(error: BaseException) -> Exception | None:
-    """Return the error to show to the user in one line; None for a defect, which needs its traceback."""
-    return user_error(error) or _lost(error)
 
 
 def _lost(error: BaseException) -> Exception | None:

@@ -123,9 +123,8 @@ def _upgrade(database: Path) -> str | None:
 
 def _migrate(database: Path) -> None:
     """Migrate a database that no other process uses to the newest schema, and create the default experiment."""
-    engine = _engine(database)
-    if not schema._all_tables_exist(engine) or _revision(engine) != schema._get_latest_schema_revision():
-        schema._initialize_tables(engine)
+    if not _is_current(database):
+        schema._initialize_tables(_engine(database))
     store = _Store(f"sqlite:///{database}", str(database.parent))
     store.engine.dispose()
 
