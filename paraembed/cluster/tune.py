@@ -146,9 +146,9 @@ def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
     return pairs, files.vectors, sample
 
 
-def settled(sweep: Sweep, overwrite: bool) -> Sweep:
-    """Return the sweep with a fixed number of concurrent trials: the requested number, that of the earlier run, or as
-    many as fit.
+def begun(sweep: Sweep, overwrite: bool) -> Sweep:
+    """Record in a sweep's folder what decides its table; return the sweep with the number of concurrent trials: the
+    requested one, that of the earlier run, or as many as fit. ValueError if the folder holds something else.
     """
     work = _work(sweep, {}, overwrite)
     before = work.read().get("concurrent") if (sweep.out / work.record).is_file() and not overwrite else None
@@ -161,17 +161,15 @@ def settled(sweep: Sweep, overwrite: bool) -> Sweep:
             "start over with a higher `concurrent`",
             number,
         )
-    return replace(sweep, concurrent=number)
-
-
-def begin(sweep: Sweep, overwrite: bool) -> None:
-    """Record what decides the sweep's table in its folder; ValueError if it holds another sweep, or other files."""
+    sweep = replace(sweep, concurrent=number)
     work = _work(sweep, _identity(sweep), overwrite)
     if not work.is_begun():
         work.clear()
         work.begin()
     elif any(sweep.trials.glob("*.json")):
         say(f"resuming the work in {sweep.out}")
+    sweep.home.push("sweep.json")
+    return sweep
 
 
 def _work(sweep: Sweep, identity: dict[str, Any], overwrite: bool) -> Work:

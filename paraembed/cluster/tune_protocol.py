@@ -10,7 +10,7 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.session import check_placement, on_cluster, ray_session, wait_for_workers
 from paraembed.cluster.train import Training, remove_other, train_model
-from paraembed.cluster.tune import FILES, Sweep, Swept, begin, run_sweep, settled
+from paraembed.cluster.tune import FILES, Sweep, Swept, begun, run_sweep
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -18,7 +18,7 @@ from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
-from paraembed.io.places import shown, without_credentials
+from paraembed.io.places import shown
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.stage import child
 from paraembed.stops import RunFailedError
@@ -90,15 +90,11 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     doing("starting Ray and MLflow")
     with work_folder(sweep.out):
         if not joins:
-            sweep = settled(sweep, overwrite)
-            begin(sweep, overwrite)
-            sweep.home.push("sweep.json")
+            sweep = begun(sweep, overwrite)
         with ray_session(1 if joins else (sweep.concurrent or 1) * sweep.placement.most):
             wait_for_workers(sweep.placement.most, sweep.resources())
             if joins:
-                sweep = settled(sweep, overwrite)
-                begin(sweep, overwrite)
-                sweep.home.push("sweep.json")
+                sweep = begun(sweep, overwrite)
             name = f"tune {sweep.points.name}"
             with tracked_run(name, sweep.home.records, sweep.out / "run.json") as run:
                 sweep.home.push("run.json")
@@ -180,7 +176,7 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     assert out is not None
     fingerprint = checkpoint.read_config(out)["fingerprint"]
     done = _read_memo(memo)
-    where = done.get("uri") if run.address is None else without_credentials(run.address.uri)
+    where = done.get("uri") if run.store is None or run.run_id is None else run.store.shown
     this = {"name": protocol.name, "fingerprint": fingerprint, "uri": where}
     if this.items() <= done.items():
         return

@@ -254,8 +254,7 @@ def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
     split = json.loads((sweep.out / "split.json").read_text())
     assert split == labels.task.split
     assert [len(split["2012/MSRpar"][part]) for part in ("train", "dev", "test")] == [120, 30, 150]
-    assert run.address is not None
-    assert "split.json" in {file.path for file in MlflowClient(run.address.uri).list_artifacts(run.address.run_id)}
+    assert "split.json" in {file.path for file in MlflowClient(run.store.uri).list_artifacts(run.run_id)}
 
 
 @pytest.mark.ray

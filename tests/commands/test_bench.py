@@ -18,7 +18,7 @@ from infra.bench.command import Encoders
 from infra.bench.encoders import NATIVE, draw_batches
 from infra.bench.shard import NAMES
 from paraembed.encoders import ENCODERS
-from paraembed.tracking.runs import EXPERIMENT
+from paraembed.tracking.store import EXPERIMENT
 
 JOB = Path(__file__).parents[2] / "jobs" / "bench.py"
 SMALL = "--batch-size 5 --width 8 --mean-tokens 3 --rounds 2 --threads 1"

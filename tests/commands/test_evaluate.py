@@ -17,7 +17,7 @@ from paraembed.commands import evaluate as job
 from paraembed.evaluation.choose import check_held_out
 from paraembed.evaluation.evaluate import Request, find_candidates
 from paraembed.io.fingerprint import sha256_of
-from paraembed.tracking.runs import EXPERIMENT
+from paraembed.tracking.store import EXPERIMENT
 
 PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"
 SENTENCES = "5\tthe secret cat\tthe cat\n1\ta secret dog\ton mat\n3\ta cat on\tthe mat\n"

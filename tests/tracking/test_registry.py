@@ -100,7 +100,7 @@ def logged(tiny_encoder_folder, whole, tmp_path_factory):
         for _ in range(2):
             with tracked_run("train", folder / "encoder") as run:
                 run.model(tiny_encoder_folder, "encoder", fingerprint, "small")
-        yield run.address.run_id
+        yield run.run_id
 
 
 def test_a_logged_model_has_a_signature_an_example_and_one_version(logged, tiny_encoder_folder):

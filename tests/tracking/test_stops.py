@@ -98,8 +98,7 @@ def test_a_memo_that_no_job_wrote_costs_no_record(whole, tmp_path, monkeypatch, 
     memo.write_text(json.dumps({"uri": uri, **value}))
     with tracked_run("after", tmp_path / "out", memo) as run:
         run.metrics({"loss": 1.0})
-    assert run.address is not None
-    logged = MlflowClient(uri).get_run(run.address.run_id)
+    logged = MlflowClient(uri).get_run(run.run_id)
     assert (logged.info.status, logged.data.metrics) == ("FINISHED", {"loss": 1.0})
     assert not [*tmp_path.glob("*.jsonl")]
 
