@@ -303,12 +303,11 @@ def test_what_mlflow_learns(corpus, tiny_encoder_folder, tmp_path, store, ray_cl
     out = tmp_path / "learnt"
     embed(tiny_encoder_folder, [corpus], out, replace(SMALL, dtype="float16"), workers=1)
     client = MlflowClient(store)
-    assert trained.address is not None
-    experiment = client.get_run(trained.address.run_id).info.experiment_id
+    experiment = client.get_run(trained.run_id).info.experiment_id
     (run,) = client.search_runs([experiment], "attributes.run_name = 'embed learnt'")
     values, written = run.data, json.loads((out / "_manifest.json").read_text())
     assert (values.params["encoder"], values.params["dtype"], values.params["parts"]) == (fingerprint, "float16", "21")
-    assert (values.tags["encoder_run"], values.tags["workers"]) == (trained.address.run_id, "1")
+    assert (values.tags["encoder_run"], values.tags["workers"]) == (trained.run_id, "1")
     assert (values.metrics["rows"], values.metrics["n_unknown"]) == (20_500, written["n_unknown"])
     assert values.metrics["unknown_share"] == pytest.approx(written["n_unknown"] / written["n_tokens"])
     assert values.metrics["peak_worker_memory_bytes"] > 50e6

@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.train import Training, train_model
-from paraembed.cluster.tune import Sweep, begin, run_sweep
+from paraembed.cluster.tune import Sweep, begun, run_sweep
 from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
 from paraembed.evaluation.selection import metrics_of
@@ -183,7 +183,7 @@ def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
 
 def run(sweep, name):
     sweep.out.mkdir(exist_ok=True)
-    begin(sweep, overwrite=False)
+    sweep = begun(sweep, overwrite=False)
     with tracked_run(name, sweep.out) as tracked:
         return run_sweep(sweep, tracked).ledger
 

@@ -11,7 +11,7 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
-from paraembed.cluster.tune import Sweep, begin, run_sweep, trial_inputs
+from paraembed.cluster.tune import Sweep, begun, run_sweep, trial_inputs
 from paraembed.commands.tune import Tune, _retraining
 from paraembed.commands.tune import main as tune
 from paraembed.encoders import Encoder
@@ -119,25 +119,25 @@ def test_trials_on_two_workers_and_from_a_trained_encoder(data, tmp_path, ray_cl
 def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path, tmp_path_factory):
     points = Points("iclr2016/universal-avg", SPACES["iclr2016/universal-avg"])
 
-    def begun(pretrained, task="similarity", folder=data):
+    def begin(pretrained, task="similarity", folder=data):
         labels, of_prior = read_labels_for(points, task, None, folder, None, pretrained)
-        begin(Sweep(of_prior, points.space.selection, labels, tmp_path, concurrent=1), overwrite=False)
+        begun(Sweep(of_prior, points.space.selection, labels, tmp_path, concurrent=1), overwrite=False)
 
-    begun(data / "avg")
-    begun(data / "avg")
+    begin(data / "avg")
+    begin(data / "avg")
     with pytest.raises(ValueError, match=r"started with another task \(was similarity, is entailment\)"):
-        begun(data / "avg", "entailment")
+        begin(data / "avg", "entailment")
     other = tmp_path_factory.mktemp("other")
     encoder = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 4)
     checkpoint.save(encoder, other / "avg", recipe={}, provenance={}, model_card="tiny\n")
     with pytest.raises(ValueError, match=r"started with another pretrained \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
-        begun(other / "avg")
+        begin(other / "avg")
     (other / "sick").mkdir()
     for path in (data / "sick").iterdir():
         lines = path.read_text().splitlines(keepends=True)
         (other / "sick" / path.name).write_text("".join(lines[:150]))
     with pytest.raises(ValueError, match=r"started with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
-        begun(data / "avg", folder=other)
+        begin(data / "avg", folder=other)
 
 
 def test_what_the_prior_decides_is_in_every_recipe(data, tmp_path):
