@@ -93,12 +93,7 @@ def describe(tracked: Tracked, encoder: str, run: Run, workers: int) -> None:
     tracked.link("encoder_run", "fingerprint", run.encoder)
 
 
-def record(
-    into: Record,
-    written: dict[str, Any],
-    reports: Iterable[PartReport],
-    measured: Mapping[str, float],
-) -> None:
+def record(into: Record, written: dict[str, Any], reports: Iterable[PartReport], measured: Mapping[str, float]) -> None:
     """Log the result: counts, measurements, seconds per part, and the manifest."""
     seconds = np.array([report.seconds for report in reports])
     counts, edges = np.histogram(seconds, bins=20)

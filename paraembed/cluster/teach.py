@@ -18,15 +18,7 @@ from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, Normal, Regression
 from paraembed.distillation.stages import MANIFEST, Request, Stages, of_both, opened
 from paraembed.distillation.states import SummingTeacher, write_states
-from paraembed.distillation.texts import (
-    PAIRS,
-    TEXT,
-    VOCABULARY,
-    left_out,
-    num_pairs,
-    write_pairs,
-    write_units,
-)
+from paraembed.distillation.texts import PAIRS, TEXT, VOCABULARY, left_out, num_pairs, write_pairs, write_units
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import PLAN, read_run
 from paraembed.embedding.settings import Settings

@@ -235,10 +235,7 @@ def _train(training: Training, work: Work) -> Table | None:
     data, out, placement, trace = training.data, training.out, training.placement, training.trace
     doing("starting Ray and MLflow")
     name = f"{data.job} {training.name}{data.about}"
-    with (
-        tracked_run(name, training.home.records, work.folder / "run.json") as run,
-        ray_session(placement.most),
-    ):
+    with tracked_run(name, training.home.records, work.folder / "run.json") as run, ray_session(placement.most):
         # What a resumed run may change is a tag: MLflow rejects another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
         run.params(work.fingerprint["recipe"])
@@ -283,10 +280,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
         wait_for_workers(placement.least, resources)
     device = "cpu" if not placement.gpus else "cuda" if in_process else "worker"
     saves = Checkpoints(
-        work / "checkpoints",
-        60 * placement.checkpoint_minutes,
-        placement.checkpoint_steps,
-        placement.keep_checkpoints,
+        work / "checkpoints", 60 * placement.checkpoint_minutes, placement.checkpoint_steps, placement.keep_checkpoints
     )
     workers = (placement.least, placement.most) if placement.is_elastic else placement.most
     assert run.spool is not None

@@ -178,10 +178,7 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
     refused(lambda one: replace(one, words=None), r"the mode scratch starts from word vectors; give `words` VECTORS")
     refused(lambda one: replace(one, pretrained=data / "avg"), r"give `words` VECTORS, and no `pretrained`")
     universal = "iclr2016/universal-avg"
-    refused(
-        lambda one: replace(one, space=universal),
-        r"the mode universal needs a trained encoder; give `pretrained`",
-    )
+    refused(lambda one: replace(one, space=universal), r"the mode universal needs a trained encoder; give `pretrained`")
     refused(lambda one: replace(one, data=None), r"--data is missing; add it, or use --dry-run")
     refused(
         lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist, but the task 'similarity' needs"

@@ -88,12 +88,7 @@ def test_only_what_is_named(bench, capsys):
         ),
     ],
 )
-def test_what_is_not_allowed_is_one_line(
-    bench,
-    capsys,
-    flags,
-    message,
-):
+def test_what_is_not_allowed_is_one_line(bench, capsys, flags, message):
     assert bench(f"encoders {flags}") == 1
     assert capsys.readouterr().err == f"error: {message}\n"
 
@@ -190,12 +185,7 @@ def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path):
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_training_on_ray_beside_the_bare_loop(
-    bench,
-    capsys,
-    tmp_path,
-    store,
-):
+def test_training_on_ray_beside_the_bare_loop(bench, capsys, tmp_path, store):
     assert bench(f"{TRAIN} --rounds 1 --programs paraembed machines3 ray --out numbers.json") == 0
     said = capsys.readouterr()
     assert re.search(r"a step on Ray takes [+-]\d+\.\d%", said.out)
@@ -224,12 +214,7 @@ EMBED = (
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # five times a Ray of its own
-def test_embedding_end_to_end(
-    bench,
-    capsys,
-    tmp_path,
-    store,
-):
+def test_embedding_end_to_end(bench, capsys, tmp_path, store):
     (tmp_path / "work").mkdir()
     line = f"{EMBED} --programs encode float32 floor few many large read tokenize gather write part"
     assert bench(f"{line} --folder work --out new/numbers.json") == 0

@@ -147,12 +147,7 @@ def test_texts_are_written_where_they_were_asked_for_alone(evaluate, folder):
     assert "the secret cat" in written(folder / "with")
 
 
-def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
-    evaluate,
-    folder,
-    monkeypatch,
-    capsys,
-):
+def test_names_from_outside_do_nothing_in_the_files_that_are_opened(evaluate, folder, monkeypatch, capsys):
     label = "=1+1 <b>[x](e.test) `c`"
     (folder / "encoder").rename(folder / label)
     sets = [b"<script>alert(1).tsv", b"a|b\nc.tsv", b"caf\xe9.tsv", b"n" * 230 + b".tsv"]
