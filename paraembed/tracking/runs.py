@@ -127,7 +127,7 @@ class Run:
         if self.store is None or self.run_id is None:
             return None
         try:
-            return call(self.store.client(), self.run_id)
+            return call(self.store.client, self.run_id)
         except STORE_ERRORS as error:
             log.warning("MLflow at %s failed (%s)", self.store.shown, in_a_line(error))
             return None
