@@ -96,7 +96,7 @@ def embed(
             return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
         _say_plan(run.plan, todo, workers, home)
         manifest.uncommit(store, str(encoder))
-        tries, peaks = Counter[str](), [0]
+        tries, peak = Counter[str](), 0
         pool = None
         if todo:
             stack.enter_context(ray_session(workers))
@@ -107,9 +107,10 @@ def embed(
         with recorded(store, home) as into:
             describe(into.tracked, str(encoder), run, workers)
             if pool is not None:
+                before = [Done(report, peak_memory=0) for report in reports.values()]
                 results = stack.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
-                for report in _within(limits, settings, store, reports.values(), _reports(results, peaks)):
-                    reports[report.name] = report
+                for done in _within(limits, settings, store, chain(before, results)):
+                    reports[done.report.name], peak = done.report, max(peak, done.peak_memory)
             if changed := changed_inputs(files):
                 remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
                 raise RunFailedError(f"{changed[0].shown} changed while it was embedded; start over with {remedy}")
@@ -117,7 +118,7 @@ def embed(
             written = manifest.commit(store, run, reports, limits.on_duplicate_id)
             measured = {
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
-                "peak_worker_memory_bytes": max(peaks),
+                "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
             }
             if replaced:
@@ -173,19 +174,11 @@ def _run(store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], setti
     return replace(new, plan=plan)
 
 
-def _reports(results: Iterable[Done], peaks: list[int]) -> Iterator[PartReport]:
-    """Yield the reports of parts, and add the peak memory of their workers to ``peaks``."""
-    for done in results:
-        peaks.append(done.peak_memory)
-        yield done.report
-
-
-def _within(
-    limits: Limits, settings: Settings, store: Store, before: Iterable[PartReport], new: Iterator[PartReport]
-) -> Iterator[PartReport]:
-    """Yield reports, those of earlier runs first; raise ValueError if a limit is exceeded."""
+def _within(limits: Limits, settings: Settings, store: Store, results: Iterable[Done]) -> Iterator[Done]:
+    """Yield results, those of earlier runs first; raise RunFailedError if a limit is exceeded."""
     rejected = 0
-    for report in chain(list(before), new):
+    for done in results:
+        report = done.report
         rejected += report.n_rejected
         if limits.max_rejected is not None and rejected > limits.max_rejected:
             raise RunFailedError(
@@ -197,7 +190,7 @@ def _within(
                 f"{report.null_id}: {settings.id_column!r} is null, but every row needs an id; correct the input, or "
                 "resume with `on_duplicate_id` keep"
             )
-        yield report
+        yield done
 
 
 def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:

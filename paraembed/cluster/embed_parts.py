@@ -107,7 +107,7 @@ def embed_parts(
                 elif done is None:
                     retries.append(task)
                     if ref not in queued:
-                        progress.retry()
+                        progress.retried += 1
                         metrics.part_failed()
                     # The part goes to the worker that answers first: the failed one when it is back, or an idle one.
                     slots.update({free.ready.remote(shared): (free, None) for free in (worker, *idle)})
@@ -116,7 +116,7 @@ def embed_parts(
                 else:
                     left -= 1
                     queued.difference_update(_calls_of(worker, slots))
-                    progress.add(task.part.rows)
+                    progress.done += task.part.rows
                     metrics.embedded(done.report.rows)
                     yield done
                 following = retries.popleft() if retries else next(tasks, None)
@@ -198,35 +198,26 @@ def _result(ref: Any, task: _Task | None, tries: Counter[str], *, is_queued: boo
 
 
 class Progress:
-    """Progress line of an embedding run."""
+    """Progress line of an embedding run: counts of rows, ``done`` of them, and of parts that were ``retried``."""
 
     def __init__(self, total: int, before: int) -> None:
-        self._total, self._done, self._before, self._retried = total, before, before, 0
+        self.done, self.retried = before, 0
+        self._total, self._before = total, before
         self._started = time.monotonic()
 
     def begin(self) -> None:
         """Start the clock when the first worker is ready."""
-        if self._done == self._before:
+        if self.done == self._before:
             self._started = time.monotonic()
-
-    def add(self, rows: int) -> None:
-        """Count rows."""
-        self._done += rows
-
-    def retry(self) -> None:
-        """Count a part whose worker failed and that is retried."""
-        self._retried += 1
 
     def show(self) -> None:
         """Show the line."""
         doing(self.line(time.monotonic() - self._started))
 
     def line(self, seconds: float) -> str:
-        """Return the line, for example ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed,
-        retried``.
-        """
-        rate = (self._done - self._before) / max(seconds, 1e-9)
-        left = f"{duration((self._total - self._done) / rate)} left" if rate else "starting"
-        failed = f"  {self._retried} part{'s'[: self._retried > 1]} failed, retried" if self._retried else ""
-        share = f"{self._done / self._total:.0%}"
-        return f"{self._done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"
+        """Return the line: ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed, retried``."""
+        rate = (self.done - self._before) / max(seconds, 1e-9)
+        left = f"{duration((self._total - self.done) / rate)} left" if rate else "starting"
+        failed = f"  {self.retried} part{'s'[: self.retried > 1]} failed, retried" if self.retried else ""
+        share = f"{self.done / self._total:.0%}"
+        return f"{self.done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"

@@ -31,10 +31,6 @@ class Record:
     store: Store
     scratch: Path | None
 
-    def artifact(self, name: str) -> None:
-        """Log a file of the output."""
-        self.tracked.artifacts(_on_disk(self.store, name, self.scratch))
-
 
 @contextmanager
 def recorded(store: Store, shown: Store) -> Iterator[Record]:
@@ -77,17 +73,9 @@ def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
 
 def describe(tracked: Tracked, encoder: str, run: Run, workers: int) -> None:
     """Log parameters (what decides the output) and tags (what a resumed run may change)."""
-    values = manifest.decides(run)
     listing = manifest.listing_digest(run.plan)
-    tracked.params(
-        {
-            "encoder": run.encoder,
-            **values,
-            "inputs": listing,
-            "num_inputs": len(run.plan.inputs),
-            "parts": len(run.plan.parts),
-        }
-    )
+    counts = {"num_inputs": len(run.plan.inputs), "parts": len(run.plan.parts)}
+    tracked.params({"encoder": run.encoder, **manifest.decides(run), "inputs": listing, **counts})
     tracked.tags({"workers": str(workers), "encoder_folder": encoder})
     tracked.dataset("inputs", listing, [file.shown for file in run.plan.inputs], "embedding", run.plan.rows)
     tracked.link("encoder_run", "fingerprint", run.encoder)
@@ -108,5 +96,5 @@ def record(into: Record, written: dict[str, Any], reports: Iterable[PartReport],
             **{f"part_seconds/p{q}": float(np.percentile(seconds, q)) for q in (50, 95, 100)},
         }
     )
-    into.artifact(_HISTOGRAM)
-    into.artifact(manifest.MANIFEST)
+    for name in (_HISTOGRAM, manifest.MANIFEST):
+        into.tracked.artifacts(_on_disk(into.store, name, into.scratch))

@@ -446,9 +446,9 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
 def test_progress_in_words():
     progress = Progress(1000, 200)
     assert progress.line(1.0) == "200 of 1,000 rows  20%  0 rows/s  starting"
-    progress.add(400)
+    progress.done += 400
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left"
-    progress.retry()
+    progress.retried += 1
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, retried"
 
 
