@@ -226,13 +226,6 @@ def on_cluster() -> bool:
     return "RAY_ADDRESS" in os.environ
 
 
-def runs_in_process(placement: Workers) -> bool:
-    """Return whether this process is the only worker, which starts in 0.1 s instead of 9.5 s. On a cluster, the machine
-    of the driver may have no CPU for tasks, little memory and no GPU.
-    """
-    return placement.most == 1 and not on_cluster()
-
-
 def workers_here(workers: int) -> int:
     """Return the number of processes that need memory on this machine; on a cluster 1, since workers may be on other
     machines.

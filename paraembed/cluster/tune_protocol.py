@@ -76,7 +76,10 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     used, or too many trials failed.
     """
     if sweep.uri is not None:
-        _check_uri(sweep.uri, protocol, sweep, overwrite=overwrite)
+        if overwrite:
+            raise cannot_overwrite(shown(sweep.uri))
+        if protocol is not None and sweep.placement.profile:
+            raise ValueError("`profile` writes a file to `out`, so it needs a folder; leave it out, or change `out`")
     doing("checking the inputs")
     recipes = [point.recipe for point in sweep.points.differing_in({"teacher_objective", "pair_weights"})]
     retrained = None if protocol is None else protocol.pairs
@@ -112,13 +115,6 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
                     raise
                 _push_results(sweep)
                 return tuned
-
-
-def _check_uri(uri: str, protocol: Protocol | None, sweep: Sweep, *, overwrite: bool) -> None:
-    if overwrite:
-        raise cannot_overwrite(shown(uri))
-    if protocol is not None and sweep.placement.profile:
-        raise ValueError("`profile` writes a file to `out`, so it needs a folder; leave it out, or change `out`")
 
 
 def _push_results(sweep: Sweep) -> None:
