@@ -42,15 +42,12 @@ class _Task:
 
 @dataclass(frozen=True)
 class Workers:
-    """Running or starting actors, with the encoder in Ray's object store, which sends it to every machine once.
-
-    ``starting`` has the calls that return when their actor is ready; each actor needs ``gpu_share`` of a GPU.
-    """
+    """Actors that are running or starting."""
 
     actors: list[Any]
-    encoder: Any
-    starting: dict[Any, Any]
-    gpu_share: float = 0
+    encoder: Any  # in Ray's object store, which sends it to every machine once
+    starting: dict[Any, Any]  # calls that return when their actor is ready
+    gpu_share: float = 0  # that each actor needs
 
 
 @contextmanager

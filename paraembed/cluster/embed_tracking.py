@@ -22,14 +22,11 @@ _HISTOGRAM = f"{REPORTS}/part-seconds.json"
 
 @dataclass(frozen=True)
 class Record:
-    """An MLflow run of an embedding, and the output, whose reports keep the files that are sent to MLflow later.
-
-    ``scratch`` is a folder for copies of files from an object store; None if the output is a folder.
-    """
+    """An MLflow run of an embedding."""
 
     tracked: Tracked
-    store: Store
-    scratch: Path | None
+    store: Store  # the output; its reports keep the files that are sent to MLflow later
+    scratch: Path | None  # folder for copies of files from an object store; None if the output is a folder
 
 
 @contextmanager

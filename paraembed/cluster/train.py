@@ -60,27 +60,19 @@ _GROUP_SECONDS = 2.0  # in which a signal to all processes of a job has ended Ra
 class Training:
     """A training job: data, output and placement.
 
-    Attributes:
-        name: name of the recipe, for the record.
-        data: training data, with the recipe.
-        out: folder to write. Until it is complete, the work is in ``<out>.training``: the untrained model and the
-            latest checkpoints.
-        placement: workers, GPUs, checkpoints.
-        uri: URI of the output on an object store; ``out`` is then the copy on this machine. The work is then also at
-            ``<uri>.training``, so that workers and resumed runs need no shared folder.
-        shards: URI of the pair shards, from which workers read them; None: they read the folder of ``data``.
-        named: function from the path of an input to its name for MLflow, such as the URI of a copy.
-        register: name in MLflow's model registry; None: the model is logged, but not registered.
+    Until ``out`` is complete, the work is in ``<out>.training``: the untrained model and the latest checkpoints. If the
+    output is on an object store, at ``uri``, then ``out`` is the copy on this machine, and the work is also at
+    ``<uri>.training``, so that workers and resumed runs need no shared folder.
     """
 
-    name: str
-    data: TrainingData
+    name: str  # of the recipe, for the record
+    data: TrainingData  # with the recipe
     out: Path
     placement: Workers = field(default_factory=Workers)
     uri: str | None = None
-    shards: str | None = None
-    named: Callable[[str], str] = str
-    register: str | None = None
+    shards: str | None = None  # URI of the pair shards, from which workers read them; None: the folder of the data
+    named: Callable[[str], str] = str  # path of an input → its name for MLflow, such as the URI of a copy
+    register: str | None = None  # name in MLflow's model registry; None: the model is logged, but not registered
 
     def __post_init__(self) -> None:
         """Raise ValueError if the name to register is not allowed."""

@@ -35,27 +35,21 @@ _COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX i
 class Task:
     """Task of a worker.
 
-    Attributes:
-        work: folder of the training, visible to all workers, with the untrained model in ``untrained``; the trained
-            model is written to ``trained``. With a copy on an object store, each worker has a folder of its own.
-        data: training data.
-        device: cpu, cuda, or worker: the GPU that Ray Train assigns.
-        checkpoints: where and how often to save.
-        run: file for the records of the MLflow run, or the way to it; None: nothing is logged.
-        trace: file for a profile of a few steps.
-        memory: memory of all workers, of which each worker compares the part of its machine with what is available
-            there, before any of them takes it; None: the job has checked it.
-        records_graphs: whether the driver's environment lets steps be recorded.
+    The folder ``work`` of the training is visible to all workers; it has the untrained model in ``untrained``, and the
+    trained model is written to ``trained``. With a copy on an object store, each worker has a folder of its own.
+
+    Each worker compares its machine's part of the ``memory`` of all workers with what is available there, before any of
+    them takes it; None: the job has checked it.
     """
 
     work: Mirror
     data: TrainingData
-    device: str
+    device: str  # cpu, cuda, or worker: the GPU that Ray Train assigns
     checkpoints: Checkpoints
-    run: Path | Relay | None
-    trace: Path | None
+    run: Path | Relay | None  # file for the records of the MLflow run, or the way to it; None: nothing is logged
+    trace: Path | None  # file for a profile of a few steps
     memory: Memory | None = None
-    records_graphs: bool = True
+    records_graphs: bool = True  # whether the driver's environment lets steps be recorded
 
 
 def work_on(config: dict[str, Task]) -> dict[str, Any]:

@@ -58,41 +58,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sweep:
-    """Space, data and settings of a sweep.
+    """Space, data and settings of a sweep."""
 
-    Attributes:
-        points: the space, with fixed fields.
-        selection: metric that selects the best trial.
-        data: training data of the trials; for pairs, with the suites of the metric.
-        out: folder to write.
-        sample: number of random pairs to train on; None: all.
-        settings: grid, random or TPE, early stopping.
-        placement: workers and GPUs of a trial.
-        concurrent: number of trials that run at a time; None: as many as the CPUs or GPUs allow.
-        max_failures: maximum number of failed trials; more end the sweep.
-        retry_failed: run trials again that failed before.
-        gpus_per_trial: fraction of a GPU for each worker of a trial.
-        memory_per_trial_gb: memory for each worker of a trial on a cluster, in GB; None: as estimated.
-        uri: URI of the output on an object store; ``out`` is then the copy on this machine.
-        shards: URI of the pair shards of the full training; None: its workers read a folder.
-        named: function from the path of an input to its name for MLflow, such as the URI of a copy.
-    """
-
-    points: Points
-    selection: Selection
-    data: Pairs | Labels
+    points: Points  # the space, with fixed fields
+    selection: Selection  # metric that selects the best trial
+    data: Pairs | Labels  # of the trials; for pairs, with the suites of the metric
     out: Path
-    sample: int | None = None
+    sample: int | None = None  # number of random pairs to train on; None: all
     settings: SearchSettings = field(default_factory=SearchSettings)
-    placement: Placement = field(default_factory=Placement)
-    concurrent: int | None = None
-    max_failures: int = 10
-    retry_failed: bool = False
-    gpus_per_trial: float = 1.0
-    memory_per_trial_gb: float | None = None
-    uri: str | None = None
-    shards: str | None = None
-    named: Callable[[str], str] = str
+    placement: Placement = field(default_factory=Placement)  # of a trial
+    concurrent: int | None = None  # number of trials at a time; None: as many as the CPUs or GPUs allow
+    max_failures: int = 10  # more failed trials end the sweep
+    retry_failed: bool = False  # run trials again that failed before
+    gpus_per_trial: float = 1.0  # fraction of a GPU for each worker of a trial
+    memory_per_trial_gb: float | None = None  # for each worker of a trial on a cluster; None: as estimated
+    uri: str | None = None  # URI of the output on an object store; ``out`` is then the copy on this machine
+    shards: str | None = None  # URI of the pair shards of the full training; None: its workers read a folder
+    named: Callable[[str], str] = str  # path of an input → its name for MLflow, such as the URI of a copy
 
     @property
     def home(self) -> Mirror:

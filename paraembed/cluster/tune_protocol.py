@@ -34,19 +34,12 @@ _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuni
 
 @dataclass(frozen=True)
 class Protocol:
-    """Stages after a sweep.
+    """Stages after a sweep."""
 
-    Attributes:
-        pairs: folder of the full set of pair shards; None: the best recipe is trained on labeled examples.
-        epochs: epochs of the full training.
-        suites: suites to evaluate an encoder trained on pairs; models of labeled examples use their task's test set.
-        name: name in the model registry.
-    """
-
-    pairs: Path | None
-    epochs: int
-    suites: Sequence[Suite]
-    name: str
+    pairs: Path | None  # full set of pair shards; None: the best recipe is trained on labeled examples
+    epochs: int  # of the full training
+    suites: Sequence[Suite]  # for an encoder trained on pairs; models of labeled examples use their task's test set
+    name: str  # in the model registry
 
 
 @dataclass(frozen=True)

@@ -45,18 +45,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Shared:
-    """Arguments that all trials share: ``inputs`` are references into the object store, by ``inputs_key``, ``storage``
-    is the path for the files of Ray Train and its file system, and the actor ``desk`` hands out points.
-    """
+    """Arguments that all trials share."""
 
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Any]  # references into the object store, by ``inputs_key``
     kind: type[BaseRecipe]
     scorer: Scorer
     placement: Workers
     resources: Mapping[str, float]
-    storage: tuple[str, Any]
-    desk: Any
-    records_graphs: bool
+    storage: tuple[str, Any]  # path for the files of Ray Train, and its file system
+    desk: Any  # actor that hands out points
+    records_graphs: bool  # whether the driver's environment lets steps be recorded
 
 
 @environment(RAY_TUNE)

@@ -28,14 +28,8 @@ _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, default: Flags | None = None) -> Flags:
     """Parse a command line into settings; ``--help`` and unknown flags end the process, as usual with tyro.
 
-    Args:
-        flags: dataclass of the settings; its docstring is the description of the job.
-        arguments: the command line.
-        groups: flags that are listed together.
-        default: values for flags that are left out, with ``tyro.MISSING`` for required ones.
-
-    Raises:
-        ValueError: the dataclass or a nested one rejects a value.
+    The docstring of ``flags`` is the description of the job. ``default`` has values for flags that are left out, with
+    ``tyro.MISSING`` for required ones. Raise ValueError if the dataclass or a nested one rejects a value.
     """
     titles = {name: title for title, names in groups.items() for name in names.split()}
     parts: dict[str, list[Any]] = {title: [] for title in groups}

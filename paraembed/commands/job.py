@@ -41,14 +41,10 @@ def run(
     default: Callable[[list[str]], Flags] | None = None,
     listing: Callable[[], Sequence[str]] | None = None,
 ) -> int:
-    """Parse the command line into ``flags`` and call ``main`` with it.
+    """Parse the command line into ``flags``, a dataclass whose docstring describes the job, and call ``main``.
 
-    Args:
-        main: the job.
-        flags: dataclass; its docstring is the description of the job, its fields are the flags.
-        groups: title → flags that --help lists together.
-        default: function from the arguments to the default values of flags.
-        listing: function that returns the lines of --list.
+    ``default`` is a function from the arguments to the default values of flags, ``listing`` returns the lines of
+    --list, and ``groups`` is title → flags that --help lists together.
 
     Returns:
         Exit status: 0 done, 1 the run or a check failed, 2 wrong flags or input (see ``exit_status``), 130 stopped by
