@@ -79,7 +79,7 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
     client = MlflowClient(store)
     parent = client.get_run(json.loads((swept / "run.json").read_text())["run_id"])
     assert parent.info.status == "FINISHED"
-    children = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    children = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     trials = {run.data.tags["trial"]: run for run in children if "trial" in run.data.tags}
     assert sorted(trials) == ["0", "1", "2", "3"]
     rows = table(swept)
@@ -236,11 +236,8 @@ def test_a_killed_driver_goes_on(sample, tmp_path, store, capsys):
     assert f"{4 - len(before)} trials of 40 epochs" in said
     assert before.items() <= records(tmp_path / "sweep").items()
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
-    (parent,) = {json.loads((tmp_path / "sweep" / "run.json").read_text())["run_id"]}
-    client = MlflowClient(store)
-    children = client.search_runs(
-        [client.get_run(parent).info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'"
-    )
+    parent = json.loads((tmp_path / "sweep" / "run.json").read_text())["run_id"]
+    children = MlflowClient(store).search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent}'")
     assert sorted(child.data.tags["trial"] for child in children if "trial" in child.data.tags) == ["0", "1", "2", "3"]
 
 
