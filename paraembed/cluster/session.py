@@ -24,7 +24,7 @@ from paraembed.cluster.local_ray import adapted_ray, keep_logs, machine_types, p
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
 from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet, set_environment
-from paraembed.settings import Workers, check_workers
+from paraembed.settings import Workers
 from paraembed.stops import STOP_SIGNALS, stop_now
 
 _Argument = TypeVar("_Argument")
@@ -56,11 +56,9 @@ def ray_session(workers: int) -> Iterator[None]:
     waits forever without a message (Ray Data with Ray Train, readers with actors).
 
     Raises:
-        ValueError: ``workers`` is not positive.
         OSError: no cluster answers at RAY_ADDRESS, or Ray does not start.
         SystemExit: a server of Ray ended during the block, or the cluster's head is lost; the reason is printed.
     """
-    check_workers(workers)
     with ray_is_quiet():
         if ray.is_initialized():
             yield
