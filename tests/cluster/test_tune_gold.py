@@ -156,54 +156,30 @@ def test_what_the_prior_decides_is_in_every_recipe(data, tmp_path):
 
 
 def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
-    good = flags(data, tmp_path / "out")
-
-    def refused(change, match):
+    good, universal, turney = flags(data, tmp_path / "out"), "iclr2016/universal-avg", "acl2017/supervised-gran"
+    for changes, match in (
+        ({"task": None}, r"trains on labeled examples; add --task, one of similarity, entailment, "),
+        ({"pairs": data}, r"--pairs does not apply, because the space .* trains on labeled examples"),
+        ({"final_pairs": data}, r"--final-pairs does not apply"),
+        ({"sample": 100}, r"--sample does not apply, .* all of a task's training set"),
+        ({"metric": "sts/mean"}, r"--metric does not apply, .* by its dev set"),
+        ({"space": "acl2017/avg"}, r"--task does not apply, .* acl2017/avg trains on pairs"),
+        ({"words": None}, r"the mode scratch starts from word vectors; give `words` VECTORS"),
+        ({"pretrained": data / "avg"}, r"give `words` VECTORS, and no `pretrained`"),
+        ({"space": universal}, r"the mode universal needs a trained encoder; give `pretrained`"),
+        ({"data": None}, r"--data is missing; add it, or use --dry-run"),
+        ({"data": tmp_path}, r"sick/SICK_train.txt does not exist, but the task 'similarity' needs"),
+        ({"data_set": "sst"}, r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"),
+        ({"fixed": ("eval_every=100",)}, r"eval_every is 100, but trials are always scored on the dev set"),
+        ({"space": turney, "task": "turney"}, r"the space .*: scramble is 0\.\d+, but the answer of turney"),
+        ({"fixed": ("head_layer=none",)}, r"head_layer is none, but the task similarity needs a"),
+        ({"placement": Placement(workers=3)}, r"200 of .* batch_size is 100 for each of 3 workers; use a smaller"),
+        ({"placement": Placement(profile=True)}, r"--profile does not apply"),
+        ({"final_epochs": 3}, r"--final-epochs is for the training after the search; add --protocol"),
+    ):
         with pytest.raises((ValueError, FileNotFoundError), match=match):
-            tune(change(good))
+            tune(replace(good, **changes))
         assert not (tmp_path / "out").exists()
-
-    refused(
-        lambda one: replace(one, task=None), r"trains on labeled examples; add --task, one of similarity, entailment, "
-    )
-    refused(
-        lambda one: replace(one, pairs=data), r"--pairs does not apply, because the space .* trains on labeled examples"
-    )
-    refused(lambda one: replace(one, final_pairs=data), r"--final-pairs does not apply")
-    refused(lambda one: replace(one, sample=100), r"--sample does not apply, .* all of a task's training set")
-    refused(lambda one: replace(one, metric="sts/mean"), r"--metric does not apply, .* by its dev set")
-    refused(lambda one: replace(one, space="acl2017/avg"), r"--task does not apply, .* acl2017/avg trains on pairs")
-    refused(lambda one: replace(one, words=None), r"the mode scratch starts from word vectors; give `words` VECTORS")
-    refused(lambda one: replace(one, pretrained=data / "avg"), r"give `words` VECTORS, and no `pretrained`")
-    universal = "iclr2016/universal-avg"
-    refused(lambda one: replace(one, space=universal), r"the mode universal needs a trained encoder; give `pretrained`")
-    refused(lambda one: replace(one, data=None), r"--data is missing; add it, or use --dry-run")
-    refused(
-        lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist, but the task 'similarity' needs"
-    )
-    refused(
-        lambda one: replace(one, data_set="sst"), r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"
-    )
-    refused(
-        lambda one: replace(one, fixed=("eval_every=100",)),
-        r"eval_every is 100, but trials are always scored on the dev set",
-    )
-    turney = "acl2017/supervised-gran"
-    refused(
-        lambda one: replace(one, space=turney, task="turney"),
-        r"the space .*: scramble is 0\.\d+, but the answer of turney",
-    )
-    refused(
-        lambda one: replace(one, fixed=("head_layer=none",)), r"head_layer is none, but the task similarity needs a"
-    )
-    refused(
-        lambda one: replace(one, placement=replace(one.placement, workers=3)),
-        r"200 of .* batch_size is 100 for each of 3 workers; use a smaller",
-    )
-    refused(lambda one: replace(one, placement=replace(one.placement, profile=True)), r"--profile does not apply")
-    refused(
-        lambda one: replace(one, final_epochs=3), r"--final-epochs is for the training after the search; add --protocol"
-    )
     given = "similarity", None, data, data / "words.txt", None
     labels, points = read_labels_for(Points(NAME, SPACES[NAME]), *given)
     with pytest.raises(ValueError, match=r"trials at a time need about .* GiB of memory"):
