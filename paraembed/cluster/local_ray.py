@@ -87,17 +87,6 @@ def adapted_ray() -> Iterator[None]:
         private.RayParams, utils.set_sigterm_handler = params, set_handler
 
 
-def processes(folder: Path) -> list[psutil.Process]:
-    """Return the children of this process that belong to the Ray in a folder."""
-    children = []
-    with suppress(psutil.Error):
-        for child in psutil.Process().children():
-            with suppress(psutil.Error):
-                if any(str(folder) in argument for argument in child.cmdline()):
-                    children.append(child)
-    return children
-
-
 def _base() -> Path:
     wanted = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     candidates = [Path(wanted).absolute(), Path("/tmp")]  # noqa: S108  mkdtemp makes the folder
@@ -171,9 +160,12 @@ def _remove(folder: Path) -> None:
 
 
 def _end_processes(folder: Path) -> None:
-    """Kill the processes that an interrupted start of Ray left behind."""
-    leftovers = processes(folder)
-    for process in leftovers:
-        with suppress(psutil.Error):
-            process.kill()
+    """Kill the children of this process that belong to the Ray in a folder: an interrupted start left them behind."""
+    leftovers = []
+    with suppress(psutil.Error):
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                if any(str(folder) in argument for argument in child.cmdline()):
+                    leftovers.append(child)
+                    child.kill()
     psutil.wait_procs(leftovers, timeout=5)

@@ -353,15 +353,11 @@ def _stops_sent(relay: Relay) -> Iterator[None]:
 
 
 def _dataset(data: TrainingData, shards: str | None, num_cpus: float | None) -> dict[str, Any]:
-    """Return the arguments that let the trainer's workers read the data with Ray Data.
+    """Return the arguments that let the trainer's workers read the data, or the pair shards at a URI, with Ray Data.
 
     Every worker reads all pairs (XXL: 0.3 GB of ids) and computes its part of every step. So no row is lost to an equal
-    split, and the order of an epoch does not depend on the number of workers.
-
-    Args:
-        data: the data.
-        shards: URI of the pair shards; None: a folder.
-        num_cpus: CPUs of a task that reads; 0 where the workers may take every CPU; None: Ray's default.
+    split, and the order of an epoch does not depend on the number of workers. A task that reads takes ``num_cpus``: 0
+    where the workers may take every CPU, None for Ray's default.
     """
     files, columns = data.files()
     if not files:

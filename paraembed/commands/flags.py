@@ -8,7 +8,7 @@ values.
 import ast
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from textwrap import dedent
 from types import NoneType
@@ -67,7 +67,10 @@ def _own_fields(flags: type, default: Any, prefix: str = "") -> Iterator[tuple[s
     hints, texts = get_type_hints(flags, include_extras=True), _descriptions(flags)
     for own in fields(flags):
         name, hint, path = own.name, hints[own.name], f"{prefix}{own.name}"
-        value = _default(own) if default is None else getattr(default, name)
+        if default is None:
+            value = own.default if own.default_factory is MISSING else own.default_factory()
+        else:
+            value = getattr(default, name)
         if _is_nested(hint):
             yield from _own_fields(_kind(hint), None if value is MISSING else value, f"{path}__")
             continue
@@ -92,10 +95,6 @@ def _settings(flags: type[Flags], values: Mapping[str, Any], prefix: str = "") -
         path, hint = f"{prefix}{name}", hints[name]
         arguments[name] = _settings(_kind(hint), values, f"{path}__") if _is_nested(hint) else values[path]
     return flags(**arguments)
-
-
-def _default(own: Field[Any]) -> Any:
-    return own.default if own.default_factory is MISSING else own.default_factory()
 
 
 def _settings_of(hint: Any) -> tuple[Any, ...]:
