@@ -1,6 +1,7 @@
 """Jobs on a Ray of several machines, one of which is powered off meanwhile: the results are those of one machine."""
 
 import json
+import random
 import re
 import subprocess
 import sys
@@ -64,6 +65,13 @@ def alone(folder):
     return run
 
 
+@pytest.fixture(scope="module")
+def inputs(folder, alone):
+    """Arguments of jobs that train: pair shards and word vectors."""
+    pairs = alone("shard.py", "sample-pairs", "--input", folder / "sample" / "ppdb-2.0-format.gz")
+    return ["--pairs", pairs, "--words", folder / "sample" / "vectors.txt.gz"]
+
+
 def contents(place):
     return {str(path.relative_to(place)): sha256_of(path) for path in sorted(place.rglob("*")) if path.is_file()}
 
@@ -121,11 +129,8 @@ def test_shards_of_a_cluster_that_loses_a_machine(cluster, folder, alone):
     assert contents(out) == contents(alone("shard.py", "pairs", *arguments))
 
 
-def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone):
-    sample = folder / "sample"
-    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 8]
-    arguments += ["--workers", 2, "--checkpoint-minutes", 0]
+def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone, inputs):
+    arguments = [*inputs, "--tokenizer", "space", "--epochs", 8, "--workers", 2, "--checkpoint-minutes", 0]
     out = folder / "encoder"
     job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
     on = set()
@@ -141,12 +146,9 @@ def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone):
     assert one.fingerprint == other.fingerprint
 
 
-def test_a_machine_that_is_taken_away_has_a_checkpoint_first(cluster, folder, alone):
+def test_a_machine_that_is_taken_away_has_a_checkpoint_first(cluster, folder, alone, inputs):
     """Other checkpoints are at the ends of epochs, or ten minutes apart."""
-    sample = folder / "sample"
-    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 20]
-    arguments += ["--workers", 2, "--batch-size", 2]
+    arguments = [*inputs, "--tokenizer", "space", "--epochs", 20, "--workers", 2, "--batch-size", 2]
     out, checkpoints = folder / "preempted", folder / "preempted.training" / "checkpoints"
 
     def within_epochs():
@@ -167,11 +169,9 @@ def test_a_machine_that_is_taken_away_has_a_checkpoint_first(cluster, folder, al
     assert one.fingerprint == other.fingerprint
 
 
-def test_the_number_of_workers_follows_that_of_the_machines(cluster, folder, alone):
+def test_the_number_of_workers_follows_that_of_the_machines(cluster, folder, inputs):
     """They take all CPUs of the cluster. A machine is powered off, another one joins; then the job is stopped."""
-    sample, out = folder / "sample", folder / "elastic"
-    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 10_000]
+    out, arguments = folder / "elastic", [*inputs, "--tokenizer", "space", "--epochs", 10_000]
     arguments += ["--workers", "2:9", "--batch-size", 20, "--checkpoint-minutes", 0.05]
     job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
 
@@ -210,11 +210,8 @@ def pairs_after(steps, workers):
     return [pairs, in_epoch]
 
 
-def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone):
-    sample = folder / "sample"
-    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["smoke", "--pairs", pairs, "--words", sample / "vectors.txt.gz", "--data", sample, "--epochs", 12]
-    out = folder / "sweep"
+def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone, inputs):
+    arguments, out = ["smoke", *inputs, "--data", folder / "sample", "--epochs", 12], folder / "sweep"
     job = cluster.submit(JOBS / "tune.py", *arguments, "--out", out)
     power_off_one(cluster, job, "ray::ImplicitFunc", lambda: list(out.glob("trials/*.json")))
     finish(job)
@@ -223,13 +220,26 @@ def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone):
     assert one.select(told).equals(other.select(told))
 
 
-def test_embeddings_of_a_cluster_that_loses_a_machine(cluster, folder, alone, tiny_encoder_folder):
+def test_embeddings_of_a_cluster_that_loses_machines_again_and_again(cluster, folder, alone, tiny_encoder_folder):
+    """Five machines are powered off, in as many runs as it takes: a run may be done before the next one."""
     arguments = ["--encoder", tiny_encoder_folder, "--input", folder / "sample" / "sentences.txt", "--keep", "text"]
-    arguments += ["--part-rows", 100, "--workers", 3]
-    out = folder / "embeddings"
-    job = cluster.submit(JOBS / "embed.py", *arguments, "--out", out)
-    power_off_one(cluster, job, "ray::PartWorker", lambda: list(out.glob("part-*.parquet")))
-    finish(job)
-    one, other = ({name: digest for name, digest in contents(place).items() if "_reports" not in name}
-                  for place in (out, alone("embed.py", "embeddings", *arguments)))  # fmt: skip
-    assert one == other
+    arguments += ["--part-rows", 20, "--workers", 3]
+    draw, lost, outs = random.Random(0), 0, []
+    while lost < 5:
+        outs.append(folder / f"embeddings-{len(outs)}")
+        job, wanted = cluster.submit(JOBS / "embed.py", *arguments, "--out", outs[-1]), draw.randrange(1, 8)
+        while job.poll() is None:
+            num_parts = len(list(outs[-1].glob("part-*.parquet")))
+            busy = cluster.at_work("ray::PartWorker") if lost < 5 and num_parts >= wanted else []
+            if busy:
+                cluster.kill(draw.choice(busy))
+                lost, wanted = lost + 1, num_parts + draw.randrange(1, 8)
+                cluster.add(cpus=1)
+            time.sleep(0.02)
+        finish(job)
+    expected = without_reports(alone("embed.py", "embeddings", *arguments))
+    assert all(without_reports(out) == expected for out in outs)
+
+
+def without_reports(place):
+    return {name: digest for name, digest in contents(place).items() if "_reports" not in name}
