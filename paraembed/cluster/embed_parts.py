@@ -1,7 +1,6 @@
 """Embed the parts of a plan in Ray actors; a part whose worker fails is retried."""
 
 import logging
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
@@ -14,6 +13,7 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed.cluster import metrics
+from paraembed.cluster.session import on_cluster
 from paraembed.console import doing, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import Run
@@ -61,7 +61,7 @@ def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> I
     actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)
     on_gpu = {"num_gpus": gpu_share, "max_concurrency": _IN_FLIGHT} if gpu_share else {}
     num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
-    shared = ray.put(encoder.packed(is_local="RAY_ADDRESS" not in os.environ and num_machines == 1))
+    shared = ray.put(encoder.packed(is_local=not on_cluster() and num_machines == 1))
     actors: list[Any] = [actor.options(**on_gpu).remote() for _ in range(count)]
     try:
         starting = {worker.ready.remote(shared): worker for worker in actors for _ in range(_IN_FLIGHT)}
@@ -151,7 +151,7 @@ class _Absence:
             self._since = self._warned = now
             return
         without = now - self._since
-        hopeless = without >= _GIVE_UP_SECONDS and "RAY_ADDRESS" not in os.environ  # as in ``ray_session``
+        hopeless = without >= _GIVE_UP_SECONDS and not on_cluster()
         if not hopeless and now - self._warned < _WARN_SECONDS:
             return
         self._warned = now
