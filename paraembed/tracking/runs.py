@@ -12,11 +12,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
@@ -25,7 +25,6 @@ from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
 from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
-from mlflow.tracking import MlflowClient
 
 from paraembed.io.fingerprint import digest_of, read_json
 from paraembed.io.places import without_credentials
@@ -33,7 +32,7 @@ from paraembed.process import mlflow_is_quiet
 from paraembed.stops import STOPPED, last_act
 from paraembed.tracking.sender import Sender, last_run, write_memo
 from paraembed.tracking.spool import AnySpool, Spool, held_spool, spool_path
-from paraembed.tracking.store import PARENT, STORE_ERRORS, Store, in_a_line, stamp_of
+from paraembed.tracking.store import PARENT, Store, stamp_of
 
 _DIGEST_DIGITS = 36  # of a data set, in MLflow's tables
 _SOURCE_CHARACTERS = 60_000  # of a data set; MLflow takes 65,535
@@ -44,7 +43,6 @@ _ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and paraembed's
 
 log = logging.getLogger(__name__)
 _enclosing: "ContextVar[Run | None]" = ContextVar("run", default=None)
-_Result = TypeVar("_Result")
 
 
 class Run:
@@ -121,16 +119,6 @@ class Run:
     def trial(self, value: Mapping[str, Any]) -> None:
         """Log a whole child run; see ``tracking_store``."""
         self._log("trial", value)
-
-    def ask(self, call: Callable[[MlflowClient, str], _Result]) -> _Result | None:
-        """Call the store immediately, with the id of the run; return None if it does not answer."""
-        if self.store is None or self.run_id is None:
-            return None
-        try:
-            return call(self.store.client, self.run_id)
-        except STORE_ERRORS as error:
-            log.warning("MLflow at %s failed (%s)", self.store.shown, in_a_line(error))
-            return None
 
     def adopt(self, key: str) -> None:
         """Make another run a child of this one."""

@@ -20,7 +20,7 @@ def run_id(tiny_encoder_folder, empty_store, tmp_path, monkeypatch):
         run.artifacts(tiny_encoder_folder, "encoder")
         fingerprint = paraembed.load(tiny_encoder_folder).fingerprint
         assert register(run, tiny_encoder_folder, "small", {"fingerprint": fingerprint}) == "1"
-        return run.ask(lambda _, run_id: run_id)
+        return run.run_id
 
 
 def test_by_run_alias_and_version(run_id, tiny_encoder_folder):
