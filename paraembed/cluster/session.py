@@ -20,7 +20,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from paraembed.cluster.local_ray import adapted_ray, keep_logs, machine_types, private_folder, temp_dir
+from paraembed.cluster.local_ray import RAY_FOLDER, adapted_ray, keep_logs, machine_types, private_folder
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
 from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet, set_environment
@@ -125,7 +125,7 @@ def _started(workers: int) -> Iterator[None]:
                     address="local",
                     num_cpus=max(os.cpu_count() or 1, workers) + 2,
                     _node_ip_address=_LOOPBACK,
-                    _temp_dir=temp_dir(folder),
+                    _temp_dir=str(folder / RAY_FOLDER),
                     include_dashboard=False,
                     object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
                 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.cluster.local_ray import keep_logs, private_folder, temp_dir
+from paraembed.cluster.local_ray import RAY_FOLDER, keep_logs, private_folder
 
 HOLD = """
 import sys
@@ -36,8 +36,7 @@ def test_the_folder_is_private_and_removed(base):
     with private_folder() as folder:
         assert folder.parent == base
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert Path(temp_dir(folder)).parent == folder  # Ray gives its own folder mode 0777
-        Path(temp_dir(folder)).mkdir()
+        (folder / RAY_FOLDER).mkdir()
         with private_folder() as other:
             assert other != folder
     with pytest.raises(KeyboardInterrupt), private_folder():
