@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from paraembed.commands.flags import NO_GROUPS, Groups, flag_names, parse_flags
-from paraembed.console import WithoutPasswords, say, show, shown_status
+from paraembed.console import over_status, say, show, shown_status
 from paraembed.names import current_flags
 from paraembed.process import quiet_libraries
 from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
@@ -85,8 +85,8 @@ def exit_status(error: Exception) -> int:
     return WRONG_INPUT if isinstance(error, of_input) and not isinstance(error, RunFailedError) else FAILED
 
 
-class _AsFlags(WithoutPasswords):
-    """Log formatter ``WithoutPasswords`` that also spells parameters as flags."""
+class _AsFlags(logging.Formatter):
+    """Log formatter that removes the credentials of URIs, and spells parameters as flags."""
 
     def __init__(self, flags: type) -> None:
         super().__init__("%(message)s")
@@ -94,7 +94,7 @@ class _AsFlags(WithoutPasswords):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return only the message."""
-        return as_flags(super().format(record), self._flags)
+        return as_flags(over_status(super().format(record)), self._flags)
 
 
 def as_flags(text: str, flags: type) -> str:
