@@ -54,11 +54,9 @@ class _Writer:
             self._spool.append(kind, value)
 
     def stop(self) -> None:
-        """Keep the request to stop."""
         self._is_stopped = True
 
     def is_stopped(self) -> bool:
-        """Return whether ``stop`` was called."""
         return self._is_stopped
 
 

@@ -117,7 +117,6 @@ class _Desk:
         self._tasks: dict[str, asyncio.Queue[str]] = defaultdict(asyncio.Queue)
 
     async def give(self, asker: str, task: str) -> None:
-        """Assign a task to a trial."""
         await self._tasks[asker].put(task)
 
     async def take(self, asker: str) -> str:

@@ -93,7 +93,6 @@ class _AsFlags(logging.Formatter):
         self._flags = flags
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return only the message."""
         return as_flags(over_status(super().format(record)), self._flags)
 
 
