@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -209,3 +210,19 @@ def kill_one(process, victim, out, draw):
     except (psutil.NoSuchProcess, IndexError):
         return 0
     return 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kills", [0, 5])
+def test_three_machines_and_some_that_die(corpus, tiny_encoder_folder, unbroken, tmp_path, kills):
+    """Three local Ray nodes; the raylets of two are killed again and again, and started anew."""
+    command = [sys.executable, HERE / "three_nodes.py", tiny_encoder_folder, corpus, tmp_path / "out", str(kills)]
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    outs = list((tmp_path / "out").iterdir())
+    assert outs
+    for out in outs:
+        assert digests(out) == unbroken(100)
