@@ -69,12 +69,7 @@ def ray_session(workers: int) -> Iterator[None]:
 
 
 def run_tasks(
-    function: Callable[[_Argument], _Result],
-    arguments: Sequence[_Argument],
-    workers: int,
-    *,
-    here: bool = False,
-    max_retries: int = 3,
+    function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], workers: int, *, here: bool = False
 ) -> Iterator[_Result]:
     """Yield the results of ``function``, in the order in which Ray tasks return them; ``workers`` tasks run at a time.
 
@@ -82,9 +77,9 @@ def run_tasks(
     it is a head without CPUs, because they read and write files that other machines do not see. Otherwise raise
     ValueError if no machine of the cluster has a CPU for tasks, see ``wait_for_workers``.
     """
-    if arguments and not here and on_cluster():
-        wait_for_workers(1, {"CPU": 1.0})  # further tasks start when machines join
-    task = ray.remote(num_cpus=1, max_retries=max_retries)(function)
+    if arguments and not here:
+        wait_for_cpu()
+    task = ray.remote(num_cpus=1)(function)
     if here:
         task = task.options(num_cpus=0, scheduling_strategy=on_this_machine())
     waiting = iter(arguments)
@@ -267,6 +262,12 @@ def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
             say(f"waiting for machines: {workers} with {needs}; the cluster has free: {has}")
     finally:
         remove_placement_group(group)
+
+
+def wait_for_cpu() -> None:
+    """Wait until a cluster can place a task, as ``wait_for_workers``; further tasks start when machines join."""
+    if on_cluster():
+        wait_for_workers(1, {"CPU": 1.0})
 
 
 def _check_size(count: int, each: Mapping[str, float], *, may_grow: bool = True) -> None:

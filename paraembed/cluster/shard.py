@@ -1,7 +1,7 @@
-"""Shard pair files on Ray: parse parts, remove duplicates, select rows, write shards, commit."""
+"""Shard pair files on Ray: parse parts with Ray Data, remove duplicates, select rows, write shards, commit."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
 
-from paraembed.cluster.session import ray_session, run_tasks
+from paraembed.cluster.session import ray_session, run_tasks, wait_for_cpu
 from paraembed.console import doing, say
 from paraembed.io.atomic import replace_folder, work_folder
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
@@ -199,39 +202,77 @@ def _shard(task: _Task, parts: Sequence[Part], work: Path, identity: dict[str, A
     return result.finish()
 
 
-def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[SourceReport]:
-    """Parse the parts that no earlier run did, one Ray task per part.
+class _Parts(Datasource):
+    """Ray Data source of pair files, with one read task per part, which parses the part and returns one row about it.
 
     The pairs are written to files, not to Ray's object store, so that a killed run resumes from the files.
     """
-    shared = ray.put(task)  # once, not with every Ray task: it may hold a million words
 
-    def parse(numbered: tuple[int, Part]) -> tuple[int, bool, str]:
-        """Return the number of the part, whether it was parsed before, and an error."""
-        number, part = numbered
-        if part.report.exists():
-            return number, True, ""
-        common = ray.get(shared)
-        what = part.source, part.name, common.settings, part.parsed, partitions, common.vocabulary, part.span
-        try:
-            save_report(parse_source(*what, sampled=common.sampled, limits=common.limits), part.report)
-        except (ValueError, OSError) as cause:  # bad input; the driver raises it, without Ray's wrapping
-            return number, False, str(cause)
-        return number, False, ""
+    def __init__(self, task: _Task, parts: Sequence[Part], partitions: int) -> None:
+        self._task = ray.put(task)  # once, not with every read task: it may hold a million words
+        self._parts, self._partitions = parts, partitions
 
+    def estimate_inmemory_data_size(self) -> None:
+        """Return None, since each block is a single row."""
+
+    def get_read_tasks(self, *_: Any, **__: Any) -> list[ReadTask]:
+        """Return a read task per part; none contains the list of all parts, which would take quadratic memory."""
+        about = BlockMetadata(num_rows=1, size_bytes=None, input_files=None, exec_stats=None)
+        task, partitions = self._task, self._partitions
+        return [
+            ReadTask(partial(_parse, number, part, task, partitions), about) for number, part in enumerate(self._parts)
+        ]
+
+
+def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[SourceReport]:
+    """Parse the parts on Ray Data, one task per part."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
     doing(f"parsing {len(parts):,} parts")
+    workers = min(task.workers, len(parts))
     reports: dict[int, SourceReport] = {}
-    tasks = run_tasks(parse, list(enumerate(parts)), task.workers, here=task.here, max_retries=-1)
-    for done, (number, before, error) in enumerate(tasks, start=1):
+    for done, row in enumerate(_parsed_rows(task, parts, partitions, workers), start=1):
         doing(f"parsing: {done:,} of {len(parts):,} parts are done")
-        if error:
+        if row["error"]:
             if not any(part.report.exists() for part in parts):
                 shutil.rmtree(parts[0].parsed.parent, ignore_errors=True)  # nothing to resume; tasks may still write
-            raise ValueError(error)
-        report = reports[number] = load_report(parts[number].report)
-        when = " (parsed before)" if before else ""
-        say(f"  {parts[number]}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
+            raise ValueError(row["error"])
+        part = parts[row["number"]]
+        report = reports[row["number"]] = load_report(part.report)
+        when = " (parsed before)" if row["before"] else ""
+        say(f"  {part}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
     return [reports[number] for number in range(len(parts))]
+
+
+def _parsed_rows(task: _Task, parts: Sequence[Part], partitions: int, workers: int) -> Iterator[dict[str, Any]]:
+    """Yield the row about each part, as ``_parse`` returns it, in the order in which the parts are done."""
+    if task.here:
+        shared = ray.put(task)
+
+        def parse(numbered: tuple[int, Part]) -> dict[str, Any]:
+            (block,) = _parse(*numbered, shared, partitions)
+            return dict(block.to_pylist()[0])
+
+        yield from run_tasks(parse, list(enumerate(parts)), workers, here=True)
+        return
+    wait_for_cpu()
+    data = ray.data.read_datasource(
+        _Parts(task, parts, partitions), concurrency=workers, override_num_blocks=len(parts), num_cpus=1
+    )
+    yield from data.iter_rows()
+
+
+def _parse(number: int, part: Part, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:
+    """Parse a part, unless an earlier run did; return a block of one row: number, error, was it parsed before."""
+    error, before = "", part.report.exists()
+    if not before:
+        try:
+            common = ray.get(task)
+            what = part.source, part.name, common.settings, part.parsed, partitions, common.vocabulary, part.span
+            save_report(parse_source(*what, sampled=common.sampled, limits=common.limits), part.report)
+        except (ValueError, OSError) as cause:  # bad input; the driver raises it, without Ray's wrapping
+            error = str(cause)
+    return [pa.table({"number": [number], "error": [error], "before": [before]})]
 
 
 def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, task: _Task) -> None:
