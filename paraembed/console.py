@@ -4,7 +4,6 @@ On a terminal the progress line is rewritten in place; elsewhere it is repeated 
 two seconds shows no progress.
 """
 
-import logging
 import os
 import sys
 import time
@@ -128,13 +127,13 @@ def doing(what: str) -> None:
 
 
 def over_status(text: str) -> str:
-    """Return a text for the terminal that first erases the progress line, if one is shown."""
-    return "".join(status.over() for status in _status) + text
+    """Return a text for the terminal: without passwords in URIs, it first erases the progress line, if one is shown."""
+    return "".join(status.over() for status in _status) + _clean(text)
 
 
 def say(*lines: str) -> None:
     """Write lines to the user on stderr, without passwords in URIs; results go to files."""
-    write_stream(sys.stderr, over_status(_clean("".join(f"{line}\n" for line in lines))))
+    write_stream(sys.stderr, over_status("".join(f"{line}\n" for line in lines)))
 
 
 def show(*lines: str) -> None:
@@ -163,14 +162,6 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int | 
                 row[column].rjust(widths[column]) if column else row[column].ljust(widths[column]) for column in part
             )
             write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
-
-
-class WithoutPasswords(logging.Formatter):
-    """Log formatter that removes the credentials of URIs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as text that also erases the progress line."""
-        return over_status(_clean(super().format(record)))
 
 
 def write_stream(stream: TextIO, text: str) -> None:

@@ -60,11 +60,7 @@ AnyFloat = Annotated[float, Range(-math.inf, math.inf, nan=True)]
 
 
 class MismatchError(ValueError):
-    """Error for a value of a wrong type or out of range.
-
-    Attributes:
-        path: keys and positions that lead to the value, innermost first.
-    """
+    """Error for a value of a wrong type or out of range; ``path`` has the keys and positions to it, innermost first."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -82,13 +78,7 @@ class _WrongTypeError(MismatchError):
 
 
 def json_value(data: bytes, where: str, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
-    """Parse JSON text and check the value.
-
-    Args:
-        data: JSON in UTF-8, UTF-16 or UTF-32.
-        where: name of the file, for messages.
-        kind: expected type, as a type hint.
-        most_bytes: maximum size; longer text is rejected.
+    """Parse JSON text (UTF-8, UTF-16 or UTF-32) of a file ``where`` and check the value against a type hint.
 
     Raises:
         ValueError: the text is not JSON, too long or nested too deeply, an object repeats a key, a string has half of a
@@ -137,12 +127,7 @@ def _check_depth(value: Any) -> None:
 
 
 def checked(kind: type[Kind], value: Any, where: str) -> Kind:
-    """Check parsed JSON against a type, and return it as a value of this type.
-
-    Args:
-        kind: expected type, as a type hint.
-        value: parsed JSON.
-        where: name of the file, for messages.
+    """Check parsed JSON of a file ``where`` against a type hint, and return it as a value of this type.
 
     Raises:
         ValueError: the value or a nested one has a wrong type; the message names its path and what is allowed.
@@ -155,15 +140,11 @@ def checked(kind: type[Kind], value: Any, where: str) -> Kind:
 
 
 def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: str = "") -> None:
-    """Check the type and the range of every field of a dataclass.
-
-    Args:
-        options: the dataclass.
-        ranges: field → smallest and largest allowed number, both included.
-        of: name of the object that has the fields, for messages; default: they are parameters.
+    """Check the type of every field of a dataclass, and the numbers against their smallest and largest allowed value.
 
     Raises:
-        ValueError: a value is not allowed; the message names field, value and what is allowed.
+        ValueError: a value is not allowed; the message names field, value and what is allowed, and begins with ``of``,
+            the name of the object that has the fields, unless they are parameters.
     """
     for field in dataclasses.fields(options):
         limits = Range(*ranges[field.name]) if field.name in ranges else None

@@ -61,9 +61,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def set_environment(variables: Mapping[str, str], *, override: bool = False) -> None:
-    """Set environment variables unless the user has set them. They last, because a library may read them at any later
-    import. ``override``: set them in any case.
-    """
+    """Set environment variables for libraries that are imported later, unless the user has and without ``override``."""
     for name, value in variables.items():
         if override or name not in os.environ:
             os.environ[name] = value
@@ -171,9 +169,7 @@ def records_graphs() -> bool:
 
 
 def turn_off_graphs() -> None:
-    """Record no CUDA graphs, like the driver, whose environment does not reach workers on other machines. This lasts,
-    because the process is a worker of one job.
-    """
+    """Record no CUDA graphs in this worker, like the driver, whose environment does not reach other machines."""
     set_environment({"PARAEMBED_CUDA_GRAPHS": "0"}, override=True)
 
 

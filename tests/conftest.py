@@ -38,6 +38,14 @@ def tiny_encoder_folder(tiny_words, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def empty_store(tmp_path_factory):
+    """Database of MLflow without runs; to copy it takes no time, to make one 2 s."""
+    from paraembed.tracking.database import whole_database  # noqa: PLC0415 - GPU tests run without MLflow
+
+    return whole_database(tmp_path_factory.mktemp("mlruns"))
+
+
+@pytest.fixture(scope="session")
 def ray_cluster():
     """One Ray for the whole test session; tests that use it carry the marker ``ray``."""
     from paraembed.cluster.session import ray_session  # noqa: PLC0415 - GPU tests run without Ray

@@ -43,9 +43,10 @@ from tune_spaces import SPACES
 
 def odd(draw):
     """A value that most places cannot have."""
-    numbers = [-1, 0, 1, 0.5, 2**63, -(2**63) - 1, 10**40, float("nan"), float("inf"), -1e308]
+    numbers = [None, True, -1, 0, 1, 0.5, 2**63, -(2**63) - 1, 10**40, float("nan"), float("inf"), -1e308]
     texts = ["", "sideways", "../x", "/dev/zero", "a\0b", "\ud800", "é" * 500]
-    return draw.choice([None, True, *numbers, *texts, [], {}, [[]], {"": {}}, [0] * 50, nested(120), nested(50)])
+    containers = [[], {}, [[]], {"": {}}, [0] * 50, nested(120), nested(50)]
+    return draw.choice([*numbers, *texts, *containers])
 
 
 def put_json(path, value):

@@ -28,7 +28,7 @@ from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import read_json
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import Placement
-from paraembed.tracking.runs import EXPERIMENT
+from paraembed.tracking.store import EXPERIMENT
 from paraembed.training.data import Pairs
 
 _FEWEST_STEPS = 400  # of an epoch, so that reports come within it

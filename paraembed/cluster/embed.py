@@ -64,19 +64,8 @@ def embed(
     gpus: Gpus = DEFAULT_GPUS,
     loaded: TextEncoder | None = None,
 ) -> Outcome:
-    """Embed input files into ``out``, or resume a stopped run.
-
-    Args:
-        encoder: name of the encoder, see ``open_encoder``.
-        inputs: files, folders, globs or URIs; rows are numbered in this order.
-        out: output folder, or the URI of one on an object store: new, empty, or started by the same command.
-        settings: columns, number type, sizes.
-        workers: number of actors, one CPU each, if the encoder computes on CPUs; else ``gpus`` gives it.
-        overwrite: start over next to ``out``, and replace it at the end; only for folders.
-        limits: limits that stop the run.
-        inference: device, precision and settings of other libraries' models.
-        gpus: GPUs of the actors, if the encoder computes on a GPU.
-        loaded: the encoder of that name, if it is open already.
+    """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
+    ``paraembed.embed``, and ``loaded`` is the encoder of that name, if it is open already.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
@@ -107,7 +96,7 @@ def embed(
             return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
         _say_plan(run.plan, todo, workers, home)
         manifest.uncommit(store, str(encoder))
-        tries, peaks = Counter[str](), [0]
+        tries, peak = Counter[str](), 0
         pool = None
         if todo:
             stack.enter_context(ray_session(workers))
@@ -118,9 +107,10 @@ def embed(
         with recorded(store, home) as into:
             describe(into.tracked, str(encoder), run, workers)
             if pool is not None:
+                before = [Done(report, peak_memory=0) for report in reports.values()]
                 results = stack.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
-                for report in _within(limits, settings, store, reports.values(), _reports(results, peaks)):
-                    reports[report.name] = report
+                for done in _within(limits, settings, store, chain(before, results)):
+                    reports[done.report.name], peak = done.report, max(peak, done.peak_memory)
             if changed := changed_inputs(files):
                 remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
                 raise RunFailedError(f"{changed[0].shown} changed while it was embedded; start over with {remedy}")
@@ -128,7 +118,7 @@ def embed(
             written = manifest.commit(store, run, reports, limits.on_duplicate_id)
             measured = {
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
-                "peak_worker_memory_bytes": max(peaks),
+                "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
             }
             if replaced:
@@ -169,9 +159,7 @@ def _clear_up(store: Store, encoder: str, run: Run, reports: dict[str, PartRepor
 
 
 def _run(store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
-    """Return the run to resume, or a new one; with ``overwrite``, only a run started with the same ``overwrite`` is
-    resumed.
-    """
+    """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed."""
     new = Run(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
     if manifest.check_folder(store):
         try:
@@ -186,19 +174,11 @@ def _run(store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], setti
     return replace(new, plan=plan)
 
 
-def _reports(results: Iterable[Done], peaks: list[int]) -> Iterator[PartReport]:
-    """Yield the reports of parts, and add the peak memory of their workers to ``peaks``."""
-    for done in results:
-        peaks.append(done.peak_memory)
-        yield done.report
-
-
-def _within(
-    limits: Limits, settings: Settings, store: Store, before: Iterable[PartReport], new: Iterator[PartReport]
-) -> Iterator[PartReport]:
-    """Yield reports, those of earlier runs first; raise ValueError if a limit is exceeded."""
+def _within(limits: Limits, settings: Settings, store: Store, results: Iterable[Done]) -> Iterator[Done]:
+    """Yield results, those of earlier runs first; raise RunFailedError if a limit is exceeded."""
     rejected = 0
-    for report in chain(list(before), new):
+    for done in results:
+        report = done.report
         rejected += report.n_rejected
         if limits.max_rejected is not None and rejected > limits.max_rejected:
             raise RunFailedError(
@@ -210,7 +190,7 @@ def _within(
                 f"{report.null_id}: {settings.id_column!r} is null, but every row needs an id; correct the input, or "
                 "resume with `on_duplicate_id` keep"
             )
-        yield report
+        yield done
 
 
 def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:

@@ -1,7 +1,6 @@
 """Embed the parts of a plan in Ray actors; a part whose worker fails is retried."""
 
 import logging
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
@@ -14,6 +13,7 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed.cluster import metrics
+from paraembed.cluster.session import on_cluster
 from paraembed.console import doing, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import Run
@@ -42,19 +42,12 @@ class _Task:
 
 @dataclass(frozen=True)
 class Workers:
-    """Actors that are running or starting.
-
-    Attributes:
-        actors: actors that embed parts.
-        encoder: encoder in Ray's object store, which sends it to every machine once.
-        starting: calls that return when their actor is ready.
-        gpu_share: fraction of a GPU that each of them needs.
-    """
+    """Actors that are running or starting."""
 
     actors: list[Any]
-    encoder: Any
-    starting: dict[Any, Any]
-    gpu_share: float = 0
+    encoder: Any  # in Ray's object store, which sends it to every machine once
+    starting: dict[Any, Any]  # calls that return when their actor is ready
+    gpu_share: float = 0  # that each actor needs
 
 
 @contextmanager
@@ -68,7 +61,7 @@ def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> I
     actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)
     on_gpu = {"num_gpus": gpu_share, "max_concurrency": _IN_FLIGHT} if gpu_share else {}
     num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
-    shared = ray.put(encoder.packed(is_local="RAY_ADDRESS" not in os.environ and num_machines == 1))
+    shared = ray.put(encoder.packed(is_local=not on_cluster() and num_machines == 1))
     actors: list[Any] = [actor.options(**on_gpu).remote() for _ in range(count)]
     try:
         starting = {worker.ready.remote(shared): worker for worker in actors for _ in range(_IN_FLIGHT)}
@@ -83,12 +76,8 @@ def embed_parts(
 ) -> Generator[Done, None, None]:
     """Embed parts; yield each result when it is done, and show the progress.
 
-    Args:
-        workers: actors that embed the parts.
-        run: inputs and settings.
-        todo: the parts.
-        out: path or URI of the output, which every worker must be able to access.
-        tries: counter, by part name, of workers that failed while they embedded the part.
+    ``out``, the path or URI of the output, must be accessible to every worker. ``tries`` counts, by part name, the
+    workers that failed while they embedded the part.
 
     Raises:
         ChildProcessError: ``_TRIES`` workers failed on one part, workers cannot start, or no worker was ready for half
@@ -115,7 +104,7 @@ def embed_parts(
                 elif done is None:
                     retries.append(task)
                     if ref not in queued:
-                        progress.retry()
+                        progress.retried += 1
                         metrics.part_failed()
                     # The part goes to the worker that answers first: the failed one when it is back, or an idle one.
                     slots.update({free.ready.remote(shared): (free, None) for free in (worker, *idle)})
@@ -124,7 +113,7 @@ def embed_parts(
                 else:
                     left -= 1
                     queued.difference_update(_calls_of(worker, slots))
-                    progress.add(task.part.rows)
+                    progress.done += task.part.rows
                     metrics.embedded(done.report.rows)
                     yield done
                 following = retries.popleft() if retries else next(tasks, None)
@@ -156,17 +145,13 @@ class _Absence:
         self._needs = ("GPU", f"{gpu_share:g} of a GPU and a CPU") if gpu_share else ("CPU", "a CPU")
 
     def check(self, has_worker: bool) -> None:
-        """Warn about missing workers every ``_WARN_SECONDS``.
-
-        Raises:
-            ChildProcessError: no worker for ``_GIVE_UP_SECONDS`` on a local Ray.
-        """
+        """Warn every ``_WARN_SECONDS``; on a local Ray, raise ChildProcessError after ``_GIVE_UP_SECONDS``."""
         now = time.monotonic()
         if has_worker:
             self._since = self._warned = now
             return
         without = now - self._since
-        hopeless = without >= _GIVE_UP_SECONDS and "RAY_ADDRESS" not in os.environ  # as in ``ray_session``
+        hopeless = without >= _GIVE_UP_SECONDS and not on_cluster()
         if not hopeless and now - self._warned < _WARN_SECONDS:
             return
         self._warned = now
@@ -210,35 +195,26 @@ def _result(ref: Any, task: _Task | None, tries: Counter[str], *, is_queued: boo
 
 
 class Progress:
-    """Progress line of an embedding run."""
+    """Progress line of an embedding run: counts of rows, ``done`` of them, and of parts that were ``retried``."""
 
     def __init__(self, total: int, before: int) -> None:
-        self._total, self._done, self._before, self._retried = total, before, before, 0
+        self.done, self.retried = before, 0
+        self._total, self._before = total, before
         self._started = time.monotonic()
 
     def begin(self) -> None:
         """Start the clock when the first worker is ready."""
-        if self._done == self._before:
+        if self.done == self._before:
             self._started = time.monotonic()
-
-    def add(self, rows: int) -> None:
-        """Count rows."""
-        self._done += rows
-
-    def retry(self) -> None:
-        """Count a part whose worker failed and that is retried."""
-        self._retried += 1
 
     def show(self) -> None:
         """Show the line."""
         doing(self.line(time.monotonic() - self._started))
 
     def line(self, seconds: float) -> str:
-        """Return the line, for example ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed,
-        retried``.
-        """
-        rate = (self._done - self._before) / max(seconds, 1e-9)
-        left = f"{duration((self._total - self._done) / rate)} left" if rate else "starting"
-        failed = f"  {self._retried} part{'s'[: self._retried > 1]} failed, retried" if self._retried else ""
-        share = f"{self._done / self._total:.0%}"
-        return f"{self._done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"
+        """Return the line: ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed, retried``."""
+        rate = (self.done - self._before) / max(seconds, 1e-9)
+        left = f"{duration((self._total - self.done) / rate)} left" if rate else "starting"
+        failed = f"  {self.retried} part{'s'[: self.retried > 1]} failed, retried" if self.retried else ""
+        share = f"{self.done / self._total:.0%}"
+        return f"{self.done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"

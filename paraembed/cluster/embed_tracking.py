@@ -22,30 +22,18 @@ _HISTOGRAM = f"{REPORTS}/part-seconds.json"
 
 @dataclass(frozen=True)
 class Record:
-    """An MLflow run of an embedding.
-
-    Attributes:
-        tracked: the run.
-        store: the output; its reports keep the files that are sent to MLflow later.
-        scratch: folder for copies of files from an object store; None if the output is a folder.
-    """
+    """An MLflow run of an embedding."""
 
     tracked: Tracked
-    store: Store
-    scratch: Path | None
-
-    def artifact(self, name: str) -> None:
-        """Log a file of the output."""
-        self.tracked.artifacts(_on_disk(self.store, name, self.scratch))
+    store: Store  # the output; its reports keep the files that are sent to MLflow later
+    scratch: Path | None  # folder for copies of files from an object store; None if the output is a folder
 
 
 @contextmanager
 def recorded(store: Store, shown: Store) -> Iterator[Record]:
-    """Open an MLflow run for the length of the block; a resumed embedding resumes its MLflow run.
+    """Open an MLflow run for the length of the block, or resume that of a resumed embedding.
 
-    Args:
-        store: store that is written to.
-        shown: final output, which names the run; records that cannot be sent are spooled next to it.
+    ``shown``, the final output, names the run; records that cannot be sent are spooled next to it.
     """
     store.delete(RECORDED)
     with _tracked(store, shown) as into:
@@ -82,28 +70,15 @@ def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
 
 def describe(tracked: Tracked, encoder: str, run: Run, workers: int) -> None:
     """Log parameters (what decides the output) and tags (what a resumed run may change)."""
-    values = manifest.decides(run)
     listing = manifest.listing_digest(run.plan)
-    tracked.params(
-        {
-            "encoder": run.encoder,
-            **values,
-            "inputs": listing,
-            "num_inputs": len(run.plan.inputs),
-            "parts": len(run.plan.parts),
-        }
-    )
+    counts = {"num_inputs": len(run.plan.inputs), "parts": len(run.plan.parts)}
+    tracked.params({"encoder": run.encoder, **manifest.decides(run), "inputs": listing, **counts})
     tracked.tags({"workers": str(workers), "encoder_folder": encoder})
     tracked.dataset("inputs", listing, [file.shown for file in run.plan.inputs], "embedding", run.plan.rows)
     tracked.link("encoder_run", "fingerprint", run.encoder)
 
 
-def record(
-    into: Record,
-    written: dict[str, Any],
-    reports: Iterable[PartReport],
-    measured: Mapping[str, float],
-) -> None:
+def record(into: Record, written: dict[str, Any], reports: Iterable[PartReport], measured: Mapping[str, float]) -> None:
     """Log the result: counts, measurements, seconds per part, and the manifest."""
     seconds = np.array([report.seconds for report in reports])
     counts, edges = np.histogram(seconds, bins=20)
@@ -118,5 +93,5 @@ def record(
             **{f"part_seconds/p{q}": float(np.percentile(seconds, q)) for q in (50, 95, 100)},
         }
     )
-    into.artifact(_HISTOGRAM)
-    into.artifact(manifest.MANIFEST)
+    for name in (_HISTOGRAM, manifest.MANIFEST):
+        into.tracked.artifacts(_on_disk(into.store, name, into.scratch))

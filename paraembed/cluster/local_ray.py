@@ -23,9 +23,9 @@ from ray._private.state import state
 
 _PREFIX = "paraembed-ray-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes them
-_RAY, _FAILED_MARK = "r", "failed"
+RAY_FOLDER, _FAILED_MARK = "r", "failed"
 _SOCKET_BYTES = 107  # longest path of a Unix socket
-_SOCKET = f"/{_PREFIX}12345678/{_RAY}/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+_SOCKET = f"/{_PREFIX}12345678/{RAY_FOLDER}/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 _LOGS_KEPT_SECONDS = 24 * 3600
 
 
@@ -33,10 +33,8 @@ _LOGS_KEPT_SECONDS = 24 * 3600
 def private_folder() -> Iterator[Path]:
     """Create a temporary folder of mode 0700 for one Ray; it is removed at the end, or a day later after ``keep_logs``.
 
-    Folders of killed processes of this user are removed, too.
-
-    Raises:
-        OSError: no temporary folder is safe from other users and short enough for Ray's sockets.
+    Folders of killed processes of this user are removed, too. Raise OSError if no temporary folder is safe from other
+    users and short enough for Ray's sockets.
     """
     base = _base()
     _remove_abandoned(base)
@@ -50,16 +48,11 @@ def private_folder() -> Iterator[Path]:
         os.close(lock)
 
 
-def temp_dir(folder: Path) -> str:
-    """Return Ray's temporary folder, inside of the private folder because Ray gives it mode 0777."""
-    return str(folder / _RAY)
-
-
 def keep_logs(folder: Path) -> Path:
     """Keep a private folder for a day after its session; return the folder of Ray's logs."""
     with suppress(OSError):
         (folder / _FAILED_MARK).touch()
-    return folder / _RAY / "session_latest" / "logs"
+    return folder / RAY_FOLDER / "session_latest" / "logs"
 
 
 def machine_types() -> list[tuple[dict[str, float], int]]:
@@ -87,17 +80,6 @@ def adapted_ray() -> Iterator[None]:
         yield
     finally:
         private.RayParams, utils.set_sigterm_handler = params, set_handler
-
-
-def processes(folder: Path) -> list[psutil.Process]:
-    """Return the children of this process that belong to the Ray in a folder."""
-    children = []
-    with suppress(psutil.Error):
-        for child in psutil.Process().children():
-            with suppress(psutil.Error):
-                if any(str(folder) in argument for argument in child.cmdline()):
-                    children.append(child)
-    return children
 
 
 def _base() -> Path:
@@ -160,7 +142,7 @@ def _is_abandoned(folder: Path, status: os.stat_result) -> bool:
         return False
     names = {path.name for path in folder.iterdir()}
     logs_wanted = _FAILED_MARK in names and time.time() - status.st_mtime < _LOGS_KEPT_SECONDS
-    return names <= {_RAY, _FAILED_MARK} and not logs_wanted
+    return names <= {RAY_FOLDER, _FAILED_MARK} and not logs_wanted
 
 
 def _remove(folder: Path) -> None:
@@ -173,9 +155,12 @@ def _remove(folder: Path) -> None:
 
 
 def _end_processes(folder: Path) -> None:
-    """Kill the processes that an interrupted start of Ray left behind."""
-    leftovers = processes(folder)
-    for process in leftovers:
-        with suppress(psutil.Error):
-            process.kill()
+    """Kill the children of this process that belong to the Ray in a folder: an interrupted start left them behind."""
+    leftovers = []
+    with suppress(psutil.Error):
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                if any(str(folder) in argument for argument in child.cmdline()):
+                    leftovers.append(child)
+                    child.kill()
     psutil.wait_procs(leftovers, timeout=5)

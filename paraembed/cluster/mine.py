@@ -57,21 +57,11 @@ def mine(
     workers: int = 2,
     overwrite: bool = False,
 ) -> tuple[dict[str, Any], bool]:
-    """Write the paraphrase pairs within an output of embeddings, or between two.
+    """Write the paraphrase pairs within an output of embeddings, or between two; return the manifest, and whether the
+    output was finished before.
 
     The folder appears when it is complete. Until then the work is in a hidden folder next to it, and the same call
     resumes from the finished blocks.
-
-    Args:
-        place: finished output of ``jobs/embed.py``.
-        out: folder to write.
-        settings: what decides the pairs.
-        other: second output; default: pairs within ``place``.
-        workers: number of tasks at a time, one CPU each.
-        overwrite: replace a finished output of other embeddings or settings, and drop such work.
-
-    Returns:
-        The manifest, and whether the output was finished before.
 
     Raises:
         FileNotFoundError, NotADirectoryError: an output of embeddings is missing.
@@ -102,11 +92,7 @@ def mine(
 
 
 def _finished(work: Work) -> dict[str, Any] | None:
-    """Return the manifest of a finished output; None if there is none, or if it will be replaced.
-
-    Raises:
-        ValueError: the output has other embeddings or settings, is damaged, or was not written by this job.
-    """
+    """Return the manifest of a finished output; None if there is none, or if it will be replaced."""
     out = work.out
     check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
     if not work.is_finished(partial(_read_identity, fields=tuple(work.fingerprint))):
@@ -122,11 +108,7 @@ def _finished(work: Work) -> dict[str, Any] | None:
 
 
 def _read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a finished output's manifest that decided its pairs.
-
-    Raises:
-        ValueError: ``out`` contains other files.
-    """
+    """Return the fields of a finished output's manifest that decided its pairs."""
     manifest = read_json(out / MANIFEST, dict[str, Any]) if is_committed(Folder(out), MANIFEST) else {}
     if manifest.get("format") != FORMAT:
         raise ValueError(f"{out} does not contain finished pairs of {_JOB}; choose another `out`, or empty it")
@@ -178,9 +160,7 @@ class _Steps:
     workers: int
 
     def find_in_indexes(self) -> dict[str, dict[str, Any]]:
-        """Write the pairs that FAISS finds to files like those of ``neighbors``; return the descriptions of the
-        indexes.
-        """
+        """Write the pairs that FAISS finds to files like those of ``neighbors``; return the indexes' descriptions."""
         comparison, about, found_files = self.comparison, dict[str, dict[str, Any]](), list[Path]()
         for name, indexed, searching in self._sides():
             index, are_seconds = self.folder / f"{name}.index", name == "first"
@@ -195,11 +175,8 @@ class _Steps:
 
     def _index(self, indexed: Embeddings, path: Path) -> dict[str, Any]:
         """Build the index of an output, unless an earlier run did; return its description."""
-        described, top, recall = (
-            path.with_name(f"{path.name}.json"),
-            self.comparison.top,
-            self.comparison.settings.recall,
-        )
+        described, top = path.with_name(f"{path.name}.json"), self.comparison.top
+        recall = self.comparison.settings.recall
 
         def build(threads: int) -> None:
             build_index(indexed, path, top, recall, threads)
@@ -207,8 +184,7 @@ class _Steps:
         if not described.exists():
             doing(f"building an index of {indexed}")
             list(run_tasks(build, [self.workers], 1))
-        about: dict[str, Any] = read_json(described, dict[str, Any])
-        return about
+        return dict[str, Any](read_json(described, dict[str, Any]))
 
     def _sides(self) -> list[tuple[str, Embeddings, Embeddings]]:
         """Return the indexes: name, the output that is indexed, and the output whose rows are the queries."""

@@ -16,11 +16,9 @@ from paraembed.tracking.spool import Spool
 
 @dataclass(frozen=True)
 class Relay:
-    """Spool of another machine, and the driver's request to stop.
+    """Spool of another machine, to which an actor appends, and the driver's request to stop.
 
-    Attributes:
-        actor: actor that appends to the file.
-        started: start of the run, in milliseconds since 1970.
+    ``started`` is the start of the run, in milliseconds since 1970.
     """
 
     actor: Any
@@ -56,11 +54,9 @@ class _Writer:
             self._spool.append(kind, value)
 
     def stop(self) -> None:
-        """Keep the request to stop."""
         self._is_stopped = True
 
     def is_stopped(self) -> bool:
-        """Return whether ``stop`` was called."""
         return self._is_stopped
 
 

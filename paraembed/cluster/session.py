@@ -20,11 +20,11 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from paraembed.cluster.local_ray import adapted_ray, keep_logs, machine_types, private_folder, temp_dir
+from paraembed.cluster.local_ray import RAY_FOLDER, adapted_ray, keep_logs, machine_types, private_folder
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
 from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet, set_environment
-from paraembed.settings import Workers, check_workers
+from paraembed.settings import Workers
 from paraembed.stops import STOP_SIGNALS, stop_now
 
 _Argument = TypeVar("_Argument")
@@ -56,11 +56,9 @@ def ray_session(workers: int) -> Iterator[None]:
     waits forever without a message (Ray Data with Ray Train, readers with actors).
 
     Raises:
-        ValueError: ``workers`` is not positive.
         OSError: no cluster answers at RAY_ADDRESS, or Ray does not start.
         SystemExit: a server of Ray ended during the block, or the cluster's head is lost; the reason is printed.
     """
-    check_workers(workers)
     with ray_is_quiet():
         if ray.is_initialized():
             yield
@@ -76,10 +74,8 @@ def run_tasks(
     """Yield the results of ``function``, in the order in which Ray tasks return them; ``workers`` tasks run at a time.
 
     Ray Data could do the same, but its executor takes 0.8 s to start. ``here``: run the tasks on this machine, even if
-    it is a head without CPUs, because they read and write files that other machines do not see.
-
-    Raises:
-        ValueError: no machine of the cluster has a CPU for tasks, see ``wait_for_workers``; not with ``here``.
+    it is a head without CPUs, because they read and write files that other machines do not see. Otherwise raise
+    ValueError if no machine of the cluster has a CPU for tasks, see ``wait_for_workers``.
     """
     if arguments and not here:
         wait_for_cpu()
@@ -124,7 +120,7 @@ def _started(workers: int) -> Iterator[None]:
                     address="local",
                     num_cpus=max(os.cpu_count() or 1, workers) + 2,
                     _node_ip_address=_LOOPBACK,
-                    _temp_dir=temp_dir(folder),
+                    _temp_dir=str(folder / RAY_FOLDER),
                     include_dashboard=False,
                     object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
                 )
@@ -223,13 +219,6 @@ def on_cluster() -> bool:
     return "RAY_ADDRESS" in os.environ
 
 
-def runs_in_process(placement: Workers) -> bool:
-    """Return whether this process is the only worker, which starts in 0.1 s instead of 9.5 s. On a cluster, the machine
-    of the driver may have no CPU for tasks, little memory and no GPU.
-    """
-    return placement.most == 1 and not on_cluster()
-
-
 def workers_here(workers: int) -> int:
     """Return the number of processes that need memory on this machine; on a cluster 1, since workers may be on other
     machines.
@@ -257,14 +246,9 @@ def wait_for_workers(count: int, each: Mapping[str, float]) -> None:
 
     The wait is that of a placement group, for which an autoscaler starts machines. It is removed before the workers
     take its place. It has no limit while other jobs use the machines, and lasts at most 15 minutes if the machines are
-    too few and the cluster does not report which machines may join.
-
-    Args:
-        count: number of workers.
-        each: resources of a worker: ``CPU``, ``GPU``, ``memory`` in bytes.
-
-    Raises:
-        ValueError: neither the machines of the cluster nor those that its autoscaler may start are enough.
+    too few and the cluster does not report which machines may join. Each worker needs the resources ``CPU``, ``GPU``
+    and ``memory`` (bytes) of ``each``. Raise ValueError if neither the machines of the cluster nor those that its
+    autoscaler may start are enough.
     """
     _check_size(count, each)
     group, started = placement_group([dict(each)] * count, strategy="PACK"), time.monotonic()
@@ -308,9 +292,7 @@ def capacity(kind: str) -> float:
 
 
 def _most(kind: str, *, may_grow: bool = True) -> tuple[float, float | None]:
-    """Return the amount of a resource on the largest machine, and on all machines together; (0, None) if the cluster
-    may grow without Ray knowing how far.
-    """
+    """Return the amount of a resource on the largest machine, and on all; (0, None) if Ray does not know the limit."""
     alive = [node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     groups = machine_types() if on_cluster() else []
     is_given = kind != "memory" or all(kind in resources for resources, _ in groups)  # of memory, not always

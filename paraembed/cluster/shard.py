@@ -53,10 +53,7 @@ from paraembed.settings import check_workers
 
 @dataclass(frozen=True)
 class _Task:
-    """Settings that all parts share.
-
-    ``sampled`` is the number of rejected rows to keep as examples, for each reason and part.
-    """
+    """Settings that all parts share; ``sampled`` rejected rows are kept as examples, for each reason and part."""
 
     settings: ShardSettings
     vocabulary: pa.StringArray | None
@@ -83,7 +80,8 @@ def shard_pairs(
     uri: str | None = None,
     upload: Callable[[], object] = lambda: None,
 ) -> tuple[dict[str, Any], bool]:
-    """Write pair shards (schema ``PAIRS`` in pairs/shards.py), then a manifest, then ``_SUCCESS``.
+    """Write pair shards (schema ``PAIRS`` in pairs/shards.py), then a manifest, then ``_SUCCESS``; return the manifest,
+    and whether the output was already finished.
 
     The folder appears when it is complete. Until then the work is in a hidden folder next to it, and the same call
     resumes from the parsed files. If the settings select several outputs (splits, nested subsets), each is a complete
@@ -103,9 +101,6 @@ def shard_pairs(
         uri: URI of the output on an object store; ``out`` is then the copy on this machine. All tasks run on this
             machine, because the other machines of a cluster do not see the copy.
         upload: called when ``out`` is complete, within the MLflow run.
-
-    Returns:
-        The manifest, and whether the output was already finished.
 
     Raises:
         FileNotFoundError, IsADirectoryError: an input is missing or a folder.
@@ -221,9 +216,7 @@ class _Parts(Datasource):
         """Return None, since each block is a single row."""
 
     def get_read_tasks(self, *_: Any, **__: Any) -> list[ReadTask]:
-        """Return the read tasks, one per part. No task contains the list of all parts, which would take quadratic
-        memory.
-        """
+        """Return a read task per part; none contains the list of all parts, which would take quadratic memory."""
         about = BlockMetadata(num_rows=1, size_bytes=None, input_files=None, exec_stats=None)
         task, partitions = self._task, self._partitions
         return [
@@ -270,9 +263,7 @@ def _parsed_rows(task: _Task, parts: Sequence[Part], partitions: int, workers: i
 
 
 def _parse(number: int, part: Part, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:
-    """Parse a part, unless an earlier run did; return a block of one row: number, error, and whether it was parsed
-    before.
-    """
+    """Parse a part, unless an earlier run did; return a block of one row: number, error, was it parsed before."""
     error, before = "", part.report.exists()
     if not before:
         try:

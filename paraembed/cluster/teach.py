@@ -53,18 +53,10 @@ _PART_ROWS = 10_000  # Rows in a part of the teacher's vectors; a stopped job lo
 def teach(
     request: Request, out: Path, work: Path, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, overwrite: bool = False
 ) -> tuple[dict[str, Any], bool]:
-    """Write a student of a teacher; the same call resumes.
+    """Write a student of a teacher; the same call resumes. Return how the student was taught, as its folder records it,
+    and whether it was finished before.
 
-    Args:
-        request: what decides the student.
-        out: encoder folder to write.
-        work: folder of the stages, which is kept.
-        workers: number of tasks at a time, one CPU each.
-        gpus: GPUs of the teacher.
-        overwrite: replace another encoder at ``out``.
-
-    Returns:
-        How the student was taught, as recorded in its folder, and whether it was finished before.
+    The folder ``work`` of the stages is kept. ``overwrite`` replaces another encoder at ``out``.
 
     Raises:
         FileNotFoundError, NotADirectoryError: an input is missing.
@@ -133,11 +125,7 @@ def _is_made_of(folder: Path, words: Path, pieces: Path) -> bool:
 
 
 def _student_at(out: Path) -> dict[str, Any]:
-    """Return how the student at ``out`` was taught; an empty result if there is no encoder.
-
-    Raises:
-        ValueError: there is something else than an encoder.
-    """
+    """Return how the student at ``out`` was taught, empty if ``out`` is; ValueError if it is not an encoder."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return {}
     return dict((checkpoint.read_config(out).get("provenance") or {}).get("taught") or {"identity": ""})

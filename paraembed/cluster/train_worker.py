@@ -35,27 +35,21 @@ _COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX i
 class Task:
     """Task of a worker.
 
-    Attributes:
-        work: folder of the training, visible to all workers, with the untrained model in ``untrained``; the trained
-            model is written to ``trained``. With a copy on an object store, each worker has a folder of its own.
-        data: training data.
-        device: cpu, cuda, or worker: the GPU that Ray Train assigns.
-        checkpoints: where and how often to save.
-        run: file for the records of the MLflow run, or the way to it; None: nothing is logged.
-        trace: file for a profile of a few steps.
-        memory: memory of all workers, of which each worker compares the part of its machine with what is available
-            there, before any of them takes it; None: the job has checked it.
-        records_graphs: whether the driver's environment lets steps be recorded.
+    The folder ``work`` of the training is visible to all workers; it has the untrained model in ``untrained``, and the
+    trained model is written to ``trained``. With a copy on an object store, each worker has a folder of its own.
+
+    Each worker compares its machine's part of the ``memory`` of all workers with what is available there, before any of
+    them takes it; None: the job has checked it.
     """
 
     work: Mirror
     data: TrainingData
-    device: str
+    device: str  # cpu, cuda, or worker: the GPU that Ray Train assigns
     checkpoints: Checkpoints
-    run: Path | Relay | None
-    trace: Path | None
+    run: Path | Relay | None  # file for the records of the MLflow run, or the way to it; None: nothing is logged
+    trace: Path | None  # file for a profile of a few steps
     memory: Memory | None = None
-    records_graphs: bool = True
+    records_graphs: bool = True  # whether the driver's environment lets steps be recorded
 
 
 def work_on(config: dict[str, Task]) -> dict[str, Any]:
@@ -123,7 +117,7 @@ def _train(task: Task) -> Counters:
                 checkpoints=task.checkpoints,
                 rank=rank,
                 world=world,
-                on_report=Reporter(run, rank, data),
+                on_report=partial(_report, run, rank, data),
                 evaluation=scoring.evaluation(model, run.metrics, say) if scoring else None,
                 trace=task.trace if rank == 0 else None,
                 poll=partial(_poll, task.run, rank) if isinstance(task.run, Relay) else None,
@@ -188,46 +182,31 @@ def _save(model: Any, task: Task) -> None:
         ) from None
 
 
-class Reporter:
-    """Handler of reports: rank 0 shows and logs them, all workers report to Ray Train once per epoch.
-
-    Args:
-        run: file for the records of the MLflow run; None: nothing is logged.
-        rank: number of the worker.
-        data: training data.
-    """
-
-    def __init__(self, run: Run, rank: int, data: TrainingData) -> None:
-        self.run, self.rank, self.data = run, rank, data
-
-    def __call__(self, report: Report) -> None:
-        """Handle a report."""
-        if self.rank == 0:
-            self.run.metrics(
-                {
-                    "epoch": report.epoch,
-                    "loss": report.loss,
-                    f"{self.data.share}_share": report.active,
-                    f"{self.data.unit}_per_second": report.pairs_per_second,
-                    "seconds_left": report.seconds_left,
-                },
-                report.step,
+def _report(run: Run, rank: int, data: TrainingData, report: Report) -> None:
+    """Handle a report: rank 0 shows and logs it, all workers report to Ray Train once per epoch."""
+    if rank == 0:
+        values = {
+            "epoch": report.epoch,
+            "loss": report.loss,
+            f"{data.share}_share": report.active,
+            f"{data.unit}_per_second": report.pairs_per_second,
+            "seconds_left": report.seconds_left,
+        }
+        run.metrics(values, report.step)
+        metrics.trained(report.loss, report.pairs_per_second)
+        text = (
+            f"epoch {report.epoch}/{report.epochs}  step {report.step:,}/{report.steps:,}  "
+            f"{report.pairs_per_second:,.0f} {data.unit}/s  loss {report.loss:.4f}  "
+            f"{data.share} {report.active:.0%}  {duration(report.seconds_left)} left"
+        )
+        if not report.end_of_epoch:
+            doing(text)
+            return
+        say(text)
+        if data.warns_of_collapse and report.active > _COLLAPSED:
+            say(
+                "nearly every text triggers an update, so the encoder may give all texts the same vector; "
+                "try `negatives` mix, or a lower `learning_rate`"
             )
-            metrics.trained(report.loss, report.pairs_per_second)
-            text = (
-                f"epoch {report.epoch}/{report.epochs}  step {report.step:,}/{report.steps:,}  "
-                f"{report.pairs_per_second:,.0f} {self.data.unit}/s  loss {report.loss:.4f}  "
-                f"{self.data.share} {report.active:.0%}  "
-                f"{duration(report.seconds_left)} left"
-            )
-            if not report.end_of_epoch:
-                doing(text)
-            else:
-                say(text)
-                if self.data.warns_of_collapse and report.active > _COLLAPSED:
-                    say(
-                        "nearly every text triggers an update, so the encoder may give all texts the same vector; "
-                        "try `negatives` mix, or a lower `learning_rate`"
-                    )
-        if report.end_of_epoch:
-            ray.train.report({"epoch": report.epoch, "loss": report.loss})
+    if report.end_of_epoch:
+        ray.train.report({"epoch": report.epoch, "loss": report.loss})

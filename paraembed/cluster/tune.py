@@ -58,41 +58,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sweep:
-    """Space, data and settings of a sweep.
+    """Space, data and settings of a sweep."""
 
-    Attributes:
-        points: the space, with fixed fields.
-        selection: metric that selects the best trial.
-        data: training data of the trials; for pairs, with the suites of the metric.
-        out: folder to write.
-        sample: number of random pairs to train on; None: all.
-        settings: grid, random or TPE, early stopping.
-        placement: workers and GPUs of a trial.
-        concurrent: number of trials that run at a time; None: as many as the CPUs or GPUs allow.
-        max_failures: maximum number of failed trials; more end the sweep.
-        retry_failed: run trials again that failed before.
-        gpus_per_trial: fraction of a GPU for each worker of a trial.
-        memory_per_trial_gb: memory for each worker of a trial on a cluster, in GB; None: as estimated.
-        uri: URI of the output on an object store; ``out`` is then the copy on this machine.
-        shards: URI of the pair shards of the full training; None: its workers read a folder.
-        named: function from the path of an input to its name for MLflow, such as the URI of a copy.
-    """
-
-    points: Points
-    selection: Selection
-    data: Pairs | Labels
+    points: Points  # the space, with fixed fields
+    selection: Selection  # metric that selects the best trial
+    data: Pairs | Labels  # of the trials; for pairs, with the suites of the metric
     out: Path
-    sample: int | None = None
+    sample: int | None = None  # number of random pairs to train on; None: all
     settings: SearchSettings = field(default_factory=SearchSettings)
-    placement: Placement = field(default_factory=Placement)
-    concurrent: int | None = None
-    max_failures: int = 10
-    retry_failed: bool = False
-    gpus_per_trial: float = 1.0
-    memory_per_trial_gb: float | None = None
-    uri: str | None = None
-    shards: str | None = None
-    named: Callable[[str], str] = str
+    placement: Placement = field(default_factory=Placement)  # of a trial
+    concurrent: int | None = None  # number of trials at a time; None: as many as the CPUs or GPUs allow
+    max_failures: int = 10  # more failed trials end the sweep
+    retry_failed: bool = False  # run trials again that failed before
+    gpus_per_trial: float = 1.0  # fraction of a GPU for each worker of a trial
+    memory_per_trial_gb: float | None = None  # for each worker of a trial on a cluster; None: as estimated
+    uri: str | None = None  # URI of the output on an object store; ``out`` is then the copy on this machine
+    shards: str | None = None  # URI of the pair shards of the full training; None: its workers read a folder
+    named: Callable[[str], str] = str  # path of an input → its name for MLflow, such as the URI of a copy
 
     @property
     def home(self) -> Mirror:
@@ -146,9 +128,9 @@ def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
     return pairs, files.vectors, sample
 
 
-def settled(sweep: Sweep, overwrite: bool) -> Sweep:
-    """Return the sweep with a fixed number of concurrent trials: the requested number, that of the earlier run, or as
-    many as fit.
+def begun(sweep: Sweep, overwrite: bool) -> Sweep:
+    """Record in a sweep's folder what decides its table; return the sweep with the number of concurrent trials: the
+    requested one, that of the earlier run, or as many as fit. ValueError if the folder holds something else.
     """
     work = _work(sweep, {}, overwrite)
     before = work.read().get("concurrent") if (sweep.out / work.record).is_file() and not overwrite else None
@@ -161,21 +143,15 @@ def settled(sweep: Sweep, overwrite: bool) -> Sweep:
             "start over with a higher `concurrent`",
             number,
         )
-    return replace(sweep, concurrent=number)
-
-
-def begin(sweep: Sweep, overwrite: bool) -> None:
-    """Record what decides the sweep's table in its folder, or check that the folder holds the same sweep.
-
-    Raises:
-        ValueError: the folder holds another sweep that must not be overwritten, or other files.
-    """
+    sweep = replace(sweep, concurrent=number)
     work = _work(sweep, _identity(sweep), overwrite)
     if not work.is_begun():
         work.clear()
         work.begin()
     elif any(sweep.trials.glob("*.json")):
         say(f"resuming the work in {sweep.out}")
+    sweep.home.push("sweep.json")
+    return sweep
 
 
 def _work(sweep: Sweep, identity: dict[str, Any], overwrite: bool) -> Work:
@@ -233,8 +209,7 @@ def fitting(sweep: Sweep, available: float) -> int:
 def run_sweep(sweep: Sweep, run: Run) -> Swept:
     """Run the trials that have not ended yet, write the results and log them; requires a Ray session.
 
-    Raises:
-        OSError, ValueError: the inputs cannot be used, or too many trials failed.
+    Raise OSError or ValueError if the inputs cannot be used, or too many trials failed.
     """
     home = sweep.home
     ledger = Ledger(sweep.trials, lambda name: home.push(f"trials/{name}"), lambda name: home.remove(f"trials/{name}"))
@@ -272,9 +247,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
 
 
 def _drawn(sweep: Sweep) -> Pairs | Labels:
-    """Return the trials' pairs: all, or the sample that ``jobs/shard.py --sample`` would draw, in a folder of the
-    sweep.
-    """
+    """Return the trials' pairs: all, or the sample that ``jobs/shard.py --sample`` draws, in the sweep's folder."""
     data = sweep.data
     if isinstance(data, Labels) or sweep.sample is None or sweep.sample >= data.num_pairs:
         return data
@@ -292,16 +265,9 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
 
 
 def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, Inputs]:
-    """Return the inputs that trials share, by ``inputs_key``.
+    """Return the inputs that trials of ``workers`` workers share, by ``inputs_key``.
 
-    Args:
-        data: training data of the trials.
-        points: points of the space.
-        workers: workers of a trial.
-        concurrent: number of concurrent trials.
-
-    Raises:
-        OSError, ValueError: a recipe needs more pairs or more memory, or the words cover too few of the tokens.
+    Raise OSError or ValueError if a recipe needs more pairs or more memory, or the words cover too few of the tokens.
     """
     recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
     _, num, _ = data.size()
@@ -367,9 +333,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
 
 
 def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
-    """Return some of the remaining trials to measure; for TPE, whose trials are not known yet, as many points of the
-    space.
-    """
+    """Return some of the remaining trials to measure; for TPE, whose trials are not known yet, points of the space."""
     points, space = sweep.points, sweep.points.space
     if sweep.settings.search == "tpe":
         return [points.at(space.choices(number)) for number in spread(range(space.size))[: len(todo)]]
@@ -406,13 +370,7 @@ def _say_budget(
 
 
 def log_trial(sweep: Run, record: Record, shown: dict[str, Any]) -> None:
-    """Log a trial that has ended, unless the store already has it.
-
-    Args:
-        sweep: MLflow run of the sweep.
-        record: record of the trial.
-        shown: values of the searched fields.
-    """
+    """Log a trial that has ended to the run of a sweep; ``shown`` has the values of the searched fields."""
     ended = int(1000 * record.ended)
     started = ended - int(1000 * record.seconds)
     options = {f"encoder.{key}": value for key, value in record.recipe["encoder"].items()}

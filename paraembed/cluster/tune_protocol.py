@@ -10,7 +10,7 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.session import check_placement, on_cluster, ray_session, wait_for_workers
 from paraembed.cluster.train import Training, remove_other, train_model
-from paraembed.cluster.tune import FILES, Sweep, Swept, begin, run_sweep, settled
+from paraembed.cluster.tune import FILES, Sweep, Swept, begun, run_sweep
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -18,7 +18,7 @@ from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
-from paraembed.io.places import shown, without_credentials
+from paraembed.io.places import shown
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.stage import child
 from paraembed.stops import RunFailedError
@@ -34,19 +34,12 @@ _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuni
 
 @dataclass(frozen=True)
 class Protocol:
-    """Stages after a sweep.
+    """Stages after a sweep."""
 
-    Attributes:
-        pairs: folder of the full set of pair shards; None: the best recipe is trained on labeled examples.
-        epochs: epochs of the full training.
-        suites: suites to evaluate an encoder trained on pairs; models of labeled examples use their task's test set.
-        name: name in the model registry.
-    """
-
-    pairs: Path | None
-    epochs: int
-    suites: Sequence[Suite]
-    name: str
+    pairs: Path | None  # full set of pair shards; None: the best recipe is trained on labeled examples
+    epochs: int  # of the full training
+    suites: Sequence[Suite]  # for an encoder trained on pairs; models of labeled examples use their task's test set
+    name: str  # in the model registry
 
 
 @dataclass(frozen=True)
@@ -59,15 +52,7 @@ class Tuned:
 
 
 def protocol_of(sweep: Sweep, data: Path, pairs: Path | None, epochs: int | None, name: str | None) -> Protocol:
-    """Return the stages after a sweep, by default as in the paper.
-
-    Args:
-        sweep: the sweep.
-        data: folder of the evaluation suites.
-        pairs: full set of pair shards; None: those of the sweep.
-        epochs: epochs of the full training; None: those of the space.
-        name: name in the registry; None: from the space, and from task and data set of labeled examples.
-    """
+    """Return the stages after a sweep: epochs, pairs and the name in the registry are by default those of the paper."""
     epochs = sweep.points.space.final_epochs if epochs is None else epochs
     default = f"paraembed-{sweep.points.name.replace('/', '-')}"
     if isinstance(sweep.data, Labels):
@@ -80,16 +65,14 @@ def protocol_of(sweep: Sweep, data: Path, pairs: Path | None, epochs: int | None
 def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: bool = False) -> Tuned:
     """Run a sweep and, with a protocol, train, evaluate and register; the same call resumes a killed run.
 
-    Args:
-        sweep: the sweep.
-        protocol: stages after the sweep.
-        overwrite: discard another sweep in the folder.
-
-    Raises:
-        OSError, ValueError: an input or output cannot be used, or too many trials failed.
+    ``overwrite`` discards another sweep in the folder. Raise OSError or ValueError if an input or output cannot be
+    used, or too many trials failed.
     """
     if sweep.uri is not None:
-        _check_uri(sweep.uri, protocol, sweep, overwrite=overwrite)
+        if overwrite:
+            raise cannot_overwrite(shown(sweep.uri))
+        if protocol is not None and sweep.placement.profile:
+            raise ValueError("`profile` writes a file to `out`, so it needs a folder; leave it out, or change `out`")
     doing("checking the inputs")
     recipes = [point.recipe for point in sweep.points.differing_in({"teacher_objective", "pair_weights"})]
     retrained = None if protocol is None else protocol.pairs
@@ -103,15 +86,11 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     doing("starting Ray and MLflow")
     with work_folder(sweep.out):
         if not joins:
-            sweep = settled(sweep, overwrite)
-            begin(sweep, overwrite)
-            sweep.home.push("sweep.json")
+            sweep = begun(sweep, overwrite)
         with ray_session(1 if joins else (sweep.concurrent or 1) * sweep.placement.most):
             wait_for_workers(sweep.placement.most, sweep.resources())
             if joins:
-                sweep = settled(sweep, overwrite)
-                begin(sweep, overwrite)
-                sweep.home.push("sweep.json")
+                sweep = begun(sweep, overwrite)
             name = f"tune {sweep.points.name}"
             with tracked_run(name, sweep.home.records, sweep.out / "run.json") as run:
                 sweep.home.push("run.json")
@@ -129,13 +108,6 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
                     raise
                 _push_results(sweep)
                 return tuned
-
-
-def _check_uri(uri: str, protocol: Protocol | None, sweep: Sweep, *, overwrite: bool) -> None:
-    if overwrite:
-        raise cannot_overwrite(shown(uri))
-    if protocol is not None and sweep.placement.profile:
-        raise ValueError("`profile` writes a file to `out`, so it needs a folder; leave it out, or change `out`")
 
 
 def _push_results(sweep: Sweep) -> None:
@@ -188,14 +160,12 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
 
 
 def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
-    """Register the encoder, unless it is known to be in this store; if the store does not answer, it is not
-    registered.
-    """
+    """Register the encoder, unless it is known to be in this store, or the store does not answer."""
     out, memo = tuned.encoder, sweep.out / "registered.json"
     assert out is not None
     fingerprint = checkpoint.read_config(out)["fingerprint"]
     done = _read_memo(memo)
-    where = done.get("uri") if run.address is None else without_credentials(run.address.uri)
+    where = done.get("uri") if run.store is None or run.run_id is None else run.store.shown
     this = {"name": protocol.name, "fingerprint": fingerprint, "uri": where}
     if this.items() <= done.items():
         return

@@ -45,27 +45,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Shared:
-    """Arguments that all trials share.
+    """Arguments that all trials share."""
 
-    Attributes:
-        inputs: references into the object store, by ``inputs_key``.
-        kind: class of their recipes.
-        scorer: scorer whose score is maximized.
-        placement: workers and GPUs of a trial.
-        resources: resources of a worker.
-        storage: path for the files of Ray Train, and its file system.
-        desk: actor that hands out points.
-        records_graphs: whether the driver's environment lets steps be recorded.
-    """
-
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Any]  # references into the object store, by ``inputs_key``
     kind: type[BaseRecipe]
     scorer: Scorer
     placement: Workers
     resources: Mapping[str, float]
-    storage: tuple[str, Any]
-    desk: Any
-    records_graphs: bool
+    storage: tuple[str, Any]  # path for the files of Ray Train, and its file system
+    desk: Any  # actor that hands out points
+    records_graphs: bool  # whether the driver's environment lets steps be recorded
 
 
 @environment(RAY_TUNE)
@@ -77,19 +66,11 @@ def run_trials(
     resources: Mapping[str, float],
     home: Mirror,
 ) -> None:
-    """Run the points that the searcher suggests until it has no more.
+    """Run the points that the searcher suggests until it has no more; raise OSError if a record could not be written.
 
-    Args:
-        searcher: suggests points and keeps their records.
-        inputs: inputs by ``inputs_key``; they are moved to the object store and removed from this dictionary.
-        scorer: scorer whose score is maximized.
-        placement: workers and GPUs of a trial: one worker trains in Ray Tune's actor, several form a group of Ray
-            Train.
-        resources: resources of each worker of a trial: ``CPU``, ``GPU``, ``memory`` in bytes.
-        home: output; its subfolder ``ray``, for the files of Ray Tune and Ray Train, is removed at the end.
-
-    Raises:
-        OSError: a record could not be written.
+    One worker trains in Ray Tune's actor, several form a group of Ray Train; each needs the ``resources`` ``CPU``,
+    ``GPU``, ``memory`` in bytes. The ``inputs`` are moved to the object store and removed from the dictionary. The
+    subfolder ``ray`` of ``home``, for the files of Ray Tune and Ray Train, is removed at the end.
     """
     quiet_ray()  # importing Ray Tune set the levels of its loggers
     folder, storage = home.folder / "ray", home.place("ray")
@@ -136,7 +117,6 @@ class _Desk:
         self._tasks: dict[str, asyncio.Queue[str]] = defaultdict(asyncio.Queue)
 
     async def give(self, asker: str, task: str) -> None:
-        """Assign a task to a trial."""
         await self._tasks[asker].put(task)
 
     async def take(self, asker: str) -> str:
@@ -269,16 +249,8 @@ def _work(config: dict[str, Any]) -> str:
 class LedgerSearch:
     """Searcher that hands out the points missing in the ledger, in order, and records their results.
 
-    Its whole state is the ledger; see ``tuning.search``.
-
-    Args:
-        points: points of the space.
-        settings: how points are chosen.
-        ledger: records of the trials.
-        concurrent: number of concurrent points.
-        max_failures: maximum number of failed points; more end the sweep.
-        on_record: called with the record of every point that ends.
-        on_epoch: called at the end of every epoch with the number of the point, epoch, score or None.
+    Its whole state is the ledger; see ``tuning.search``. More than ``max_failures`` failed points end the sweep.
+    ``on_record`` gets the record of every point that ends, ``on_epoch`` the number of a point, an epoch and its score.
     """
 
     def __init__(

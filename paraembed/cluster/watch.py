@@ -23,13 +23,8 @@ _SERVER_SECONDS, _HEAD_SECONDS = 0.2, 3.0
 _BEFORE_ABORT_SECONDS = 10.0
 _SIGNAL_SECONDS = 0.3  # a signal to all processes of a group reaches them one after the other
 
-
-_is_interrupting = threading.Event()
-
-
-def is_interrupting() -> bool:
-    """Return whether a watch has lost its cluster, and interrupts the main thread with a signal."""
-    return _is_interrupting.is_set()
+interrupting = threading.Event()
+"""Set as soon as a watch has lost its cluster, and interrupts the main thread with a signal."""
 
 
 class Watch:
@@ -138,9 +133,8 @@ def server_watch(folder: Path) -> Watch:
     def check() -> str | None:
         if len(servers) < len(_SERVERS):
             for child in psutil.Process().children():
-                with suppress(psutil.Error):
-                    if child not in before and child.name() in _SERVERS:
-                        servers.setdefault(child.name(), child)
+                if child not in before and _name_of(child) in _SERVERS:
+                    servers.setdefault(_name_of(child), child)
         for name, server in servers.items():
             if _has_ended(server):
                 return (
@@ -208,7 +202,7 @@ def _interrupt_main_thread() -> None:
     """Raise, in the main thread, the exception of its handler for SIGTERM, or else for SIGINT."""
     for number in reversed(STOP_SIGNALS):
         if callable(signal.getsignal(number)):
-            _is_interrupting.set()
+            interrupting.set()
             signal.pthread_kill(threading.main_thread().ident or 0, number)
             return
 

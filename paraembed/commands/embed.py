@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -98,32 +98,19 @@ def main(flags: Embed) -> None:
             f"--price-per-hour is {flags.price_per_hour}, but only --dry-run prints a cost; add --dry-run, or leave "
             "it out"
         )
+    what = encoder, inputs, out, settings
+    options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
     if flags.dry_run:
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder
 
-        price, reading = flags.price_per_hour, flags.reading
-        dry_run(
-            *(encoder, inputs, out, settings),
-            workers=flags.workers,
-            price_per_hour=price,
-            reading=reading,
-            inference=flags.inference,
-            gpus=flags.gpu,
-            fetch=fetch_encoder,
-        )
+        price = flags.price_per_hour
+        dry_run(*what, **options, price_per_hour=price, reading=flags.reading, fetch=fetch_encoder)
         return
     from paraembed.cluster.embed import embed
 
     limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
-    done = embed(
-        *(encoder, inputs, out, settings),
-        workers=flags.workers,
-        overwrite=flags.overwrite,
-        limits=limits,
-        inference=flags.inference,
-        gpus=flags.gpu,
-    )
+    done = embed(*what, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
         say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")
 

@@ -218,9 +218,7 @@ def _check_suites(flags: Evaluate) -> None:
 
 
 def _check_out(out: Path) -> None:
-    """Raise ValueError or NotADirectoryError if the output folder cannot be created or written, before anything is
-    scored.
-    """
+    """Raise ValueError or NotADirectoryError before anything is scored if the output folder cannot be written."""
     folder = next(parent for parent in (out, *out.parents) if parent.exists())
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; --out needs a folder")

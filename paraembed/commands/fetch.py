@@ -36,11 +36,7 @@ class Fetch:
 
 
 def run_fetch(flags: Fetch) -> None:
-    """Download the named sources, and print the next command.
-
-    Raises:
-        ValueError, OSError: the errors of ``fetch``, or an unknown name.
-    """
+    """Download the named sources, and print the next command."""
     if flags.show:
         show(*_table())
         return

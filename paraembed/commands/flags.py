@@ -7,8 +7,8 @@ values.
 
 import ast
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, make_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from textwrap import dedent
 from types import NoneType
@@ -25,63 +25,17 @@ NO_GROUPS: Groups = {}
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 
 
-@dataclass(frozen=True)
-class _Flag:
-    """A field of the settings that is one flag, or has several flags (the options of an encoder).
-
-    Attributes:
-        path: names of the enclosing fields and of the field, joined by ``__``.
-        hint: its type, with tyro's settings.
-        default: its default, or ``MISSING``.
-        text: its description.
-    """
-
-    path: str
-    hint: Any
-    default: Any
-    text: str
-
-    @property
-    def name(self) -> str:
-        """Name of the field."""
-        return self.path.rpartition("__")[2]
-
-    def annotation(self) -> Any:
-        """Return the type for tyro: without a prefix, with description, placeholder and default in readable form."""
-        settings = _settings_of(self.hint)
-        name = next((setting.name for setting in settings if getattr(setting, "name", None)), self.name)
-        placeholder = None if any(getattr(setting, "metavar", None) for setting in settings) else _metavar(self.hint)
-        text = None if is_dataclass(self.default) else self.text
-        note = _default_note(self.default, text or "")
-        options = tyro.conf.arg(name=name, prefix_name=False, help=text, metavar=placeholder, help_behavior_hint=note)
-        return Annotated[self.hint, options]
-
-    def field(self) -> "tuple[str, Any] | tuple[str, Any, Any]":
-        """Return the field for ``make_dataclass``."""
-        if self.default is MISSING:
-            return self.path, self.annotation()
-        return self.path, self.annotation(), field(default=self.default)
-
-
 def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, default: Flags | None = None) -> Flags:
     """Parse a command line into settings; ``--help`` and unknown flags end the process, as usual with tyro.
 
-    Args:
-        flags: dataclass of the settings; its docstring is the description of the job.
-        arguments: the command line.
-        groups: flags that are listed together.
-        default: values for flags that are left out, with ``tyro.MISSING`` for required ones.
-
-    Raises:
-        ValueError: the dataclass or a nested one rejects a value.
+    The docstring of ``flags`` is the description of the job. ``default`` has values for flags that are left out, with
+    ``tyro.MISSING`` for required ones. Raise ValueError if the dataclass or a nested one rejects a value.
     """
-    leaves = _leaves(flags, default)
     titles = {name: title for title, names in groups.items() for name in names.split()}
     parts: dict[str, list[Any]] = {title: [] for title in groups}
     first: list[Any] = []
-    for leaf in leaves:
-        title = titles.get(leaf.name)
-        (first if title is None else parts[title]).append(leaf.field())
+    for name, own in _own_fields(flags, default):
+        parts.get(titles.get(name, ""), first).append(own)
     kinds = [(title, make_dataclass("Group", content, kw_only=True)) for title, content in parts.items() if content]
     for number, (title, kind) in enumerate(kinds):
         first.append((f"group__{number}", Annotated[kind, tyro.conf.arg(name=title, help="")]))
@@ -101,23 +55,37 @@ def flag_names(flags: type) -> dict[str, str]:
         if _is_nested(hint):
             names |= flag_names(_kind(hint))
         else:
-            own = next((setting.name for setting in _settings_of(hint) if getattr(setting, "name", None)), name)
-            names[name] = f"--{own.replace('_', '-')}"
+            names[name] = f"--{_name(hint, name).replace('_', '-')}"
     return names
 
 
-def _leaves(flags: type, default: Any, prefix: str = "") -> list[_Flag]:
+def _own_fields(flags: type, default: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the name of every field, also of nested settings, and the field for ``make_dataclass``.
+
+    There it is named by its path, with the names of the enclosing fields: ``settings__batch_size``.
+    """
     hints, texts = get_type_hints(flags, include_extras=True), _descriptions(flags)
-    leaves = []
-    for one_field in fields(flags):
-        name, hint = one_field.name, hints[one_field.name]
-        value = _default(one_field) if default is None else getattr(default, name)
-        path = f"{prefix}{name}"
-        if _is_nested(hint):
-            leaves += _leaves(_kind(hint), None if value is MISSING else value, f"{path}__")
+    for own in fields(flags):
+        name, hint, path = own.name, hints[own.name], f"{prefix}{own.name}"
+        if default is None:
+            value = own.default if own.default_factory is MISSING else own.default_factory()
         else:
-            leaves.append(_Flag(path, hint, MISSING if value is tyro.MISSING else value, texts.get(name, "")))
-    return leaves
+            value = getattr(default, name)
+        if _is_nested(hint):
+            yield from _own_fields(_kind(hint), None if value is MISSING else value, f"{path}__")
+            continue
+        value = MISSING if value is tyro.MISSING else value
+        annotation = _annotation(name, hint, value, texts.get(name, ""))
+        yield name, (path, annotation) if value is MISSING else (path, annotation, field(default=value))
+
+
+def _annotation(name: str, hint: Any, default: Any, text: str) -> Any:
+    """Return a type for tyro: without a prefix, with description, placeholder and default in readable form."""
+    placeholder = None if any(getattr(setting, "metavar", None) for setting in _settings_of(hint)) else _metavar(hint)
+    help_text = None if is_dataclass(default) else text  # each option of an encoder has its own
+    note, flag = _default_note(default, help_text or ""), _name(hint, name)
+    options = tyro.conf.arg(name=flag, prefix_name=False, help=help_text, metavar=placeholder, help_behavior_hint=note)
+    return Annotated[hint, options]
 
 
 def _settings(flags: type[Flags], values: Mapping[str, Any], prefix: str = "") -> Flags:
@@ -129,16 +97,17 @@ def _settings(flags: type[Flags], values: Mapping[str, Any], prefix: str = "") -
     return flags(**arguments)
 
 
-def _default(own: Field[Any]) -> Any:
-    return own.default if own.default_factory is MISSING else own.default_factory()
-
-
 def _settings_of(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
 def _kind(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _name(hint: Any, field_name: str) -> str:
+    """Return the name of a flag: that of the field, unless tyro's settings give another one."""
+    return next((setting.name for setting in _settings_of(hint) if getattr(setting, "name", None)), field_name)
 
 
 def _is_nested(hint: Any) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from paraembed.commands.flags import NO_GROUPS, Groups, flag_names, parse_flags
-from paraembed.console import WithoutPasswords, say, show, shown_status
+from paraembed.console import over_status, say, show, shown_status
 from paraembed.names import current_flags
 from paraembed.process import quiet_libraries
 from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
@@ -41,14 +41,10 @@ def run(
     default: Callable[[list[str]], Flags] | None = None,
     listing: Callable[[], Sequence[str]] | None = None,
 ) -> int:
-    """Parse the command line into ``flags`` and call ``main`` with it.
+    """Parse the command line into ``flags``, a dataclass whose docstring describes the job, and call ``main``.
 
-    Args:
-        main: the job.
-        flags: dataclass; its docstring is the description of the job, its fields are the flags.
-        groups: title → flags that --help lists together.
-        default: function from the arguments to the default values of flags.
-        listing: function that returns the lines of --list.
+    ``default`` is a function from the arguments to the default values of flags, ``listing`` returns the lines of
+    --list, and ``groups`` is title → flags that --help lists together.
 
     Returns:
         Exit status: 0 done, 1 the run or a check failed, 2 wrong flags or input (see ``exit_status``), 130 stopped by
@@ -70,20 +66,12 @@ def run(
         say(STOPPED_LINE)
         return STOPPED
     except Exception as error:
-        cause = explained(error)
-        if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
+        cause = user_error(error) or _lost(error)
+        if cause is None or "PARAEMBED_TRACEBACK" in os.environ:  # None: a defect, which needs its traceback
             raise
         say(f"error: {as_flags(message_of(cause), flags)}")
         return exit_status(cause)
     return 0
-
-
-_STATUSES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
-    ((RunFailedError,), FAILED),
-    ((ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError), WRONG_INPUT),
-    ((Exception,), FAILED),
-)
-"""Error → exit status; the first match is used."""
 
 
 def exit_status(error: Exception) -> int:
@@ -93,28 +81,23 @@ def exit_status(error: Exception) -> int:
       a full disk, a lost process, machine or server. The same command may succeed after the cause is removed.
     - 2: a flag, a path or an input is wrong: the command or the file must change.
     """
-    return next(status for kinds, status in _STATUSES if isinstance(error, kinds))
+    of_input = (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError)
+    return WRONG_INPUT if isinstance(error, of_input) and not isinstance(error, RunFailedError) else FAILED
 
 
-class _AsFlags(WithoutPasswords):
-    """Log formatter ``WithoutPasswords`` that also spells parameters as flags."""
+class _AsFlags(logging.Formatter):
+    """Log formatter that removes the credentials of URIs, and spells parameters as flags."""
 
     def __init__(self, flags: type) -> None:
         super().__init__("%(message)s")
         self._flags = flags
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return only the message."""
-        return as_flags(super().format(record), self._flags)
+        return as_flags(over_status(super().format(record)), self._flags)
 
 
 def as_flags(text: str, flags: type) -> str:
-    """Spell the parameters in a message as flags: `part_rows` as --part-rows.
-
-    Args:
-        text: message of the core, with parameter names in backquotes.
-        flags: dataclass of the job; a name that is not a field is left unchanged.
-    """
+    """Spell the parameters in a message of the core, which are in backquotes, as flags: `part_rows` as --part-rows."""
     names = flag_names(flags)
     return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), text)
 
@@ -143,16 +126,9 @@ def user_error(error: BaseException) -> Exception | None:
 
 
 def _is_of_ray(error: BaseException, *names: str) -> bool:
-    """Return whether an error is one of the named exceptions of Ray; False if Ray, whose import takes 2 s, is not
-    imported.
-    """
+    """Return whether an error is one of the named exceptions of Ray; False if Ray (2 s) is not imported."""
     exceptions = sys.modules.get("ray.exceptions")
     return exceptions is not None and isinstance(error, tuple(getattr(exceptions, name) for name in names))
-
-
-def explained(error: BaseException) -> Exception | None:
-    """Return the error to show to the user in one line; None for a defect, which needs its traceback."""
-    return user_error(error) or _lost(error)
 
 
 def _lost(error: BaseException) -> Exception | None:
@@ -178,9 +154,7 @@ def flag_value(arguments: Sequence[str], flag: str) -> str | None:
 
 @contextmanager
 def _stops_raise() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that the job cleans up; the earlier handlers are restored at
-    the end.
-    """
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt until the end of the block, so that the job cleans up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -190,9 +164,7 @@ def _stops_raise() -> Iterator[None]:
             signal.signal(number, _stop)
 
     def stop_again(dropped: "sys.UnraisableHookArgs") -> None:
-        """Repeat a stop that was raised in a place where Python ignores exceptions: in ``__del__``, or in a callback
-        from C.
-        """
+        """Repeat a stop that was raised where Python ignores exceptions: in ``__del__``, or in a callback from C."""
         if isinstance(dropped.exc_value, KeyboardInterrupt):
             threading.Timer(_REPEAT_SECONDS, _repeat_stop).start()
         else:

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 
 def absolute(path: Path, flag: str) -> Path:
-    """Return the absolute path of a flag's value.
-
-    Raises:
-        ValueError: the path is relative in a submitted job, which runs in a temporary copy of the working folder.
+    """Return the absolute path of a flag's value; ValueError if it is relative in a submitted job, which runs in a
+    temporary copy of the working folder.
     """
     if in_submitted_job() and not path.is_absolute():
         raise ValueError(
@@ -28,12 +26,7 @@ def absolute(path: Path, flag: str) -> Path:
 
 
 def existing(path: Path, flag: str, expected: str = "check the path") -> Path:
-    """Return the absolute path of a flag's value, which must exist.
-
-    Raises:
-        FileNotFoundError: the path does not exist; the message ends with what is expected.
-        ValueError: the same errors as ``absolute``.
-    """
+    """Return the absolute path of a flag's value; FileNotFoundError with what is ``expected`` if it is missing."""
     place = absolute(path, flag)
     if not place.exists():
         raise FileNotFoundError(f"{place} does not exist; {expected}")
@@ -46,12 +39,8 @@ def existing_encoder(path: Path, flag: str) -> Path:
 
 
 def named_encoder(name: str, flag: str) -> str:
-    """Return an encoder's name with an absolute path: an encoder folder, or the folder after ``st:``, ``m2v:``,
-    ``onnx:``.
-
-    Raises:
-        FileNotFoundError, ValueError: the same errors as ``existing``; ``small``, names on the hub and MLflow runs are
-            not checked.
+    """Return an encoder's name with an absolute path, which must exist: an encoder folder, or the folder after ``st:``,
+    ``m2v:``, ``onnx:``. The name ``small``, names on the hub and MLflow runs are not checked.
     """
     if not name:
         raise ValueError(f"{flag} is empty; give an encoder folder, an MLflow run or st:MODEL")
@@ -89,11 +78,7 @@ def staged_places() -> "Iterator[Stage]":
 
 
 def staged_input(stage: "Stage", text: str | Path, flag: str) -> Path:
-    """Return the path of a flag's value; a file or folder of an object store is downloaded first.
-
-    Raises:
-        ValueError, FileNotFoundError: the URI is not supported, or nothing is there.
-    """
+    """Return the path of a flag's value; a file or folder of an object store is downloaded first."""
     place = to_place(str(text))
     if isinstance(place, str):
         doing(f"{flag}: downloading {shown(place)}")

@@ -53,10 +53,7 @@ def recipe_flags(
     arguments: Sequence[str], default: str, find: Callable[[str], AnyRecipe]
 ) -> tuple[str, str | None, AnyRecipe]:
     """Return the name of the recipe, the encoder that --encoder names or None, and the recipe with this encoder, whose
-    values are the defaults of the flags.
-
-    Raises:
-        ValueError: a recipe, an encoder or an option of the encoder is unknown.
+    values are the defaults of the flags; ValueError for an unknown recipe, encoder or option of the encoder.
     """
     name = flag_value(arguments, "--recipe") or default
     settings = find(name)

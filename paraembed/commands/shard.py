@@ -103,11 +103,7 @@ def _shard(flags: Shard, stage: "Stage") -> None:
 
 
 def _fetch_manifests(home: "Mirror", *, overwrite: bool) -> None:
-    """Download what says that an output on an object store is complete.
-
-    Raises:
-        ValueError: the output is to be overwritten, which is only possible for a folder; or it holds other files.
-    """
+    """Download what says that an output on an object store is complete; only a folder can be overwritten."""
     if home.uri is None:
         return
     from paraembed.io.resume import cannot_overwrite

@@ -75,11 +75,7 @@ class Train:
 
 
 def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], selection: Selection) -> "list[Suite]":
-    """Return the suites of ``--evaluate NAMES --data FOLDER`` and ``--evaluate-pairs FILES``.
-
-    Raises:
-        OSError, ValueError: a required flag is missing, a suite is unknown, or a file cannot be read.
-    """
+    """Return the suites of ``--evaluate NAMES --data FOLDER`` and ``--evaluate-pairs FILES``."""
     from paraembed.evaluation.suites import read_pairs_files, read_suites
 
     names = _check_sets(names, data is not None, files, selection)

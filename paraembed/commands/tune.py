@@ -12,7 +12,6 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
     absolute_place,
-    existing,
     existing_data,
     existing_encoder,
     existing_pairs,
@@ -133,11 +132,7 @@ class Tune:
 
 
 def main(flags: Tune) -> None:
-    """Search, and print the table and the next command; ``smoke`` without --pairs uses generated data.
-
-    Raises:
-        OSError, ValueError: a flag, an input or an output cannot be used, or too many trials failed.
-    """
+    """Search, and print the table and the next command; ``smoke`` without --pairs uses generated data."""
     if flags.space != "smoke" or flags.pairs is not None or flags.dry_run:
         with staged_places() as stage:
             _tune(flags, stage)
@@ -214,9 +209,7 @@ def _tune(flags: Tune, stage: "Stage", *, is_kept: bool = True) -> None:
 
 
 def _check_flags(flags: Tune, space: Space) -> None:
-    """Raise ValueError for a flag that does not apply to the space, which trains either on labeled examples or on
-    pairs.
-    """
+    """Raise ValueError for a flag that does not apply to the space: labeled examples or pairs."""
     check_register(flags.register)
     is_gold = space.job == "finetune"
     names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "pretrained")
@@ -242,33 +235,21 @@ def _check_flags(flags: Tune, space: Space) -> None:
 
 
 def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
-    """Return the absolute paths of the flags that name files, or of their copies; those that a sweep reads exist.
-
-    Raises:
-        ValueError, FileNotFoundError: a path that the space needs is missing.
-    """
-    is_gold = find_space(flags.space).job == "finetune"
-    given = {name: getattr(flags, name) for name in ("pairs", "words", "data", "pretrained", "final_pairs")}
-    needed = ("data", "out") if is_gold else ("pairs", "words", "out")
+    """Return the absolute paths of the flags that name files, or of their copies; the inputs must exist."""
+    needed = ("data", "out") if find_space(flags.space).job == "finetune" else ("pairs", "words", "out")
     for name in needed:
         if getattr(flags, name) is None:
             raise ValueError(f"{_flag(name)} is missing; add it, or use --dry-run to print the grid")
-    checks = {
-        "data": existing_data,
-        "pairs": existing_pairs,
-        "final_pairs": existing_pairs,
-        "pretrained": existing_encoder,
-    }
     assert flags.out is not None
-    out = staged_output(stage, flags.out, "--out")
-    paths = {
-        name: staged_words(stage, path, "--words")
-        if name == "words"
-        else checks.get(name, existing)(staged_input(stage, path, _flag(name)), _flag(name))
-        for name, path in given.items()
-        if path is not None
-    }
-    return {**paths, "out": out}
+    paths = {"out": staged_output(stage, flags.out, "--out")}
+    checks = {"data": existing_data, "pretrained": existing_encoder}
+    for name in ("pairs", "words", "data", "pretrained", "final_pairs"):
+        place = getattr(flags, name)
+        if place is not None and name == "words":
+            paths[name] = staged_words(stage, place, "--words")
+        elif place is not None:
+            paths[name] = checks.get(name, existing_pairs)(staged_input(stage, place, _flag(name)), _flag(name))
+    return paths
 
 
 def _pairs(flags: Tune, paths: Mapping[str, Path], points: Points, selection: Selection) -> "Pairs":

@@ -59,11 +59,7 @@ def main(flags: Weight) -> None:
 
     checkpoint.check_replaceable(out, overwrite=flags.overwrite)
     sources = Sources(
-        **paths,
-        max_words=flags.max_words,
-        tokenizer=flags.tokenizer,
-        smoothing=flags.smoothing,
-        removed=flags.removed,
+        **paths, max_words=flags.max_words, tokenizer=flags.tokenizer, smoothing=flags.smoothing, removed=flags.removed
     )
     with tracked_run(f"weight {flags.weighting}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})

@@ -93,8 +93,7 @@ def _revision(engine: sqlalchemy.Engine) -> str | None:
 def _upgrade(database: Path) -> str | None:
     """Migrate a copy and replace the database by it, keeping the old one; return why it cannot be migrated, or None.
 
-    Raise MlflowException if a newer MLflow wrote it; OSError or SQLAlchemyError if the disk is full or not writable:
-    the database is unchanged.
+    The database is unchanged if a newer MLflow wrote it (MlflowException), or the disk is full or not writable.
     """
     before = _revision(_engine(database))
     copy = _temporary(database)
@@ -124,9 +123,8 @@ def _upgrade(database: Path) -> str | None:
 
 def _migrate(database: Path) -> None:
     """Migrate a database that no other process uses to the newest schema, and create the default experiment."""
-    engine = _engine(database)
-    if not schema._all_tables_exist(engine) or _revision(engine) != schema._get_latest_schema_revision():
-        schema._initialize_tables(engine)
+    if not _is_current(database):
+        schema._initialize_tables(_engine(database))
     store = _Store(f"sqlite:///{database}", str(database.parent))
     store.engine.dispose()
 

@@ -14,17 +14,10 @@ _MODEL = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version
 
 
 def fetch_encoder(name: str, folder: Path) -> Path:
-    """Download an encoder from MLflow.
+    """Download an encoder from MLflow into a folder; return the encoder folder.
 
-    Args:
-        name: id of a training run, ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
-        folder: folder to download to.
-
-    Returns:
-        The encoder folder.
-
-    Raises:
-        ValueError: the run or model does not exist, or has no encoder.
+    The name is the id of a training run, ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``; ValueError if the run or
+    model does not exist, or has no encoder.
     """
     from mlflow.exceptions import MlflowException  # noqa: PLC0415 - see the first line
     from mlflow.tracking import MlflowClient  # noqa: PLC0415

@@ -1,5 +1,6 @@
 """Models in MLflow's form, with the code that runs them, so that users need not install paraembed; model registry."""
 
+import logging
 import shutil
 import sys
 import warnings
@@ -16,6 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from paraembed.encoders import ENCODERS
+from paraembed.tracking.store import STORE_ERRORS, in_a_line
 
 if TYPE_CHECKING:
     from paraembed.tracking.runs import Run
@@ -26,6 +28,8 @@ _PACKAGE = "paraembed"
 _OFFERED = {"api", "papers"}  # what the package imports on demand, which no model runs
 _EXAMPLE = "the cat sat on the mat"
 
+log = logging.getLogger(__name__)
+
 
 def register(run: "Run", folder: Path, name: str, tags: dict[str, str]) -> str | None:
     """Register an encoder folder as an ``mlflow.pyfunc`` model with the alias ``champion``; return the version.
@@ -33,13 +37,16 @@ def register(run: "Run", folder: Path, name: str, tags: dict[str, str]) -> str |
     If an encoder with the same fingerprint, which is among the tags, is already registered, it only gets the alias. If
     the store does not answer, return None.
     """
-
-    def call(client: MlflowClient, run_id: str) -> str:
+    if run.store is None or run.run_id is None:
+        return None
+    try:
+        client = run.store.client
         if _version_of(client, name, tags) is None:
-            log_model(client, run_id, folder, ALIAS)
-        return add_version(client, run_id, ALIAS, name, tags)
-
-    return run.ask(call)
+            log_model(client, run.run_id, folder, ALIAS)
+        return add_version(client, run.run_id, ALIAS, name, tags)
+    except STORE_ERRORS as error:
+        log.warning("MLflow at %s failed (%s)", run.store.shown, in_a_line(error))
+        return None
 
 
 def log_model(client: MlflowClient, run_id: str, folder: Path, path: str) -> None:

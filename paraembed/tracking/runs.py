@@ -12,12 +12,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
@@ -26,7 +25,6 @@ from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
 from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
 from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
-from mlflow.tracking import MlflowClient
 
 from paraembed.io.fingerprint import digest_of, read_json
 from paraembed.io.places import without_credentials
@@ -34,9 +32,7 @@ from paraembed.process import mlflow_is_quiet
 from paraembed.stops import STOPPED, last_act
 from paraembed.tracking.sender import Sender, last_run, write_memo
 from paraembed.tracking.spool import AnySpool, Spool, held_spool, spool_path
-from paraembed.tracking.store import EXPERIMENT, STORE_ERRORS, Store, in_a_line, stamp_of
-
-__all__ = ["EXPERIMENT", "Run", "RunAddress", "send_left", "system_metrics", "tracked_run"]
+from paraembed.tracking.store import PARENT, Store, stamp_of
 
 _DIGEST_DIGITS = 36  # of a data set, in MLflow's tables
 _SOURCE_CHARACTERS = 60_000  # of a data set; MLflow takes 65,535
@@ -47,15 +43,6 @@ _ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and paraembed's
 
 log = logging.getLogger(__name__)
 _enclosing: "ContextVar[Run | None]" = ContextVar("run", default=None)
-_Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class RunAddress:
-    """Store and id of a run."""
-
-    uri: str
-    run_id: str
 
 
 class Run:
@@ -72,11 +59,14 @@ class Run:
         self._file = Spool(spool) if isinstance(spool, Path) else spool
 
     @property
-    def address(self) -> RunAddress | None:
-        """Store and id of the run; None before the store has answered."""
-        if self._sender is None or self._sender.run_id is None:
-            return None
-        return RunAddress(self._sender.store.uri, self._sender.run_id)
+    def run_id(self) -> str | None:
+        """Id of the run in the store; None before the store has answered."""
+        return self._sender.run_id if self._sender else None
+
+    @property
+    def store(self) -> Store | None:
+        """The store; None in a worker, which only appends to the spool."""
+        return self._sender.store if self._sender else None
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Log settings; nested mappings become dotted names."""
@@ -90,14 +80,10 @@ class Run:
     def dataset(
         self, name: str, digest: str, sources: Sequence[str], context: str = "input", rows: int | None = None
     ) -> None:
-        """Log an input of the run. A single path or URI is a source that ``mlflow.data`` can load.
+        """Log an input of the run; ``context`` is its use, such as training.
 
-        Args:
-            name: name of the data set.
-            digest: digest of its content.
-            sources: paths or URIs; of many, only the first, their number and a digest of all are logged.
-            context: use of the data, such as training.
-            rows: number of rows, if it is known.
+        A single path or URI is a source that ``mlflow.data`` can load; of many, the first, their number and a digest
+        of all are logged.
         """
         shown = list(map(without_credentials, sources))
         kind, text = "files", json.dumps(shown)
@@ -125,27 +111,14 @@ class Run:
     def model(self, folder: Path, path: str, fingerprint: str, register: str | None = None) -> None:
         """Log a model folder as an MLflow model (pyfunc); like an artifact, it must stay in place.
 
-        Args:
-            folder: encoder folder, or model folder of jobs/finetune.py.
-            path: path below the run's artifacts.
-            fingerprint: fingerprint of the model; a model that is registered already is not registered again.
-            register: name in the model registry, where the version gets the alias ``champion``; None: not registered.
+        With ``register``, a name in the model registry, the version gets the alias ``champion``; a model with the
+        fingerprint of a registered one is not registered again.
         """
         self._log("model", [str(folder), path, stamp_of(folder), register or "", [["fingerprint", fingerprint]]])
 
     def trial(self, value: Mapping[str, Any]) -> None:
         """Log a whole child run; see ``tracking_store``."""
         self._log("trial", value)
-
-    def ask(self, call: Callable[[MlflowClient, str], _Result]) -> _Result | None:
-        """Call the store immediately, with the id of the run; return None if it does not answer."""
-        if self._sender is None or self._sender.run_id is None:
-            return None
-        try:
-            return call(self._sender.store.client(), self._sender.run_id)
-        except STORE_ERRORS as error:
-            log.warning("MLflow at %s failed (%s)", self._sender.store.shown, in_a_line(error))
-            return None
 
     def adopt(self, key: str) -> None:
         """Make another run a child of this one."""
@@ -230,12 +203,8 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
     """Open an MLflow run for the length of the block; it is closed as FINISHED, FAILED or KILLED.
 
     Its records are buffered in ``<out>.mlflow.jsonl``, which is removed once they are sent. Records of an earlier job
-    in this file are sent first. A run inside the block of another one becomes its child.
-
-    Args:
-        name: name of the run, for example ``train iclr2016/avg``.
-        out: output of the job.
-        memo: file with the id of the run, so that a resumed job also resumes its run.
+    in this file are sent first. A run inside the block of another one becomes its child. The file ``memo`` has the id
+    of the run, so that a resumed job also resumes its run.
     """
     enclosing = _enclosing.get()
     with mlflow_is_quiet(), held_spool(out) as spool:
@@ -268,7 +237,7 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
                 end("FINISHED")
             finally:
                 _enclosing.reset(token)
-                if enclosing is not None and enclosing.address is None:
+                if enclosing is not None and enclosing.run_id is None:
                     enclosing.adopt(key)  # it could not be named as the parent
 
 
@@ -288,10 +257,10 @@ def send_left(out: Path) -> None:
 
 def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: Run | None) -> tuple[str, bool]:
     """Append the start or continuation of a run; return its key, and whether the run is new."""
-    if spool.size() and _is_elsewhere(spool, store):
+    if _is_elsewhere(spool, store):
         _move_aside(spool)
     remembered = _remembered(memo, store)
-    records = list(spool.read()) if spool.size() else []
+    records = list(spool.read())
     last = last_run(records)
     ids = {record.value[0]: record.value[1] for record in records if record.kind == "opened"}
     if last and remembered and (last == remembered.get("key") or ids.get(last) == remembered.get("run_id")):
@@ -299,11 +268,11 @@ def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: 
         return last, False
     _close_left(spool, "KILLED")
     key = remembered.get("key") or uuid4().hex
-    address = enclosing.address if enclosing else None
+    parent = enclosing.run_id if enclosing else None
     tags = {
         "mlflow.user": os.environ.get("USER", str(os.getuid())),
         "mlflow.source.name": f"jobs/{Path(sys.argv[0]).name}",
-        **({"mlflow.parentRunId": address.run_id} if address else {}),
+        **({PARENT: parent} if parent else {}),
     }
     opening = {
         "key": key,
@@ -311,7 +280,7 @@ def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: 
         "start": remembered.get("start", _now()),
         "tags": [list(pair) for pair in tags.items()],
         "run_id": remembered.get("run_id"),
-        "parent": enclosing.key if enclosing and address is None else None,
+        "parent": enclosing.key if enclosing and parent is None else None,
     }
     spool.append("open", opening)
     if remembered:
@@ -338,8 +307,6 @@ def _remembered(memo: Path | None, store: Store) -> dict[str, Any]:
 
 def _close_left(spool: Spool, status: str) -> bool:
     """Close the run that a killed job left open, with the time of its last record; return whether there are records."""
-    if not spool.size():
-        return False
     records = list(spool.read())
     kinds = [record.kind for record in records]
     begun = max((number for number, kind in enumerate(kinds) if kind in {"open", "resume"}), default=None)

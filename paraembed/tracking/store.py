@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,6 @@ class Store:
             self._folder = (out.absolute().parent if in_submitted_job() else Path.cwd()) / "mlruns"
         self.uri = named or f"sqlite:///{self._folder}/mlflow.db"
         self.shown = without_credentials(self.uri)
-        self._client: MlflowClient | None = None
-        self._experiment: str | None = None
         self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}
 
     def check(self) -> None:
@@ -68,35 +67,31 @@ class Store:
             "MLFLOW_TRACKING_URI=http://127.0.0.1:5000 in the environment of the head"
         )
 
+    @cached_property
     def client(self) -> MlflowClient:
         """MLflow client; the default database is created first."""
-        if self._client is None:
-            if self._folder is not None:
-                whole_database(self._folder)
-            self._client = MlflowClient(self.uri)
-        return self._client
+        if self._folder is not None:
+            whole_database(self._folder)
+        return MlflowClient(self.uri)
 
+    @cached_property
     def experiment(self) -> str:
         """Id of the experiment, which is created if it is missing."""
-        if self._experiment is None:
-            client = self.client()
-            existing = client.get_experiment_by_name(EXPERIMENT)
-            artifacts = str(self._folder / "artifacts") if self._folder else None
-            experiment_id = (
-                existing.experiment_id if existing else client.create_experiment(EXPERIMENT, artifacts, _KIND)
-            )
-            self._experiment = str(experiment_id)
-        return self._experiment
+        existing = self.client.get_experiment_by_name(EXPERIMENT)
+        if existing:
+            return str(existing.experiment_id)
+        artifacts = str(self._folder / "artifacts") if self._folder else None
+        return str(self.client.create_experiment(EXPERIMENT, artifacts, _KIND))
 
     def find(self, tag: str, value: str, other_than: str = "") -> str | None:
         """Return the newest run of the experiment that has a tag with this value."""
         where = f"tags.`{tag}` = '{value}'" + (f" and attributes.run_id != '{other_than}'" if other_than else "")
-        runs = self.client().search_runs([self.experiment()], where, max_results=1)
+        runs = self.client.search_runs([self.experiment], where, max_results=1)
         return str(runs[0].info.run_id) if runs else None
 
     def open(self, opening: Mapping[str, Any], *, is_new: bool) -> str:
         """Return the id of a run, found or created; ``is_new`` is true if no earlier try can have created it."""
-        client, known = self.client(), opening["run_id"]
+        client, known = self.client, opening["run_id"]
         if known is not None and self._is_there(known):
             return str(known)
         existing = None if is_new else self.find(RUN_KEY, opening["key"])
@@ -106,12 +101,12 @@ class Store:
         if opening["parent"] is not None and (parent := self.find(RUN_KEY, opening["parent"])) is not None:
             tags[PARENT] = parent
         name = opening["name"][:250]
-        run = client.create_run(self.experiment(), start_time=opening["start"], run_name=name, tags=tags)
+        run = client.create_run(self.experiment, start_time=opening["start"], run_name=name, tags=tags)
         return str(run.info.run_id)
 
     def _is_there(self, run: str) -> bool:
         try:
-            return str(self.client().get_run(run).info.lifecycle_stage) == "active"
+            return str(self.client.get_run(run).info.lifecycle_stage) == "active"
         except MlflowException as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return False
@@ -127,7 +122,7 @@ class Store:
     def probe(self, run: str, key: str) -> bool:
         """Return whether the store accepts a harmless record of a run."""
         try:
-            self.client().set_tag(run, RUN_KEY, key)
+            self.client.set_tag(run, RUN_KEY, key)
         except Exception:  # noqa: BLE001  the answer is no
             return False
         return True
@@ -136,7 +131,7 @@ class Store:
         """Write one record; see ``tracking_spool.KINDS``."""
         writer = _WRITERS.get(kind)
         if writer is not None:
-            writer(self.client(), run, value)
+            writer(self.client, run, value)
         elif kind == "artifacts":
             self._send_files(run, *value)
         elif kind == "model":
@@ -153,23 +148,23 @@ class Store:
 
     def _tag(self, run: str, tag: str, value: str | None) -> None:
         if value is not None:
-            self.client().set_tag(run, tag, value)
+            self.client.set_tag(run, tag, value)
 
     def _send_model(self, run: str, path: str, folder: str, stamp: str, name: str, tags: list[tuple[str, str]]) -> None:
         from paraembed.tracking.registry import add_version, log_model  # noqa: PLC0415 - with all encoders
 
-        log_model(self.client(), run, _unchanged(path, stamp), folder)
+        log_model(self.client, run, _unchanged(path, stamp), folder)
         if name:
-            add_version(self.client(), run, folder, name, dict(tags))
+            add_version(self.client, run, folder, name, dict(tags))
 
     def _send_files(self, run: str, path: str, folder: str | None, stamp: str | None = None) -> None:
         source = _unchanged(path, stamp)
-        send = self.client().log_artifacts if source.is_dir() else self.client().log_artifact
+        send = self.client.log_artifacts if source.is_dir() else self.client.log_artifact
         send(run, path, folder)
 
     def _send_trial(self, parent: str, value: Mapping[str, Any]) -> None:
         """Write a child run of a trial; an existing one that differs or is incomplete is removed."""
-        client, experiment = self.client(), self.experiment()
+        client, experiment = self.client, self.experiment
         trials = self._trials.pop(parent, None)  # after an error it is not known what the store has
         trials = self._look(parent) if trials is None else trials
         existing = trials.get(value["number"])
@@ -188,10 +183,10 @@ class Store:
 
     def _look(self, parent: str) -> dict[str, tuple[str, int | None]]:
         """Return the trials below a run: number → id and end time; of several runs with the same number, the newest."""
-        client, trials, token = self.client(), dict[str, tuple[str, int | None]](), None
+        client, trials, token = self.client, dict[str, tuple[str, int | None]](), None
         while True:
             where = f"tags.`{PARENT}` = '{parent}'"
-            page = client.search_runs([self.experiment()], where, max_results=1000, page_token=token)
+            page = client.search_runs([self.experiment], where, max_results=1000, page_token=token)
             for run in page:
                 number = run.data.tags.get(_TRIAL)
                 if number in trials:

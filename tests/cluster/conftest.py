@@ -5,7 +5,6 @@ import shutil
 import subprocess
 
 import pytest
-from mlflow.tracking import MlflowClient
 
 from paraembed.cluster.shard import shard_pairs
 from paraembed.pairs.sample import write_sample
@@ -32,16 +31,6 @@ def corpus(tmp_path_factory):
     words = ["the", "cat", "dog", "sat", "zebra", ",", "home", "."]
     path = tmp_path_factory.mktemp("corpus") / "t.txt"
     path.write_text("".join(" ".join(draw.choices(words, k=draw.randrange(12))) + "\n" for _ in range(20_500)))
-    return path
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory):
-    """Database of MLflow without runs; to copy it takes no time, to make one seconds."""
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(path.parent)  # where MLflow makes a folder for artifacts
-        MlflowClient(f"sqlite:///{path}").search_experiments()
     return path
 
 

@@ -20,9 +20,9 @@ RAY = Path(sys.executable).with_name("ray")
 HEAD = "127.0.0.2"
 
 
-def free_port():
+def free_port(address=HEAD):
     with socket.socket() as listening:
-        listening.bind((HEAD, 0))
+        listening.bind((address, 0))
         return int(listening.getsockname()[1])
 
 

@@ -51,12 +51,7 @@ def start(encoder, corpus, out, *more, crashes=None):
     if crashes is not None:
         environment |= {"PYTHONPATH": str(HERE / "crash"), "CRASHES": str(crashes)}
     return subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=out.parent,
-        env=environment,
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=out.parent, env=environment
     )
 
 

@@ -74,12 +74,7 @@ def test_what_cannot_be_done_there_is_said_before_anything_is_written(corpus, ti
     before = dict(server.objects)
     server.objects["texts/a.txt"] = b"the cat\n"
     for inputs, out, more, message in (
-        (
-            [corpus],
-            "out",
-            {"overwrite": True},
-            r"`overwrite` needs a folder, but s3://bucket/out",
-        ),
+        ([corpus], "out", {"overwrite": True}, r"`overwrite` needs a folder, but s3://bucket/out"),
         ([server.uri("texts")], "texts/out", {}, r"is inside of the input s3://bucket/texts"),
         ([server.uri("texts/**/*.txt")], "texts/out", {}, r"is inside of the input s3://bucket/texts"),
         ([server.uri("texts/a.txt")], "texts", {}, r"contains a file .*: a\.txt"),

@@ -288,19 +288,11 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
     assert "only 0 of 300 training examples can be used (the others have a text without a token)" in call(
         *plain, *words
     )
-    pretrained = (
-        *plain[:-3],
-        data,
-        "--out",
-        tmp_path / "out",
-        "--mode",
-        "universal",
-        "--pretrained",
-        tiny_encoder_folder,
-    )
+    of_data = ("--data", data, "--out", tmp_path / "out")
+    pretrained = ("--task", "similarity", *of_data, "--mode", "universal", "--pretrained", tiny_encoder_folder)
     assert "max_tokens is 3, but --pretrained sets it to None; leave it out" in call(*pretrained, "--max-tokens", "3")
     assert "the recipe trains the encoder lstm, but --pretrained is avg" in call(*pretrained, "--encoder", "lstm")
-    turney = ("--task", "turney", *plain[2:-3], data, "--out", tmp_path / "out", *words)
+    turney = ("--task", "turney", *of_data, *words)
     assert "the answer of turney depends on the order of two words" in call(*turney, "--scramble", "0.5")
     assert "set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")
     (tmp_path / "sst").mkdir()

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.cluster.local_ray import keep_logs, private_folder, temp_dir
+from paraembed.cluster.local_ray import RAY_FOLDER, keep_logs, private_folder
 
 HOLD = """
 import sys
@@ -37,8 +36,7 @@ def test_the_folder_is_private_and_removed(base):
     with private_folder() as folder:
         assert folder.parent == base
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert Path(temp_dir(folder)).parent == folder  # Ray gives its own folder mode 0777
-        Path(temp_dir(folder)).mkdir()
+        (folder / RAY_FOLDER).mkdir()
         with private_folder() as other:
             assert other != folder
     with pytest.raises(KeyboardInterrupt), private_folder():
@@ -47,27 +45,20 @@ def test_the_folder_is_private_and_removed(base):
 
 
 def test_the_next_start_removes_folders_of_killed_processes_only(base):
-    holders = [
-        subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    killed, alive = holders
-    folders = [Path(holder.stdout.readline().strip()) for holder in holders if holder.stdout]
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    foreign = [base / name for name in ("paraembed-ray-12345678", "paraembed-ray-mine", "paraembed-ray-link0000")]
-    foreign[0].mkdir(mode=0o700)
-    (foreign[0] / "thesis.tex").touch()
-    foreign[1].mkdir(mode=0o700)
-    foreign[2].symlink_to(foreign[1])
-    with private_folder() as folder:
-        assert set(base.iterdir()) == {folder, folders[1], *foreign}
-    alive.communicate(timeout=60)
+    command, pipes = [sys.executable, "-c", HOLD], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as killed, subprocess.Popen(command, **pipes) as alive:
+        folders = [Path(holder.stdout.readline().strip()) for holder in (killed, alive)]
+        killed.kill()
+        killed.wait()
+        foreign = [base / name for name in ("paraembed-ray-12345678", "paraembed-ray-mine", "paraembed-ray-link0000")]
+        foreign[0].mkdir(mode=0o700)
+        (foreign[0] / "thesis.tex").touch()
+        foreign[1].mkdir(mode=0o700)
+        foreign[2].symlink_to(foreign[1])
+        with private_folder() as folder:
+            assert set(base.iterdir()) == {folder, folders[1], *foreign}
+        alive.communicate(timeout=60)
     assert set(base.iterdir()) == set(foreign)
-    assert killed.stdin is not None
-    killed.stdin.close()
-    assert killed.stdout is not None
-    killed.stdout.close()
 
 
 def test_logs_of_a_ray_that_failed_are_kept_for_a_day(base):

@@ -64,6 +64,13 @@ def alone(folder):
     return run
 
 
+@pytest.fixture(scope="module")
+def inputs(folder, alone):
+    """Arguments of jobs that train: pair shards and word vectors."""
+    pairs = alone("shard.py", "sample-pairs", "--input", folder / "sample" / "ppdb-2.0-format.gz")
+    return ["--pairs", pairs, "--words", folder / "sample" / "vectors.txt.gz"]
+
+
 def contents(place):
     return {str(path.relative_to(place)): sha256_of(path) for path in sorted(place.rglob("*")) if path.is_file()}
 
@@ -116,16 +123,13 @@ def test_shards_of_a_cluster_that_loses_a_machine(cluster, folder, alone):
     arguments = ["--input", *sorted(folder.glob("*.tsv")), "--workers", 3]
     out = folder / "pairs"
     job = cluster.submit(JOBS / "shard.py", *arguments, "--out", out)
-    power_off_one(cluster, job, "ray::Read_Parts", lambda: list(folder.glob(".pairs.partial/parsed-*.json")))
+    power_off_one(cluster, job, "ray::parse", lambda: list(folder.glob(".pairs.partial/parsed-*.json")))
     finish(job)
     assert contents(out) == contents(alone("shard.py", "pairs", *arguments))
 
 
-def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone):
-    sample = folder / "sample"
-    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 8]
-    arguments += ["--workers", 2, "--checkpoint-minutes", 0]
+def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone, inputs):
+    arguments = [*inputs, "--tokenizer", "space", "--epochs", 8, "--workers", 2, "--checkpoint-minutes", 0]
     out = folder / "encoder"
     job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
     on = set()
@@ -141,12 +145,9 @@ def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone):
     assert one.fingerprint == other.fingerprint
 
 
-def test_a_machine_that_is_taken_away_has_a_checkpoint_first(cluster, folder, alone):
+def test_a_machine_that_is_taken_away_has_a_checkpoint_first(cluster, folder, alone, inputs):
     """Other checkpoints are at the ends of epochs, or ten minutes apart."""
-    sample = folder / "sample"
-    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 20]
-    arguments += ["--workers", 2, "--batch-size", 2]
+    arguments = [*inputs, "--tokenizer", "space", "--epochs", 20, "--workers", 2, "--batch-size", 2]
     out, checkpoints = folder / "preempted", folder / "preempted.training" / "checkpoints"
 
     def within_epochs():
@@ -167,11 +168,9 @@ def test_a_machine_that_is_taken_away_has_a_checkpoint_first(cluster, folder, al
     assert one.fingerprint == other.fingerprint
 
 
-def test_the_number_of_workers_follows_that_of_the_machines(cluster, folder, alone):
+def test_the_number_of_workers_follows_that_of_the_machines(cluster, folder, inputs):
     """They take all CPUs of the cluster. A machine is powered off, another one joins; then the job is stopped."""
-    sample, out = folder / "sample", folder / "elastic"
-    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 10_000]
+    out, arguments = folder / "elastic", [*inputs, "--tokenizer", "space", "--epochs", 10_000]
     arguments += ["--workers", "2:9", "--batch-size", 20, "--checkpoint-minutes", 0.05]
     job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
 
@@ -210,11 +209,8 @@ def pairs_after(steps, workers):
     return [pairs, in_epoch]
 
 
-def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone):
-    sample = folder / "sample"
-    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["smoke", "--pairs", pairs, "--words", sample / "vectors.txt.gz", "--data", sample, "--epochs", 12]
-    out = folder / "sweep"
+def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone, inputs):
+    arguments, out = ["smoke", *inputs, "--data", folder / "sample", "--epochs", 12], folder / "sweep"
     job = cluster.submit(JOBS / "tune.py", *arguments, "--out", out)
     power_off_one(cluster, job, "ray::ImplicitFunc", lambda: list(out.glob("trials/*.json")))
     finish(job)

@@ -17,9 +17,17 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from paraembed.cluster import session
 from paraembed.cluster.session import ray_session, run_tasks, wait_for_workers
-from paraembed.commands.paths import absolute
-from paraembed.io.places import in_submitted_job
 from tests.another_user import another_user_does
+
+
+def listening():
+    """Addresses at which this process and those that it started listen."""
+    connections = [
+        connection
+        for process in (psutil.Process(), *psutil.Process().children(recursive=True))
+        for connection in process.net_connections("inet")
+    ]
+    return {connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 @pytest.mark.ray
@@ -28,15 +36,9 @@ def test_the_cluster_asks_for_its_token_and_listens_on_loopback_only(ray_cluster
     token = Path.home() / ".ray" / "auth_token"
     if "RAY_AUTH_TOKEN" not in os.environ and "RAY_AUTH_TOKEN_PATH" not in os.environ:
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    listening = [
-        connection.laddr.ip
-        for process in processes
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert listening, "Ray's servers are not among this process's children"
-    assert all(address.startswith("127.") or address in {"::1", "::ffff:127.0.0.1"} for address in listening), listening
+    addresses = {place.ip for place in listening()}
+    assert addresses, "Ray's servers are not among this process's children"
+    assert all(address.startswith("127.") or address in {"::1", "::ffff:127.0.0.1"} for address in addresses), addresses
 
 
 @pytest.mark.ray
@@ -53,31 +55,9 @@ def test_a_caller_has_its_own_logging_back_behind_a_session(ray_cluster):
         logging.getLogger("ray.data").setLevel(level)
 
 
-def test_workers_must_be_positive():
-    with pytest.raises(ValueError, match="`workers` is 0; it must be at least 1"), ray_session(0):
-        pass
-
-
-def test_relative_outputs_are_refused_in_a_submitted_job(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert absolute(Path("out"), "--out") == tmp_path / "out"
-    job = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_1"
-    job.mkdir(parents=True)
-    monkeypatch.chdir(job)
-    assert in_submitted_job()
-    assert absolute(tmp_path / "out", "--out") == tmp_path / "out"
-    with pytest.raises(ValueError, match="runs in a temporary copy of the folder; give an absolute path"):
-        absolute(Path("out"), "--out")
-
-
 @pytest.mark.ray
 def test_a_session_takes_no_fixed_port(ray_cluster):
-    ports = {
-        connection.laddr.port
-        for process in psutil.Process().children(recursive=True)
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    ports = {place.port for place in listening()}
     assert ports
     assert not ports & {ray_constants.DEFAULT_DASHBOARD_AGENT_LISTEN_PORT, ray_constants.DEFAULT_PORT, 8265, 10001}
 

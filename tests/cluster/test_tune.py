@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.train import Training, train_model
-from paraembed.cluster.tune import Sweep, begin, run_sweep
+from paraembed.cluster.tune import Sweep, begun, run_sweep
 from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
 from paraembed.evaluation.selection import metrics_of
@@ -79,7 +79,7 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
     client = MlflowClient(store)
     parent = client.get_run(json.loads((swept / "run.json").read_text())["run_id"])
     assert parent.info.status == "FINISHED"
-    children = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    children = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     trials = {run.data.tags["trial"]: run for run in children if "trial" in run.data.tags}
     assert sorted(trials) == ["0", "1", "2", "3"]
     rows = table(swept)
@@ -94,7 +94,7 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
         assert run.info.end_time == int(1000 * record["ended"])
         assert parent.info.start_time < run.info.start_time < run.info.end_time < parent.info.end_time
     assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {
-        *("results.parquet", "results.csv", "best-recipe.json", "effects.png", "curves.png", "parallel.png", "scores"),
+        *("results.parquet", "results.csv", "best-recipe.json", "effects.png", "curves.png", "parallel.png", "scores")
     }
     (training,) = (run for run in children if run.info.run_name.startswith("train "))
     fingerprint = paraembed.load(swept / "encoder").fingerprint
@@ -183,7 +183,7 @@ def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
 
 def run(sweep, name):
     sweep.out.mkdir(exist_ok=True)
-    begin(sweep, overwrite=False)
+    sweep = begun(sweep, overwrite=False)
     with tracked_run(name, sweep.out) as tracked:
         return run_sweep(sweep, tracked).ledger
 
@@ -236,11 +236,8 @@ def test_a_killed_driver_goes_on(sample, tmp_path, store, capsys):
     assert f"{4 - len(before)} trials of 40 epochs" in said
     assert before.items() <= records(tmp_path / "sweep").items()
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
-    (parent,) = {json.loads((tmp_path / "sweep" / "run.json").read_text())["run_id"]}
-    client = MlflowClient(store)
-    children = client.search_runs(
-        [client.get_run(parent).info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'"
-    )
+    parent = json.loads((tmp_path / "sweep" / "run.json").read_text())["run_id"]
+    children = MlflowClient(store).search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent}'")
     assert sorted(child.data.tags["trial"] for child in children if "trial" in child.data.tags) == ["0", "1", "2", "3"]
 
 

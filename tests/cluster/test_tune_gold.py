@@ -11,7 +11,7 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
-from paraembed.cluster.tune import Sweep, begin, run_sweep, trial_inputs
+from paraembed.cluster.tune import Sweep, begun, run_sweep, trial_inputs
 from paraembed.commands.tune import Tune, _retraining
 from paraembed.commands.tune import main as tune
 from paraembed.encoders import Encoder
@@ -85,9 +85,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
     version = client.get_model_version_by_alias("gold", "champion")
     assert version.tags["fingerprint"] == paraembed.load(out / "model" / "encoder").fingerprint
     parent = json.loads((out / "run.json").read_text())["run_id"]
-    children = client.search_runs(
-        [client.get_run(parent).info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'"
-    )
+    children = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent}'")
     (training,) = (run for run in children if "trial" not in run.data.tags)
     assert training.data.tags["fingerprint"] == winner["fingerprint"]
     assert {run.data.params["task"] for run in (client.get_run(parent), training)} == {"similarity"}
@@ -119,25 +117,25 @@ def test_trials_on_two_workers_and_from_a_trained_encoder(data, tmp_path, ray_cl
 def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path, tmp_path_factory):
     points = Points("iclr2016/universal-avg", SPACES["iclr2016/universal-avg"])
 
-    def begun(pretrained, task="similarity", folder=data):
+    def begin(pretrained, task="similarity", folder=data):
         labels, of_prior = read_labels_for(points, task, None, folder, None, pretrained)
-        begin(Sweep(of_prior, points.space.selection, labels, tmp_path, concurrent=1), overwrite=False)
+        begun(Sweep(of_prior, points.space.selection, labels, tmp_path, concurrent=1), overwrite=False)
 
-    begun(data / "avg")
-    begun(data / "avg")
+    begin(data / "avg")
+    begin(data / "avg")
     with pytest.raises(ValueError, match=r"started with another task \(was similarity, is entailment\)"):
-        begun(data / "avg", "entailment")
+        begin(data / "avg", "entailment")
     other = tmp_path_factory.mktemp("other")
     encoder = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 4)
     checkpoint.save(encoder, other / "avg", recipe={}, provenance={}, model_card="tiny\n")
     with pytest.raises(ValueError, match=r"started with another pretrained \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
-        begun(other / "avg")
+        begin(other / "avg")
     (other / "sick").mkdir()
     for path in (data / "sick").iterdir():
         lines = path.read_text().splitlines(keepends=True)
         (other / "sick" / path.name).write_text("".join(lines[:150]))
     with pytest.raises(ValueError, match=r"started with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
-        begun(data / "avg", folder=other)
+        begin(data / "avg", folder=other)
 
 
 def test_what_the_prior_decides_is_in_every_recipe(data, tmp_path):
@@ -158,57 +156,30 @@ def test_what_the_prior_decides_is_in_every_recipe(data, tmp_path):
 
 
 def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
-    good = flags(data, tmp_path / "out")
-
-    def refused(change, match):
+    good, universal, turney = flags(data, tmp_path / "out"), "iclr2016/universal-avg", "acl2017/supervised-gran"
+    for changes, match in (
+        ({"task": None}, r"trains on labeled examples; add --task, one of similarity, entailment, "),
+        ({"pairs": data}, r"--pairs does not apply, because the space .* trains on labeled examples"),
+        ({"final_pairs": data}, r"--final-pairs does not apply"),
+        ({"sample": 100}, r"--sample does not apply, .* all of a task's training set"),
+        ({"metric": "sts/mean"}, r"--metric does not apply, .* by its dev set"),
+        ({"space": "acl2017/avg"}, r"--task does not apply, .* acl2017/avg trains on pairs"),
+        ({"words": None}, r"the mode scratch starts from word vectors; give `words` VECTORS"),
+        ({"pretrained": data / "avg"}, r"give `words` VECTORS, and no `pretrained`"),
+        ({"space": universal}, r"the mode universal needs a trained encoder; give `pretrained`"),
+        ({"data": None}, r"--data is missing; add it, or use --dry-run"),
+        ({"data": tmp_path}, r"sick/SICK_train.txt does not exist, but the task 'similarity' needs"),
+        ({"data_set": "sst"}, r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"),
+        ({"fixed": ("eval_every=100",)}, r"eval_every is 100, but trials are always scored on the dev set"),
+        ({"space": turney, "task": "turney"}, r"the space .*: scramble is 0\.\d+, but the answer of turney"),
+        ({"fixed": ("head_layer=none",)}, r"head_layer is none, but the task similarity needs a"),
+        ({"placement": Placement(workers=3)}, r"200 of .* batch_size is 100 for each of 3 workers; use a smaller"),
+        ({"placement": Placement(profile=True)}, r"--profile does not apply"),
+        ({"final_epochs": 3}, r"--final-epochs is for the training after the search; add --protocol"),
+    ):
         with pytest.raises((ValueError, FileNotFoundError), match=match):
-            tune(change(good))
+            tune(replace(good, **changes))
         assert not (tmp_path / "out").exists()
-
-    refused(
-        lambda one: replace(one, task=None), r"trains on labeled examples; add --task, one of similarity, entailment, "
-    )
-    refused(
-        lambda one: replace(one, pairs=data), r"--pairs does not apply, because the space .* trains on labeled examples"
-    )
-    refused(lambda one: replace(one, final_pairs=data), r"--final-pairs does not apply")
-    refused(lambda one: replace(one, sample=100), r"--sample does not apply, .* all of a task's training set")
-    refused(lambda one: replace(one, metric="sts/mean"), r"--metric does not apply, .* by its dev set")
-    refused(lambda one: replace(one, space="acl2017/avg"), r"--task does not apply, .* acl2017/avg trains on pairs")
-    refused(lambda one: replace(one, words=None), r"the mode scratch starts from word vectors; give `words` VECTORS")
-    refused(lambda one: replace(one, pretrained=data / "avg"), r"give `words` VECTORS, and no `pretrained`")
-    universal = "iclr2016/universal-avg"
-    refused(
-        lambda one: replace(one, space=universal),
-        r"the mode universal needs a trained encoder; give `pretrained`",
-    )
-    refused(lambda one: replace(one, data=None), r"--data is missing; add it, or use --dry-run")
-    refused(
-        lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist, but the task 'similarity' needs"
-    )
-    refused(
-        lambda one: replace(one, data_set="sst"), r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"
-    )
-    refused(
-        lambda one: replace(one, fixed=("eval_every=100",)),
-        r"eval_every is 100, but trials are always scored on the dev set",
-    )
-    turney = "acl2017/supervised-gran"
-    refused(
-        lambda one: replace(one, space=turney, task="turney"),
-        r"the space .*: scramble is 0\.\d+, but the answer of turney",
-    )
-    refused(
-        lambda one: replace(one, fixed=("head_layer=none",)), r"head_layer is none, but the task similarity needs a"
-    )
-    refused(
-        lambda one: replace(one, placement=replace(one.placement, workers=3)),
-        r"200 of .* batch_size is 100 for each of 3 workers; use a smaller",
-    )
-    refused(lambda one: replace(one, placement=replace(one.placement, profile=True)), r"--profile does not apply")
-    refused(
-        lambda one: replace(one, final_epochs=3), r"--final-epochs is for the training after the search; add --protocol"
-    )
     given = "similarity", None, data, data / "words.txt", None
     labels, points = read_labels_for(Points(NAME, SPACES[NAME]), *given)
     with pytest.raises(ValueError, match=r"trials at a time need about .* GiB of memory"):
@@ -254,8 +225,7 @@ def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
     split = json.loads((sweep.out / "split.json").read_text())
     assert split == labels.task.split
     assert [len(split["2012/MSRpar"][part]) for part in ("train", "dev", "test")] == [120, 30, 150]
-    assert run.address is not None
-    assert "split.json" in {file.path for file in MlflowClient(run.address.uri).list_artifacts(run.address.run_id)}
+    assert "split.json" in {file.path for file in MlflowClient(run.store.uri).list_artifacts(run.run_id)}
 
 
 @pytest.mark.ray

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _to_probe, begin, fitting, log_trial, settled, trial_inputs
+from paraembed.cluster.tune import Sweep, _to_probe, begun, fitting, log_trial, trial_inputs
 from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune
@@ -174,27 +174,23 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(tmp_pa
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     some = sweep(tmp_path, settings=SearchSettings("tpe", asha=True))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
-    first = settled(some, overwrite=False)
-    assert first.concurrent == 3
-    begin(first, overwrite=False)
+    assert begun(some, overwrite=False).concurrent == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    begin(settled(some, overwrite=False), overwrite=False)
-    assert settled(some, overwrite=True).concurrent == 2
+    assert begun(some, overwrite=False).concurrent == 3
     with pytest.raises(ValueError, match=r"started with another concurrent \(was 3, is 2\)"):
-        begin(settled(replace(some, concurrent=2), overwrite=False), overwrite=False)
+        begun(replace(some, concurrent=2), overwrite=False)
+    assert begun(some, overwrite=True).concurrent == 2
 
 
 def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path):
-    begun = sweep(tmp_path, concurrent=1)
-    begin(begun, overwrite=False)
-    (begun.out / "encoder.mlflow-refused.jsonl").write_text("[]\n")  # as a job leaves it there
-    (begun.out / "encoder.mlflow.jsonl.20260101-000000").write_text("[]\n")
-    (begun.out / "sweep.json").write_text("{")
-    for step in (settled, begin):
-        with pytest.raises(ValueError, match=r"sweep\.json is not JSON.*`overwrite`"):
-            step(begun, overwrite=False)
-    begin(begun, overwrite=True)
-    assert [path.name for path in begun.out.iterdir()] == ["sweep.json"]
+    some = begun(sweep(tmp_path, concurrent=1), overwrite=False)
+    (some.out / "encoder.mlflow-refused.jsonl").write_text("[]\n")  # as a job leaves it there
+    (some.out / "encoder.mlflow.jsonl.20260101-000000").write_text("[]\n")
+    (some.out / "sweep.json").write_text("{")
+    with pytest.raises(ValueError, match=r"sweep\.json is not JSON.*`overwrite`"):
+        begun(some, overwrite=False)
+    begun(some, overwrite=True)
+    assert [path.name for path in some.out.iterdir()] == ["sweep.json"]
 
 
 def test_the_probe_takes_trials_that_are_left(tmp_path):
@@ -317,10 +313,7 @@ def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
                 ledger.add(one)
             for one in ledger.in_order():
                 log_trial(run, one, POINTS.shown(one.recipe, one.share))
-        assert run.address is not None
-        client, parent = MlflowClient(uri), run.address.run_id
-        experiment = client.get_run(parent).info.experiment_id
-        found = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'")
+        found = MlflowClient(uri).search_runs(["1"], f"tags.`mlflow.parentRunId` = '{run.run_id}'")
         assert len({one.data.tags["trial"] for one in found}) == len(found)
         assert {one.data.params["encoder"] for one in found} == {"avg"}
         return {one.data.tags["trial"]: one.info.status for one in found}
@@ -343,10 +336,8 @@ def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(tmp_pat
     with tracked_run("sweep", tmp_path, tmp_path / "run.json") as run:
         for one in (kept, record(1, [0.3, 0.2])):
             log_trial(run, one, {})
-    assert run.address is not None
     client = MlflowClient(uri)
-    experiment = client.get_run(run.address.run_id).info.experiment_id
-    found = {one.data.tags["trial"]: one for one in client.search_runs([experiment]) if "trial" in one.data.tags}
+    found = {one.data.tags["trial"]: one for one in client.search_runs(["1"]) if "trial" in one.data.tags}
 
     def history(trial, name):
         return [(one.step, one.value) for one in client.get_metric_history(found[trial].info.run_id, name)]

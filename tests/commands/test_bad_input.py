@@ -3,14 +3,13 @@
 import gzip
 import json
 import re
-import sys
 
 import psutil
 import pytest
 
 from paraembed.cluster.shard import shard_pairs
-from paraembed.commands import shard, train
 from paraembed.pairs.settings import ShardSettings
+from tests.jobs import run_job
 
 
 @pytest.fixture
@@ -18,12 +17,10 @@ def call(monkeypatch, capsys, tmp_path):
     """Run a job that must fail; gives what it said."""
 
     def call(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [f"jobs/{name}.py", *map(str, arguments)])
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path.parent / 'bad.db'}")
         before = listing(tmp_path)
         capsys.readouterr()
-        status = {"shard": shard, "train": train}[name].command()
-        said = capsys.readouterr().err
+        status, said = run_job(name, *arguments), capsys.readouterr().err
         assert status == 2, said
         assert "Traceback" not in said
         assert said.count("error: ") == 1

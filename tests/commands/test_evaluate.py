@@ -3,21 +3,18 @@
 import csv
 import io
 import json
-import logging
 import os
 import shutil
-import signal
-import sys
 
 import pytest
 import ray
 from mlflow.tracking import MlflowClient
 
-from paraembed.commands import evaluate as job
 from paraembed.evaluation.choose import check_held_out
 from paraembed.evaluation.evaluate import Request, find_candidates
 from paraembed.io.fingerprint import sha256_of
-from paraembed.tracking.runs import EXPERIMENT
+from paraembed.tracking.store import EXPERIMENT
+from tests.jobs import run_job
 
 PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"
 SENTENCES = "5\tthe secret cat\tthe cat\n1\ta secret dog\ton mat\n3\ta cat on\tthe mat\n"
@@ -43,22 +40,12 @@ def folder(tmp_path, tiny_encoder_folder, store, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def evaluate(monkeypatch):
-    """Runs the job on a command line and gives its exit status."""
-
-    def call(line):
-        monkeypatch.setattr(sys, "argv", ["evaluate.py", *line.split()])
-        return job.command()
-
-    handlers, level, on_term = logging.root.handlers[:], logging.root.level, signal.getsignal(signal.SIGTERM)
-    yield call
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
-    signal.signal(signal.SIGTERM, on_term)
+def evaluate(line):
+    """Run the job on a command line; return its exit status."""
+    return run_job("evaluate", *line.split())
 
 
-def test_encoder_words_and_baseline_on_a_suite_and_a_file(evaluate, folder, store, capsys):
+def test_encoder_words_and_baseline_on_a_suite_and_a_file(folder, store, capsys):
     line = "--encoder encoder --words vectors.txt --baseline ppdb-heuristics --suite sts --data . "
     line += "--pairs test-pairs.tsv --resamples 50 --out deep/scores"
     before = ray.is_initialized()  # by other tests
@@ -89,9 +76,7 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(evaluate, folder, stor
     assert shown in (folder / "deep" / "scores" / "scores.md").read_text()
 
     client = MlflowClient(store)
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    assert experiment is not None
-    logged = client.search_runs([experiment.experiment_id])[0]
+    logged = client.search_runs(["1"])[0]
     assert logged.info.status == "FINISHED"
     assert logged.data.params["suite"] == "('sts',)"
     assert logged.data.tags["sets behind sts/mean"] == "1"
@@ -103,7 +88,7 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(evaluate, folder, stor
     assert {"scores.json", "scores.md", "scores.csv", "report.html"} <= artifacts
 
 
-def test_the_run_of_a_training_is_an_encoder(evaluate, folder, store, capsys):
+def test_the_run_of_a_training_is_an_encoder(folder, store, capsys):
     client = MlflowClient(store)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
@@ -122,7 +107,7 @@ def test_the_run_of_a_training_is_an_encoder(evaluate, folder, store, capsys):
         assert f"has no encoder of {run_id}" in err
 
 
-def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(evaluate, folder):
+def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(folder):
     out = folder / "out"
     out.mkdir()
     for name in ("scores.json", "margin.png", "disagreement-sts.csv", "mine.csv", "report.html"):
@@ -133,7 +118,7 @@ def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(evaluate, f
     assert [column["label"] for column in saved["encoders"]] == ["overlap", "lemma overlap"]
 
 
-def test_texts_are_written_where_they_were_asked_for_alone(evaluate, folder):
+def test_texts_are_written_where_they_were_asked_for_alone(folder):
     (folder / "mine.tsv").write_text(SENTENCES)
     line = "--encoder encoder --words vectors.txt --pairs mine.tsv --resamples 0"
 
@@ -147,20 +132,14 @@ def test_texts_are_written_where_they_were_asked_for_alone(evaluate, folder):
     assert "the secret cat" in written(folder / "with")
 
 
-def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
-    evaluate,
-    folder,
-    monkeypatch,
-    capsys,
-):
+def test_names_from_outside_do_nothing_in_the_files_that_are_opened(folder, capsys):
     label = "=1+1 <b>[x](e.test) `c`"
     (folder / "encoder").rename(folder / label)
     sets = [b"<script>alert(1).tsv", b"a|b\nc.tsv", b"caf\xe9.tsv", b"n" * 230 + b".tsv"]
     for name in sets:
         (folder / os.fsdecode(name)).write_text(SENTENCES)
     flags = ["--encoder", label, "--words", "vectors.txt", "--resamples", "0", "--out", "out"]
-    monkeypatch.setattr(sys, "argv", ["evaluate.py", *flags, "--pairs", *map(os.fsdecode, sets)])
-    assert job.command() == 0
+    assert run_job("evaluate", *flags, "--pairs", *map(os.fsdecode, sets)) == 0
     assert "goes on without" not in capsys.readouterr().err
     out = folder / "out"
     document, page = (out / "scores.md").read_text(), (out / "report.html").read_text()
@@ -192,7 +171,7 @@ def test_pairs_of_the_training_are_not_held_out(folder):
     check_held_out(None, find_candidates(request, shutil.copytree, str))
 
 
-def test_where_the_scores_go_unless_told(evaluate, folder):
+def test_where_the_scores_go_unless_told(folder):
     assert evaluate("--encoder encoder --pairs test-pairs.tsv --no-analyses") == 0
     assert (folder / "encoder-scores" / "scores.json").is_file()
     assert evaluate("--words vectors.txt --max-words 5 --pairs test-pairs.tsv --no-analyses") == 0
@@ -200,7 +179,7 @@ def test_where_the_scores_go_unless_told(evaluate, folder):
     assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
 
 
-def test_the_same_scores_twice(evaluate, folder):
+def test_the_same_scores_twice(folder):
     saved = []
     for _ in range(2):
         assert evaluate("--encoder encoder --pairs test-pairs.tsv --out out") == 0
@@ -237,7 +216,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("line", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_clear_line(evaluate, folder, capsys, line, message):
+def test_a_mistake_is_one_clear_line(folder, capsys, line, message):
     before = sorted(folder.rglob("*"))
     assert evaluate(line) == 2
     out, err = capsys.readouterr()
@@ -248,7 +227,7 @@ def test_a_mistake_is_one_clear_line(evaluate, folder, capsys, line, message):
     assert sorted(folder.rglob("*")) == before
 
 
-def test_a_relative_path_in_a_submitted_job_is_refused(evaluate, folder, monkeypatch, capsys):
+def test_a_relative_path_in_a_submitted_job_is_refused(folder, monkeypatch, capsys):
     (folder / "runtime_resources").mkdir()
     monkeypatch.chdir(folder / "runtime_resources")
     assert evaluate(f"--words {folder}/vectors.txt --pairs {folder}/test-pairs.tsv") == 2

@@ -23,17 +23,23 @@ class Flags:
     """Nothing."""
 
 
-def test_passwords_in_addresses_are_not_said(capsys, monkeypatch):
+@pytest.fixture(autouse=True)
+def _job(monkeypatch):
+    """The command line of a job without flags; a job sets the handlers of the process."""
+    monkeypatch.setattr("sys.argv", ["job"])
+    before = logging.getLogger().handlers[:]
+    yield
+    logging.getLogger().handlers[:] = before
+
+
+def test_passwords_in_addresses_are_not_said(capsys):
     def main(_):
         say("reading s3://key:secret@bucket/pairs.gz and s3://key:s%2Fecret@other/a@b.gz")
         logging.getLogger("paraembed").warning("%s failed", "postgresql://user:s@ecret@host:1/db")
         logging.getLogger("paraembed").warning("%s is down", "https://user:s/ecret@host/page")
         raise ValueError("s3://key:secret@bucket/pairs.gz does not exist; write to mail@example.org")
 
-    before = logging.getLogger().handlers[:]
-    monkeypatch.setattr("sys.argv", ["job"])
     assert run(main, Flags) == 2
-    logging.getLogger().handlers[:] = before
     said = capsys.readouterr().err
     assert "ecret" not in said
     assert "s3://bucket/pairs.gz does not exist; write to mail@example.org" in said
@@ -49,7 +55,7 @@ class Named(Flags):
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
 
 
-def test_parameters_are_named_as_flags(capsys, monkeypatch):
+def test_parameters_are_named_as_flags(capsys):
     message = "`part_rows` is 0; `fixed` a=1, `checkpoint_minutes` or `other`, not part_rows"
     expected = "--part-rows is 0; --set a=1, --checkpoint-minutes or `other`, not part_rows"
     assert as_flags(message, Named) == expected
@@ -58,14 +64,11 @@ def test_parameters_are_named_as_flags(capsys, monkeypatch):
         logging.getLogger("paraembed").warning(message)
         raise ValueError(message)
 
-    before = logging.getLogger().handlers[:]
-    monkeypatch.setattr("sys.argv", ["job"])
     assert run(main, Named) == 2
-    logging.getLogger().handlers[:] = before
     assert capsys.readouterr().err.splitlines() == [expected, f"error: {expected}"]
 
 
-def test_a_stop_within_a_callback_from_c_is_not_lost(capsys, monkeypatch):
+def test_a_stop_within_a_callback_from_c_is_not_lost(capsys):
     """Numba calls Python so when it loads compiled code, and Python drops what is raised there."""
     callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))
     hook, survived = sys.unraisablehook, []
@@ -76,10 +79,7 @@ def test_a_stop_within_a_callback_from_c_is_not_lost(capsys, monkeypatch):
         time.sleep(60)
         survived.append("the stop")
 
-    before = logging.getLogger().handlers[:]
-    monkeypatch.setattr("sys.argv", ["job"])
     assert run(main, Flags) == STOPPED
-    logging.getLogger().handlers[:] = before
     assert survived == ["the callback"]
     assert "Traceback" not in capsys.readouterr().err
     assert sys.unraisablehook is hook
@@ -105,10 +105,8 @@ def test_the_exit_status_says_whether_the_command_or_the_run_was_wrong(error, st
 def test_help_begins_with_one_screen_and_continues_in_groups(name, groups, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.argv", [name, "--help"])
-    before = logging.getLogger().handlers[:]
     with pytest.raises(SystemExit):
         import_module(f"paraembed.commands.{name}").command()
-    logging.getLogger().handlers[:] = before
     boxes = [part.count("\n") for part in re.split(r"(?m)^\W+(?=[\w ]*options\s)", capsys.readouterr().out)]
     assert sum(boxes[:2]) <= 40
     assert len(boxes) >= groups
@@ -117,7 +115,5 @@ def test_help_begins_with_one_screen_and_continues_in_groups(name, groups, capsy
 @pytest.mark.parametrize(("name", "listed"), [("train", "gran"), ("tune", "acl2017/avg"), ("evaluate", "sts")])
 def test_what_can_be_chosen_is_listed_a_line_each(name, listed, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", [name, "--list"])
-    before = logging.getLogger().handlers[:]
     assert import_module(f"paraembed.commands.{name}").command() == 0
-    logging.getLogger().handlers[:] = before
     assert listed in {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}

@@ -1,15 +1,15 @@
 """jobs/search.py and the flags of jobs/mine.py as a user calls them."""
 
 import json
-import sys
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.commands import mine, search
+from paraembed.commands import search
 from tests.embedding.output_of import encoder_of, output_of
+from tests.jobs import run_job
 
 
 @pytest.fixture(scope="module")
@@ -23,21 +23,18 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
+def call(capsys):
     """Run a job; return its status, what it printed and what it reported."""
 
     def call(job, *arguments):
-        monkeypatch.setattr(sys, "argv", [f"jobs/{job.__name__}.py", *map(str, arguments)])
         capsys.readouterr()
-        status = job.command()
-        printed = capsys.readouterr()
-        return status, printed.out, printed.err
+        return run_job(job, *arguments), *capsys.readouterr()
 
     return call
 
 
 def test_a_query_prints_the_nearest_rows(folder, call):
-    status, out, _ = call(search, folder / "out", "--query", "w1", "--top", "2")
+    status, out, _ = call("search", folder / "out", "--query", "w1", "--top", "2")
     assert status == 0
     assert [line.split() for line in out.splitlines()] == [
         ["cosine", "row", "text"],
@@ -50,7 +47,7 @@ def test_a_query_prints_the_nearest_rows(folder, call):
 def test_results_as_json_lines_and_parquet(folder, call, tmp_path):
     (tmp_path / "queries.txt").write_text("w2\n\nzebra\n")
     flags = [folder / "out", "--query", "w0", "--queries", tmp_path / "queries.txt", "--top", "1"]
-    status, out, err = call(search, *flags, "--format", "jsonl")
+    status, out, err = call("search", *flags, "--format", "jsonl")
     assert status == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert [(row["query"], row["row"]) for row in rows] == [(0, 0), (1, 2), (3, 0)]
@@ -58,7 +55,7 @@ def test_results_as_json_lines_and_parquet(folder, call, tmp_path):
     assert "query 3 ''" in err
     assert "query 4 'zebra'" in err
     for name in ("hits.parquet", "hits.jsonl"):
-        assert call(search, *flags, "--results", tmp_path / name)[:2] == (0, "")
+        assert call("search", *flags, "--results", tmp_path / name)[:2] == (0, "")
         stored = duckdb.sql(f"SELECT query, row, cosine FROM '{tmp_path / name}'").fetchall()
         assert stored == [(row["query"], row["row"], pytest.approx(row["cosine"])) for row in rows]
 
@@ -86,17 +83,17 @@ def test_dates_that_python_cannot_represent_are_text():
     ],
 )
 def test_what_cannot_be_searched_is_one_line(folder, call, flags, named):
-    status, out, err = call(search, folder / "out", *flags)
+    status, out, err = call("search", folder / "out", *flags)
     assert (status, out) == (2, "")
     assert err.count("error: ") == 1
     assert named in err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("job", [search, mine])
+@pytest.mark.parametrize("job", ["search", "mine"])
 def test_an_output_that_is_not_finished(folder, call, tmp_path, job):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "_plan.json").write_text("{}")
-    flags = ["--query", "w1"] if job is search else ["--out", tmp_path / "mined"]
+    flags = ["--query", "w1"] if job == "search" else ["--out", tmp_path / "mined"]
     status, _, err = call(job, tmp_path / "out", *flags)
     assert status == 2
     assert f"{tmp_path / 'out'} is not finished" in err
@@ -104,7 +101,7 @@ def test_an_output_that_is_not_finished(folder, call, tmp_path, job):
 
 def test_settings_of_mining_that_are_not_allowed(folder, call, tmp_path):
     for flags, named in ((["--threshold", "2"], "--threshold is 2.0"), (["--text-column", "body"], "--text-column")):
-        status, _, err = call(mine, folder / "out", "--out", tmp_path / "mined", *flags)
+        status, _, err = call("mine", folder / "out", "--out", tmp_path / "mined", *flags)
         assert status == 2
         assert named in err.splitlines()[-1]
     assert not list(tmp_path.iterdir())

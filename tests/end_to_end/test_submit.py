@@ -18,13 +18,13 @@ from ray._private.ray_constants import DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
 
 from paraembed.pairs.sample import write_sample
 from tests.another_user import another_user_does
+from tests.cluster.nodes import RAY, family, free_port
 
 pytestmark = pytest.mark.skipif(
     " " in sys.executable, reason="'ray start' of Ray 2.60 does not work from a path with a space"
 )
 
 ROOT = Path(__file__).parents[2]
-RAY = Path(sys.executable).with_name("ray")
 IN_ONE_PYTHON = """
 import json, runpy, sys
 for job, *flags in json.loads(sys.argv[1]):
@@ -35,12 +35,6 @@ for job, *flags in json.loads(sys.argv[1]):
         if ended.code:
             raise
 """
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def is_free(port):
@@ -56,18 +50,18 @@ def client(ray_cluster):
     tests' own session runs another Ray.
     """
     agent = DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
-    agent = agent if is_free(agent) else free_port()
+    agent = agent if is_free(agent) else free_port("127.0.0.1")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PATH": f"{RAY.parent}:{os.environ['PATH']}"}
-    dashboard = free_port()
+    dashboard = free_port("127.0.0.1")
     where = ["--node-ip-address", "127.0.0.1", "--dashboard-host", "127.0.0.1"]
-    where += ["--port", free_port(), "--ray-client-server-port", free_port()]
+    where += ["--port", free_port("127.0.0.1"), "--ray-client-server-port", free_port("127.0.0.1")]
     sizes = ["--dashboard-port", dashboard, "--num-cpus", 4, "--object-store-memory", 300_000_000]
     files = tempfile.mkdtemp(prefix="ray")  # short: the path of a socket has at most 107 bytes
     more = ["--dashboard-agent-listen-port", agent, "--temp-dir", f"{files}/ray"]
     command = [RAY, "start", "--head", "--block", "--disable-usage-stats", *where, *sizes, *more]
-    head = subprocess.Popen(
+    head = psutil.Popen(
         list(map(str, command)), env=environment, umask=0o077, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     for _ in range(300):
@@ -76,10 +70,9 @@ def client(ray_cluster):
         assert head.poll() is None, "ray start ended"
         time.sleep(0.2)
     yield {**environment, "RAY_ADDRESS": f"http://127.0.0.1:{dashboard}", "HEAD": str(head.pid), "FILES": files}
-    family = [*psutil.Process(head.pid).children(recursive=True), psutil.Process(head.pid)]
+    alive = family(head)
     head.send_signal(signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=3)
-    for process in alive:
+    for process in psutil.wait_procs(alive, timeout=3)[1]:
         process.kill()
     shutil.rmtree(files, ignore_errors=True)
 

@@ -44,10 +44,10 @@ def tables(database):
 
 
 @pytest.fixture
-def copied(whole, tmp_path):
+def copied(empty_store, tmp_path):
     database = tmp_path / "mlruns" / "mlflow.db"
     database.parent.mkdir()
-    database.write_bytes(whole.read_bytes())
+    database.write_bytes(empty_store.read_bytes())
     return database
 
 

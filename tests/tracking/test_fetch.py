@@ -10,17 +10,17 @@ from paraembed.tracking.runs import tracked_run
 
 
 @pytest.fixture
-def run_id(tiny_encoder_folder, whole, tmp_path, monkeypatch):
+def run_id(tiny_encoder_folder, empty_store, tmp_path, monkeypatch):
     """A run that logged an encoder and registered it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "mlruns").mkdir()
-    shutil.copy(whole, tmp_path / "mlruns")
+    shutil.copy(empty_store, tmp_path / "mlruns")
     with tracked_run("train", tmp_path / "encoder") as run:
         run.artifacts(tiny_encoder_folder, "encoder")
         fingerprint = paraembed.load(tiny_encoder_folder).fingerprint
         assert register(run, tiny_encoder_folder, "small", {"fingerprint": fingerprint}) == "1"
-        return run.ask(lambda _, run_id: run_id)
+        return run.run_id
 
 
 def test_by_run_alias_and_version(run_id, tiny_encoder_folder):

@@ -90,17 +90,17 @@ def test_a_model_is_small_and_names_no_package_of_ours(tiny_encoder_folder, tmp_
 
 
 @pytest.fixture(scope="module")
-def logged(tiny_encoder_folder, whole, tmp_path_factory):
+def logged(tiny_encoder_folder, empty_store, tmp_path_factory):
     """Id of a run that logged and registered an encoder, in the store that MLflow uses meanwhile."""
     folder = tmp_path_factory.mktemp("logged")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(whole, folder / 'mlflow.db')}")
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(empty_store, folder / 'mlflow.db')}")
         patch.chdir(folder)
         fingerprint = paraembed.load(tiny_encoder_folder).fingerprint
         for _ in range(2):
             with tracked_run("train", folder / "encoder") as run:
                 run.model(tiny_encoder_folder, "encoder", fingerprint, "small")
-        yield run.address.run_id
+        yield run.run_id
 
 
 def test_a_logged_model_has_a_signature_an_example_and_one_version(logged, tiny_encoder_folder):

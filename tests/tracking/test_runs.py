@@ -27,8 +27,8 @@ MEMORY = "system/system_memory_usage_megabytes"
 
 
 @pytest.fixture
-def store(whole, tmp_path, monkeypatch):
-    database = Path(shutil.copy(whole, tmp_path / "mlflow.db"))
+def store(empty_store, tmp_path, monkeypatch):
+    database = Path(shutil.copy(empty_store, tmp_path / "mlflow.db"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
     monkeypatch.setattr(tracking_sender, "_PAUSE_SECONDS", 0.1)
@@ -38,8 +38,8 @@ def store(whole, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def server(whole, store, tmp_path, monkeypatch):
-    shutil.copy(whole, tmp_path / "server.db")
+def server(empty_store, store, tmp_path, monkeypatch):
+    shutil.copy(empty_store, tmp_path / "server.db")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with mlflow_server(tmp_path, monkeypatch) as answering:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", answering.uri)
@@ -75,11 +75,6 @@ def check_all(client, run_id, numbers, status="FINISHED"):
     )
 
 
-def id_of(run):
-    assert run.address is not None
-    return run.address.run_id
-
-
 def wait_until(is_so):
     deadline = time.monotonic() + 60
     while not is_so():
@@ -91,9 +86,9 @@ def test_system_metrics_resume_behind_those_of_a_killed_run(store, tmp_path):
     client, ids = MlflowClient(f"sqlite:///{store}"), set()
     for begun in range(2):
         with tracked_run("watched", tmp_path / "out", tmp_path / "memo.json") as run, system_metrics(run):
-            wait_until(lambda: len(client.get_metric_history(id_of(run), MEMORY)) >= 2 * (begun + 1))  # noqa: B023
+            wait_until(lambda: len(client.get_metric_history(run.run_id, MEMORY)) >= 2 * (begun + 1))  # noqa: B023
             time.sleep(1)
-        ids.add(id_of(run))
+        ids.add(run.run_id)
     assert len(ids) == 1
     history = client.get_metric_history(ids.pop(), MEMORY)
     steps = [metric.step for metric in history]
@@ -127,8 +122,8 @@ def test_a_server_that_fails_for_a_while_has_everything_once(server, tmp_path, c
         wait_until(lambda: "is reachable again" in caplog.text)
         log_all(run, tmp_path, range(8, 10))
     client = MlflowClient(server.uri)
-    check_all(client, id_of(run), range(10))
-    assert len(client.get_metric_history(id_of(run), "other")) == 1000
+    check_all(client, run.run_id, range(10))
+    assert len(client.get_metric_history(run.run_id, "other")) == 1000
     assert caplog.text.count("does not answer (") == 1
     assert not spool_path(tmp_path / "out").exists()
     assert len(client.search_runs(["0", "1"])) == 1
@@ -137,24 +132,24 @@ def test_a_server_that_fails_for_a_while_has_everything_once(server, tmp_path, c
 def test_a_store_that_is_away_at_the_start_gets_everything_at_the_end(server, tmp_path):
     server.fault = "close"
     with tracked_run("late", tmp_path / "out", tmp_path / "memo.json") as run:
-        assert run.address is None
+        assert run.run_id is None
         log_all(run, tmp_path, range(5))
         server.fault = None
-    check_all(MlflowClient(server.uri), id_of(run), range(5))
-    assert json.loads((tmp_path / "memo.json").read_text())["run_id"] == id_of(run)
+    check_all(MlflowClient(server.uri), run.run_id, range(5))
+    assert json.loads((tmp_path / "memo.json").read_text())["run_id"] == run.run_id
 
 
 def test_a_database_that_cannot_be_read_for_a_while(store, tmp_path):
     with tracked_run("broken", tmp_path / "out") as run, system_metrics(run):
         log_all(run, tmp_path, range(2))
         client = MlflowClient(f"sqlite:///{store}")
-        wait_until(lambda: len(client.list_artifacts(id_of(run))) == 2)
+        wait_until(lambda: len(client.list_artifacts(run.run_id)) == 2)
         before = store.read_bytes()
         store.write_bytes(b"no database " * 9999)
         log_all(run, tmp_path, range(2, 4))
         time.sleep(0.5)
         store.write_bytes(before)
-    check_all(client, id_of(run), range(4))
+    check_all(client, run.run_id, range(4))
 
 
 def test_a_locked_database_does_not_make_the_job_wait(store, tmp_path):
@@ -163,7 +158,7 @@ def test_a_locked_database_does_not_make_the_job_wait(store, tmp_path):
         log_all(run, tmp_path, range(20))
         assert len([record for record in Spool(spool_path(tmp_path / "out")).read() if record.kind == "params"]) == 20
         other.rollback()
-    check_all(MlflowClient(f"sqlite:///{store}"), id_of(run), range(20))
+    check_all(MlflowClient(f"sqlite:///{store}"), run.run_id, range(20))
 
 
 @pytest.mark.parametrize(
@@ -181,11 +176,10 @@ def test_what_never_reached_the_store_is_sent_by_the_next_job(server, tmp_path, 
     with tracked_run("next", tmp_path / "out") as after:
         pass
     client = MlflowClient(server.uri)
-    experiment = client.get_run(id_of(after)).info.experiment_id
-    by_name = {run.info.run_name: run.info for run in client.search_runs([experiment])}
+    by_name = {run.info.run_name: run.info for run in client.search_runs(["1"])}
     assert set(by_name) == {"dead", "next"}
     check_all(client, by_name["dead"].run_id, range(3), status)
-    check_all(client, id_of(after), range(0))
+    check_all(client, after.run_id, range(0))
 
 
 KILLED = """
@@ -209,7 +203,7 @@ def test_a_killed_run_is_resumed_by_the_next_job_or_ends_as_killed(store, tmp_pa
     spool.write_bytes(left + b'["params", [["cut')  # as if it had been killed within a line
     with tracked_run("killed", tmp_path / "out", memo) as run:
         log_all(run, tmp_path, range(3, 5))
-    check_all(client, id_of(run), range(5))
+    check_all(client, run.run_id, range(5))
     assert len(client.search_runs(["1"])) == 1
 
     spool.write_bytes(left)  # the same again, but nothing remembers the run
@@ -218,7 +212,7 @@ def test_a_killed_run_is_resumed_by_the_next_job_or_ends_as_killed(store, tmp_pa
         artifact.unlink()
     with tracked_run("next", tmp_path / "out") as run:
         pass
-    (killed,) = [other for other in client.search_runs(["1"]) if other.info.run_id != id_of(run)]
+    (killed,) = [other for other in client.search_runs(["1"]) if other.info.run_id != run.run_id]
     check_all(client, killed.info.run_id, range(3), "KILLED")
     spool.write_bytes(left)
     send_left(tmp_path / "out")  # the output is complete: only the end was missing
@@ -232,7 +226,7 @@ def test_two_jobs_with_one_output_have_a_run_each(store, tmp_path):
         second.params({"which": "second"})
         first.params({"which": "first"})
     client = MlflowClient(f"sqlite:///{store}")
-    assert [client.get_run(id_of(run)).data.params["which"] for run in (first, second)] == ["first", "second"]
+    assert [client.get_run(run.run_id).data.params["which"] for run in (first, second)] == ["first", "second"]
     assert not first.spool.exists()
     assert not second.spool.parent.exists()
 
@@ -262,11 +256,11 @@ def test_a_refused_record_blocks_no_other(store, tmp_path, caplog):
         vanished.unlink()
         run.metrics({"loss": 2.0}, 2)
     client = MlflowClient(f"sqlite:///{store}")
-    found = client.get_run(id_of(run))
+    found = client.get_run(run.run_id)
     assert found.info.status == "FINISHED"
     assert len(found.data.params) == 252
     assert (found.data.params["param-0"], len(found.data.params["many"]), found.data.tags["fine"]) == ("0", 6000, "x")
-    assert [metric.value for metric in client.get_metric_history(id_of(run), "loss")] == [1.0, 2.0]
+    assert [metric.value for metric in client.get_metric_history(run.run_id, "loss")] == [1.0, 2.0]
     assert {"nan", "inf"} <= set(found.data.metrics)
     lines = [json.loads(line) for line in (tmp_path / "out.mlflow-refused.jsonl").read_text().splitlines()]
     assert [kind for kind, _ in lines] == ["params", "params", "tags", "dataset", "metrics", "artifacts"]
@@ -281,7 +275,7 @@ def test_the_names_of_5000_inputs_fit_into_a_record(store, tmp_path):
     many, few = (
         {
             data.dataset.name: data.dataset
-            for data in MlflowClient(f"sqlite:///{store}").get_run(id_of(run)).inputs.dataset_inputs
+            for data in MlflowClient(f"sqlite:///{store}").get_run(run.run_id).inputs.dataset_inputs
         }[name]
         for name in ("inputs", "few")
     )
@@ -296,7 +290,7 @@ def test_inputs_are_data_sets_of_mlflow(store, tmp_path):
         run.dataset("words", "a" * 64, [str(tmp_path / "words.txt")], "training")
         run.dataset("pairs", "b" * 64, ["s3://key:secr3t@bucket/pairs?scheme=http"], "training", rows=7)
         run.dataset("files", "c" * 64, ["a.gz", "b.gz"])
-    inputs = MlflowClient(f"sqlite:///{store}").get_run(id_of(run)).inputs.dataset_inputs
+    inputs = MlflowClient(f"sqlite:///{store}").get_run(run.run_id).inputs.dataset_inputs
     logged = {one.dataset.name: (one.dataset, {tag.key: tag.value for tag in one.tags}) for one in inputs}
     words, pairs, files = (logged[name][0] for name in ("words", "pairs", "files"))
     assert get_source(logged["words"][0]).load() == str(tmp_path / "words.txt")
@@ -358,7 +352,7 @@ def test_on_a_cluster_a_store_that_would_be_lost_is_an_error(tmp_path, monkeypat
 def test_the_load_of_a_gpu_is_logged(store, tmp_path):
     with tracked_run("watched", tmp_path / "out") as run, system_metrics(run):
         pass
-    metrics = MlflowClient(f"sqlite:///{store}").get_run(id_of(run)).data.metrics
+    metrics = MlflowClient(f"sqlite:///{store}").get_run(run.run_id).data.metrics
     assert metrics["system/gpu_0_memory_usage_megabytes"] > 0
     assert 0 <= metrics["system/gpu_0_utilization_percentage"] <= 100
 
@@ -369,7 +363,7 @@ def test_a_run_within_another_is_its_child(server, tmp_path):
         server.fault = fault
         with tracked_run("outer", tmp_path / "out") as outer, tracked_run("inner", tmp_path / "in") as inner:
             server.fault = None
-        assert client.get_run(id_of(inner)).data.tags["mlflow.parentRunId"] == id_of(outer)
+        assert client.get_run(inner.run_id).data.tags["mlflow.parentRunId"] == outer.run_id
 
 
 def test_a_run_that_was_deleted_is_begun_anew(store, tmp_path):
@@ -377,7 +371,7 @@ def test_a_run_that_was_deleted_is_begun_anew(store, tmp_path):
     for _ in range(2):
         with tracked_run("deleted", tmp_path / "out", tmp_path / "memo.json") as run:
             run.params({"a": "b"})
-        ids.append(id_of(run))
+        ids.append(run.run_id)
         assert client.get_run(ids[-1]).info.status == "FINISHED"
         client.delete_run(ids[-1])
     assert ids[0] != ids[1]
@@ -438,6 +432,6 @@ def test_fuzz_a_damaged_spool_and_memo_cost_no_job(store, tmp_path, seed):
     memo.write_bytes(fuzz.mutated(json.dumps(remembered).encode(), draw))
     with tracked_run("after", tmp_path / "out", memo) as run:
         log_all(run, tmp_path, range(2))
-    check = MlflowClient(f"sqlite:///{store}").get_run(id_of(run))
+    check = MlflowClient(f"sqlite:///{store}").get_run(run.run_id)
     assert check.info.status == "FINISHED"
     assert {"param-0", "param-1"} <= set(check.data.params)
