@@ -51,15 +51,11 @@ class Gru(Composition):
         """Return the last states [N, H]."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PG = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
-        keep = torch.is_grad_enabled() and (inputs_PG.requires_grad or self.state_weight.requires_grad)
-        return in_float32(_LastStates, inputs_PG, self.state_weight, packed, keep)
+        return in_float32(_LastStates, inputs_PG, self.state_weight, packed)
 
 
 class _LastStates(torch.autograd.Function):
-    """Map inputs [P, 3 · H] of update gate, reset gate and candidate to last states [N, H], in the order of the texts.
-
-    If ``keep`` is false, the inputs are overwritten and nothing is stored for the gradient.
-    """
+    """Map inputs [P, 3 · H] of update gate, reset gate and candidate to the last states [N, H] of the texts."""
 
     @staticmethod
     def forward(ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, packed: Packed, keep: bool) -> Tensor:

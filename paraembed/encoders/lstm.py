@@ -163,9 +163,7 @@ def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | Non
 
     The inputs are overwritten with the gates if no gradient is needed; the peepholes are w_ci, w_cf and w_co, or None.
     """
-    parts = inputs_PG, weight_GH, peepholes_KH
-    keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
-    return in_float32(_States, inputs_PG, weight_GH, peepholes_KH, packed, keep)
+    return in_float32(_States, inputs_PG, weight_GH, peepholes_KH, packed)
 
 
 class _States(torch.autograd.Function):

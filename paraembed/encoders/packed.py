@@ -132,13 +132,18 @@ def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> Packed:
 
 
 def in_float32(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """Apply a recurrence in float32, even under autocast, because states that are rounded in every step would drift."""
-    device = next(value.device.type for value in inputs if isinstance(value, Tensor))
+    """Apply a recurrence in float32, even under autocast, because states that are rounded in every step would drift.
+
+    Its last argument, after ``inputs``, says whether a gradient is needed; without one it may overwrite its inputs.
+    """
+    tensors = [value for value in inputs if isinstance(value, Tensor)]
+    device = tensors[0].device.type
+    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if not torch.is_autocast_enabled(device):
-        return function.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
+        return function.apply(*inputs, keep)  # type: ignore[no-any-return, no-untyped-call]
     with torch.autocast(device, enabled=False):
         exact = (value.float() if isinstance(value, Tensor) and value.dtype in _ROUNDED else value for value in inputs)
-        return function.apply(*exact)  # type: ignore[no-any-return, no-untyped-call]
+        return function.apply(*exact, keep)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def project_words(rows_RD: Tensor, ids_P: Tensor, weight_GD: Tensor, bias_G: Tensor | None = None) -> Tensor:

@@ -96,7 +96,7 @@ class _Roots(torch.autograd.Function):
     """Map leaves [T, D] to roots [N, D], with one matrix product per level, forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, leaves_TD: Tensor, weight_DE: Tensor, bias_D: Tensor, tree: Arrangement) -> Tensor:
+    def forward(ctx: Any, leaves_TD: Tensor, weight_DE: Tensor, bias_D: Tensor, tree: Arrangement, _: bool) -> Tensor:
         device, (num_leaves, width) = leaves_TD.device, leaves_TD.shape
         children, roots = (to_device(places, device) for places in (tree.children.reshape(-1), tree.roots))
         states_SD = leaves_TD.new_empty(tree.levels[-1], width)
@@ -124,4 +124,4 @@ class _Roots(torch.autograd.Function):
             grad_SD.index_copy_(0, below, (level_LD @ weight_DE).view(-1, width))
         inner_ID = grad_SD[num_leaves:]
         grad_weight = inner_ID.t() @ states_SD.index_select(0, children).view(-1, 2 * width)
-        return grad_SD[:num_leaves], grad_weight, inner_ID.sum(0), None
+        return grad_SD[:num_leaves], grad_weight, inner_ID.sum(0), None, None
