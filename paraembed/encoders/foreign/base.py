@@ -208,6 +208,8 @@ class InBatches(ForeignEncoder):
     A batch is prepared while a GPU computes the one before it, or a batch of another thread.
     """
 
+    _prompt = ""
+
     def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
         budget = inference.batch_tokens or _BATCH_TOKENS["cpu" if inference.device == "cpu" else "cuda"]
         super().__init__(files, replace(inference, batch_tokens=budget), width, max_tokens)
@@ -224,8 +226,13 @@ class InBatches(ForeignEncoder):
 
     @property
     @abstractmethod
+    def _num_special(self) -> int:
+        """Number of special tokens that are added to each text."""
+
+    @property
     def _overhead(self) -> int:
         """Number of tokens of the prompt and of special tokens that are added to each text."""
+        return self._num_special + (len(self._ids([self._prompt]).ids) if self._prompt else 0)
 
     @abstractmethod
     def _features(self, texts: Sequence[str], ids: Ragged) -> Any:
