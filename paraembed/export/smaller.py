@@ -131,10 +131,9 @@ def as_average(encoder: Encoder, name: str) -> Encoder:
         kind = encoder.config.name
         reason = _REASONS.get(kind, "depends on layers that were trained for these word vectors and their width")
         raise ValueError(f"{name}: the text vector of {kind} {reason}; only avg and scaled_avg encoders become smaller")
-    words, ends = Words(encoder.vocabulary, vectors_of(encoder)), encoder.bos_eos_tokens
-    of_oov = {"oov": encoder.oov, "pieces": encoder.pieces}
-    options: dict[str, Any] = {"bos_eos_tokens": ends, "max_tokens": encoder.max_tokens, **of_oov}
-    average = Encoder(AvgConfig(), words, encoder.tokenizer, **options).requires_grad_(requires_grad=False).eval()
+    words = Words(encoder.vocabulary, vectors_of(encoder))
+    average = Encoder(AvgConfig(), words, pieces=encoder.pieces, **encoder.options)
+    average.requires_grad_(requires_grad=False).eval()
     average.fingerprint, average.provenance = encoder.fingerprint, encoder.provenance
     return average
 
@@ -151,9 +150,8 @@ def with_pieces(encoder: Encoder, pieces: Encoder) -> Encoder:
     table_VD, unknown = vectors_of(encoder), unknown_row(encoder.vocabulary)
     if encoder.oov not in {"hashed", "pieces"}:
         table_VD = with_row_length(table_VD, unknown, _mean_length(table_VD, unknown))
-    options: dict[str, Any] = {"bos_eos_tokens": encoder.bos_eos_tokens, "max_tokens": encoder.max_tokens}
-    words = Words(encoder.vocabulary, table_VD)
-    combined = Encoder(encoder.config, words, encoder.tokenizer, oov="pieces", pieces=pieces, **options)
+    options = encoder.options | {"oov": "pieces"}
+    combined = Encoder(encoder.config, Words(encoder.vocabulary, table_VD), pieces=pieces, **options)
     return combined.requires_grad_(requires_grad=False).eval()
 
 
