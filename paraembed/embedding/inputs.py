@@ -50,7 +50,7 @@ class InputFile:
         path: absolute path, or URI.
         name: path below the given folder or glob, or the file name; ``file:row`` ids begin with it.
         kind: format of the rows.
-        compressed: gzip, bz2 or zst; such a file can only be read from its start.
+        compressed: gzip, bz2 or zst; such a file can only be read from its start, its parts in sequence, by one reader.
         columns: names of the columns; for JSON lines, the keys of the first 1,000 rows in the first MiB, at least of
             the first row; empty for Parquet, whose footer has them.
         size: bytes of the file.
@@ -85,11 +85,6 @@ class InputFile:
     def state(self) -> str:
         """Value that changes with the file."""
         return f"{self.size} {self.sha256} {self.stamp}"
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether the parts can only be read in sequence, by one reader."""
-        return self.compressed
 
     @property
     def shown(self) -> str:

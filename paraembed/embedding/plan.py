@@ -14,7 +14,7 @@ import numpy as np
 
 from paraembed.embedding.columns import carried_fields, check_keys
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.settings import Settings, check_settings
+from paraembed.embedding.settings import Settings
 from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
@@ -86,7 +86,6 @@ def plan_from_json(value: Any) -> Plan:
             contiguous.
     """
     plan = checked(Plan, value, "plan")
-    check_settings(plan.settings)
     if not plan.parts:
         raise ValueError("plan: it has no parts")
     if plan.rows >= 2**63:
@@ -139,7 +138,6 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_byt
     Raises:
         ValueError: the settings do not fit the inputs, or a row is too long.
     """
-    check_settings(settings)
     carried_fields(inputs, settings)
     if inputs[0].kind == "jsonl":
         check_keys(inputs, settings)

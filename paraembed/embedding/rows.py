@@ -111,7 +111,7 @@ class _Block:
 
 def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes | None]]:
     """Yield parts of a file, in order; those of a compressed file with their text, from one pass over the file."""
-    if not source.is_chain:
+    if not source.compressed:
         yield from ((part, None) for part in parts)
         return
     blocks = read_blocks(source.place, source.block_bytes, source.limits.max_inflation)
@@ -162,7 +162,7 @@ def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: np
 
 def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
     size = source.block_bytes
-    if data is None and source.is_chain:
+    if data is None and source.compressed:
         ((_, data),) = stream_parts(source, [part])
     if data is None:
         pieces = read_span(source.place, (part.start, part.stop), size)
