@@ -1,4 +1,4 @@
-"""Columns of inputs and output: texts, ids, trees, columns copied to the output, and the output's schema."""
+"""Columns of inputs and output: texts, ids, trees, columns copied to the output, the output's schema and vectors."""
 
 import json
 from collections import Counter
@@ -6,19 +6,26 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.embedding.inputs import TEXT_FIELD, InputFile
 from paraembed.embedding.settings import Settings
+from paraembed.encoders.quantized import normalized, to_int8
 from paraembed.io import tables
 from paraembed.io.escape import listed
 from paraembed.io.parquet import open_parquet
 from paraembed.io.tables import json_object
 
 ROW_FIELD, TREE_FIELD = "row", "tree"
-OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")
-SCALE_FIELD = "scale"
 ALL = ("all",)
+_LARGEST_FLOAT16 = 65_504.0
+
+
+def output_fields(dtype: str) -> list[str]:
+    """Return the columns that an embedding adds to those of the input."""
+    return ["embedding", "n_tokens", "n_unknown", *(["scale"] if dtype == "int8" else [])]
 
 
 def columns_of(source: InputFile) -> pa.Schema:
@@ -68,8 +75,7 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
     Raises:
         ValueError: a column is missing, has a wrong type, or would appear twice in the output.
     """
-    added = (*OUTPUT_FIELDS, SCALE_FIELD) if settings.dtype == "int8" else OUTPUT_FIELDS
-    names = [settings.id_field, *settings.keep, *added]
+    names = [settings.id_field, *settings.keep, *output_fields(settings.dtype)]
     if repeated := _repeated(names):
         raise ValueError(f"column {repeated!r} would appear twice in the output ({listed(names)}); leave one out")
     if settings.id_kind == "file-row":
@@ -226,3 +232,27 @@ def embeddings_schema(
             pa.field("n_unknown", pa.int32(), nullable=False),  # tokens that are not in the vocabulary
         ]
     )
+
+
+def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> tuple[list[pa.Array], int]:
+    """Truncate, normalize and convert vectors [n, H]; each row is independent of the others.
+
+    Returns:
+        The columns of the output: ``embedding`` [n, width], and for int8 ``scale`` float32 [n]; and the number of rows
+        with a number outside of the float16 range, which is clipped.
+    """
+    vectors = vectors_NH[:, : settings.dim]
+    if settings.normalize:
+        vectors = normalized(vectors)
+    if settings.dtype == "float32":
+        return [_vectors_column(vectors)], 0
+    if settings.dtype == "float16":
+        clipped = (np.abs(vectors) > _LARGEST_FLOAT16).any(axis=1)
+        halves = np.clip(vectors, -_LARGEST_FLOAT16, _LARGEST_FLOAT16).astype(np.float16)
+        return [_vectors_column(halves)], int(clipped.sum())
+    steps, scale = to_int8(vectors)
+    return [_vectors_column(steps), pa.array(scale)], 0
+
+
+def _vectors_column(numbers: npt.NDArray[np.float32 | np.float16 | np.int8]) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(numbers).reshape(-1)), numbers.shape[1])

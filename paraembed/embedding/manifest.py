@@ -25,8 +25,9 @@ from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import OnDuplicateId
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
+from paraembed.io.places import Place
 from paraembed.io.resume import check_names, is_same_work
-from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, read_json, write_json
+from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
 from paraembed.options import Range, checked
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.stops import RunFailedError
@@ -82,6 +83,30 @@ class _Model(TypedDict):
     backend: NotRequired[Backend]
     pooling: NotRequired[Pooling]
     batch_tokens: NotRequired[Annotated[int, Range(1, 2**31 - 1)] | None]
+
+
+def open_output(place: Place) -> tuple[Store, list[str]]:
+    """Return the store of an output, and the names in it.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: the place is missing, empty or a file.
+    """
+    store = open_store(place)
+    try:
+        names = store.names()
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
+    if not names:
+        raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
+    return store, names
+
+
+def read_manifest(store: Store, kind: Any) -> dict[str, Any]:
+    """Return the manifest of an output; raise ValueError unless it is of a typed dictionary."""
+    manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ValueError(f"{where} does not have the format {FORMAT!r}; it was not written by jobs/embed.py")
+    return dict(checked(kind, manifest, where))
 
 
 def check_folder(store: Store) -> bool:
@@ -252,12 +277,14 @@ def commit(
             f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
             "correct the input, or resume with `on_duplicate_id` keep"
         )
+    with store.open(plan.parts[0].name) as raw:
+        schema = pq.read_schema(raw)
     parts = _entries(reports)
     manifest = {
         "format": FORMAT,
         **{name: sum(part[name] for part in parts) for name in (*COUNTS, *OTHER_COUNTS)},
         "n_duplicate_ids": duplicates,
-        "schema": columns_of(_read_schema(store, plan.parts[0].name)),
+        "schema": columns_of(schema),
         "id_column": settings.id_field,
         "fingerprints": {
             "encoder": run.encoder,
@@ -328,11 +355,6 @@ def _identity(run: Run) -> dict[str, Any]:
     """Return the identity of a run; two runs may write to one output only if their identities are equal."""
     parts = digest_of([asdict(part) for part in run.plan.parts])
     return {**decides(run), "parts": parts}
-
-
-def _read_schema(store: Store, part: str) -> pa.Schema:
-    with store.open(part) as raw:
-        return pq.read_schema(raw)
 
 
 def listing_digest(plan: Plan) -> str:

@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.embedding.columns import carried_fields, embeddings_schema
+from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import NO_MULTI_LINE, MultiLine, Rows, read_part
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.embedding.vectors import finish
 from paraembed.encoders.protocol import ALONE, TextEncoder, Turn
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.store import Store, write_json

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.console import doing
+from paraembed.embedding.columns import finish
 from paraembed.embedding.manifest import encoder_name, read_run
 from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
 from paraembed.embedding.spot_check import changed_encoder, inference_of
-from paraembed.embedding.vectors import finish
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.lines import read_lines
 from paraembed.loading import Fetch, open_encoder
