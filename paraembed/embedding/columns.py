@@ -39,11 +39,9 @@ def columns_of(source: InputFile) -> pa.Schema:
 def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_trees: bool) -> Settings:
     """Return settings with ``keep`` and ``tree_column`` resolved to columns of the inputs.
 
-    ``keep`` of ``("all",)`` becomes every column of the first input except the id column. If no tree column is set and
-    the encoder reads trees, the tree column is ``tree``, if an input has it as text.
-
-    Raises:
-        ValueError: a tree column is set but the encoder does not read trees; or ``keep`` is all for JSON lines.
+    ``keep`` of ``("all",)`` becomes every column of the first input except the id column; for JSON lines it is a
+    ValueError. If no tree column is set and the encoder reads trees, the tree column is ``tree``, if an input has it as
+    text. A tree column for an encoder that does not read trees is a ValueError.
     """
     if settings.tree_column is not None and not reads_trees:
         raise ValueError(
@@ -70,10 +68,8 @@ def _has_trees(source: InputFile) -> bool:
 
 
 def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.Field]:
-    """Return the id field and the kept fields, with their types in the inputs.
-
-    Raises:
-        ValueError: a column is missing, has a wrong type, or would appear twice in the output.
+    """Return the id field and the kept fields, with their types in the inputs. Raise ValueError if a column is missing,
+    has a wrong type, or would appear twice in the output.
     """
     names = [settings.id_field, *settings.keep, *output_fields(settings.dtype)]
     if repeated := _repeated(names):
@@ -148,10 +144,8 @@ def _names(schema: pa.Schema, allowed: Callable[[pa.DataType], bool]) -> str:
 
 
 def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
-    """Raise ValueError if no row of JSON lines has a key that the settings name.
-
-    Every file must have the text key in a row, but other keys need only occur in a row of one file. Rows are read until
-    all keys are found.
+    """Raise ValueError if no row of JSON lines has a key that the settings name: the text key in each file, another one
+    in any file. Rows are read until all keys are found.
     """
     named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
     named += [("`keep`", name) for name in settings.keep]
@@ -212,13 +206,8 @@ def is_id(kind: pa.DataType) -> bool:
 def embeddings_schema(
     id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int, dtype: str = "float32"
 ) -> pa.Schema:
-    """Return the schema of an embeddings file that jobs/embed.py writes: one row per text.
-
-    Args:
-        id_field: field that identifies a row.
-        kept_fields: fields copied from the input.
-        width: length d of a vector.
-        dtype: ``float32``, ``float16`` or ``int8``; int8 adds a column ``scale``: vector = scale · embedding.
+    """Return the schema of an embeddings file that jobs/embed.py writes, with vectors of length ``width``; one row per
+    text. int8 adds a column ``scale``: vector = scale · embedding.
     """
     number = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
     scale = [pa.field("scale", pa.float32(), nullable=False)] if dtype == "int8" else []
@@ -235,11 +224,9 @@ def embeddings_schema(
 
 
 def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> tuple[list[pa.Array], int]:
-    """Truncate, normalize and convert vectors [n, H]; each row is independent of the others.
-
-    Returns:
-        The columns of the output: ``embedding`` [n, width], and for int8 ``scale`` float32 [n]; and the number of rows
-        with a number outside of the float16 range, which is clipped.
+    """Truncate, normalize and convert vectors [n, H], each row by itself. Return the columns ``embedding`` [n, width]
+    and, for int8, ``scale`` float32 [n]; and the number of rows with a number outside of the float16 range, which is
+    clipped.
     """
     vectors = vectors_NH[:, : settings.dim]
     if settings.normalize:

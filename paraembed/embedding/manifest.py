@@ -51,19 +51,12 @@ _THREADS = 16  # to check parts; an answer of an object store takes 20 ms and mo
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that decides the bytes of an output.
+    """Everything that decides the bytes of an output."""
 
-    Attributes:
-        encoder: fingerprint of the encoder folder.
-        tokenizer: name of the tokenizer, which changes with its rules.
-        plan: inputs, settings and parts.
-        identity: identity of the encoder, see ``TextEncoder``.
-    """
-
-    encoder: str
-    tokenizer: str
-    plan: Plan
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str  # fingerprint of the encoder folder
+    tokenizer: str  # name of the tokenizer, which changes with its rules
+    plan: Plan  # inputs, settings and parts
+    identity: Mapping[str, Any] = field(default_factory=dict)  # identity of the encoder, see ``TextEncoder``
 
 
 class _PlanFile(TypedDict):
@@ -86,10 +79,8 @@ class _Model(TypedDict):
 
 
 def open_output(place: Place) -> tuple[Store, list[str]]:
-    """Return the store of an output, and the names in it.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: the place is missing, empty or a file.
+    """Return the store of an output, and the names in it. Raise FileNotFoundError or NotADirectoryError if the place is
+    missing, empty or a file.
     """
     store = open_store(place)
     try:
@@ -110,10 +101,8 @@ def read_manifest(store: Store, kind: Any) -> dict[str, Any]:
 
 
 def check_folder(store: Store) -> bool:
-    """Return True if a place holds an embedding run, False if it is missing or empty.
-
-    Raises:
-        NotADirectoryError, ValueError: the place holds other files.
+    """Return True if a place holds an embedding run, False if it is missing or empty. Raise NotADirectoryError or
+    ValueError if it holds other files.
     """
     try:
         names = store.names()
@@ -127,14 +116,11 @@ def check_folder(store: Store) -> bool:
 
 
 def continued_run(store: Store, new: Run) -> Run:
-    """Return the unfinished run in a place, to resume it as ``new``, whose plan has no parts yet.
+    """Return the unfinished run in a place, to resume it as ``new``, whose plan has no parts yet. Raise ValueError if
+    it was started with another encoder, tokenizer, setting or input; the message names it with both values.
 
     Not an ``io.resume.Work``, whose folder is emptied for other work: here other work stays until the new output, in a
     folder next to it, is complete, and the place may be on an object store.
-
-    Raises:
-        ValueError: the run was started with another encoder, tokenizer, setting or input; the message names it with
-            both values.
     """
     stored = read_run(store)
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
@@ -151,10 +137,8 @@ def decides(run: Run) -> dict[str, Any]:
 
 
 def read_run(store: Store) -> Run:
-    """Return the run that was started in a place.
-
-    Raises:
-        FileNotFoundError, ValueError: the plan is missing or damaged.
+    """Return the run that was started in a place. Raise FileNotFoundError or ValueError if its plan is missing or
+    damaged.
     """
     value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
     try:
@@ -171,10 +155,8 @@ def read_run(store: Store) -> Run:
 
 @contextmanager
 def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
-    """Lock a place for a run; yield the reports of the finished parts, by name.
-
-    Raises:
-        ValueError: another run is writing there, or was started there after ``run`` was planned.
+    """Lock a place for a run; yield the reports of the finished parts, by name. Raise ValueError if another run is
+    writing there, or was started there after ``run`` was planned.
     """
     with store.held():
         _sweep(store)
@@ -202,12 +184,10 @@ def _check_same(store: Store, run: Run) -> None:
 
 
 def _sweep(store: Store) -> None:
-    """Remove temporary files of killed writers; a writer that lost its driver may still rename its file in the
-    meantime.
-    """
+    """Remove temporary files of killed writers."""
     for folder in ("", f"{REPORTS}/", f"{REJECTED}/"):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
-            store.delete(f"{folder}{name}")
+            store.delete(f"{folder}{name}")  # a writer that lost its driver may have renamed it in the meantime
 
 
 def finished_parts(store: Store, run: Run) -> dict[str, PartReport]:

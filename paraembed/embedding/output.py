@@ -151,11 +151,7 @@ class Embeddings:
                     reading.cancel()
 
     def take(self, numbers: RowNumbers, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the rows with these numbers, in the order of the numbers.
-
-        Raises:
-            FileNotFoundError, ValueError: a part is missing or damaged.
-        """
+        """Return columns of the rows with these numbers, in their order; the errors are those of ``blocks``."""
         unique, order = np.unique(numbers, return_inverse=True)
         tables = [self.schema.empty_table().select(list(columns))]
         for part in np.unique(np.searchsorted(self.starts, unique, side="right") - 1).tolist():

@@ -34,53 +34,29 @@ _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 
 @dataclass(frozen=True)
 class PartReport:
-    """Report of a part.
+    """Report of a part."""
 
-    Attributes:
-        name: file name.
-        rows: rows of the file.
-        n_tokens: tokens of all rows.
-        n_unknown: out-of-vocabulary tokens.
-        n_cut: rows that were truncated to the encoder's maximum number of tokens.
-        n_without_tree: rows of three or more tokens without a tree, if the encoder reads trees.
-        sha256: digest of the file.
-        seconds: time to read, encode and write.
-        n_rejected: rows that could not be read; together with ``rows``, these are the rows of the plan.
-        rejected_sha256: digest of the file in ``_rejected`` that lists them; empty without rejected rows.
-        n_replaced: rows with bytes that were not UTF-8 and became U+FFFD.
-        n_null_ids: rows whose id is null.
-        null_id: file and row of the first row whose id is null.
-        n_clipped: rows with a number outside of the float16 range.
-        stamp: stamp of the file, if the store has stamps; see ``Store``.
-        size: bytes of the file.
-        made_of: digest of everything that decides the file's bytes; see ``made_of``.
-        n_multi_line: CSV rows with line breaks inside of their cells.
-        n_line_breaks: line breaks inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file.
-        longest_lines: lines of the longest of these rows.
-        longest_first: number of its first line in the input file, from 1.
-    """
-
-    name: str
-    rows: int
-    n_tokens: int
-    n_unknown: int
-    n_cut: int
-    n_without_tree: int
-    sha256: str
-    seconds: float
-    n_rejected: int = 0
-    rejected_sha256: str = ""
-    n_replaced: int = 0
-    n_null_ids: int = 0
-    null_id: str = ""
-    n_clipped: int = 0
-    stamp: str = ""
-    size: int = -1
-    made_of: str = ""
-    n_multi_line: int = 0
-    n_line_breaks: int = 0
-    longest_lines: int = 0
-    longest_first: int = 0
+    name: str  # file name
+    rows: int  # rows of the file
+    n_tokens: int  # tokens of all rows
+    n_unknown: int  # out-of-vocabulary tokens
+    n_cut: int  # rows that were truncated to the encoder's maximum number of tokens
+    n_without_tree: int  # rows of three or more tokens without a tree, if the encoder reads trees
+    sha256: str  # digest of the file
+    seconds: float  # time to read, encode and write
+    n_rejected: int = 0  # rows that could not be read; together with ``rows``, these are the rows of the plan
+    rejected_sha256: str = ""  # digest of the file in ``_rejected`` that lists them; empty without rejected rows
+    n_replaced: int = 0  # rows with bytes that were not UTF-8 and became U+FFFD
+    n_null_ids: int = 0  # rows whose id is null
+    null_id: str = ""  # file and row of the first row whose id is null
+    n_clipped: int = 0  # rows with a number outside of the float16 range
+    stamp: str = ""  # stamp of the file, if the store has stamps; see ``Store``
+    size: int = -1  # bytes of the file
+    made_of: str = ""  # digest of everything that decides the file's bytes; see ``made_of``
+    n_multi_line: int = 0  # CSV rows with line breaks inside of their cells
+    n_line_breaks: int = 0  # inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file
+    longest_lines: int = 0  # lines of the longest of these rows
+    longest_first: int = 0  # number of its first line in the input file, from 1
 
 
 def made_of(

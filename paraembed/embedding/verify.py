@@ -37,17 +37,11 @@ _REPAIR = "run the same jobs/embed.py command again to repair it"
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check.
+    """Result of one check."""
 
-    Attributes:
-        name: name of the check.
-        ok: whether it passed.
-        detail: description of the result.
-    """
-
-    name: str
-    ok: bool
-    detail: str
+    name: str  # name of the check
+    ok: bool  # whether it passed
+    detail: str  # description of the result
 
 
 class _Counts(TypedDict):
@@ -119,23 +113,15 @@ def verify(
     fetch: Fetch | None = None,
     trust_remote_code: bool = False,
 ) -> list[Check]:
-    """Read a whole output and compare it with its manifest.
+    """Read a whole output and compare it with its manifest; with ``encoder``, embed a sample of rows again and compare
+    it (see ``spot_check``).
 
     Each part is read twice, for its digest and for its rows. Ids that are not row numbers are read again, several times
-    if they are many (see ``ids.count_duplicates``).
+    if they are many (see ``ids.count_duplicates``). For the sample, only files at or below ``inputs``, which are files,
+    folders and URIs, are opened, because the plan's paths are not trusted.
 
-    Args:
-        out: folder or URI that jobs/embed.py wrote.
-        encoder: name of the encoder that wrote the output, see ``open_encoder``; if given, a sample of rows is embedded
-            again and compared.
-        inputs: files, folders and URIs; for the sample, only files at or below these are opened, because the plan's
-            paths are not trusted.
-        fetch: see ``open_encoder``.
-        trust_remote_code: run Python code that a model contains.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: ``out`` is missing or not a folder.
-        ValueError: the encoder cannot be loaded, or an input is the empty string.
+    ``out`` missing or not a folder is a FileNotFoundError or NotADirectoryError; an encoder that cannot be loaded, or
+    an input that is the empty string, a ValueError.
     """
     inputs = [str(to_place(name)) for name in inputs]
     store, names = open_output(out)

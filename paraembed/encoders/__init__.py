@@ -29,10 +29,8 @@ def config_to_dict(config: EncoderConfig) -> dict[str, Any]:
 
 
 def config_from_dict(values: dict[str, Any]) -> AnyConfig:
-    """Return the configuration that ``config_to_dict`` wrote.
-
-    Raises:
-        ValueError: the encoder or an option is unknown; the message names the allowed ones.
+    """Return the configuration that ``config_to_dict`` wrote. Raise ValueError if the encoder or an option is unknown;
+    the message names the allowed ones.
     """
     if not isinstance(values, dict) or not isinstance(values.get("name"), str):
         raise ValueError(f'encoder is {repr(values)[:80]}; expected an object such as {{"name": "avg"}}')

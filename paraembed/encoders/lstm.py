@@ -34,13 +34,9 @@ def build(config: LstmOptions, dimension: int, generator: torch.Generator) -> "R
 
 
 class Reader(nn.Module):
-    """Module that reads texts token by token and returns a vector for each.
+    """Module that reads texts token by token and returns a vector for each."""
 
-    Attributes:
-        width: H, the length of the vectors.
-    """
-
-    width: int
+    width: int  # H, the length of the vectors
 
     @abstractmethod
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:

@@ -56,16 +56,11 @@ class Arrangement:
     """Nodes of N trees with T leaves: the leaves, then the I = T - N inner nodes, lower levels first.
 
     Level l holds the nodes of height l, so all children of a level precede it.
-
-    Attributes:
-        children: int64 [I, 2], the left and right child of each inner node.
-        levels: start of each level, then the end of the last; the first start is T.
-        roots: int64 [N].
     """
 
-    children: npt.NDArray[np.int64]
-    levels: list[int]
-    roots: npt.NDArray[np.int64]
+    children: npt.NDArray[np.int64]  # int64 [I, 2], the left and right child of each inner node
+    levels: list[int]  # start of each level, then the end of the last; the first start is T
+    roots: npt.NDArray[np.int64]  # int64 [N]
 
 
 def arrange(merges: npt.NDArray[np.int32], num_texts: int) -> Arrangement:

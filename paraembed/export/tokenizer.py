@@ -38,10 +38,7 @@ _AT_ONCE = 16_384
 
 def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int | None = None) -> bytes:
     """Return ``tokenizer.json`` of an encoder, with its tokenizer, vocabulary and BOS/EOS tokens, which ``max_tokens``
-    does not count.
-
-    Raises:
-        ValueError: no such file can give the same ids.
+    does not count. Raise ValueError if no such file can give the same ids.
     """
     if encoder.tokenizer == SUBWORD:
         return _stored(encoder, unknown, max_tokens)
@@ -195,10 +192,8 @@ def _library() -> Any:
 
 
 def check_ids(encoder: Encoder, document: bytes, texts: Sequence[str]) -> None:
-    """Check that a ``tokenizer.json`` gives the tokens of the encoder, on a built-in sample and on texts.
-
-    Raises:
-        ValueError: the tokens of a text differ; the message has the first such text. Or the library is not installed.
+    """Check that a ``tokenizer.json`` gives the tokens of the encoder, on a built-in sample and on texts. Raise
+    ValueError with the first text whose tokens differ, or if the library is not installed.
     """
     library, value = _library(), json.loads(document)
     every = [*_sample(), *texts]

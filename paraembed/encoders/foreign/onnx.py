@@ -143,11 +143,7 @@ def _default_prompt(files: ModelFiles) -> str:
 
 
 def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str | None, bool]:
-    """Return how token vectors are pooled, None if no file says it, and whether the text vector is normalized.
-
-    Raises:
-        ModelError: the model has other modules, or the pooling is not supported.
-    """
+    """Return how token vectors are pooled, None if no file says it, and whether the text vector is normalized."""
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in _json(files, "modules.json") or []]
     if other := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
         raise ModelError(f"modules.json names {min(other)}, which onnx: does not support; load the model with st:")
