@@ -73,12 +73,8 @@ class _Group(NamedTuple):
 class Embeddings:
     """A finished output. Rows are numbered from 0 in the order of the parts, which is the order of the input.
 
-    Args:
-        place: folder or URI that ``jobs/embed.py`` wrote.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: the folder does not exist.
-        ValueError: the output is not finished, or damaged.
+    Raise FileNotFoundError or NotADirectoryError if the folder does not exist, ValueError if the output is not
+    finished, or damaged.
     """
 
     def __init__(self, place: Place) -> None:
@@ -124,14 +120,11 @@ class Embeddings:
         return int(self.starts[-1])
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
-        """Yield the vectors of rows ``start`` to ``stop`` - 1, one row group at a time, while threads read ahead.
+        """Yield the vectors of rows ``start`` to ``stop`` - 1, one row group at a time, while threads read ahead. Raise
+        FileNotFoundError or ValueError if a part is missing or damaged.
 
-        int8 vectors are not multiplied by their scale, because a positive factor does not change a cosine.
-
-        Memory: three row groups; those of ``jobs/embed.py`` have about 32 MB.
-
-        Raises:
-            FileNotFoundError, ValueError: a part is missing or damaged.
+        int8 vectors are not multiplied by their scale, because a positive factor does not change a cosine. Memory:
+        three row groups; those of ``jobs/embed.py`` have about 32 MB.
         """
         stop = self.rows if stop is None else stop
         groups = self._groups(start, stop)

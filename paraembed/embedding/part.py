@@ -93,7 +93,9 @@ def embed_part(
     row_group_bytes: int = ROW_GROUP_BYTES,
     turn: Turn = ALONE,
 ) -> PartReport:
-    """Embed a part into ``store`` and write its report; every call writes the same bytes.
+    """Embed a part into ``store`` and write its report to ``_reports``; every call writes the same bytes. ``data`` is
+    the text of the part, see ``read_part``; ``row_group_bytes`` are the bytes of vectors in a row group; ``turn`` is
+    held while the encoder computes, a lock if other threads embed parts with the same encoder.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, and
@@ -104,19 +106,8 @@ def embed_part(
     on the size of the part. Measured with H = 300, 19 words per text and batches of 32,768: 270 to 370 MB (152 MB of
     them in Arrow).
 
-    Args:
-        encoder: encoder of width H.
-        source: input file of the part.
-        part: rows to embed.
-        settings: columns and sizes.
-        store: the output; the report goes to its ``_reports``.
-        data: text of the part, see ``read_part``.
-        row_group_bytes: bytes of vectors in a row group.
-        turn: held while the encoder computes; a lock if other threads embed parts with the same encoder.
-
-    Raises:
-        ValueError: a tree does not fit its text, a text is too long, the input differs from the plan, or
-            ``settings.dim`` is above H.
+    Raise ValueError if a tree does not fit its text, a text is too long, the input differs from the plan, or
+    ``settings.dim`` is above H.
     """
     started = time.perf_counter()
     check_dim(settings, encoder.width)

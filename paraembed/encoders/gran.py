@@ -28,12 +28,9 @@ def build(config: GranOptions, dimension: int, generator: torch.Generator) -> Re
 
 
 class Gran(Reader):
-    """The vectors a_t of a GRAN. Initial weights are uniform within ±1/√D, b = 0; the weights of two gates g_1, g_2 are
-    stacked.
-
-    Attributes:
-        form: formula of a_t; ``tanh`` and ``relu`` are those of ``gran_nogate``.
-        sum_weight: W_a of ``gran4``.
+    """The vectors a_t of a GRAN, by the formula of its form (``tanh`` and ``relu`` are those of ``gran_nogate``).
+    Initial weights are uniform within ±1/√D, b = 0; the weights of two gates g_1, g_2 are stacked. ``sum_weight`` is
+    W_a of ``gran4``.
     """
 
     def __init__(self, form: Form, dimension: int, options: CellOptions, generator: torch.Generator) -> None:

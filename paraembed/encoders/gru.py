@@ -27,12 +27,8 @@ class Gru(Composition):
     """g(x) = h_n of the gated recurrent unit of Zhou 2017.
 
     z_t = σ(W_z x_t + U_z h_{t-1}), r_t = σ(W_r x_t + U_r h_{t-1}), h̃_t = tanh(W x_t + U(r_t ⊙ h_{t-1})), h_t = (1 -
-    z_t) ⊙ h_{t-1} + z_t ⊙ h̃_t. W and U uniform within ±1/√H.
-
-    Attributes:
-        input_weight: W_z, W_r and W, stacked, [3 · H, D].
-        state_weight: U_z, U_r and U, stacked, [3 · H, H].
-        bias: [3 · H], or None.
+    z_t) ⊙ h_{t-1} + z_t ⊙ h̃_t. W and U are uniform within ±1/√H; ``input_weight`` [3 · H, D] stacks W_z, W_r and W,
+    ``state_weight`` [3 · H, H] U_z, U_r and U.
     """
 
     is_recurrent = True

@@ -112,12 +112,10 @@ def pooled(vectors_PH: Tensor, packed: Packed, offsets_N1: Tensor, pool: Pool) -
 class Lstm(Reader):
     """The states h_t of an LSTM.
 
-    i_t = σ(W_xi x_t + W_hi h_{t-1} + w_ci⊙c_{t-1} + b_i), f_t likewise, c_t = f_t⊙c_{t-1} + i_t⊙tanh(W_xc x_t +
-    W_hc h_{t-1} + b_c), o_t = σ(W_xo x_t + W_ho h_{t-1} + w_co⊙c_t + b_o), h_t = o_t⊙tanh(c_t). Weights uniform
-    within ±1/√H, b = 0. The weights of the gates are stacked, in torch's order: i, f, c, o.
-
-    Attributes:
-        peepholes: w_ci, w_cf and, with an output gate, w_co; None without peepholes.
+    i_t = σ(W_xi x_t + W_hi h_{t-1} + w_ci⊙c_{t-1} + b_i), f_t likewise, c_t = f_t⊙c_{t-1} + i_t⊙tanh(W_xc x_t + W_hc
+    h_{t-1} + b_c), o_t = σ(W_xo x_t + W_ho h_{t-1} + w_co⊙c_t + b_o), h_t = o_t⊙tanh(c_t). Weights uniform within
+    ±1/√H, b = 0. The weights of the gates are stacked, in torch's order: i, f, c, o; the peepholes are w_ci, w_cf and,
+    with an output gate, w_co.
     """
 
     def __init__(self, dimension: int, width: int, options: CellOptions, generator: torch.Generator) -> None:

@@ -24,12 +24,8 @@ def build(_config: RecursiveConfig, dimension: int, generator: torch.Generator) 
 class Recursive(Composition):
     """g(p) = tanh(W [g(c1); g(c2)] + b) for a node p with the children c1, c2; W_w[word] for a leaf.
 
-    A text of one word is its word vector. The initial W is uniform within ±√(2 / D) (Glorot), and b = 0; the paper does
-    not give initial values.
-
-    Attributes:
-        weight: W, parameter [D, 2 · D].
-        bias: b, parameter [D].
+    A text of one word is its word vector. The initial W [D, 2 · D] is uniform within ±√(2 / D) (Glorot), and b = 0; the
+    paper does not give initial values.
     """
 
     reads_trees = True
