@@ -206,11 +206,6 @@ def test_max_tokens_reads_the_first_only(name, tiny_words):
     np.testing.assert_allclose(vectors, whole.encode(["the cat sat", "", "a dog"]), rtol=0, atol=1e-6)
 
 
-def test_one_text_is_one_vector(encoder):
-    assert encoder.encode("the cat").shape == (encoder.width,)
-    np.testing.assert_array_equal(encoder.encode("the cat"), encoder.encode(["the cat"])[0])
-
-
 BATCH = Ragged(np.array([3, 5, 3, 7, 2, 1, 9], np.int32), np.array([0, 5, 6, 7]))
 
 
