@@ -21,7 +21,7 @@ import torch
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import BosEosTokens, Oov, TableDtype
-from paraembed.encoders.quantized import from_int8, to_int8
+from paraembed.encoders.tables import from_int8, to_int8
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from paraembed.embedding.inputs import TEXT_FIELD, InputFile
 from paraembed.embedding.settings import Settings
-from paraembed.encoders.quantized import normalized, to_int8
+from paraembed.encoders.tables import normalized, to_int8
 from paraembed.io import tables
 from paraembed.io.escape import listed
 from paraembed.io.parquet import open_parquet

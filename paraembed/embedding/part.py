@@ -110,7 +110,6 @@ def embed_part(
     ``settings.dim`` is above H.
     """
     started = time.perf_counter()
-    check_dim(settings, encoder.width)
     schema = _schema(encoder, source, settings)
     rejected_sha256, size = "", 0
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
@@ -160,13 +159,13 @@ def _write_rejected(rejected: IO[bytes], store: Store, part: str) -> str:
 
 def embedded(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> Iterator[pa.RecordBatch]:
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
-    check_dim(settings, encoder.width)
     rows, schema = read_part(source, part, settings), _schema(encoder, source, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected), ALONE)
 
 
 def _schema(encoder: TextEncoder, source: InputFile, settings: Settings) -> pa.Schema:
+    check_dim(settings, encoder.width)
     id_field, *kept_fields = carried_fields([source], settings)
     return embeddings_schema(id_field, kept_fields, settings.dim or encoder.width, settings.dtype)
 

@@ -24,7 +24,7 @@ from paraembed.encoders.added import add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
 from paraembed.encoders.protocol import ALONE, Turn
-from paraembed.encoders.quantized import normalized
+from paraembed.encoders.tables import normalized
 from paraembed.settings import Precision
 from paraembed.text import OF_PIECES
 from paraembed.text.oov import hashed_vectors
@@ -368,11 +368,8 @@ class Encoder(nn.Module):
             require_device(self.device)
             with turn:
                 self.to(self.device, getattr(torch, self.precision))
-        embedded = Embedded(
-            np.empty((len(texts), self.width), np.float32),
-            np.empty(len(texts), np.int32),
-            np.empty(len(texts), np.int32),
-        )
+        counts = np.empty((2, len(texts)), np.int32)
+        embedded = Embedded(np.empty((len(texts), self.width), np.float32), *counts)
         size, threads = batch_size, 1
         if self._adds_words:
             size, threads = min(batch_size, _ADDED_AT_ONCE), torch.get_num_threads()

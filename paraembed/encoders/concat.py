@@ -11,7 +11,7 @@ import pyarrow as pa
 from paraembed.encoders.base import BATCH_SIZE, Embedded, Encoder, warn_of_unread
 from paraembed.encoders.devices import ComputeDevice
 from paraembed.encoders.protocol import ALONE, Turn
-from paraembed.encoders.quantized import normalized
+from paraembed.encoders.tables import normalized
 from paraembed.encoders.weights import Weights
 from paraembed.settings import Precision
 

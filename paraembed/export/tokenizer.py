@@ -184,18 +184,15 @@ def _class(mask: npt.NDArray[np.bool_]) -> str:
     return f"[{''.join(ranges)}]"
 
 
-def _library() -> Any:
-    try:
-        return import_module("tokenizers")
-    except ModuleNotFoundError:
-        raise ValueError("the export needs the package tokenizers; run pip install tokenizers") from None
-
-
 def check_ids(encoder: Encoder, document: bytes, texts: Sequence[str]) -> None:
     """Check that a ``tokenizer.json`` gives the tokens of the encoder, on a built-in sample and on texts. Raise
     ValueError with the first text whose tokens differ, or if the library is not installed.
     """
-    library, value = _library(), json.loads(document)
+    try:
+        library = import_module("tokenizers")
+    except ModuleNotFoundError:
+        raise ValueError("the export needs the package tokenizers; run pip install tokenizers") from None
+    value = json.loads(document)
     every = [*_sample(), *texts]
     for start in range(0, len(every), _AT_ONCE):
         _check(library, encoder, value, pa.array(every[start : start + _AT_ONCE], pa.large_string()))
