@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition, drawn
 from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, CellOptions, Combine, LstmOptions, Pool
-from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words, text_means
+from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
 from paraembed.process import use_exact_cudnn
 
 # grad · out·(1 - out) and grad · (1 - out²), each in one pass
@@ -104,7 +104,8 @@ class BiRecurrent(Composition):
 def pooled(vectors_PH: Tensor, packed: Packed, offsets_N1: Tensor, pool: Pool) -> Tensor:
     """Pool the vectors of the slots into text vectors, [N, H]."""
     if pool == "mean":
-        return text_means(vectors_PH, packed, offsets_N1)
+        offsets = offsets_N1.to(vectors_PH.device)
+        return F.embedding_bag(packed.slots, vectors_PH, offsets, mode="mean", include_last_offset=True)
     last_NH = F.embedding(packed.last, vectors_PH)  # not [...]: its gradient adds up in no fixed order on a GPU
     return last_NH if pool == "last" else last_NH / offsets_N1.diff().to(last_NH.device)[:, None]
 

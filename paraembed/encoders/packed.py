@@ -144,9 +144,3 @@ def project_words(rows_RD: Tensor, ids_P: Tensor, weight_GD: Tensor, bias_G: Ten
             rows_RD = rows_RD.clone()
         return F.embedding(ids_P, F.linear(rows_RD, weight_GD, bias_G))
     return F.linear(F.embedding(ids_P, rows_RD), weight_GD, bias_G)
-
-
-def text_means(states_PH: Tensor, packed: Packed, offsets_N1: Tensor) -> Tensor:
-    """Return the mean over the tokens of each text, [N, H], given a vector for each slot."""
-    offsets = offsets_N1.to(states_PH.device)
-    return F.embedding_bag(packed.slots, states_PH, offsets, mode="mean", include_last_offset=True)
