@@ -43,10 +43,8 @@ _STATUS_LINE = re.compile(r" \((?:\d+ min )?\d+ s\)$")
 
 
 def run(name: str, folder: Path) -> str:
-    """Run a job in a folder; return its output without the lines that only report durations.
-
-    Raises:
-        ChildProcessError: the job ended with an unexpected status.
+    """Run a job in a folder; return its output without the lines that only report durations. Raise ChildProcessError
+    for an unexpected status.
     """
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),

@@ -30,13 +30,7 @@ def site_pages() -> dict[Path, str]:
 
 
 def text_on_the_site(path: Path, text: str, pages: dict[Path, str]) -> str:
-    """Return a page's text with the links and escapes of the site.
-
-    Args:
-        path: path of the page in the repository.
-        text: text of the page.
-        pages: result of ``site_pages``.
-    """
+    """Return the text of the page at a path of the repository with the links and escapes of the site."""
 
     def link(match: re.Match[str]) -> str:
         mark, label, target, anchor = match[1], match[2], match[3], match[4] or ""

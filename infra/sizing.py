@@ -22,21 +22,13 @@ _ROW = 16  # bytes of id, n_tokens and n_unknown
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of one worker.
+    """Measurements of one worker."""
 
-    Attributes:
-        rows_per_second: rows that a worker embeds and writes per second, on its own core.
-        memory: maximum bytes of memory of a worker.
-        start_seconds: time from the start of the command to the first row.
-        width: length of a vector.
-        cores: number of cores of the measured machine.
-    """
-
-    rows_per_second: float
-    memory: int
-    start_seconds: float
-    width: int
-    cores: int
+    rows_per_second: float  # rows that a worker embeds and writes per second, on its own core
+    memory: int  # maximum bytes of memory of a worker
+    start_seconds: float  # time from the start of the command to the first row
+    width: int  # length of a vector
+    cores: int  # number of cores of the measured machine
 
 
 def read_measured(path: Path, dtype: str = "float32") -> Measured:

@@ -53,18 +53,23 @@ SCORES = "74.1 | 74.8"
 
 def texts(data: Path) -> Iterator[str]:
     """Yield the texts: sentences and questions of QCPG, Wikipedia, novels."""
-    for name in QUESTIONS:
-        with gzip.open(data / "train/sentpairs" / name, "rt", encoding="utf-8", newline="") as file:
-            rows = csv.reader(file)
-            next(rows)
-            for row in rows:
-                yield from row
+    for row in questions(data / "train/sentpairs"):
+        yield from row
     for name in WIKIPEDIA:
         for line in lines(data / "train/sentpairs" / name):
             sentences = (plain(sentence) for sentence in line.split("\t")[1].split("<::::>"))
             yield from (sentence for sentence in sentences if len(sentence.split()) in WORDS)
     fitting = [line for line in lines(data / "train/text" / NOVELS) if len(line.split()) in WORDS]
     yield from fitting[::EVERY]
+
+
+def questions(folder: Path) -> Iterator[list[str]]:
+    """Yield the rows of QCPG, without the headers."""
+    for name in QUESTIONS:
+        with gzip.open(folder / name, "rt", encoding="utf-8", newline="") as file:
+            rows = csv.reader(file)
+            next(rows)
+            yield from rows
 
 
 def lines(path: Path) -> Iterator[str]:

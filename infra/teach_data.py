@@ -11,15 +11,13 @@ rule, where it has 328,816, and 328,891 by today's. Which 56,000 pairs gave the 
 which 275,169 pairs it had, was not recorded.
 """
 
-import csv
-import gzip
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from infra.small import QUESTIONS, WIKIPEDIA, lines, plain, texts
+from infra.small import WIKIPEDIA, lines, plain, questions, texts
 
 PAIRS = ["wyudu.quora.train", "wyudu.twitter_url.train", "parasci.ACL.train", "simpwiki-v2.10pct-dev.normal-simple"]
 SIMPLIFIED = "asset.valid.orig-plus-10-simp.tsv.gz"
@@ -32,11 +30,7 @@ def pairs(folder: Path) -> Iterator[tuple[str, str]]:
         for line in lines(folder / name):
             first, second, *_ = line.split("\t")
             yield cleaned(first), cleaned(second)
-    for name in QUESTIONS:
-        with gzip.open(folder / name, "rt", encoding="utf-8", newline="") as file:
-            rows = csv.reader(file)
-            next(rows)
-            yield from ((cleaned(first), cleaned(second)) for first, second, *_ in rows)
+    yield from ((cleaned(first), cleaned(second)) for first, second, *_ in questions(folder))
     for line in lines(folder / SIMPLIFIED):
         first, *others = line.split("\t")
         yield from ((cleaned(first), cleaned(other)) for other in others)

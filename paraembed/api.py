@@ -161,10 +161,9 @@ def embed(
         OSError, ValueError: an input, setting or output cannot be used, or a limit is exceeded.
     """
     from paraembed.cluster.embed import embed as run
-    from paraembed.embedding.settings import DEFAULT_LIMITS, Settings, check_settings
+    from paraembed.embedding.settings import DEFAULT_LIMITS, Settings
 
     chosen = Settings(**_checked(settings, Settings, "embed"))
-    check_settings(chosen)
     return run(
         *(_absolute_name(encoder), [str(_absolute_place(file)) for file in _several(inputs)], _absolute_place(out)),
         chosen,

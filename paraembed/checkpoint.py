@@ -21,7 +21,7 @@ import torch
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import BosEosTokens, Oov, TableDtype
-from paraembed.encoders.quantized import from_int8, to_int8
+from paraembed.encoders.tables import from_int8, to_int8
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
@@ -97,21 +97,12 @@ def save(
     write_more: Callable[[Path], object] = lambda _: None,
     dtype: TableDtype = "float32",
 ) -> str:
-    """Write an encoder folder atomically; an existing folder is replaced.
+    """Write an encoder folder atomically; an existing folder is replaced. Return the fingerprint: a digest of encoder
+    options, tokenizer, vocabulary and weights, that is, of everything that decides a vector.
 
-    Args:
-        encoder: the encoder to save.
-        folder: folder to write.
-        recipe: recipe of the training, recorded in ``config.json``.
-        provenance: input digests, versions and counts, recorded in ``config.json``.
-        model_card: text of ``README.md``.
-        written: folder of the same encoder whose weights and vocabulary are moved instead of being written again.
-        write_more: function that writes further files into the folder.
-        dtype: number type of the word matrix in the folder; int8 rounds it.
-
-    Returns:
-        The fingerprint: a digest of encoder options, tokenizer, vocabulary and weights, that is, of everything that
-            decides a vector.
+    ``config.json`` records the recipe and the provenance: input digests, versions and counts. ``written`` is a folder
+    of the same encoder whose weights and vocabulary are moved instead of being written again; ``write_more`` writes
+    further files into the folder. An int8 word matrix is rounded.
     """
     with new_folder(folder) as new:
         write_more(new)
@@ -238,10 +229,7 @@ def _load_pieces(folder: Path, fingerprint: str) -> Encoder:
 
 def save_concat(folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str) -> Concat:
     """Write the folder of two encoders as one, with copies of their folders, atomically; an existing folder is
-    replaced.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: the errors of ``load``, or an encoder reads trees.
+    replaced. The errors are those of ``load``, and a ValueError if an encoder reads trees.
     """
     both = Concat(*map(load, folders))
     with new_folder(out) as new:
@@ -270,10 +258,8 @@ def load_any(folder: str | Path) -> Encoder | Concat:
 
 
 def parts_of_concat(folder: Path) -> list[str]:
-    """Return the fingerprints of two encoders as one; an empty list if there is no folder, or an empty one.
-
-    Raises:
-        NotADirectoryError, ValueError: the folder holds something else.
+    """Return the fingerprints of two encoders as one; an empty list if there is no folder, or an empty one. Raise
+    NotADirectoryError or ValueError if the folder holds something else.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return []
@@ -291,11 +277,8 @@ def _read_concat_config(folder: Path) -> dict[str, Any]:
 
 
 def check_replaceable(out: Path, *, overwrite: bool) -> None:
-    """Check that an encoder folder may be written.
-
-    Raises:
-        NotADirectoryError, ValueError: the path is a file, or a folder with something else than an encoder, or it
-            contains an encoder without ``overwrite``.
+    """Check that an encoder folder may be written. Raise NotADirectoryError or ValueError if the path is a file, a
+    folder with something else than an encoder, or contains an encoder without ``overwrite``.
     """
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         (_read_concat_config if is_concat(out) else read_config)(out)
@@ -316,11 +299,7 @@ def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read ``config.json`` of an encoder folder.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: the same errors as ``load``.
-    """
+    """Read ``config.json`` of an encoder folder; the errors are those of ``load``."""
     if is_concat(folder):
         raise ValueError(f"{folder} holds two encoders as one; give one of them: {' or '.join(_PARTS)} in that folder")
     what = "an encoder folder, written by jobs/train.py"

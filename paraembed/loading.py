@@ -1,6 +1,7 @@
 """Open any encoder by its name: a folder, an MLflow run or registered model, or a model of another library."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -51,16 +52,10 @@ def shipped_folder() -> Path:
 
 
 def _placed(encoder: Encoder | Concat, inference: Inference) -> Encoder | Concat:
-    for setting, unset in (
-        ("prompt", None),
-        ("backend", "torch"),
-        ("pooling", None),
-        ("batch_tokens", None),
-        ("trust_remote_code", False),
-    ):
-        if getattr(inference, setting) != unset:
+    for setting in fields(Inference):
+        if setting.name not in {"device", "precision"} and getattr(inference, setting.name) != setting.default:
             raise ValueError(
-                f"`{setting}` only applies to models of other libraries; leave it out for an encoder folder"
+                f"`{setting.name}` only applies to models of other libraries; leave it out for an encoder folder"
             )
     device = chosen_device(inference.device, gains=encoder.gains_from_gpu)
     return encoder.placed(device, inference.precision)

@@ -77,14 +77,11 @@ def lines(
     amounts: Sequence[int] = (),
     levels: Mapping[str, float] | None = None,
 ) -> bytes:
-    """Draw a line for each series; published values are gray, without markers.
+    """Draw a line for each series, two plots per row; published values are gray, without markers.
 
-    Args:
-        panels: plots, two per row.
-        labels: labels of the x axis and the y axis.
-        steps: draw steps instead of straight lines, as for the counts of a histogram.
-        amounts: labeled positions; if given, the x axis is logarithmic.
-        levels: name → value of a gray line over the whole width, with its name at the end.
+    ``labels`` are those of the x axis and the y axis. ``steps`` draws steps instead of straight lines, as for the
+    counts of a histogram. With ``amounts``, the labeled positions, the x axis is logarithmic. ``levels`` are gray lines
+    over the whole width, with their names at the end.
     """
     size = (6.0, 3.6) if len(panels) > 1 else (7.5, 4.6)
     figure, grid = _grid(panels, 2, *size)
@@ -217,15 +214,9 @@ def draw_training(
 ) -> None:
     """Plot loss, fraction of active terms and score by epoch, and the scores before and after training.
 
-    Args:
-        path: file to write.
-        title: title of the figure.
-        curve: step, number of pairs seen, mean loss and fraction of active terms (0 to 1) of every report; not empty.
-        num_pairs: number of pairs per epoch.
-        scores: scores before and after training, drawn next to the curves.
-        score_curve: scores during training, drawn as a third curve.
-        unit: name of a training example.
-        share: meaning of the fourth number in ``curve``.
+    ``curve`` has step, number of pairs seen, mean loss and fraction of active terms (0 to 1), or of what ``share``
+    names, of every report; not empty. ``num_pairs`` is the number of pairs, or of what ``unit`` names, per epoch.
+    ``scores`` are drawn next to the curves, ``score_curve`` as a third curve.
     """
     num_curves = 2 if score_curve is None else 3
     height = max(2.5 * num_curves, min(_MOST_INCHES, 1.6 + _SCORE_INCHES * len(scores)))

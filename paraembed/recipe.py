@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict, encoder_name
+from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
 from paraembed.encoders.configs import AvgConfig, BosEosTokens, IrnnConfig, WordConfig
 from paraembed.io.fingerprint import read_json
 from paraembed.names import current_names, on_disk
@@ -371,7 +371,7 @@ def without_effect(recipe: Recipe) -> list[str]:
 
 def has_weights(recipe: BaseRecipe) -> bool:
     """Return whether the recipe's encoder has parameters other than its word vectors."""
-    return encoder_name(recipe.encoder) not in {"avg", "sum", "word"}
+    return recipe.encoder.name not in {"avg", "sum", "word"}
 
 
 def named(idle: dict[str, bool]) -> list[str]:
@@ -488,7 +488,7 @@ def check_recipe(recipe: SupervisedRecipe, task: str) -> None:
         )
     if task in CHOICES and not recipe.train_words and not has_weights(recipe):
         raise ValueError(
-            f"train_words is off, but neither the encoder {encoder_name(recipe.encoder)} nor the head of {task} has "
+            f"train_words is off, but neither the encoder {recipe.encoder.name} nor the head of {task} has "
             "other parameters to train; set train_words, or choose another encoder"
         )
     if task != "sentiment" and recipe.head_layer == "none":

@@ -199,7 +199,7 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:
     say(f"{plan.rows:,} rows in {len(plan.parts)} parts to {home}, workers: {min(workers, len(todo))}{before}")
     parts = Counter(part.file for part in plan.parts)
     for number in dict.fromkeys(part.file for part in todo):
-        if plan.inputs[number].is_chain and parts[number] > 1:
+        if plan.inputs[number].compressed and parts[number] > 1:
             say(f"{plan.inputs[number].shown} is compressed, so one process decompresses it for all workers")
 
 

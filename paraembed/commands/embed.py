@@ -9,7 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import say
-from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings, check_settings
+from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
@@ -89,7 +89,6 @@ class Embed:
 def main(flags: Embed) -> None:
     """Embed, and print the next command."""
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
-    check_settings(settings)
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from paraembed.commands.job import flag_value
-from paraembed.encoders import ENCODERS, check_options, config_from_dict, encoder_name
+from paraembed.encoders import ENCODERS, check_options, config_from_dict
 from paraembed.papers import RECIPES
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, BaseRecipe
@@ -32,12 +32,10 @@ RECIPE_GROUPS = {
 def list_recipes(recipes: Mapping[str, BaseRecipe]) -> list[str]:
     """Return the lines of --list: recipes with encoder and source, then encoders, what they compute, and source."""
     width = max(map(len, recipes))
-    lines = [
-        f"  {name:<{width}}  {encoder_name(recipe.encoder):<12} {source(name)}" for name, recipe in recipes.items()
-    ]
+    lines = [f"  {name:<{width}}  {recipe.encoder.name:<12} {source(name)}" for name, recipe in recipes.items()]
     papers: dict[str, str] = {}
     for name, recipe in [*RECIPES.items(), *SUPERVISED_RECIPES.items()]:
-        papers.setdefault(encoder_name(recipe.encoder), source(name))
+        papers.setdefault(recipe.encoder.name, source(name))
     texts = {name: inspect.cleandoc(config.__doc__ or "").partition("\n")[0] for name, config in ENCODERS.items()}
     encoders = [f"  {name:<12} {text.replace('`', '')} {papers.get(name, '')}".rstrip() for name, text in texts.items()]
     return ["recipes (--recipe)", *lines, "", "encoders (--encoder)", *encoders]
@@ -62,7 +60,7 @@ def recipe_flags(
         settings = replace(settings, encoder=config_from_dict({"name": encoder}))
     prefix = "--encoder."
     options = [argument.removeprefix(prefix).split("=")[0] for argument in arguments if argument.startswith(prefix)]
-    check_options(encoder_name(settings.encoder), [name.removeprefix("no-").replace("-", "_") for name in options])
+    check_options(settings.encoder.name, [name.removeprefix("no-").replace("-", "_") for name in options])
     return name, encoder, settings
 
 

@@ -1,4 +1,4 @@
-"""Columns of inputs and output: texts, ids, trees, columns copied to the output, and the output's schema."""
+"""Columns of inputs and output: texts, ids, trees, columns copied to the output, the output's schema and vectors."""
 
 import json
 from collections import Counter
@@ -6,19 +6,26 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.embedding.inputs import TEXT_FIELD, InputFile
 from paraembed.embedding.settings import Settings
+from paraembed.encoders.tables import normalized, to_int8
 from paraembed.io import tables
 from paraembed.io.escape import listed
 from paraembed.io.parquet import open_parquet
 from paraembed.io.tables import json_object
 
 ROW_FIELD, TREE_FIELD = "row", "tree"
-OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")
-SCALE_FIELD = "scale"
 ALL = ("all",)
+_LARGEST_FLOAT16 = 65_504.0
+
+
+def output_fields(dtype: str) -> list[str]:
+    """Return the columns that an embedding adds to those of the input."""
+    return ["embedding", "n_tokens", "n_unknown", *(["scale"] if dtype == "int8" else [])]
 
 
 def columns_of(source: InputFile) -> pa.Schema:
@@ -32,11 +39,9 @@ def columns_of(source: InputFile) -> pa.Schema:
 def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_trees: bool) -> Settings:
     """Return settings with ``keep`` and ``tree_column`` resolved to columns of the inputs.
 
-    ``keep`` of ``("all",)`` becomes every column of the first input except the id column. If no tree column is set and
-    the encoder reads trees, the tree column is ``tree``, if an input has it as text.
-
-    Raises:
-        ValueError: a tree column is set but the encoder does not read trees; or ``keep`` is all for JSON lines.
+    ``keep`` of ``("all",)`` becomes every column of the first input except the id column; for JSON lines it is a
+    ValueError. If no tree column is set and the encoder reads trees, the tree column is ``tree``, if an input has it as
+    text. A tree column for an encoder that does not read trees is a ValueError.
     """
     if settings.tree_column is not None and not reads_trees:
         raise ValueError(
@@ -63,13 +68,10 @@ def _has_trees(source: InputFile) -> bool:
 
 
 def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.Field]:
-    """Return the id field and the kept fields, with their types in the inputs.
-
-    Raises:
-        ValueError: a column is missing, has a wrong type, or would appear twice in the output.
+    """Return the id field and the kept fields, with their types in the inputs. Raise ValueError if a column is missing,
+    has a wrong type, or would appear twice in the output.
     """
-    added = (*OUTPUT_FIELDS, SCALE_FIELD) if settings.dtype == "int8" else OUTPUT_FIELDS
-    names = [settings.id_field, *settings.keep, *added]
+    names = [settings.id_field, *settings.keep, *output_fields(settings.dtype)]
     if repeated := _repeated(names):
         raise ValueError(f"column {repeated!r} would appear twice in the output ({listed(names)}); leave one out")
     if settings.id_kind == "file-row":
@@ -142,10 +144,8 @@ def _names(schema: pa.Schema, allowed: Callable[[pa.DataType], bool]) -> str:
 
 
 def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
-    """Raise ValueError if no row of JSON lines has a key that the settings name.
-
-    Every file must have the text key in a row, but other keys need only occur in a row of one file. Rows are read until
-    all keys are found.
+    """Raise ValueError if no row of JSON lines has a key that the settings name: the text key in each file, another one
+    in any file. Rows are read until all keys are found.
     """
     named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
     named += [("`keep`", name) for name in settings.keep]
@@ -206,13 +206,8 @@ def is_id(kind: pa.DataType) -> bool:
 def embeddings_schema(
     id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int, dtype: str = "float32"
 ) -> pa.Schema:
-    """Return the schema of an embeddings file that jobs/embed.py writes: one row per text.
-
-    Args:
-        id_field: field that identifies a row.
-        kept_fields: fields copied from the input.
-        width: length d of a vector.
-        dtype: ``float32``, ``float16`` or ``int8``; int8 adds a column ``scale``: vector = scale · embedding.
+    """Return the schema of an embeddings file that jobs/embed.py writes, with vectors of length ``width``; one row per
+    text. int8 adds a column ``scale``: vector = scale · embedding.
     """
     number = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
     scale = [pa.field("scale", pa.float32(), nullable=False)] if dtype == "int8" else []
@@ -226,3 +221,25 @@ def embeddings_schema(
             pa.field("n_unknown", pa.int32(), nullable=False),  # tokens that are not in the vocabulary
         ]
     )
+
+
+def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> tuple[list[pa.Array], int]:
+    """Truncate, normalize and convert vectors [n, H], each row by itself. Return the columns ``embedding`` [n, width]
+    and, for int8, ``scale`` float32 [n]; and the number of rows with a number outside of the float16 range, which is
+    clipped.
+    """
+    vectors = vectors_NH[:, : settings.dim]
+    if settings.normalize:
+        vectors = normalized(vectors)
+    if settings.dtype == "float32":
+        return [_vectors_column(vectors)], 0
+    if settings.dtype == "float16":
+        clipped = (np.abs(vectors) > _LARGEST_FLOAT16).any(axis=1)
+        halves = np.clip(vectors, -_LARGEST_FLOAT16, _LARGEST_FLOAT16).astype(np.float16)
+        return [_vectors_column(halves)], int(clipped.sum())
+    steps, scale = to_int8(vectors)
+    return [_vectors_column(steps), pa.array(scale)], 0
+
+
+def _vectors_column(numbers: npt.NDArray[np.float32 | np.float16 | np.int8]) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(numbers).reshape(-1)), numbers.shape[1])

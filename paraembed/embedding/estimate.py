@@ -36,30 +36,19 @@ _PARTS = 8
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimate of a run.
+    """Estimate of a run."""
 
-    Attributes:
-        rows: rows of the input.
-        parts: files of the output.
-        size: bytes of the output.
-        rows_per_second: rows per second of all workers, each on its own core.
-        seconds: time from the start of the command to its end, without planning.
-        probed: number of rows that were embedded for the estimate.
-    """
-
-    rows: int
-    parts: int
-    size: int
-    rows_per_second: float
-    seconds: float
-    probed: int
+    rows: int  # rows of the input
+    parts: int  # files of the output
+    size: int  # bytes of the output
+    rows_per_second: float  # rows per second of all workers, each on its own core
+    seconds: float  # time from the start of the command to its end, without planning
+    probed: int  # number of rows that were embedded for the estimate
 
 
 def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
-    """Return the number of actors, and the fraction of a GPU for each.
-
-    Raises:
-        ValueError: GPUs are given for an encoder that computes on a CPU, or there is no GPU.
+    """Return the number of actors, and the fraction of a GPU for each. Raise ValueError if GPUs are given for an
+    encoder that computes on a CPU, or there is no GPU.
     """
     if encoder.identity.get("device") != "cuda":
         for name, usual in (("gpus", None), ("gpu_share", 1.0)):
@@ -73,14 +62,7 @@ def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, flo
 
 @one_thread()
 def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
-    """Embed rows from the whole input for some seconds, on one thread as a worker does, writing them to memory.
-
-    Args:
-        encoder: the encoder.
-        plan: inputs, settings and parts.
-        workers: number of workers of the run.
-        probe_seconds: seconds to embed.
-    """
+    """Embed rows from the whole input for some seconds, on one thread as a worker does, writing them to memory."""
     started, rows = time.perf_counter(), 0
     batches = _until(started + probe_seconds, _sample(encoder, plan))
     with io.BytesIO() as file:
@@ -102,7 +84,7 @@ def _sample(encoder: TextEncoder, plan: Plan) -> Iterator[pa.RecordBatch]:
     settings = replace(plan.settings, batch_size=min(_BATCH_ROWS, plan.settings.batch_size))
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
-    for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_chain else part for part in drawn):
+    for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].compressed else part for part in drawn):
         yield from embedded(encoder, plan.inputs[part.file], part, settings)
 
 
@@ -126,10 +108,8 @@ def dry_run(
     gpus: Gpus = DEFAULT_GPUS,
     fetch: Fetch | None = None,
 ) -> None:
-    """Print an estimate of ``embed`` from two seconds of embedding; nothing is written.
-
-    Raises:
-        ValueError, OSError: the same errors as ``embed``.
+    """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The errors are those of
+    ``embed``.
     """
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")

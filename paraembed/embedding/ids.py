@@ -24,16 +24,10 @@ def count_duplicates(
     """Return the number of rows whose id already occurred in an earlier row, and one such id; null does not count as an
     id.
 
-    Up to ``max_bytes`` of ids are compared directly. For more ids, 64-bit hashes are compared, reading the column once
-    for each batch of hashes. The column is then read again for the ids whose hashes are equal, and these ids are
-    compared.
-
-    Args:
-        store: the output.
-        parts: names of its files.
-        column: name of the id column, integers or strings.
-        max_bytes: bytes of ids to compare at a time; Arrow needs four times as much memory, 1 GB.
-        max_hashes: hashes to compare at a time; 33M need 0.25 GB, and twice that while they are collected.
+    Up to ``max_bytes`` of ids (integers or strings) are compared directly, for which Arrow needs four times as much
+    memory, 1 GB. For more ids, 64-bit hashes are compared, reading the column once for each batch of ``max_hashes``
+    hashes; 33M need 0.25 GB, and twice that while they are collected. The column is then read again for the ids whose
+    hashes are equal, and these ids are compared.
     """
     sizes = [_size(store, part, column) for part in parts]
     rows, size = sum(count for count, _ in sizes), sum(size for _, size in sizes)

@@ -27,11 +27,7 @@ _ROWS_AT_ONCE = 1024  # to search for
 
 
 def import_faiss() -> Any:
-    """Return the module ``faiss``.
-
-    Raises:
-        ValueError: FAISS is not installed.
-    """
+    """Return the module ``faiss``; raise ValueError if it is not installed."""
     try:
         import faiss  # noqa: PLC0415 - optional
     except ImportError:
@@ -43,14 +39,8 @@ def import_faiss() -> Any:
 
 
 def build_index(embeddings: Embeddings, path: Path, top: int, recall: float, threads: int) -> dict[str, Any]:
-    """Write the index of an output, then its description, ``<name>.json``, next to it; return the description.
-
-    Args:
-        embeddings: the output.
-        path: file to write.
-        top: number of nearest rows that are wanted.
-        recall: fraction of them to find in a sample.
-        threads: threads of FAISS.
+    """Write the index of an output, then its description, ``<name>.json``, next to it; return the description. It finds
+    a fraction ``recall`` of the ``top`` nearest rows of a sample.
     """
     faiss = import_faiss()
     use_faiss_threads(threads)
@@ -89,15 +79,11 @@ def _vectors(embeddings: Embeddings, numbers: RowNumbers) -> Vectors:
 
 
 def _choose_probes(embeddings: Embeddings, index: Any, top: int, recall: float) -> dict[str, Any]:
-    """Set the number of lists to search so that a sample of rows reaches the recall; return this number and the recall.
-
-    The row itself, which is always its own nearest row, does not count. Each of the next ``top`` rows counts as found
-    if the index returns as many rows with an equal or larger cosine.
-    """
+    """Set the number of lists to search so that a sample of rows reaches the recall; return both."""
     numbers = _spread(embeddings.rows, _SAMPLE)
     sample = _vectors(embeddings, numbers)
     hits = search(embeddings, sample, top + 1)
-    others = np.flatnonzero(hits.rank > 1)
+    others = np.flatnonzero(hits.rank > 1)  # without the row itself, which is always its own nearest row
     least = hits.cosine[others] - np.float32(_SAME)
     units, probes = unit(sample)[0], 1
     while True:
@@ -105,6 +91,7 @@ def _choose_probes(embeddings: Embeddings, index: Any, top: int, recall: float) 
         cosines = nearest_in_index(index, units, top + 1)[1]
         in_order = -np.sort(-cosines, axis=1)
         cosines = in_order[hits.query[others], hits.rank[others] - 1]
+        # A row counts as found if the index returns as many rows with an equal or larger cosine.
         reached = float(np.mean(cosines >= least)) if len(least) else 1.0
         if reached >= recall or probes == index.nlist:
             return {"probes": probes, "recall": round(reached, 4), "sample": len(sample)}
@@ -120,12 +107,8 @@ def open_index(path: Path) -> Any:
 
 
 def nearest_in_index(index: Any, units: Vectors, top: int) -> tuple[RowNumbers, Vectors]:
-    """Return the rows that an index finds, int64 [n, top], and their cosines; -1 and -inf if it finds fewer rows.
-
-    Args:
-        index: the index.
-        units: float32 [n, d], of length 1, or zeros: these have no rows.
-        top: number of rows.
+    """Return the rows that an index finds for unit vectors [n, d], int64 [n, top], and their cosines; -1 and -inf if it
+    finds fewer rows. Zero vectors have no rows.
     """
     rows = np.full((len(units), top), -1, np.int64)
     cosines = np.full((len(units), top), -np.inf, np.float32)

@@ -50,7 +50,7 @@ class InputFile:
         path: absolute path, or URI.
         name: path below the given folder or glob, or the file name; ``file:row`` ids begin with it.
         kind: format of the rows.
-        compressed: gzip, bz2 or zst; such a file can only be read from its start.
+        compressed: gzip, bz2 or zst; such a file can only be read from its start, its parts in sequence, by one reader.
         columns: names of the columns; for JSON lines, the keys of the first 1,000 rows in the first MiB, at least of
             the first row; empty for Parquet, whose footer has them.
         size: bytes of the file.
@@ -87,11 +87,6 @@ class InputFile:
         return f"{self.size} {self.sha256} {self.stamp}"
 
     @property
-    def is_chain(self) -> bool:
-        """Whether the parts can only be read in sequence, by one reader."""
-        return self.compressed
-
-    @property
     def shown(self) -> str:
         """``path`` without user and password of a URI, for messages and files."""
         return without_credentials(self.path)
@@ -126,17 +121,13 @@ def list_inputs(
 ) -> tuple[InputFile, ...]:
     """Find the input files, and check that they exist, have the same known kind, and are neither empty nor binary.
 
-    Args:
-        asked: files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``) and globs
-            (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a folder
-            or glob are sorted by name.
-        limits: limits on reading each file.
-        progress: called with the number of checked files, and the number of all files.
-        block_bytes: bytes to read and parse at a time.
+    ``asked`` are files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``) and
+    globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a folder or
+    glob are sorted by name. ``progress`` is called with the number of checked files, and of all files; ``block_bytes``
+    are read and parsed at a time.
 
-    Raises:
-        FileNotFoundError: a file does not exist, or a link in a folder is broken.
-        ValueError: a file cannot be used, or is given twice (possibly through links).
+    A missing file or broken link is a FileNotFoundError; a file that cannot be used, or is given twice (possibly
+    through links), a ValueError.
     """
     if not asked:
         raise ValueError(f"no input files; give files, folders or globs of {KNOWN}")
@@ -159,12 +150,7 @@ def list_inputs(
 
 def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
     """Raise ValueError if the output is inside of an input or the reverse, because a run would read its own parts.
-
-    Args:
-        asked: arguments of ``list_inputs``.
-        files: the input files.
-        out: output folder.
-        part: name of a file in the output folder.
+    ``asked`` are the arguments of ``list_inputs``, ``part`` is the name of a file in the output folder.
     """
     shown, target = without_credentials(str(out)), comparable(out)
     paths = {file.path for file in files}
@@ -188,16 +174,14 @@ def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
 
 
 def _stamp(place: Place) -> str:
-    """Return size and modification time (ns) of a file, or size and ETag of an object, whose time has only seconds.
-
-    Return an empty string if the file does not exist.
-    """
+    """Return size and modification time (ns) of a file, or size and ETag of an object; empty if it does not exist."""
     filesystem, path = locate(str(place))
     info = filesystem.get_file_info(path)
     if info.type != pa.fs.FileType.File:
         return ""
     if isinstance(place, Path):
         return f"{info.size} {info.mtime_ns}"
+    # The time of an object has only seconds.
     with filesystem.open_input_file(path) as file:
         known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
         return f"{file.size()} {known.get('etag', b'').decode() or info.mtime_ns}"

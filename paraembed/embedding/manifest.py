@@ -25,8 +25,9 @@ from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import OnDuplicateId
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
+from paraembed.io.places import Place
 from paraembed.io.resume import check_names, is_same_work
-from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, read_json, write_json
+from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
 from paraembed.options import Range, checked
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.stops import RunFailedError
@@ -50,19 +51,12 @@ _THREADS = 16  # to check parts; an answer of an object store takes 20 ms and mo
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that decides the bytes of an output.
+    """Everything that decides the bytes of an output."""
 
-    Attributes:
-        encoder: fingerprint of the encoder folder.
-        tokenizer: name of the tokenizer, which changes with its rules.
-        plan: inputs, settings and parts.
-        identity: identity of the encoder, see ``TextEncoder``.
-    """
-
-    encoder: str
-    tokenizer: str
-    plan: Plan
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str  # fingerprint of the encoder folder
+    tokenizer: str  # name of the tokenizer, which changes with its rules
+    plan: Plan  # inputs, settings and parts
+    identity: Mapping[str, Any] = field(default_factory=dict)  # identity of the encoder, see ``TextEncoder``
 
 
 class _PlanFile(TypedDict):
@@ -84,11 +78,31 @@ class _Model(TypedDict):
     batch_tokens: NotRequired[Annotated[int, Range(1, 2**31 - 1)] | None]
 
 
-def check_folder(store: Store) -> bool:
-    """Return True if a place holds an embedding run, False if it is missing or empty.
+def open_output(place: Place) -> tuple[Store, list[str]]:
+    """Return the store of an output, and the names in it. Raise FileNotFoundError or NotADirectoryError if the place is
+    missing, empty or a file.
+    """
+    store = open_store(place)
+    try:
+        names = store.names()
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
+    if not names:
+        raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
+    return store, names
 
-    Raises:
-        NotADirectoryError, ValueError: the place holds other files.
+
+def read_manifest(store: Store, kind: Any) -> dict[str, Any]:
+    """Return the manifest of an output; raise ValueError unless it is of a typed dictionary."""
+    manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ValueError(f"{where} does not have the format {FORMAT!r}; it was not written by jobs/embed.py")
+    return dict(checked(kind, manifest, where))
+
+
+def check_folder(store: Store) -> bool:
+    """Return True if a place holds an embedding run, False if it is missing or empty. Raise NotADirectoryError or
+    ValueError if it holds other files.
     """
     try:
         names = store.names()
@@ -102,14 +116,11 @@ def check_folder(store: Store) -> bool:
 
 
 def continued_run(store: Store, new: Run) -> Run:
-    """Return the unfinished run in a place, to resume it as ``new``, whose plan has no parts yet.
+    """Return the unfinished run in a place, to resume it as ``new``, whose plan has no parts yet. Raise ValueError if
+    it was started with another encoder, tokenizer, setting or input; the message names it with both values.
 
     Not an ``io.resume.Work``, whose folder is emptied for other work: here other work stays until the new output, in a
     folder next to it, is complete, and the place may be on an object store.
-
-    Raises:
-        ValueError: the run was started with another encoder, tokenizer, setting or input; the message names it with
-            both values.
     """
     stored = read_run(store)
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
@@ -126,10 +137,8 @@ def decides(run: Run) -> dict[str, Any]:
 
 
 def read_run(store: Store) -> Run:
-    """Return the run that was started in a place.
-
-    Raises:
-        FileNotFoundError, ValueError: the plan is missing or damaged.
+    """Return the run that was started in a place. Raise FileNotFoundError or ValueError if its plan is missing or
+    damaged.
     """
     value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
     try:
@@ -146,10 +155,8 @@ def read_run(store: Store) -> Run:
 
 @contextmanager
 def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
-    """Lock a place for a run; yield the reports of the finished parts, by name.
-
-    Raises:
-        ValueError: another run is writing there, or was started there after ``run`` was planned.
+    """Lock a place for a run; yield the reports of the finished parts, by name. Raise ValueError if another run is
+    writing there, or was started there after ``run`` was planned.
     """
     with store.held():
         _sweep(store)
@@ -177,12 +184,10 @@ def _check_same(store: Store, run: Run) -> None:
 
 
 def _sweep(store: Store) -> None:
-    """Remove temporary files of killed writers; a writer that lost its driver may still rename its file in the
-    meantime.
-    """
+    """Remove temporary files of killed writers."""
     for folder in ("", f"{REPORTS}/", f"{REJECTED}/"):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
-            store.delete(f"{folder}{name}")
+            store.delete(f"{folder}{name}")  # a writer that lost its driver may have renamed it in the meantime
 
 
 def finished_parts(store: Store, run: Run) -> dict[str, PartReport]:
@@ -252,12 +257,14 @@ def commit(
             f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
             "correct the input, or resume with `on_duplicate_id` keep"
         )
+    with store.open(plan.parts[0].name) as raw:
+        schema = pq.read_schema(raw)
     parts = _entries(reports)
     manifest = {
         "format": FORMAT,
         **{name: sum(part[name] for part in parts) for name in (*COUNTS, *OTHER_COUNTS)},
         "n_duplicate_ids": duplicates,
-        "schema": columns_of(_read_schema(store, plan.parts[0].name)),
+        "schema": columns_of(schema),
         "id_column": settings.id_field,
         "fingerprints": {
             "encoder": run.encoder,
@@ -328,11 +335,6 @@ def _identity(run: Run) -> dict[str, Any]:
     """Return the identity of a run; two runs may write to one output only if their identities are equal."""
     parts = digest_of([asdict(part) for part in run.plan.parts])
     return {**decides(run), "parts": parts}
-
-
-def _read_schema(store: Store, part: str) -> pa.Schema:
-    with store.open(part) as raw:
-        return pq.read_schema(raw)
 
 
 def listing_digest(plan: Plan) -> str:

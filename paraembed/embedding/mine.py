@@ -45,17 +45,11 @@ Lasts = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison: the rows of an output with each other, or with those of another output.
+    """A comparison: the rows of an output with each other, or with those of another output."""
 
-    Attributes:
-        output: the output.
-        other: the other output; None: pairs within ``output``.
-        settings: what decides the pairs.
-    """
-
-    output: Embeddings
-    other: Embeddings | None
-    settings: MineSettings
+    output: Embeddings  # the output
+    other: Embeddings | None  # the other output; None: pairs within ``output``
+    settings: MineSettings  # what decides the pairs
 
     @property
     def seconds(self) -> Embeddings:
@@ -137,14 +131,9 @@ def neighbors(comparison: Comparison, block: int, path: Path) -> None:
 
 
 def find_in_index(comparison: Comparison, block: int, index: Path, path: Path, *, are_seconds: bool = False) -> None:
-    """Write the pairs of a block's rows with the rows that an index finds for them, ordered by first row.
-
-    Args:
-        comparison: what is compared.
-        block: block of the first rows, or, if ``are_seconds``, of the second rows.
-        index: index of the rows on the other side; within an output of all rows.
-        path: file to write.
-        are_seconds: whether the rows of the block are second rows.
+    """Write the pairs of a block's rows with the rows that an index finds for them, ordered by first row. If
+    ``are_seconds``, the rows of the block are second rows. The index is of the rows on the other side; within an output
+    of all rows.
     """
     output = comparison.seconds if are_seconds else comparison.output
     start, stop = comparison.blocks_of(output)[block]
@@ -176,9 +165,7 @@ def tiles(rows: int) -> list[slice]:
 
 
 def _leave_out(scores: Vectors, first: int, second: int) -> None:
-    """In a tile that starts at the same first and second row, set the scores of pairs whose second row is not after the
-    first to -inf.
-    """
+    """Set the scores of pairs whose second row is not after the first to -inf, in a tile that starts at these rows."""
     num_firsts, num_seconds = scores.shape
     if second < first + num_firsts:
         scores[np.arange(second, second + num_seconds) <= np.arange(first, first + num_firsts)[:, None]] = -np.inf
@@ -213,13 +200,9 @@ def load(path: Path) -> Pairs | Lasts:
 
 
 def last_of_top(comparison: Comparison, span: tuple[int, int], *, are_seconds: bool, paths: Sequence[Path]) -> Lasts:
-    """Return the ``top``-th nearest row of each row of a span of first or second rows.
-
-    Args:
-        comparison: what is compared.
-        span: a first row of a block and the row after its last.
-        are_seconds: whether they are second rows; within an output they are both.
-        paths: files of ``neighbors``, by block.
+    """Return the ``top``-th nearest row of each row of a span (a first row of a block and the row after its last) of
+    first or, if ``are_seconds``, second rows; within an output they are both. ``paths`` are the files of ``neighbors``,
+    by block.
     """
     start, stop = span
     items, cosines, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)], [np.zeros(0, np.int64)]
@@ -241,14 +224,9 @@ def last_of_top(comparison: Comparison, span: tuple[int, int], *, are_seconds: b
 
 
 def keep_pairs(pair_files: Sequence[Path], of_firsts: Path, of_seconds: Path, block: int, path: Path) -> None:
-    """Write the pairs of a block that count, ordered by first row, descending cosine, and second row.
-
-    Args:
-        pair_files: files of ``neighbors``, one per block.
-        of_firsts: file with the last of the nearest rows of each first row.
-        of_seconds: the same for each second row.
-        block: number of the block.
-        path: file to write.
+    """Write the pairs of a block that count, ordered by first row, descending cosine, and second row. ``pair_files``
+    are the files of ``neighbors``, one per block; ``of_firsts`` and ``of_seconds`` hold the last of the nearest rows of
+    each first and second row.
     """
     pairs = np.array(load(pair_files[block]))
     keeps = np.zeros(len(pairs), np.bool_)

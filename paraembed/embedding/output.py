@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.embedding.columns import OUTPUT_FIELDS, SCALE_FIELD
-from paraembed.embedding.manifest import FORMAT, MANIFEST, MOST_JSON_BYTES, columns_of
+from paraembed.embedding.columns import output_fields
+from paraembed.embedding.manifest import MANIFEST, columns_of, open_output, read_manifest
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype, Settings
 from paraembed.io.places import Place
-from paraembed.io.store import Store, is_committed, open_store, read_json
-from paraembed.options import Count, checked
+from paraembed.io.store import is_committed
+from paraembed.options import Count
 
 Vectors = npt.NDArray[np.float32]
 RowNumbers = npt.NDArray[np.int64]
@@ -64,33 +64,24 @@ class Block(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """A row group: its part, its number in the part, the number of its first row in the output, and its number of
-    rows.
-    """
-
     part: int
-    number: int
-    first: int
+    number: int  # in the part
+    first: int  # number of its first row in the output
     rows: int
 
 
 class Embeddings:
     """A finished output. Rows are numbered from 0 in the order of the parts, which is the order of the input.
 
-    Args:
-        place: folder or URI that ``jobs/embed.py`` wrote.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: the folder does not exist.
-        ValueError: the output is not finished, or damaged.
+    Raise FileNotFoundError or NotADirectoryError if the folder does not exist, ValueError if the output is not
+    finished, or damaged.
     """
 
     def __init__(self, place: Place) -> None:
-        self.store = _finished_store(place)
-        where, manifest = f"{self.store}/{MANIFEST}", read_json(self.store, MANIFEST, most_bytes=MOST_JSON_BYTES)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise ValueError(f"{where} does not have the format {FORMAT!r}; expected a folder that jobs/embed.py wrote")
-        known: Any = checked(_Manifest, manifest, where)
+        self.store, _ = open_output(place)
+        if not is_committed(self.store, MANIFEST):
+            raise ValueError(f"{self.store} is not finished; run the same jobs/embed.py command again to finish it")
+        known, where = read_manifest(self.store, _Manifest), f"{self.store}/{MANIFEST}"
         self.digest = self.store.sha256(MANIFEST)
         """SHA-256 of the manifest, which has the digests of the parts."""
         self.encoder: str = known["fingerprints"]["encoder"]
@@ -116,7 +107,7 @@ class Embeddings:
         self.id_column: str = known["id_column"]
         self.has_input_ids = settings.get("id_column") is not None
         """Whether the ids were read from a column of the input, not generated."""
-        added = {self.id_column, *OUTPUT_FIELDS, *([SCALE_FIELD] if settings["dtype"] == "int8" else [])}
+        added = {self.id_column, *output_fields(settings["dtype"])}
         self.carried = [name for name in self.schema.names if name not in added]
         """Names of the columns that were carried from the input."""
 
@@ -129,14 +120,11 @@ class Embeddings:
         return int(self.starts[-1])
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
-        """Yield the vectors of rows ``start`` to ``stop`` - 1, one row group at a time, while threads read ahead.
+        """Yield the vectors of rows ``start`` to ``stop`` - 1, one row group at a time, while threads read ahead. Raise
+        FileNotFoundError or ValueError if a part is missing or damaged.
 
-        int8 vectors are not multiplied by their scale, because a positive factor does not change a cosine.
-
-        Memory: three row groups; those of ``jobs/embed.py`` have about 32 MB.
-
-        Raises:
-            FileNotFoundError, ValueError: a part is missing or damaged.
+        int8 vectors are not multiplied by their scale, because a positive factor does not change a cosine. Memory:
+        three row groups; those of ``jobs/embed.py`` have about 32 MB.
         """
         stop = self.rows if stop is None else stop
         groups = self._groups(start, stop)
@@ -156,11 +144,7 @@ class Embeddings:
                     reading.cancel()
 
     def take(self, numbers: RowNumbers, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the rows with these numbers, in the order of the numbers.
-
-        Raises:
-            FileNotFoundError, ValueError: a part is missing or damaged.
-        """
+        """Return columns of the rows with these numbers, in their order; the errors are those of ``blocks``."""
         unique, order = np.unique(numbers, return_inverse=True)
         tables = [self.schema.empty_table().select(list(columns))]
         for part in np.unique(np.searchsorted(self.starts, unique, side="right") - 1).tolist():
@@ -212,21 +196,3 @@ class Embeddings:
                 raise
             reason = str(error).splitlines()[0]
             raise ValueError(f"{self.store}/{name} cannot be read ({reason}); {_EMBED_AGAIN}") from None
-
-
-def _finished_store(place: Place) -> Store:
-    """Return the store of a finished output.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: the same errors as ``Embeddings``.
-    """
-    store = open_store(place)
-    try:
-        names = store.names()
-    except NotADirectoryError:
-        raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
-    if not names:
-        raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
-    if not is_committed(store, MANIFEST):
-        raise ValueError(f"{store} is not finished; run the same jobs/embed.py command again to finish it")
-    return store

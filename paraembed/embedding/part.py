@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.embedding.columns import carried_fields, embeddings_schema
+from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import NO_MULTI_LINE, MultiLine, Rows, read_part
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.embedding.vectors import finish
 from paraembed.encoders.protocol import ALONE, TextEncoder, Turn
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.store import Store, write_json
@@ -35,53 +34,29 @@ _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 
 @dataclass(frozen=True)
 class PartReport:
-    """Report of a part.
+    """Report of a part."""
 
-    Attributes:
-        name: file name.
-        rows: rows of the file.
-        n_tokens: tokens of all rows.
-        n_unknown: out-of-vocabulary tokens.
-        n_cut: rows that were truncated to the encoder's maximum number of tokens.
-        n_without_tree: rows of three or more tokens without a tree, if the encoder reads trees.
-        sha256: digest of the file.
-        seconds: time to read, encode and write.
-        n_rejected: rows that could not be read; together with ``rows``, these are the rows of the plan.
-        rejected_sha256: digest of the file in ``_rejected`` that lists them; empty without rejected rows.
-        n_replaced: rows with bytes that were not UTF-8 and became U+FFFD.
-        n_null_ids: rows whose id is null.
-        null_id: file and row of the first row whose id is null.
-        n_clipped: rows with a number outside of the float16 range.
-        stamp: stamp of the file, if the store has stamps; see ``Store``.
-        size: bytes of the file.
-        made_of: digest of everything that decides the file's bytes; see ``made_of``.
-        n_multi_line: CSV rows with line breaks inside of their cells.
-        n_line_breaks: line breaks inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file.
-        longest_lines: lines of the longest of these rows.
-        longest_first: number of its first line in the input file, from 1.
-    """
-
-    name: str
-    rows: int
-    n_tokens: int
-    n_unknown: int
-    n_cut: int
-    n_without_tree: int
-    sha256: str
-    seconds: float
-    n_rejected: int = 0
-    rejected_sha256: str = ""
-    n_replaced: int = 0
-    n_null_ids: int = 0
-    null_id: str = ""
-    n_clipped: int = 0
-    stamp: str = ""
-    size: int = -1
-    made_of: str = ""
-    n_multi_line: int = 0
-    n_line_breaks: int = 0
-    longest_lines: int = 0
-    longest_first: int = 0
+    name: str  # file name
+    rows: int  # rows of the file
+    n_tokens: int  # tokens of all rows
+    n_unknown: int  # out-of-vocabulary tokens
+    n_cut: int  # rows that were truncated to the encoder's maximum number of tokens
+    n_without_tree: int  # rows of three or more tokens without a tree, if the encoder reads trees
+    sha256: str  # digest of the file
+    seconds: float  # time to read, encode and write
+    n_rejected: int = 0  # rows that could not be read; together with ``rows``, these are the rows of the plan
+    rejected_sha256: str = ""  # digest of the file in ``_rejected`` that lists them; empty without rejected rows
+    n_replaced: int = 0  # rows with bytes that were not UTF-8 and became U+FFFD
+    n_null_ids: int = 0  # rows whose id is null
+    null_id: str = ""  # file and row of the first row whose id is null
+    n_clipped: int = 0  # rows with a number outside of the float16 range
+    stamp: str = ""  # stamp of the file, if the store has stamps; see ``Store``
+    size: int = -1  # bytes of the file
+    made_of: str = ""  # digest of everything that decides the file's bytes; see ``made_of``
+    n_multi_line: int = 0  # CSV rows with line breaks inside of their cells
+    n_line_breaks: int = 0  # inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file
+    longest_lines: int = 0  # lines of the longest of these rows
+    longest_first: int = 0  # number of its first line in the input file, from 1
 
 
 def made_of(
@@ -118,7 +93,9 @@ def embed_part(
     row_group_bytes: int = ROW_GROUP_BYTES,
     turn: Turn = ALONE,
 ) -> PartReport:
-    """Embed a part into ``store`` and write its report; every call writes the same bytes.
+    """Embed a part into ``store`` and write its report to ``_reports``; every call writes the same bytes. ``data`` is
+    the text of the part, see ``read_part``; ``row_group_bytes`` are the bytes of vectors in a row group; ``turn`` is
+    held while the encoder computes, a lock if other threads embed parts with the same encoder.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, and
@@ -129,22 +106,10 @@ def embed_part(
     on the size of the part. Measured with H = 300, 19 words per text and batches of 32,768: 270 to 370 MB (152 MB of
     them in Arrow).
 
-    Args:
-        encoder: encoder of width H.
-        source: input file of the part.
-        part: rows to embed.
-        settings: columns and sizes.
-        store: the output; the report goes to its ``_reports``.
-        data: text of the part, see ``read_part``.
-        row_group_bytes: bytes of vectors in a row group.
-        turn: held while the encoder computes; a lock if other threads embed parts with the same encoder.
-
-    Raises:
-        ValueError: a tree does not fit its text, a text is too long, the input differs from the plan, or
-            ``settings.dim`` is above H.
+    Raise ValueError if a tree does not fit its text, a text is too long, the input differs from the plan, or
+    ``settings.dim`` is above H.
     """
     started = time.perf_counter()
-    check_dim(settings, encoder.width)
     schema = _schema(encoder, source, settings)
     rejected_sha256, size = "", 0
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
@@ -194,13 +159,13 @@ def _write_rejected(rejected: IO[bytes], store: Store, part: str) -> str:
 
 def embedded(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> Iterator[pa.RecordBatch]:
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
-    check_dim(settings, encoder.width)
     rows, schema = read_part(source, part, settings), _schema(encoder, source, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected), ALONE)
 
 
 def _schema(encoder: TextEncoder, source: InputFile, settings: Settings) -> pa.Schema:
+    check_dim(settings, encoder.width)
     id_field, *kept_fields = carried_fields([source], settings)
     return embeddings_schema(id_field, kept_fields, settings.dim or encoder.width, settings.dtype)
 

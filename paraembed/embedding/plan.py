@@ -14,7 +14,7 @@ import numpy as np
 
 from paraembed.embedding.columns import carried_fields, check_keys
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.settings import Settings, check_settings
+from paraembed.embedding.settings import Settings
 from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
@@ -28,27 +28,16 @@ of cells before it.
 
 @dataclass(frozen=True)
 class Part:
-    """One output file, and its rows in the input.
+    """One output file, and its rows in the input."""
 
-    Attributes:
-        name: name of the output file.
-        file: index of the file in the plan's inputs.
-        start: first byte (of the decompressed text) or row group.
-        stop: the byte or row group after the last.
-        rows: rows from ``start`` to ``stop``, including rows that cannot be read.
-        row: number of the first row, counted over all inputs from 0.
-        row_in_file: number of the first row, counted in its file from 0, without the header.
-        line_breaks: line breaks inside of the cells of a CSV file before ``start``, for line numbers.
-    """
-
-    name: str
-    file: Count
-    start: Count
-    stop: Count
-    rows: Count
-    row: Count
-    row_in_file: Count
-    line_breaks: Count = 0
+    name: str  # name of the output file
+    file: Count  # index of the file in the plan's inputs
+    start: Count  # first byte (of the decompressed text) or row group
+    stop: Count  # the byte or row group after the last
+    rows: Count  # rows from ``start`` to ``stop``, including rows that cannot be read
+    row: Count  # number of the first row, counted over all inputs from 0
+    row_in_file: Count  # number of the first row, counted in its file from 0, without the header
+    line_breaks: Count = 0  # line breaks inside of the cells of a CSV file before ``start``, for line numbers
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values; ``line_breaks`` only if it is not 0."""
@@ -79,14 +68,10 @@ class Plan:
 
 
 def plan_from_json(value: Any) -> Plan:
-    """Return the plan that ``Plan.to_json`` wrote.
-
-    Raises:
-        ValueError: a field is missing, unknown or of another type, a part has a wrong name, or the parts are not
-            contiguous.
+    """Return the plan that ``Plan.to_json`` wrote. Raise ValueError if a field is missing, unknown or of another type,
+    a part has a wrong name, or the parts are not contiguous.
     """
     plan = checked(Plan, value, "plan")
-    check_settings(plan.settings)
     if not plan.parts:
         raise ValueError("plan: it has no parts")
     if plan.rows >= 2**63:
@@ -129,17 +114,9 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
 
 
 def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_bytes: int = MAX_PART_BYTES) -> Plan:
-    """Split the inputs into parts of about ``settings.part_rows`` rows.
-
-    Args:
-        inputs: the input files.
-        settings: columns and sizes.
-        max_part_bytes: maximum bytes of a part of text, which then has fewer rows.
-
-    Raises:
-        ValueError: the settings do not fit the inputs, or a row is too long.
+    """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text has at most ``max_part_bytes``,
+    and then fewer rows. Raise ValueError if the settings do not fit the inputs, or a row is too long.
     """
-    check_settings(settings)
     carried_fields(inputs, settings)
     if inputs[0].kind == "jsonl":
         check_keys(inputs, settings)

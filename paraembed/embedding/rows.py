@@ -42,19 +42,12 @@ class Rejected(NamedTuple):
 
 
 class MultiLine(NamedTuple):
-    """Count of kept CSV rows with line breaks inside of their cells.
+    """Count of kept CSV rows with line breaks inside of their cells."""
 
-    Attributes:
-        rows: number of rows.
-        breaks: line breaks inside of all of them; a file has rows + breaks lines.
-        longest: number of lines of the longest row.
-        line: number of its first line in the file, from 1.
-    """
-
-    rows: int = 0
-    breaks: int = 0
-    longest: int = 0
-    line: int = 0
+    rows: int = 0  # number of rows
+    breaks: int = 0  # line breaks inside of all of them; a file has rows + breaks lines
+    longest: int = 0  # number of lines of the longest row
+    line: int = 0  # number of its first line in the file, from 1
 
     @classmethod
     def of(cls, breaks: npt.NDArray[np.int32], lines: npt.NDArray[np.int64]) -> "MultiLine":
@@ -77,25 +70,15 @@ NO_MULTI_LINE = MultiLine()
 
 @dataclass(frozen=True)
 class Rows:
-    """n rows of an input.
+    """n rows of an input."""
 
-    Attributes:
-        carried: the id column and the columns to copy, arrays [n].
-        texts: string array [n].
-        trees: string array [n], null for a text without a tree; None if no text has one.
-        row_numbers: int64 [n], numbers of the rows in their file, from 0.
-        rejected: rejected rows before or between them.
-        num_replaced: rows with bytes that were not UTF-8.
-        multi_line: count of CSV rows of several lines.
-    """
-
-    carried: list[pa.Array]
-    texts: pa.StringArray
-    trees: pa.StringArray | None
-    row_numbers: npt.NDArray[np.int64]
-    rejected: list[Rejected]
-    num_replaced: int
-    multi_line: MultiLine = NO_MULTI_LINE
+    carried: list[pa.Array]  # the id column and the columns to copy, arrays [n]
+    texts: pa.StringArray  # string array [n]
+    trees: pa.StringArray | None  # string array [n], null for a text without a tree; None if no text has one
+    row_numbers: npt.NDArray[np.int64]  # int64 [n], numbers of the rows in their file, from 0
+    rejected: list[Rejected]  # rejected rows before or between them
+    num_replaced: int  # rows with bytes that were not UTF-8
+    multi_line: MultiLine = NO_MULTI_LINE  # count of CSV rows of several lines
 
 
 @dataclass
@@ -111,7 +94,7 @@ class _Block:
 
 def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes | None]]:
     """Yield parts of a file, in order; those of a compressed file with their text, from one pass over the file."""
-    if not source.is_chain:
+    if not source.compressed:
         yield from ((part, None) for part in parts)
         return
     blocks = read_blocks(source.place, source.block_bytes, source.limits.max_inflation)
@@ -126,12 +109,7 @@ def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Par
 
 def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[Rows]:
     """Yield the rows of a part, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
-
-    Args:
-        source: input file of the part.
-        part: rows to read.
-        settings: columns to read.
-        data: text of the part of a compressed file, from ``stream_parts``; None: read the file from its start.
+    ``data`` is the text of the part of a compressed file, from ``stream_parts``; None: read the file from its start.
     """
     text_column = settings.text_column or source.columns[0]
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
@@ -162,7 +140,7 @@ def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: np
 
 def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
     size = source.block_bytes
-    if data is None and source.is_chain:
+    if data is None and source.compressed:
         ((_, data),) = stream_parts(source, [part])
     if data is None:
         pieces = read_span(source.place, (part.start, part.stop), size)
@@ -190,9 +168,7 @@ def _lines(data: bytes) -> pa.BinaryArray:
 
 
 def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Decode values [n] to strings, with U+FFFD for bytes that are not UTF-8; also return which values changed, bool
-    [n].
-    """
+    """Decode values [n] to strings, with U+FFFD for bytes that are not UTF-8; also return which changed, bool [n]."""
     large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
     strings, octets = (pa.large_string(), pa.large_binary()) if large else (pa.string(), pa.binary())
     raw = values.cast(octets)
@@ -291,9 +267,7 @@ def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
 
 
 def _ends(strings: dict[str, pa.LargeStringArray], source: InputFile) -> npt.NDArray[np.int64]:
-    """Return the ends of the texts and trees of rows [n], in bytes from the first; raise ValueError if one is too
-    long.
-    """
+    """Return the ends of texts and trees [n], in bytes from the first; raise ValueError if one is too long."""
     ends, most = np.zeros(len(strings["text"]), np.int64), source.limits.max_line_bytes
     for name, column in strings.items():
         lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy()

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.console import doing
+from paraembed.embedding.columns import finish
 from paraembed.embedding.manifest import encoder_name, read_run
 from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
 from paraembed.embedding.spot_check import changed_encoder, inference_of
-from paraembed.embedding.vectors import finish
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.lines import read_lines
 from paraembed.loading import Fetch, open_encoder
@@ -35,36 +35,22 @@ _TINY, _HUGE = 1e-30, 1e30  # squares of lengths that float32 computes without l
 
 @dataclass(frozen=True)
 class Queries:
-    """Vectors of n queries, truncated and normalized like those of the output.
+    """Vectors of n queries, truncated and normalized like those of the output."""
 
-    Attributes:
-        texts: the queries.
-        vectors: float32 [n, d].
-        without_tokens: numbers of the queries without tokens; their vectors are zeros.
-        out_of_vocabulary: numbers of the queries of which every token is out of vocabulary.
-    """
-
-    texts: list[str]
-    vectors: Vectors
-    without_tokens: list[int]
-    out_of_vocabulary: list[int]
+    texts: list[str]  # the queries
+    vectors: Vectors  # float32 [n, d]
+    without_tokens: list[int]  # numbers of the queries without tokens; their vectors are zeros
+    out_of_vocabulary: list[int]  # numbers of the queries of which every token is out of vocabulary
 
 
 @dataclass(frozen=True)
 class Hits:
-    """Nearest rows, ordered by query, best first.
+    """Nearest rows, ordered by query, best first."""
 
-    Attributes:
-        query: number of the query, int64 [n].
-        rank: from 1 within a query, int64 [n].
-        row: number of the row, int64 [n].
-        cosine: float32 [n].
-    """
-
-    query: RowNumbers
-    rank: RowNumbers
-    row: RowNumbers
-    cosine: Vectors
+    query: RowNumbers  # number of the query, int64 [n]
+    rank: RowNumbers  # from 1 within a query, int64 [n]
+    row: RowNumbers  # number of the row, int64 [n]
+    cosine: Vectors  # float32 [n]
 
 
 def query_encoder(
@@ -113,10 +99,8 @@ def query_encoder(
 
 
 def read_queries(path: Path) -> list[str]:
-    """Read the lines of a text file, plain or compressed.
-
-    Raises:
-        ValueError: the file is empty or binary, or a line is not UTF-8 or too long.
+    """Read the lines of a text file, plain or compressed. Raise ValueError if the file is empty or binary, or a line is
+    not UTF-8 or too long.
     """
     queries: list[str] = []
     for lines in read_lines(path):
@@ -128,10 +112,8 @@ def read_queries(path: Path) -> list[str]:
 
 
 def embed_queries(encoder: TextEncoder, texts: list[str], embeddings: Embeddings) -> Queries:
-    """Embed queries; truncate and normalize their vectors like those of an output's rows.
-
-    Raises:
-        ValueError: there are no queries, or none of them has a token.
+    """Embed queries; truncate and normalize their vectors like those of an output's rows. Raise ValueError if none of
+    them has a token.
     """
     embedded = encoder.embed(pa.array(texts, pa.large_string()))
     empty = np.flatnonzero(embedded.num_tokens == 0).tolist()
@@ -145,18 +127,11 @@ def embed_queries(encoder: TextEncoder, texts: list[str], embeddings: Embeddings
 
 
 def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
-    """Return the rows with the largest cosines for each query.
+    """Return the ``top`` rows with the largest cosines for each query, given as vectors float32 [Q, d].
 
     Ties are in the order of the ids if these come from the input: integers by value, strings by code point. Generated
-    ids, and equal ones, are in the order of the rows. A zero vector, of a query or of a row, matches nothing.
-
-    Args:
-        embeddings: the output, of width d.
-        vectors: float32 [Q, d] of the queries.
-        top: largest number of rows for a query.
-
-    Raises:
-        FileNotFoundError, ValueError: a part is missing or damaged, or ``top`` is below 1.
+    ids, and equal ones, are in the order of the rows. A zero vector, of a query or of a row, matches nothing. A part
+    that is missing or damaged is a FileNotFoundError or ValueError; so is a ``top`` below 1.
     """
     if top < 1:
         raise ValueError(f"`top` is {top}; it must be at least 1")
@@ -175,13 +150,8 @@ def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
 def _above_cuts(
     embeddings: Embeddings, vectors: Vectors, cuts: Callable[[float], Vectors], top: int
 ) -> Iterator[tuple[Indices, RowNumbers, Vectors]]:
-    """Yield query, row and cosine of all rows that can be among the ``top`` of a query, in the order of the rows.
-
-    Args:
-        embeddings: the output.
-        vectors: those of the queries.
-        cuts: from the error of a score, the smallest score that counts for each query; called before each product.
-        top: how many rows of a query are wanted.
+    """Yield query, row and cosine of all rows that can be among the ``top`` of a query, in the order of the rows;
+    ``cuts`` gives, from the error of a score, the smallest score that counts for each query, before each product.
     """
     queries, has_length = unit(vectors)
     error, rows_at_once = margin(embeddings.width), max(1, _TILE_VALUES // max(1, len(vectors)))
@@ -197,13 +167,8 @@ def _above_cuts(
 
 
 def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "Best", top: int) -> Hits:
-    """Return the ``top`` best rows of each query, with ties in the order of the ids.
-
-    Args:
-        embeddings: the output.
-        vectors: those of the queries.
-        best: the best rows in input order, and if there are more than ``top``, one more.
-        top: how many rows of a query are wanted.
+    """Return the ``top`` best rows of each query, with ties in the order of the ids; ``best`` has them in input order,
+    and one more if there are more.
     """
 
     def with_ids(query: RowNumbers, cosine: Vectors, row: RowNumbers) -> pa.Table:
@@ -324,14 +289,9 @@ def _is_extreme(squares: Vectors) -> npt.NDArray[np.bool_]:
 def candidates(
     scores_RC: Vectors, row_cuts_R: Vectors, column_cuts_C: Vectors | None, top: int, error: float
 ) -> tuple[Indices, Indices]:
-    """Return row and column of all scores that can be among the ``top`` of their row or of their column.
-
-    Args:
-        scores_RC: approximate cosines; -inf is no score.
-        row_cuts_R: smallest score that counts in each row; infinity: none does.
-        column_cuts_C: the same for each column; None: only rows count.
-        top: how many scores of a row or column are wanted.
-        error: bound on the error of a score.
+    """Return row and column of all approximate cosines that can be among the ``top`` of their row or of their column,
+    if their error is at most ``error``; -inf is no score. The cuts are the smallest scores that count in each row or
+    column; infinity: none does. Without ``column_cuts_C``, only rows count.
     """
     least = row_cuts_R if column_cuts_C is None else np.minimum(row_cuts_R, column_cuts_C.min())
     rows = np.flatnonzero(scores_RC.max(axis=1) >= least)  # a third of the time of a comparison of all scores
@@ -372,13 +332,8 @@ def _smallest_of_top(scores: Vectors, top: int, axis: int) -> Vectors:
 
 
 def exact_cosines(left: Vectors, left_rows: Indices, right: Vectors, right_rows: Indices) -> Vectors:
-    """Return the cosines of pairs of non-zero rows, computed in float64 independently of the batch, as float32.
-
-    Args:
-        left: float32 [m, d].
-        left_rows: row of ``left`` of each pair [n].
-        right: float32 [k, d].
-        right_rows: row of ``right`` of each pair [n].
+    """Return the cosines of n pairs of non-zero rows of ``left`` [m, d] and ``right`` [k, d], computed in float64
+    independently of the batch, as float32.
     """
     cosines = np.empty(len(left_rows), np.float32)
     at_once = max(1, _EXACT_VALUES // max(1, left.shape[1]))
@@ -391,13 +346,7 @@ def exact_cosines(left: Vectors, left_rows: Indices, right: Vectors, right_rows:
 
 
 class Best:
-    """The best ``top`` rows of each of n items; ties are in the order of the rows.
-
-    Args:
-        size: n.
-        top: most rows of an item.
-        least: smallest cosine of a row.
-    """
+    """The best ``top`` rows of each item, with cosines of at least ``least``; ties are in the order of the rows."""
 
     def __init__(self, size: int, top: int, least: float = -np.inf) -> None:
         self.top = top

@@ -48,6 +48,9 @@ class Settings:
     dim: int | None = None
     compression: Compression = "zstd"
 
+    def __post_init__(self) -> None:
+        check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim"), (1, MOST_INT)))
+
     @property
     def id_field(self) -> str:
         """Name of the id column in the output."""
@@ -70,11 +73,6 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-
-
-def check_settings(settings: Settings) -> None:
-    """Raise ValueError if a setting is not allowed."""
-    check_fields(settings, dict.fromkeys(("part_rows", "batch_size", "dim"), (1, MOST_INT)))
 
 
 def check_dim(settings: Settings, width: int) -> None:

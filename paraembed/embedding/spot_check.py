@@ -36,21 +36,12 @@ def compare_sample(
     fetch: Fetch | None = None,
     trust_remote_code: bool = False,
 ) -> tuple[str, list[str]]:
-    """Embed the first rows of up to 16 parts, drawn with a fixed seed, and compare them with the output.
+    """Embed the first rows of up to 16 parts, drawn with a fixed seed, and compare them with the output. Return how
+    many rows were compared with which tolerance, and the problems.
 
-    Args:
-        store: the output.
-        encoder: name of the encoder that wrote the output, see ``open_encoder``.
-        inputs: files, folders and URIs; only files at or below these may be read.
-        parts: name and number of rows of each part, from the manifest.
-        fetch: see ``open_encoder``.
-        trust_remote_code: run Python code that a model contains.
-
-    Returns:
-        How many rows were compared with which tolerance, and the problems.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: the encoder's folder cannot be loaded.
+    Only files at or below ``inputs``, which are files, folders and URIs, may be read. ``parts`` are name and number of
+    rows of each part, from the manifest. The errors are those of ``open_encoder``, which takes ``encoder``, ``fetch``
+    and ``trust_remote_code``.
     """
     if not inputs:
         return "", ["the check needs the input files; give them, or folders or URIs that contain them, as `input`"]
@@ -128,13 +119,11 @@ def _tolerance(run: Run) -> float:
 
 
 def named_input(source: InputFile, inputs: Sequence[str]) -> InputFile:
-    """Return an input file of a plan, located at or below a place that the user named.
+    """Return an input file of a plan, located at or below a place that the user named. Raise FileNotFoundError or
+    ValueError if the user did not name the file, or its size differs.
 
     The paths in a plan are not trusted: only the path component of a URI is taken from the plan; server, keys and
     options come from the user.
-
-    Raises:
-        FileNotFoundError, ValueError: the user did not name the file, or its size differs.
     """
     for named in inputs:
         if (place := _below(source.path, named)) is not None:

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.embedding.columns import OUTPUT_FIELDS, embeddings_schema, is_id
+from paraembed.embedding.columns import embeddings_schema, is_id, output_fields
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.manifest import (
     COUNTS,
-    FORMAT,
     MANIFEST,
-    MOST_JSON_BYTES,
     OTHER_COUNTS,
     PLAN,
     columns_of,
+    open_output,
+    read_manifest,
 )
 from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
@@ -26,29 +26,22 @@ from paraembed.embedding.settings import Dtype, IdKind
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
-from paraembed.io.store import Store, is_committed, is_there, open_store, read_bytes, read_json
+from paraembed.io.store import Store, is_committed, is_there, read_bytes
 from paraembed.loading import Fetch
-from paraembed.options import Count, checked, json_value
+from paraembed.options import Count, json_value
 
 _ROWS = 16_384  # read at a time
 _REJECTED_BYTES = 1 << 30  # of a list of rejected rows
-_SCALE = "scale"  # of int8 vectors
 _REPAIR = "run the same jobs/embed.py command again to repair it"
 
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check.
+    """Result of one check."""
 
-    Attributes:
-        name: name of the check.
-        ok: whether it passed.
-        detail: description of the result.
-    """
-
-    name: str
-    ok: bool
-    detail: str
+    name: str  # name of the check
+    ok: bool  # whether it passed
+    detail: str  # description of the result
 
 
 class _Counts(TypedDict):
@@ -120,32 +113,18 @@ def verify(
     fetch: Fetch | None = None,
     trust_remote_code: bool = False,
 ) -> list[Check]:
-    """Read a whole output and compare it with its manifest.
+    """Read a whole output and compare it with its manifest; with ``encoder``, embed a sample of rows again and compare
+    it (see ``spot_check``).
 
     Each part is read twice, for its digest and for its rows. Ids that are not row numbers are read again, several times
-    if they are many (see ``ids.count_duplicates``).
+    if they are many (see ``ids.count_duplicates``). For the sample, only files at or below ``inputs``, which are files,
+    folders and URIs, are opened, because the plan's paths are not trusted.
 
-    Args:
-        out: folder or URI that jobs/embed.py wrote.
-        encoder: name of the encoder that wrote the output, see ``open_encoder``; if given, a sample of rows is embedded
-            again and compared.
-        inputs: files, folders and URIs; for the sample, only files at or below these are opened, because the plan's
-            paths are not trusted.
-        fetch: see ``open_encoder``.
-        trust_remote_code: run Python code that a model contains.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: ``out`` is missing or not a folder.
-        ValueError: the encoder cannot be loaded, or an input is the empty string.
+    ``out`` missing or not a folder is a FileNotFoundError or NotADirectoryError; an encoder that cannot be loaded, or
+    an input that is the empty string, a ValueError.
     """
-    store = open_store(out)
     inputs = [str(to_place(name)) for name in inputs]
-    try:
-        names = set(store.names())
-    except NotADirectoryError:
-        raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
-    if not names:
-        raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
+    store, names = open_output(out)
     findings = _Findings()
     if not is_committed(store, MANIFEST):
         findings.add(SUCCESS, "missing, or of another manifest; run the same jobs/embed.py command again to finish")
@@ -154,7 +133,7 @@ def verify(
         manifest = _read_manifest(store)
     except (OSError, ValueError) as error:
         return [success, Check("manifest", False, str(error))]
-    _verify_names(names, manifest, findings)
+    _verify_names(set(names), manifest, findings)
     row = 0
     for number, part in enumerate(manifest["parts"]):
         if part["name"] == part_name(number, len(manifest["parts"])):
@@ -211,13 +190,10 @@ def _is_numbered(manifest: dict[str, Any]) -> bool:
 
 
 def _read_manifest(store: Store) -> dict[str, Any]:
-    manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{where} does not have the format {FORMAT!r}; it was not written by jobs/embed.py")
-    known: dict[str, Any] = dict(checked(_Manifest, manifest, where))
-    if sum(rows for _, rows in _rows_of_parts(known)) >= 2**63:
-        raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers can count")
-    return known
+    manifest = read_manifest(store, _Manifest)
+    if sum(rows for _, rows in _rows_of_parts(manifest)) >= 2**63:
+        raise ValueError(f"{store}/{MANIFEST}: the parts have more rows than 64-bit row numbers can count")
+    return manifest
 
 
 def _verify_names(files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
@@ -240,7 +216,8 @@ def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[st
             if not _follows_contract(file.schema_arrow, manifest):
                 findings.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
-            for batch in file.iter_batches(_ROWS, columns=_columns(manifest)):
+            columns = [manifest["id_column"], *output_fields(manifest["settings"]["dtype"])]
+            for batch in file.iter_batches(_ROWS, columns=columns):
                 if _is_numbered(manifest):
                     row = _verify_numbers(batch, row, last, name, findings)
                 else:
@@ -286,7 +263,7 @@ def _verify_batch(batch: pa.RecordBatch, name: str, findings: _Findings) -> tupl
     """Check the rows of a batch; return the numbers of rows, tokens and OOV tokens."""
     vectors = batch["embedding"].flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
     n_tokens, n_unknown = (batch[column].to_numpy(zero_copy_only=False) for column in ("n_tokens", "n_unknown"))
-    scales = batch["scale"].to_numpy() if _SCALE in batch.schema.names else 0.0
+    scales = batch["scale"].to_numpy() if "scale" in batch.schema.names else 0.0
     if not (np.isfinite(vectors).all() and np.isfinite(scales).all()):
         findings.add("vectors", f"{name} has values that are not finite")
     if vectors[n_tokens == 0].any():
@@ -312,11 +289,6 @@ def _verify_all(store: Store, manifest: dict[str, Any], findings: _Findings) -> 
             )
         if findings.n_null_ids != manifest["n_null_ids"]:
             findings.add("ids", f"{findings.n_null_ids} are null, the manifest says {manifest['n_null_ids']}")
-
-
-def _columns(manifest: dict[str, Any]) -> list[str]:
-    scale = [_SCALE] if manifest["settings"]["dtype"] == "int8" else []
-    return [manifest["id_column"], *OUTPUT_FIELDS, *scale]
 
 
 def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:

@@ -16,15 +16,10 @@ from paraembed.process import use_one_thread
 
 @dataclass(frozen=True)
 class Done:
-    """Result of a worker for one part.
+    """Result of a worker for one part."""
 
-    Attributes:
-        report: report of the part.
-        peak_memory: peak memory of the worker's process in bytes, including shared pages.
-    """
-
-    report: PartReport
-    peak_memory: int
+    report: PartReport  # report of the part
+    peak_memory: int  # peak memory of the worker's process in bytes, including shared pages
 
 
 class PartWorker:

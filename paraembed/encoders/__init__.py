@@ -7,66 +7,14 @@ import takes 2 s.
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from paraembed.encoders.configs import (
-    AvgConfig,
-    BiGranConfig,
-    BiLstmAvgConfig,
-    BiLstmConfig,
-    CnnConfig,
-    DanConfig,
-    EncoderConfig,
-    Gran2Config,
-    Gran3Config,
-    Gran4Config,
-    Gran5Config,
-    GranConfig,
-    GranNoGateConfig,
-    GruConfig,
-    IrnnConfig,
-    LstmAvgConfig,
-    LstmConfig,
-    ProjConfig,
-    RecursiveConfig,
-    RnnConfig,
-    ScaledAvgConfig,
-    SumConfig,
-    WordConfig,
-)
+from paraembed.encoders.configs import ENCODERS, AnyConfig, EncoderConfig
 
 if TYPE_CHECKING:
     from paraembed.encoders.base import Embedded, Encoder
 
-AnyConfig = (
-    AvgConfig
-    | SumConfig
-    | WordConfig
-    | ScaledAvgConfig
-    | ProjConfig
-    | DanConfig
-    | RnnConfig
-    | IrnnConfig
-    | LstmConfig
-    | LstmAvgConfig
-    | BiLstmConfig
-    | BiLstmAvgConfig
-    | GranConfig
-    | Gran2Config
-    | Gran3Config
-    | Gran4Config
-    | Gran5Config
-    | GranNoGateConfig
-    | BiGranConfig
-    | GruConfig
-    | RecursiveConfig
-    | CnnConfig
-)
-"""Union of the registered configuration types."""
-
-ENCODERS: dict[str, type[AnyConfig]] = {config.name: config for config in get_args(AnyConfig)}
-
-__all__ = ["ENCODERS", "AnyConfig", "Embedded", "Encoder", "config_from_dict", "config_to_dict", "encoder_name"]
+__all__ = ["ENCODERS", "AnyConfig", "Embedded", "Encoder", "config_from_dict", "config_to_dict"]
 
 
 def __getattr__(name: str) -> Any:
@@ -75,21 +23,14 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.base"), name)
 
 
-def encoder_name(config: EncoderConfig) -> str:
-    """Return the name under which a configuration's class is registered."""
-    return config.name
-
-
 def config_to_dict(config: EncoderConfig) -> dict[str, Any]:
     """Return a configuration as JSON values: ``{"name": …, option: value, …}``."""
     return {"name": config.name, **asdict(config)}
 
 
 def config_from_dict(values: dict[str, Any]) -> AnyConfig:
-    """Return the configuration that ``config_to_dict`` wrote.
-
-    Raises:
-        ValueError: the encoder or an option is unknown; the message names the allowed ones.
+    """Return the configuration that ``config_to_dict`` wrote. Raise ValueError if the encoder or an option is unknown;
+    the message names the allowed ones.
     """
     if not isinstance(values, dict) or not isinstance(values.get("name"), str):
         raise ValueError(f'encoder is {repr(values)[:80]}; expected an object such as {{"name": "avg"}}')

@@ -24,7 +24,7 @@ from paraembed.encoders.added import add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
 from paraembed.encoders.protocol import ALONE, Turn
-from paraembed.encoders.quantized import normalized
+from paraembed.encoders.tables import normalized
 from paraembed.settings import Precision
 from paraembed.text import OF_PIECES
 from paraembed.text.bigrams import has_bigrams
@@ -215,9 +215,13 @@ class Encoder(nn.Module):
 
     def with_words(self, words: Words, seed: int = 0, pieces: "Encoder | None" = None) -> "Encoder":
         """Return a new encoder with the same options, over other words; ``pieces`` None: those of this encoder."""
-        ends, limit = self.bos_eos_tokens, self.max_tokens
-        options: dict[str, Any] = {"bos_eos_tokens": ends, "max_tokens": limit, "oov": self.oov}
-        return Encoder(self.config, words, self.tokenizer, seed, pieces=pieces or self.pieces, **options)
+        return Encoder(self.config, words, seed=seed, pieces=pieces or self.pieces, **self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How texts are read, as arguments for another encoder."""
+        names = "tokenizer", "bos_eos_tokens", "max_tokens", "oov"
+        return {name: getattr(self, name) for name in names}
 
     @property
     def pieces(self) -> "Encoder | None":
@@ -324,22 +328,24 @@ class Encoder(nn.Module):
             return vector_H
         if trees is not None and not isinstance(trees, pa.Array):
             trees = pa.array(trees, pa.string())
-        embedded = self._embed(texts, batch_size, trees)
+        embedded = self.embed(texts, batch_size, trees)
         warn_of_unread(embedded, self.max_tokens)
         return embedded.vectors
 
     def embed(
         self,
-        texts: pa.StringArray,
+        texts: Sequence[str] | pa.StringArray,
         batch_size: int = BATCH_SIZE,
         trees: pa.StringArray | None = None,
         *,
         turn: Turn = ALONE,
     ) -> Embedded:
-        """Encode a string array [n]; return vectors and counts.
+        """Encode n texts; return vectors and counts.
+
+        If compiled loops do the sums, they use as many threads as PyTorch would.
 
         Args:
-            texts: string array [n]; null counts as empty.
+            texts: string array [n], in which null counts as empty, or n strings.
             batch_size: number of texts to encode at a time.
             trees: string array [n], null for a text without a tree; see ``paraembed.text.trees``.
             turn: held while vectors are computed; see ``TextEncoder``.
@@ -353,16 +359,6 @@ class Encoder(nn.Module):
             >>> embedded.num_tokens.tolist(), embedded.num_unknown.tolist()
             ([2, 1, 0], [0, 1, 0])
         """
-        return self._embed(texts, batch_size, trees, turn)
-
-    def _embed(
-        self,
-        texts: Sequence[str] | pa.StringArray,
-        batch_size: int,
-        trees: pa.StringArray | None,
-        turn: Turn = ALONE,
-    ) -> Embedded:
-        """Encode texts in spans; if compiled loops do the sums, use as many threads as PyTorch would."""
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
         if trees is not None and not self.composition.reads_trees:
@@ -377,11 +373,8 @@ class Encoder(nn.Module):
             require_device(self.device)
             with turn:
                 self.to(self.device, getattr(torch, self.precision))
-        embedded = Embedded(
-            np.empty((len(texts), self.width), np.float32),
-            np.empty(len(texts), np.int32),
-            np.empty(len(texts), np.int32),
-        )
+        counts = np.empty((2, len(texts)), np.int32)
+        embedded = Embedded(np.empty((len(texts), self.width), np.float32), *counts)
         size, threads = batch_size, 1
         if self._adds_words:
             size, threads = min(batch_size, _ADDED_AT_ONCE), torch.get_num_threads()

@@ -11,7 +11,7 @@ import pyarrow as pa
 from paraembed.encoders.base import BATCH_SIZE, Embedded, Encoder, warn_of_unread
 from paraembed.encoders.devices import ComputeDevice
 from paraembed.encoders.protocol import ALONE, Turn
-from paraembed.encoders.quantized import normalized
+from paraembed.encoders.tables import normalized
 from paraembed.encoders.weights import Weights
 from paraembed.settings import Precision
 
@@ -74,11 +74,7 @@ class Concat:
         *,
         turn: Turn = ALONE,
     ) -> Embedded:
-        """Return vectors and counts of a string array [n], see ``Encoder.embed``.
-
-        Raises:
-            ValueError: trees were given.
-        """
+        """Return vectors and counts of a string array [n], see ``Encoder.embed``; trees are a ValueError."""
         if trees is not None:
             raise ValueError("trees were given, but a pair of encoders does not read trees; leave them out")
         first, second = (encoder.embed(texts, batch_size, turn=turn) for encoder in (self.first, self.second))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from paraembed.options import check_fields
 
@@ -323,3 +323,32 @@ class CnnConfig(EncoderConfig):
 
     name = "cnn"
     filters: int = 200
+
+
+AnyConfig = (
+    AvgConfig
+    | SumConfig
+    | WordConfig
+    | ScaledAvgConfig
+    | ProjConfig
+    | DanConfig
+    | RnnConfig
+    | IrnnConfig
+    | LstmConfig
+    | LstmAvgConfig
+    | BiLstmConfig
+    | BiLstmAvgConfig
+    | GranConfig
+    | Gran2Config
+    | Gran3Config
+    | Gran4Config
+    | Gran5Config
+    | GranNoGateConfig
+    | BiGranConfig
+    | GruConfig
+    | RecursiveConfig
+    | CnnConfig
+)
+"""Union of the registered configuration types."""
+
+ENCODERS: dict[str, type[AnyConfig]] = {config.name: config for config in get_args(AnyConfig)}

@@ -28,12 +28,9 @@ def build(config: GranOptions, dimension: int, generator: torch.Generator) -> Re
 
 
 class Gran(Reader):
-    """The vectors a_t of a GRAN. Initial weights are uniform within ±1/√D, b = 0; the weights of two gates g_1, g_2 are
-    stacked.
-
-    Attributes:
-        form: formula of a_t; ``tanh`` and ``relu`` are those of ``gran_nogate``.
-        sum_weight: W_a of ``gran4``.
+    """The vectors a_t of a GRAN, by the formula of its form (``tanh`` and ``relu`` are those of ``gran_nogate``).
+    Initial weights are uniform within ±1/√D, b = 0; the weights of two gates g_1, g_2 are stacked. ``sum_weight`` is
+    W_a of ``gran4``.
     """
 
     def __init__(self, form: Form, dimension: int, options: CellOptions, generator: torch.Generator) -> None:
@@ -69,19 +66,12 @@ class Gran(Reader):
                 return logits_PG.tanh_()
             case "relu":
                 return logits_PG.relu_()
-        return gated_sums(words_PD, logits_PG, self.sum_weight, packed)
-
-
-def gated_sums(words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: Packed) -> Tensor:
-    """Return a_t = a_{t-1}⊙g_1 + x_t⊙g_2 with g = σ(logits_t + W a_{t-1}), [P, D]; without a weight, the gates do not
-    depend on a_{t-1}. The logits are overwritten with the gates if no gradient is needed.
-    """
-    parts = words_PD, logits_PG, weight_GD
-    keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
-    return in_float32(_GatedSums, words_PD, logits_PG, weight_GD, packed, keep)
+        return in_float32(_GatedSums, words_PD, logits_PG, self.sum_weight, packed)
 
 
 class _GatedSums(torch.autograd.Function):
+    """a_t = a_{t-1}⊙g_1 + x_t⊙g_2 with g = σ(logits_t + W a_{t-1}), [P, D]; W only in ``gran4``."""
+
     @staticmethod
     def forward(
         ctx: Any, words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: Packed, keep: bool

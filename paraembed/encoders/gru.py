@@ -27,12 +27,8 @@ class Gru(Composition):
     """g(x) = h_n of the gated recurrent unit of Zhou 2017.
 
     z_t = σ(W_z x_t + U_z h_{t-1}), r_t = σ(W_r x_t + U_r h_{t-1}), h̃_t = tanh(W x_t + U(r_t ⊙ h_{t-1})), h_t = (1 -
-    z_t) ⊙ h_{t-1} + z_t ⊙ h̃_t. W and U uniform within ±1/√H.
-
-    Attributes:
-        input_weight: W_z, W_r and W, stacked, [3 · H, D].
-        state_weight: U_z, U_r and U, stacked, [3 · H, H].
-        bias: [3 · H], or None.
+    z_t) ⊙ h_{t-1} + z_t ⊙ h̃_t. W and U are uniform within ±1/√H; ``input_weight`` [3 · H, D] stacks W_z, W_r and W,
+    ``state_weight`` [3 · H, H] U_z, U_r and U.
     """
 
     is_recurrent = True
@@ -51,15 +47,11 @@ class Gru(Composition):
         """Return the last states [N, H]."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PG = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
-        keep = torch.is_grad_enabled() and (inputs_PG.requires_grad or self.state_weight.requires_grad)
-        return in_float32(_LastStates, inputs_PG, self.state_weight, packed, keep)
+        return in_float32(_LastStates, inputs_PG, self.state_weight, packed)
 
 
 class _LastStates(torch.autograd.Function):
-    """Map inputs [P, 3 · H] of update gate, reset gate and candidate to last states [N, H], in the order of the texts.
-
-    If ``keep`` is false, the inputs are overwritten and nothing is stored for the gradient.
-    """
+    """Map inputs [P, 3 · H] of update gate, reset gate and candidate to the last states [N, H] of the texts."""
 
     @staticmethod
     def forward(ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, packed: Packed, keep: bool) -> Tensor:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition, drawn
 from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, CellOptions, Combine, LstmOptions, Pool
-from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words, text_means
+from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
 from paraembed.process import use_exact_cudnn
 
 # grad · out·(1 - out) and grad · (1 - out²), each in one pass
@@ -34,13 +34,9 @@ def build(config: LstmOptions, dimension: int, generator: torch.Generator) -> "R
 
 
 class Reader(nn.Module):
-    """Module that reads texts token by token and returns a vector for each.
+    """Module that reads texts token by token and returns a vector for each."""
 
-    Attributes:
-        width: H, the length of the vectors.
-    """
-
-    width: int
+    width: int  # H, the length of the vectors
 
     @abstractmethod
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
@@ -108,7 +104,8 @@ class BiRecurrent(Composition):
 def pooled(vectors_PH: Tensor, packed: Packed, offsets_N1: Tensor, pool: Pool) -> Tensor:
     """Pool the vectors of the slots into text vectors, [N, H]."""
     if pool == "mean":
-        return text_means(vectors_PH, packed, offsets_N1)
+        offsets = offsets_N1.to(vectors_PH.device)
+        return F.embedding_bag(packed.slots, vectors_PH, offsets, mode="mean", include_last_offset=True)
     last_NH = F.embedding(packed.last, vectors_PH)  # not [...]: its gradient adds up in no fixed order on a GPU
     return last_NH if pool == "last" else last_NH / offsets_N1.diff().to(last_NH.device)[:, None]
 
@@ -116,12 +113,10 @@ def pooled(vectors_PH: Tensor, packed: Packed, offsets_N1: Tensor, pool: Pool) -
 class Lstm(Reader):
     """The states h_t of an LSTM.
 
-    i_t = σ(W_xi x_t + W_hi h_{t-1} + w_ci⊙c_{t-1} + b_i), f_t likewise, c_t = f_t⊙c_{t-1} + i_t⊙tanh(W_xc x_t +
-    W_hc h_{t-1} + b_c), o_t = σ(W_xo x_t + W_ho h_{t-1} + w_co⊙c_t + b_o), h_t = o_t⊙tanh(c_t). Weights uniform
-    within ±1/√H, b = 0. The weights of the gates are stacked, in torch's order: i, f, c, o.
-
-    Attributes:
-        peepholes: w_ci, w_cf and, with an output gate, w_co; None without peepholes.
+    i_t = σ(W_xi x_t + W_hi h_{t-1} + w_ci⊙c_{t-1} + b_i), f_t likewise, c_t = f_t⊙c_{t-1} + i_t⊙tanh(W_xc x_t + W_hc
+    h_{t-1} + b_c), o_t = σ(W_xo x_t + W_ho h_{t-1} + w_co⊙c_t + b_o), h_t = o_t⊙tanh(c_t). Weights uniform within
+    ±1/√H, b = 0. The weights of the gates are stacked, in torch's order: i, f, c, o; the peepholes are w_ci, w_cf and,
+    with an output gate, w_co.
     """
 
     def __init__(self, dimension: int, width: int, options: CellOptions, generator: torch.Generator) -> None:
@@ -163,9 +158,7 @@ def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | Non
 
     The inputs are overwritten with the gates if no gradient is needed; the peepholes are w_ci, w_cf and w_co, or None.
     """
-    parts = inputs_PG, weight_GH, peepholes_KH
-    keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
-    return in_float32(_States, inputs_PG, weight_GH, peepholes_KH, packed, keep)
+    return in_float32(_States, inputs_PG, weight_GH, peepholes_KH, packed)
 
 
 class _States(torch.autograd.Function):

@@ -22,19 +22,12 @@ _ROUNDED = torch.bfloat16, torch.float16
 
 @dataclass(frozen=True)
 class Packed:
-    """Position of each token of a batch, time-major.
+    """Position of each token of a batch, time-major."""
 
-    Attributes:
-        sizes: number of slots of each step, not increasing; their sum is P.
-        tokens: position in the flat batch of the token in each slot, int64 [P].
-        slots: slot of each token of the flat batch, the inverse of ``tokens``, int64 [T].
-        last: slot of the token that is read last, by text, int64 [N].
-    """
-
-    sizes: tuple[int, ...]
-    tokens: Tensor
-    slots: Tensor
-    last: Tensor
+    sizes: tuple[int, ...]  # number of slots of each step, not increasing; their sum is P
+    tokens: Tensor  # position in the flat batch of the token in each slot, int64 [P]
+    slots: Tensor  # slot of each token of the flat batch, the inverse of ``tokens``, int64 [T]
+    last: Tensor  # slot of the token that is read last, by text, int64 [N]
 
     def steps(self, *vectors: Tensor) -> list[tuple[Tensor, ...]]:
         """Split vectors by step: [P, …] into the slots of each step, [N, …] into its active texts (sorted by
@@ -78,13 +71,9 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
 
 
 def pack(offsets_N1: Tensor, device: torch.device, *, steps: Steps | None = None, backward: bool = False) -> Packed:
-    """Compute the layout of a batch of non-empty texts.
-
-    Args:
-        offsets_N1: start and end of each text, int64, on the CPU; on the device if ``steps`` are given.
-        device: device of the words.
-        steps: compute the layout on the device, in this shape.
-        backward: read each text from its last token to its first; ``sizes`` and the order of the texts stay the same.
+    """Return the layout of a batch of non-empty texts on the device of the words. With ``steps``, it is computed on the
+    device, in this shape, and ``offsets_N1`` are there, too. ``backward`` reads each text from its last token to its
+    first; ``sizes`` and the order of the texts stay the same.
     """
     if steps is not None:
         return _pack_there(offsets_N1, steps, backward)
@@ -132,33 +121,26 @@ def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> Packed:
 
 
 def in_float32(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """Apply a recurrence in float32, even under autocast, because states that are rounded in every step would drift."""
-    device = next(value.device.type for value in inputs if isinstance(value, Tensor))
+    """Apply a recurrence in float32, even under autocast, because states that are rounded in every step would drift.
+
+    Its last argument, after ``inputs``, says whether a gradient is needed; without one it may overwrite its inputs.
+    """
+    tensors = [value for value in inputs if isinstance(value, Tensor)]
+    device = tensors[0].device.type
+    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if not torch.is_autocast_enabled(device):
-        return function.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
+        return function.apply(*inputs, keep)  # type: ignore[no-any-return, no-untyped-call]
     with torch.autocast(device, enabled=False):
         exact = (value.float() if isinstance(value, Tensor) and value.dtype in _ROUNDED else value for value in inputs)
-        return function.apply(*exact)  # type: ignore[no-any-return, no-untyped-call]
+        return function.apply(*exact, keep)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def project_words(rows_RD: Tensor, ids_P: Tensor, weight_GD: Tensor, bias_G: Tensor | None = None) -> Tensor:
-    """Apply a linear map to words, [P, G]: to the rows of the word matrix if they are fewer than the tokens, else to
-    the tokens.
-
-    Args:
-        rows_RD: word vectors.
-        ids_P: row of each token, in the order of the result.
-        weight_GD: the map.
-        bias_G: bias of the map.
+    """Apply a linear map to words, [P, G]: to the rows of the word matrix if they are fewer than the tokens ``ids_P``,
+    else to the tokens.
     """
     if len(rows_RD) < len(ids_P):
         if rows_RD.data_ptr() % 64:  # a product's rounding depends on it, and a matrix from a file begins anywhere
             rows_RD = rows_RD.clone()
         return F.embedding(ids_P, F.linear(rows_RD, weight_GD, bias_G))
     return F.linear(F.embedding(ids_P, rows_RD), weight_GD, bias_G)
-
-
-def text_means(states_PH: Tensor, packed: Packed, offsets_N1: Tensor) -> Tensor:
-    """Return the mean over the tokens of each text, [N, H], given a vector for each slot."""
-    offsets = offsets_N1.to(states_PH.device)
-    return F.embedding_bag(packed.slots, states_PH, offsets, mode="mean", include_last_offset=True)

@@ -24,12 +24,8 @@ def build(_config: RecursiveConfig, dimension: int, generator: torch.Generator) 
 class Recursive(Composition):
     """g(p) = tanh(W [g(c1); g(c2)] + b) for a node p with the children c1, c2; W_w[word] for a leaf.
 
-    A text of one word is its word vector. The initial W is uniform within ±√(2 / D) (Glorot), and b = 0; the paper does
-    not give initial values.
-
-    Attributes:
-        weight: W, parameter [D, 2 · D].
-        bias: b, parameter [D].
+    A text of one word is its word vector. The initial W [D, 2 · D] is uniform within ±√(2 / D) (Glorot), and b = 0; the
+    paper does not give initial values.
     """
 
     reads_trees = True
@@ -56,16 +52,11 @@ class Arrangement:
     """Nodes of N trees with T leaves: the leaves, then the I = T - N inner nodes, lower levels first.
 
     Level l holds the nodes of height l, so all children of a level precede it.
-
-    Attributes:
-        children: int64 [I, 2], the left and right child of each inner node.
-        levels: start of each level, then the end of the last; the first start is T.
-        roots: int64 [N].
     """
 
-    children: npt.NDArray[np.int64]
-    levels: list[int]
-    roots: npt.NDArray[np.int64]
+    children: npt.NDArray[np.int64]  # int64 [I, 2], the left and right child of each inner node
+    levels: list[int]  # start of each level, then the end of the last; the first start is T
+    roots: npt.NDArray[np.int64]  # int64 [N]
 
 
 def arrange(merges: npt.NDArray[np.int32], num_texts: int) -> Arrangement:
@@ -96,7 +87,7 @@ class _Roots(torch.autograd.Function):
     """Map leaves [T, D] to roots [N, D], with one matrix product per level, forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, leaves_TD: Tensor, weight_DE: Tensor, bias_D: Tensor, tree: Arrangement) -> Tensor:
+    def forward(ctx: Any, leaves_TD: Tensor, weight_DE: Tensor, bias_D: Tensor, tree: Arrangement, _: bool) -> Tensor:
         device, (num_leaves, width) = leaves_TD.device, leaves_TD.shape
         children, roots = (to_device(places, device) for places in (tree.children.reshape(-1), tree.roots))
         states_SD = leaves_TD.new_empty(tree.levels[-1], width)
@@ -124,4 +115,4 @@ class _Roots(torch.autograd.Function):
             grad_SD.index_copy_(0, below, (level_LD @ weight_DE).view(-1, width))
         inner_ID = grad_SD[num_leaves:]
         grad_weight = inner_ID.t() @ states_SD.index_select(0, children).view(-1, 2 * width)
-        return grad_SD[:num_leaves], grad_weight, inner_ID.sum(0), None
+        return grad_SD[:num_leaves], grad_weight, inner_ID.sum(0), None, None

@@ -74,8 +74,7 @@ def last_states(
     """Return the state h_t = f(inputs_t + W h_{t-1}) after the last token of each text, [N, H], in the order of the
     texts. The inputs are overwritten with the states if no gradient is needed.
     """
-    keep = torch.is_grad_enabled() and (inputs_PH.requires_grad or weight_HH.requires_grad)
-    return in_float32(_LastStates, inputs_PH, weight_HH, packed, activation, keep)
+    return in_float32(_LastStates, inputs_PH, weight_HH, packed, activation)
 
 
 _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {

@@ -9,17 +9,11 @@ from scipy import sparse
 
 
 class StateSums(NamedTuple):
-    """Sums of the states of u tokens.
+    """Sums of the states of u tokens."""
 
-    Attributes:
-        tokens: ids of the tokens that occur, int64 [u], ascending.
-        counts: occurrences of each, int64 [u].
-        sums: sum of the states of each, float [u, H].
-    """
-
-    tokens: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.floating]
+    tokens: npt.NDArray[np.int64]  # ids of the tokens that occur, int64 [u], ascending
+    counts: npt.NDArray[np.int64]  # occurrences of each, int64 [u]
+    sums: npt.NDArray[np.floating]  # sum of the states of each, float [u, H]
 
 
 def sums_of(tokens_T: npt.NDArray[np.int64], states_TH: npt.NDArray[np.float32]) -> StateSums:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 
 from paraembed.encoders.base import Encoder
-from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
+from paraembed.encoders.configs import EncoderConfig
 from paraembed.encoders.devices import ComputeDevice
 from paraembed.settings import Precision
 from paraembed.text.vocabulary import Words
@@ -20,10 +20,7 @@ class Weights:
     """Encoder as options and arrays, see ``Packed`` and ``Encoder``; all workers of a machine share the arrays."""
 
     config: EncoderConfig
-    tokenizer: str
-    bos_eos_tokens: BosEosTokens
-    max_tokens: int | None
-    oov: Oov
+    options: dict[str, Any]
     fingerprint: str
     device: ComputeDevice
     precision: Precision
@@ -35,10 +32,9 @@ class Weights:
     def of(cls, encoder: Encoder) -> "Weights":
         """Return the weights of an encoder, without a copy if it is on a CPU in float32."""
         tensors = {name: tensor.to("cpu", torch.float32).numpy() for name, tensor in encoder.state_dict().items()}
-        options = encoder.config, encoder.tokenizer, encoder.bos_eos_tokens, encoder.max_tokens, encoder.oov
         pieces = None if encoder.pieces is None else cls.of(encoder.pieces)
         computes = encoder.fingerprint, encoder.device, encoder.precision
-        return cls(*options, *computes, encoder.vocabulary, tensors, pieces)
+        return cls(encoder.config, encoder.options, *computes, encoder.vocabulary, tensors, pieces)
 
     def encoder(self) -> Encoder:
         """Return an encoder on these arrays, which are read-only because several processes share them."""
@@ -46,8 +42,7 @@ class Weights:
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
             words = Words(self.vocabulary, self.tensors["matrix"])
             pieces = None if self.pieces is None else self.pieces.encoder()
-            options: dict[str, Any] = {"max_tokens": self.max_tokens, "oov": self.oov, "pieces": pieces}
-            encoder = Encoder(self.config, words, self.tokenizer, bos_eos_tokens=self.bos_eos_tokens, **options)
+            encoder = Encoder(self.config, words, pieces=pieces, **self.options)
             tensors = {name: torch.from_numpy(array) for name, array in self.tensors.items()}
             encoder.load_state_dict(tensors, assign=True)
         encoder.requires_grad_(False).eval()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.checkpoint import gold_of, load
-from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders import Encoder
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.protocol import Embeds, TextEncoder
@@ -64,7 +64,7 @@ def named(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | No
 
 def _trained(encoder: Encoder | Concat, name: str, label: str | None = None) -> Candidate:
     parts = (encoder.first, encoder.second) if isinstance(encoder, Concat) else (encoder,)
-    kinds = [encoder_name(part.config) for part in parts]
+    kinds = [part.config.name for part in parts]
     description = f"{' and '.join(kinds)} in {name}, fingerprint {encoder.fingerprint[:12]}{_settings(encoder)}"
     selected = encoder.provenance.get("selected") or {}
     chosen_by = selected.get("metric", "")

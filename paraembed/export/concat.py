@@ -10,9 +10,7 @@ from paraembed.export.smaller import cards_of, names_of, training_of
 
 def write_concat(folders: Sequence[Path], out: Path) -> Concat:
     """Write the folder of two encoders as one; an existing folder is replaced (see ``checkpoint.check_replaceable``).
-
-    Raises:
-        ValueError: the number of encoders is not two, or an encoder reads trees; nothing is written.
+    Raise ValueError, and write nothing, if the number of encoders is not two, or an encoder reads trees.
     """
     if len(folders) != 2:
         raise ValueError(f"concat takes two encoders, got {len(folders)}; give `encoder` two folders")

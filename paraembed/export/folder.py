@@ -18,10 +18,8 @@ _OWN = re.compile(
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
-    """Check that a model folder may be written.
-
-    Raises:
-        ValueError: the path is a file, or exists without ``overwrite``, or the folder has files of something else.
+    """Check that a model folder may be written. Raise ValueError if the path is a file, or exists without
+    ``overwrite``, or the folder has files of something else.
     """
     if out.is_dir() and not any(out.iterdir()):
         return
@@ -34,17 +32,11 @@ def check_target(out: Path, *, overwrite: bool) -> None:
 
 
 def write_folder(encoder: Encoder, to: str, out: Path, texts: Sequence[str] = (), card: str | None = None) -> None:
-    """Write a model folder atomically, after its tokenizer was compared with the encoder's.
+    """Write a model folder atomically, after its tokenizer was compared with the encoder's on a built-in sample and on
+    ``texts``; an existing folder is replaced (see ``check_target``).
 
-    Args:
-        encoder: the encoder.
-        to: ``sentence-transformers``, ``hub`` (the same), ``model2vec`` or ``onnx``.
-        out: folder to write; an existing one is replaced (see ``check_target``).
-        texts: texts whose ids are compared, in addition to a built-in sample.
-        card: model card; None: none is written.
-
-    Raises:
-        ValueError: the library cannot compute the encoder's vectors, or the ids of a text differ.
+    ``to`` is ``sentence-transformers``, ``hub`` (the same), ``model2vec`` or ``onnx``; ``card`` is the model card, if
+    any. Raise ValueError if the library cannot compute the encoder's vectors, or the ids of a text differ.
     """
     if encoder.pieces is not None:
         raise ValueError(

@@ -12,16 +12,11 @@ _MOST = 200  # results of a card
 
 
 def model_card(encoder: Encoder, readme: str, license_id: str, scores: Path | None) -> str:
-    """Return the README of an exported encoder.
+    """Return the README of an exported encoder: metadata, usage, then the encoder folder's ``readme``.
 
-    Args:
-        encoder: the encoder.
-        readme: text of the encoder folder's README, which follows the usage.
-        license_id: license of the encoder as the hub names it, such as apache-2.0; empty: the card names none.
-        scores: ``scores.json`` of ``jobs/evaluate.py`` for this encoder; its first column becomes the ``model-index``.
-
-    Raises:
-        ValueError: the scores are not a report of ``jobs/evaluate.py``.
+    ``license_id`` is the license of the encoder as the hub names it, such as apache-2.0; empty: the card names none.
+    The first column of ``scores``, the ``scores.json`` of ``jobs/evaluate.py`` for this encoder, becomes the
+    ``model-index``; another file is a ValueError.
     """
     name = f"paraembed-{encoder.config.name}"
     about: dict[str, Any] = {

@@ -67,14 +67,7 @@ class _Graph:
 
 
 class _Texts:
-    """The tokens of a batch in a graph.
-
-    Attributes:
-        words_LND: word vectors, time-major.
-        mask_NL: 1 for a token, 0 for padding, float32.
-        lengths_N1: number of tokens, at least 1, float32.
-        lengths_N: the same, int32, for recurrences.
-    """
+    """The tokens of a batch in a graph; words are time-major, and the mask is 1 for a token, 0 for padding, float32."""
 
     def __init__(self, graph: _Graph, table: npt.NDArray[np.float32]) -> None:
         self._graph = graph
@@ -84,9 +77,9 @@ class _Texts:
         self.words_LND = graph("Gather", graph.constant(table), graph("Transpose", ids_NL, perm=[1, 0]))
         self.mask_NL = graph("Cast", mask_NL, to=graph.onnx.TensorProto.FLOAT)
         self.num_tokens_N1 = graph("ReduceSum", self.mask_NL, graph.constant([1]), keepdims=1)
-        self.lengths_N1 = graph("Max", self.num_tokens_N1, graph.constant(1.0))
+        self.lengths_N1 = graph("Max", self.num_tokens_N1, graph.constant(1.0))  # float32
         flat = graph("Squeeze", self.lengths_N1, graph.constant([1]))
-        self.lengths_N = graph("Cast", flat, to=graph.onnx.TensorProto.INT32)
+        self.lengths_N = graph("Cast", flat, to=graph.onnx.TensorProto.INT32)  # for recurrences
 
     def first(self) -> str:
         """Return the word vectors [N, D] of the first tokens."""
@@ -115,10 +108,8 @@ class _Texts:
 
 
 def write_onnx(encoder: Encoder, tokenizer: bytes, folder: Path) -> None:
-    """Write ``model.onnx``, ``tokenizer.json`` and their settings into an existing folder.
-
-    Raises:
-        ValueError: the encoder reads trees, has 2 GiB or more, or the package onnx is not installed.
+    """Write ``model.onnx``, ``tokenizer.json`` and their settings into an existing folder. Raise ValueError if the
+    encoder reads trees, has 2 GiB or more, or the package onnx is not installed.
     """
     (folder / "model.onnx").write_bytes(_model(encoder))
     (folder / "tokenizer.json").write_bytes(tokenizer)

@@ -50,24 +50,17 @@ def write_smaller(
     texts: Path | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> tuple[Encoder, dict[str, float]]:
-    """Write an encoder folder that is made from one or several others.
+    """Write an encoder folder that is made from ``avg`` or ``scaled_avg`` encoders, of which several are averaged; an
+    existing folder is replaced (see ``checkpoint.check_replaceable``). ``max_words`` and ``dim`` are decided by
+    ``texts``, a file with one text per line, plain or compressed. ``progress`` is called with what is being done.
 
-    Args:
-        folders: folders of ``avg`` or ``scaled_avg`` encoders; several are averaged.
-        out: folder to write; an existing one is replaced (see ``checkpoint.check_replaceable``).
-        settings: what is removed.
-        texts: file with one text per line, plain or compressed, for ``max_words`` and ``dim``.
-        progress: function that is called with what is being done.
+    Return the encoder, before int8 rounds it, and fractions by name. With ``max_words``: ``oov_before`` and ``oov``, of
+    the tokens that are out of vocabulary before and after words are removed, and ``more_tokens``, by which the number
+    of tokens grows, since removed word pieces are divided. With ``dim``: ``explained``, of the squared length of the
+    text vectors in the dimensions that are kept.
 
-    Returns:
-        The encoder, before int8 rounds it, and fractions by name. With ``max_words``: ``oov_before`` and ``oov``, of
-            the tokens that are out of vocabulary before and after words are removed, and ``more_tokens``, by which
-            the number of tokens grows, since removed word pieces are divided. With ``dim``: ``explained``, of the
-            squared length of the text vectors in the dimensions that are kept.
-
-    Raises:
-        ValueError: an encoder has another architecture, the encoders do not match, or the texts do not suffice;
-            nothing is written.
+    Raise ValueError, and write nothing, if an encoder has another architecture, the encoders do not match, or the texts
+    do not suffice.
     """
     settings.check(texts, len(folders))
     encoders = [as_average(checkpoint.load(folder), str(folder)) for folder in folders]
@@ -120,10 +113,7 @@ _REASONS = {
 
 def as_average(encoder: Encoder, name: str) -> Encoder:
     """Return an ``avg`` encoder with the text vectors of an ``avg`` or ``scaled_avg``, whose scales are folded into the
-    table.
-
-    Raises:
-        ValueError: the encoder, for which the message has the ``name``, has another architecture.
+    table. Raise ValueError, with the ``name``, for another architecture.
     """
     if isinstance(encoder.composition, Avg):
         return encoder
@@ -131,39 +121,32 @@ def as_average(encoder: Encoder, name: str) -> Encoder:
         kind = encoder.config.name
         reason = _REASONS.get(kind, "depends on layers that were trained for these word vectors and their width")
         raise ValueError(f"{name}: the text vector of {kind} {reason}; only avg and scaled_avg encoders become smaller")
-    words, ends = Words(encoder.vocabulary, vectors_of(encoder)), encoder.bos_eos_tokens
-    of_oov = {"oov": encoder.oov, "pieces": encoder.pieces}
-    options: dict[str, Any] = {"bos_eos_tokens": ends, "max_tokens": encoder.max_tokens, **of_oov}
-    average = Encoder(AvgConfig(), words, encoder.tokenizer, **options).requires_grad_(requires_grad=False).eval()
+    words = Words(encoder.vocabulary, vectors_of(encoder))
+    average = Encoder(AvgConfig(), words, pieces=encoder.pieces, **encoder.options)
+    average.requires_grad_(requires_grad=False).eval()
     average.fingerprint, average.provenance = encoder.fingerprint, encoder.provenance
     return average
 
 
 def with_pieces(encoder: Encoder, pieces: Encoder) -> Encoder:
-    """Return an ``avg`` encoder whose OOV tokens have vectors of the pieces of another.
+    """Return an ``avg`` encoder whose OOV tokens have vectors of the pieces of another; raise ValueError if the two do
+    not fit.
 
     Their length is that of OOV tokens before if these had vectors of their own, hashed or of other pieces, else the
     root mean square of the other words.
-
-    Raises:
-        ValueError: the tokenizer of the encoder, or the architecture, tokenizer or width of the other, does not fit.
     """
     table_VD, unknown = vectors_of(encoder), unknown_row(encoder.vocabulary)
     if encoder.oov not in {"hashed", "pieces"}:
         table_VD = with_row_length(table_VD, unknown, _mean_length(table_VD, unknown))
-    options: dict[str, Any] = {"bos_eos_tokens": encoder.bos_eos_tokens, "max_tokens": encoder.max_tokens}
-    words = Words(encoder.vocabulary, table_VD)
-    combined = Encoder(encoder.config, words, encoder.tokenizer, oov="pieces", pieces=pieces, **options)
+    options = encoder.options | {"oov": "pieces"}
+    combined = Encoder(encoder.config, Words(encoder.vocabulary, table_VD), pieces=pieces, **options)
     return combined.requires_grad_(requires_grad=False).eval()
 
 
 def averaged(encoders: Sequence[Encoder], names: Sequence[str]) -> Encoder:
     """Return the encoder whose table is the mean of the tables of ``avg`` encoders, each scaled to vectors of mean
-    length 1; a single encoder is returned unchanged.
-
-    Raises:
-        ValueError: two encoders differ in something else than the values of their tables; the message has the first
-            difference, and their ``names``.
+    length 1; a single encoder is returned unchanged. Raise ValueError if two differ in something else than the values
+    of their tables; the message has the first difference, and their ``names``.
     """
     first, *others = encoders
     if not others:
@@ -238,12 +221,9 @@ def pruned(encoder: Encoder, counts_V: Counts, max_words: int) -> Encoder:
 
 def reduced(encoder: Encoder, read: Read, dim: int) -> tuple[Encoder, float]:
     """Return an ``avg`` encoder in the first ``dim`` principal components of its text vectors, and their fraction of
-    the squared length of the text vectors.
+    the squared length of the text vectors. Raise ValueError if fewer texts than components have a vector.
 
     Hashed vectors of OOV tokens have no direction that a map could keep, so they do not count here.
-
-    Raises:
-        ValueError: fewer texts than components have a vector.
     """
     unknown, table_VD, known = unknown_row(encoder.vocabulary), vectors_of(encoder), encoder
     if encoder.oov == "hashed":

@@ -38,11 +38,7 @@ class StaticForm:
 
 
 def static_form(encoder: Encoder) -> StaticForm:
-    """Return the static form of an encoder.
-
-    Raises:
-        ValueError: the encoder has none.
-    """
+    """Return the static form of an encoder; raise ValueError if it has none."""
     composition, name, limit = encoder.composition, encoder.config.name, encoder.max_tokens
     if encoder.bos_eos_tokens != "none":
         raise ValueError(
@@ -102,13 +98,11 @@ def write_sentence_transformers(form: StaticForm, tokenizer: bytes, folder: Path
 
 
 def write_model2vec(form: StaticForm, tokenizer: bytes, folder: Path) -> None:
-    """Write the files that ``StaticModel.from_pretrained(folder)`` loads into an existing folder.
+    """Write the files that ``StaticModel.from_pretrained(folder)`` loads into an existing folder. Raise ValueError if
+    the form has layers or a maximum number of tokens.
 
     ``max_length`` is null, because model2vec would otherwise truncate texts to 512 tokens, and before that to a number
     of characters. The tokenizer has marks, because model2vec drops the tokens that are named unknown.
-
-    Raises:
-        ValueError: the form has layers or a maximum number of tokens.
     """
     if form.layers or form.max_tokens is not None:
         what = "layers on the mean" if form.layers else f"at most {form.max_tokens} tokens per text"

@@ -38,10 +38,7 @@ _AT_ONCE = 16_384
 
 def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int | None = None) -> bytes:
     """Return ``tokenizer.json`` of an encoder, with its tokenizer, vocabulary and BOS/EOS tokens, which ``max_tokens``
-    does not count.
-
-    Raises:
-        ValueError: no such file can give the same ids.
+    does not count. Raise ValueError if no such file can give the same ids.
     """
     if encoder.tokenizer == SUBWORD:
         return _stored(encoder, unknown, max_tokens)
@@ -187,20 +184,15 @@ def _class(mask: npt.NDArray[np.bool_]) -> str:
     return f"[{''.join(ranges)}]"
 
 
-def _library() -> Any:
+def check_ids(encoder: Encoder, document: bytes, texts: Sequence[str]) -> None:
+    """Check that a ``tokenizer.json`` gives the tokens of the encoder, on a built-in sample and on texts. Raise
+    ValueError with the first text whose tokens differ, or if the library is not installed.
+    """
     try:
-        return import_module("tokenizers")
+        library = import_module("tokenizers")
     except ModuleNotFoundError:
         raise ValueError("the export needs the package tokenizers; run pip install tokenizers") from None
-
-
-def check_ids(encoder: Encoder, document: bytes, texts: Sequence[str]) -> None:
-    """Check that a ``tokenizer.json`` gives the tokens of the encoder, on a built-in sample and on texts.
-
-    Raises:
-        ValueError: the tokens of a text differ; the message has the first such text. Or the library is not installed.
-    """
-    library, value = _library(), json.loads(document)
+    value = json.loads(document)
     every = [*_sample(), *texts]
     for start in range(0, len(every), _AT_ONCE):
         _check(library, encoder, value, pa.array(every[start : start + _AT_ONCE], pa.large_string()))

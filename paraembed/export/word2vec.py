@@ -46,16 +46,9 @@ def is_in_words(composition: Composition) -> bool:
 
 
 def write_word2vec(words: Words, path: Path) -> str:
-    """Write words [V] and vectors [V, d] atomically; gzipped if the name ends in ``.gz``.
-
-    Equal words give equal bytes.
-
-    Returns:
-        SHA-256 of the file, hexadecimal.
-
-    Raises:
-        ValueError: a word cannot be written in the format, or a vector is not finite.
-        OSError: the file cannot be written.
+    """Write words [V] and vectors [V, d] atomically; gzipped if the name ends in ``.gz``. Equal words give equal bytes.
+    Return the SHA-256 of the file, hexadecimal. Raise ValueError if a word cannot be written in the format, or a vector
+    is not finite.
     """
     _check(words)
 

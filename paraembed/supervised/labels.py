@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from paraembed import checkpoint
 from paraembed.console import doing, say
-from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
+from paraembed.encoders import Encoder, config_from_dict, config_to_dict
 from paraembed.evaluation.selection import as_json
 from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.places import Place, require_file
@@ -257,7 +257,7 @@ class Labels:
                 "no dev-set evaluation produced a score; check that the words of its texts are in the vocabulary"
             )
         scores = {"dev": score(model, task, "dev"), "test": score(model, task, "test", resamples=RESAMPLES)}
-        kind = encoder_name(model.encoder.config)
+        kind = model.encoder.config.name
         published = published_for(task.name, task.data_set, kind, self.recipe.mode, task.measure)
         values = {
             f"{part}/{name}": value for part, scores_of in scores.items() for name, value in scores_of.values.items()
@@ -340,7 +340,7 @@ def _of_pretrained(
     recipe: SupervisedRecipe, pretrained: Encoder, asked: Sequence[str], otherwise: str
 ) -> SupervisedRecipe:
     """Return the recipe with the fields that a pretrained encoder determines."""
-    wanted, actual = encoder_name(recipe.encoder), encoder_name(pretrained.config)
+    wanted, actual = recipe.encoder.name, pretrained.config.name
     if wanted != actual:
         raise ValueError(
             f"the recipe trains the encoder {wanted}, but `pretrained` is {actual}; {otherwise.format(actual)}"

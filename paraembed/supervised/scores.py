@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, TypedDict
 import numpy as np
 from torch import Tensor
 
-from paraembed.encoders import encoder_name
 from paraembed.evaluation.measures import (
     Vector,
     best_threshold,
@@ -143,7 +142,7 @@ def model_card(
     settings = "\n".join(markdown_row((key, str(value))) for key, value in recipe.to_dict().items())
     notes = "".join(f"* {markdown(note)}\n" for note in task.notes)
     sizes = ", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test"))
-    return f"""# {task.name} on {task.data_set}: {encoder_name(model.encoder.config)} ({markdown(name)}, {recipe.mode})
+    return f"""# {task.name} on {task.data_set}: {model.encoder.config.name} ({markdown(name)}, {recipe.mode})
 
 A paraphrastic encoder with a supervised head, trained by paraembed ({sizes} examples). The model of the highest score
 on the dev set was kept; the test part was scored once.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paraembed.encoders.quantized import to_int8
+from paraembed.encoders.tables import to_int8
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.pairs import RANDOM, Longs, MappedPairs, Order

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from paraembed import checkpoint
 from paraembed.console import doing, say
 from paraembed.embedding.output import Embeddings
-from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders import Encoder
 from paraembed.encoders.configs import WordConfig
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report, compare, model_card
@@ -463,7 +463,7 @@ class Pairs:
         encoder, shards = after.encoder, self.shards
         assert isinstance(encoder, Encoder)
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
-        words, title = kept.in_words() if kept else "", f"{name}: {encoder_name(self.recipe.encoder)}"
+        words, title = kept.in_words() if kept else "", f"{name}: {self.recipe.encoder.name}"
         card = model_card(name, self.recipe, encoder.width, counters.last_loss, sources, scores, words)
         checkpoint.save(
             encoder,

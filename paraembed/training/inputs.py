@@ -18,7 +18,7 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.console import say
-from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.tables import of_mean_length
 from paraembed.io.fingerprint import sha256_of
@@ -172,7 +172,7 @@ def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
     check_trainable(encoder, path)
     if not isinstance(encoder.config, AvgConfig):
         raise ValueError(
-            f"{path} is an encoder {encoder_name(encoder.config)!r}; `words` takes a word-vector file or an encoder "
+            f"{path} is an encoder {encoder.config.name!r}; `words` takes a word-vector file or an encoder "
             "'avg'; export the word vectors of others with jobs/export.py --to word2vec"
         )
     if recipe.max_words is not None:
@@ -187,7 +187,7 @@ def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
             )
     if recipe.encoder.reads_trees and encoder.tokenizer in OF_PIECES:
         raise ValueError(
-            f"the encoder {encoder_name(recipe.encoder)!r} reads parse trees of words, but {path} has word pieces; use "
+            f"the encoder {recipe.encoder.name!r} reads parse trees of words, but {path} has word pieces; use "
             "another encoder, or other `words`"
         )
     return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, encoder.oov)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders import Encoder
 from paraembed.encoders.packed import to_device
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
@@ -127,7 +127,7 @@ class Negatives:
         self.recipe = recipe
         self.gather = recipe.negative_pool_workers == "all" and world > 1
         self.world, self.device = world, encoder.matrix.device
-        is_word = encoder_name(encoder.config) == "word"
+        is_word = encoder.config.name == "word"
         self.excludes_equal = recipe.equal_negatives == "excluded" or (recipe.equal_negatives == "auto" and is_word)
         self.paired = PairedPhrases.of(pairs, _Lemmas(encoder)) if recipe.paired_negatives == "excluded" else None
         self.excludes = self.excludes_equal or self.paired is not None

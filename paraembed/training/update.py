@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders import Encoder
 from paraembed.encoders.packed import to_device
 from paraembed.recipe import BaseRecipe
 from paraembed.training.exchange import sum_over_workers
@@ -176,7 +176,7 @@ class Update:
         self.composition = [*composition, *head]
         if not recipe.train_words and not self.composition:
             raise ValueError(
-                f"train_words is off, but the encoder {encoder_name(encoder.config)} has no other parameters to "
+                f"train_words is off, but the encoder {encoder.config.name} has no other parameters to "
                 "train; set train_words"
             )
         factor = 2.0 if recipe.l2_form == "paper" else 1.0

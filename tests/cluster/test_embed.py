@@ -427,7 +427,6 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"out": tmp_path / "mine"}, ValueError, r"contains a file .*: notes\.txt"),
         ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"contains a file .*: notes\.txt"),
         ({"out": corpus}, NotADirectoryError, "is a file"),
-        ({"settings": Settings(part_rows=0)}, ValueError, "`part_rows` is 0"),
         (
             {"settings": Settings(tree_column="x")},
             ValueError,

@@ -99,6 +99,20 @@ def test_parquet_is_cut_between_row_groups(groups, part_rows, tmp_path):
     assert all(a.rows + groups[b.start] > part_rows for a, b in zip(made.parts, made.parts[1:], strict=False))
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"part_rows": 0}, "`part_rows` is 0; allowed: at least 1"),
+        ({"batch_size": -1}, "`batch_size` is -1"),
+        ({"dim": 0}, "`dim` is 0; allowed: at least 1"),
+        ({"dtype": "int4"}, "`dtype` is 'int4'; allowed: float32, float16, int8"),
+    ],
+)
+def test_settings_that_are_not_allowed(values, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**values)
+
+
 def test_settings_that_do_not_fit(tmp_path):
     text, table = tmp_path / "t.txt", tmp_path / "t.parquet"
     text.write_text("x\n")
@@ -112,10 +126,6 @@ def test_settings_that_do_not_fit(tmp_path):
         ([table], Settings("body", tree_column="key2"), r"no column 'key2'; `tree_column` can be: key, body"),
         ([other], Settings("body", tree_column="key"), r"`tree_column` 'key' is int64; it can be: body"),
         ([text], Settings(keep=("body",)), r"`keep` is body, but a text file has only the column 'text'"),
-        ([text], Settings(part_rows=0), "`part_rows` is 0; allowed: at least 1"),
-        ([text], Settings(batch_size=-1), "`batch_size` is -1"),
-        ([text], Settings(dim=0), "`dim` is 0; allowed: at least 1"),
-        ([text], Settings(dtype="int4"), r"`dtype` is 'int4'; allowed: float32, float16, int8"),
         ([table], Settings("body", "key", id_kind="file-row"), r"`id_kind` is file-row and `id_column` is 'key'"),
         ([table], Settings("body", keep=("scale",), dtype="int8"), r"'scale' would appear twice"),
         ([table], Settings(), r"needs `text_column`; allowed: key, body"),

@@ -4,8 +4,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from paraembed.embedding.columns import finish
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.embedding.vectors import finish
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 VECTORS = arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 6)), elements=FLOATS)

@@ -515,7 +515,7 @@ def test_other_pooling_is_rejected(tmp_path):
 class Counting(InBatches):
     """A vector is the text's number of words and its first word; the batches are kept."""
 
-    kind, libraries, _overhead, _unknown = "st", ("torch",), 2, 0
+    kind, libraries, _num_special, _unknown = "st", ("torch",), 2, 0
 
     def __init__(self, batch_tokens, most=None):
         self.batches, self.most = [], most

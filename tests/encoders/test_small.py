@@ -46,12 +46,19 @@ def test_its_card_and_settings_are_those_of_the_script():
     assert checkpoint.load(FOLDER).oov == "shared"
 
 
-def test_its_texts(tmp_path):
+@pytest.fixture
+def write(tmp_path):
+    """Write a compressed file of lines below train/."""
+
     def write(name, *lines):
         path = tmp_path / "train" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode()))
 
+    return write
+
+
+def test_its_texts(tmp_path, write):
     for number, name in enumerate(small.QUESTIONS):
         write(f"sentpairs/{name}", "source,target", f'"who, {number}?",which {number}?')
     for name in small.WIKIPEDIA:
@@ -64,12 +71,7 @@ def test_its_texts(tmp_path):
     assert len(found) == 8 + 6 + 3
 
 
-def test_the_texts_and_pairs_of_larger_students(tmp_path):
-    def write(name, *lines):
-        path = tmp_path / "train" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode()))
-
+def test_the_texts_and_pairs_of_larger_students(tmp_path, write):
     long = " ".join(["long"] * 41)
     for name in teach_data.PAIRS:
         write(f"sentpairs/{name}.tsv.gz", f"He 's {name}\tit  is n't", f"It is n't\the 's {name}", f"a\t{long}", "x\tX")

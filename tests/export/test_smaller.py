@@ -11,8 +11,7 @@ import torch
 from paraembed import checkpoint
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.configs import AvgConfig
-from paraembed.encoders.quantized import from_int8, to_int8
-from paraembed.encoders.tables import principal_axes
+from paraembed.encoders.tables import from_int8, principal_axes, to_int8
 from paraembed.export.concat import write_concat
 from paraembed.export.folder import write_folder
 from paraembed.export.smaller import averaged, pruned, reduced, token_counts, write_smaller

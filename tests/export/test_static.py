@@ -12,7 +12,6 @@ from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.configs import AvgConfig
 from paraembed.export.folder import check_target, write_folder
 from paraembed.export.smaller import averaged, pruned, token_counts
-from paraembed.export.static import static_form
 from paraembed.loading import open_encoder
 from paraembed.text.subword import vocabulary_of, without_ends
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
@@ -157,9 +156,3 @@ def test_only_exported_models_are_replaced(tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             check_target(tmp_path / name, overwrite=overwrite)
-
-
-def test_the_bias_does_not_reach_a_text_without_tokens():
-    form = static_form(encoder_of({"name": "dan", "layers": 2, "width": 5}))
-    assert [layer.shape for layer in form.layers] == [(6, 5), (5, 6)]
-    assert form.table.shape[1] == 5

@@ -21,11 +21,8 @@ _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxrun
 
 def open_foreign(name: str, inference: Inference, *, offline: bool = False) -> ForeignEncoder:
     """Return the encoder ``st:PATH_OR_NAME``, ``m2v:PATH_OR_NAME`` or ``onnx:PATH``; a name is one of the Hugging Face
-    hub, with ``offline`` only one in its cache on this machine.
-
-    Raises:
-        ValueError: the library is not installed, the model does not exist, its weights could run code, or it does not
-            support a setting.
+    hub, with ``offline`` only one in its cache on this machine. Raise ValueError if the library is not installed, the
+    model does not exist, its weights could run code, or it does not support a setting.
     """
     kind, _, wanted = name.partition(":")
     set_environment(HUB)

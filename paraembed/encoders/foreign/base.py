@@ -96,13 +96,11 @@ class ForeignEncoder:
         *,
         turn: Turn = ALONE,
     ) -> Embedded:
-        """Return vectors and counts of a string array [n]; see ``Embedded``. Null counts as empty.
+        """Return vectors and counts of a string array [n]; see ``Embedded``. Null counts as empty; trees are a
+        ValueError.
 
         A text without tokens gets the zero vector, because the vector that a transformer computes for special tokens
         alone does not describe the text.
-
-        Raises:
-            ValueError: trees were given.
         """
         if trees is not None:
             raise ValueError(
@@ -122,9 +120,7 @@ class ForeignEncoder:
 
     @abstractmethod
     def _computed(self, texts: pa.StringArray, turn: Turn) -> Embedded:
-        """Return vectors and counts of texts without null; the counts are without special tokens and prompt. ``turn``
-        is held while vectors are computed.
-        """
+        """Return vectors and counts, without special tokens and prompt, of texts without null."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +134,8 @@ class PackedModel:
     identity: Mapping[str, Any]
 
     def encoder(self) -> ForeignEncoder:
-        """Return the encoder on this machine, without downloads.
-
-        Raises:
-            ValueError: the settings or versions on this machine differ from those of the driver.
+        """Return the encoder on this machine, without downloads. Raise ValueError if the settings or versions here
+        differ from those of the driver.
         """
         from paraembed.encoders.foreign import open_files  # noqa: PLC0415 - it imports the classes above
 
@@ -183,14 +177,8 @@ def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 
 def padded(ids: Ragged, before: list[int], after: list[int], pad: int, *, left: bool = False) -> tuple[Padded, Padded]:
-    """Return tokens between special tokens and which of them are no padding, int64 [n, L].
-
-    Args:
-        ids: tokens of n texts.
-        before: special tokens before each text.
-        after: special tokens after each text.
-        pad: token that pads the shorter texts.
-        left: pad before the tokens instead of after them.
+    """Return the tokens of n texts, each between special tokens, padded after them (with ``left`` before them), and
+    which are no padding, int64 [n, L].
     """
     ends = ids.lengths[:, None] + len(before) + len(after)
     places = np.arange(ends.max())
@@ -208,6 +196,8 @@ class InBatches(ForeignEncoder):
     A batch is prepared while a GPU computes the one before it, or a batch of another thread.
     """
 
+    _prompt = ""
+
     def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
         budget = inference.batch_tokens or _BATCH_TOKENS["cpu" if inference.device == "cpu" else "cuda"]
         super().__init__(files, replace(inference, batch_tokens=budget), width, max_tokens)
@@ -224,14 +214,17 @@ class InBatches(ForeignEncoder):
 
     @property
     @abstractmethod
+    def _num_special(self) -> int:
+        """Number of special tokens that are added to each text."""
+
+    @property
     def _overhead(self) -> int:
         """Number of tokens of the prompt and of special tokens that are added to each text."""
+        return self._num_special + (len(self._ids([self._prompt]).ids) if self._prompt else 0)
 
     @abstractmethod
     def _features(self, texts: Sequence[str], ids: Ragged) -> Any:
-        """Return what ``_forward`` reads of a batch of texts with these tokens; threads may call it at the same
-        time.
-        """
+        """Return what ``_forward`` reads of a batch of texts with these tokens; several threads may call it."""
 
     @abstractmethod
     def _forward(self, features: Any) -> Any:
@@ -273,10 +266,7 @@ class InBatches(ForeignEncoder):
         return Embedded(vectors, counts, unknown, int((counts > read).sum()))
 
     def _halve(self, num_texts: int, budget: int, error: RuntimeError) -> None:
-        """Continue with half the budget that was too large, or less if another thread has lowered it already.
-
-        Raise ValueError if a single text does not fit into memory.
-        """
+        """Continue with half the budget, or less if another thread lowered it; raise ValueError for a single text."""
         if num_texts == 1:
             raise ValueError(
                 f"the GPU has too little free memory for one text ({str(error).splitlines()[0][:200]}); free some "

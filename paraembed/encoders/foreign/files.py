@@ -59,20 +59,14 @@ class ModelFiles:
 
 
 def model_files(wanted: str, name: str, form: str, *, offline: bool = False) -> ModelFiles:
-    """Return the files of a model.
+    """Return the files of a model: a folder, or a name on the Hugging Face hub, which is downloaded or found in the
+    hub's cache (with ``offline`` only there).
 
-    Args:
-        wanted: folder of the model, one of its files, or its name on the Hugging Face hub. A named model is downloaded,
-            or found in the hub's cache.
-        name: name that the user gave, for messages.
-        form: which files of a model on the hub are read, a key of ``_FETCHED``. The hub's cache can hold others, which
-            are no part of the model.
-        offline: find a named model only in the hub's cache.
+    ``name`` is what the user gave, for messages. ``form``, a key of ``_FETCHED``, says which files of a model on the
+    hub are read; the cache can hold others, which are no part of the model.
 
-    Raises:
-        FileNotFoundError: the name is not in the cache, with ``offline``.
-        ValueError: the folder or name does not exist, or the weights have a format that can run code when they are
-            read.
+    A name that is not in the cache, with ``offline``, is a FileNotFoundError; a folder or name that does not exist, or
+    weights of a format that can run code when they are read, a ValueError.
     """
     if not wanted:
         raise ValueError(f"{name} names no model; add its folder, or its name on the hub, after the colon")
@@ -108,9 +102,7 @@ def _is_ignored(path: Path) -> bool:
 
 
 def _is_harmless(weights: Path) -> bool:
-    """Return whether a weights file is not the one that is loaded, or holds OpenVINO's numbers (``.bin`` with
-    ``.xml``).
-    """
+    """Return whether a weights file is not loaded, or holds OpenVINO's numbers (``.bin`` with ``.xml``)."""
     if any((weights.parent / name).is_file() for name in _LOADED):
         return True
     return weights.match("openvino_model*.bin") and weights.with_suffix(".xml").is_file()
@@ -151,15 +143,10 @@ class PackedFiles:
         return cls(str(files.folder), files.stamp, files.names, contents)
 
     def unpacked(self, digest: str) -> ModelFiles:
-        """Return the model's files on this machine: the driver's files if they are visible here, otherwise a copy.
+        """Return the model's files on this machine: the driver's files if they are visible here, otherwise a copy with
+        the ``digest`` as its name. Raise ValueError if the files changed, and their contents are not packed.
 
         The copy is made once per machine and user, in ``~/.cache/paraembed/models`` (``XDG_CACHE_HOME``).
-
-        Args:
-            digest: digest of the files, which names the copy.
-
-        Raises:
-            ValueError: the files changed, and their contents are not packed.
         """
         here = ModelFiles(Path(self.folder), self.names)
         try:

@@ -1,9 +1,9 @@
 """``onnx:`` models: ``model.onnx`` and ``tokenizer.json``, as in the folders of sentence-transformers and fastembed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import torch
 from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, padded, ragged, special_tokens
 from paraembed.encoders.foreign.files import GRAPHS, ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
-from paraembed.settings import Backend, Inference
+from paraembed.settings import Backend, Inference, Pooling
 from paraembed.text.ragged import Ragged
 
 _VECTORS = ("sentence_embedding", "embedding", "embeddings", "vectors")  # outputs that are vectors of texts already
@@ -75,10 +75,6 @@ class OnnxEncoder(InBatches):
         return no_gpu_of_onnx()
 
     @property
-    def _overhead(self) -> int:
-        return self._num_special + (len(self._ids([self._prompt]).ids) if self._prompt else 0)
-
-    @property
     def _num_special(self) -> int:
         return int(self._tokenizer.num_special_tokens_to_add(is_pair=False))
 
@@ -118,7 +114,7 @@ class OnnxEncoder(InBatches):
                 "give `pooling` mean or cls, as the model was trained"
             )
         else:
-            vectors = _POOLED[self._pooling](output, mask)
+            vectors = output[:, 0].copy() if self._pooling == "cls" else _mean(output, mask)
         if self._normalizes:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return vectors
@@ -140,14 +136,6 @@ def _mean(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:
     return mean
 
 
-def _first(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:  # noqa: ARG001 - the first is no padding
-    first: Matrix = states_NLH[:, 0].copy()
-    return first
-
-
-_POOLED: dict[str, Callable[[Matrix, npt.NDArray[np.int64]], Matrix]] = {"mean": _mean, "cls": _first}
-
-
 def _default_prompt(files: ModelFiles) -> str:
     """Return the prompt that the model puts before each text by itself."""
     config = _json(files, "config_sentence_transformers.json") or {}
@@ -155,11 +143,7 @@ def _default_prompt(files: ModelFiles) -> str:
 
 
 def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str | None, bool]:
-    """Return how token vectors are pooled, None if no file says it, and whether the text vector is normalized.
-
-    Raises:
-        ModelError: the model has other modules, or the pooling is not supported.
-    """
+    """Return how token vectors are pooled, None if no file says it, and whether the text vector is normalized."""
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in _json(files, "modules.json") or []]
     if other := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
         raise ModelError(f"modules.json names {min(other)}, which onnx: does not support; load the model with st:")
@@ -172,7 +156,7 @@ def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str | None, bool]:
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     active = [name for name, value in config.items() if name.startswith("pooling_mode") and value is True]
     modes = [known.get(name) for name in active] or [config.get("pooling_mode", "mean")]
-    if len(modes) != 1 or modes[0] not in _POOLED:
+    if len(modes) != 1 or modes[0] not in get_args(Pooling):
         raise ModelError("1_Pooling/config.json: onnx: supports only mean and cls pooling; load the model with st:")
     return str(modes[0]), normalizes
 

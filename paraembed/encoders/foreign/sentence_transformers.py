@@ -77,10 +77,6 @@ class SentenceTransformerEncoder(InBatches):
         return ""
 
     @property
-    def _overhead(self) -> int:
-        return self._num_special + (len(self._ids([self._prompt]).ids) if self._prompt else 0)
-
-    @property
     def _num_special(self) -> int:
         return 0 if self._is_static else int(self._tokenizer.num_special_tokens_to_add(pair=False))
 

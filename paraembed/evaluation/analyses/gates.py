@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders import Encoder
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.lstm import BiRecurrent, Recurrent
 from paraembed.encoders.packed import Packed, pack, project_words
@@ -132,7 +132,7 @@ def gates(inputs: Inputs) -> Content:
     encoders = inputs.encoders()
     grans = [(label, encoder) for label, encoder in encoders if has_gate(encoder)]
     if not grans:
-        names = ", ".join(sorted({encoder_name(encoder.config) for _, encoder in encoders}))
+        names = ", ".join(sorted({encoder.config.name for _, encoder in encoders}))
         raise CannotMakeError(f"the encoders are {names}, but only a GRAN has gates; add a GRAN encoder")
     tagged = None if inputs.options.tagged is None else read_tagged(inputs.options.tagged)
     texts = pc.unique(pa.chunked_array([texts for suite in inputs.suites for texts in suite.texts], pa.string()))
