@@ -9,13 +9,14 @@ from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, frequencies
 from paraembed.distillation.stages import Request, of_both, opened
 from paraembed.distillation.states import sums_states
-from paraembed.distillation.texts import Pieces, num_pairs, read_texts
+from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
 from paraembed.embedding.estimate import estimate, workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.loading import Fetch
 from paraembed.settings import DEFAULT_GPUS, Gpus, check_workers
+from paraembed.text.bigrams import Bigrams
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
 from paraembed.text.vocabulary import UNKNOWN
@@ -54,7 +55,7 @@ def dry_run(request: Request, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, fe
     ridge = products * rows * _seconds_of_product(files, request, pieces)
     alone = ("the units", "–") if pieces is None else (f"{len(pieces.alone):,}", duration(len(pieces.alone) / rate))
     lines = [
-        ("texts, units", f"{rows:,}", "–"),
+        (f"texts, units{'' if request.settings.bigrams is None else ', bigrams'}", f"{rows:,}", "–"),
         ("vectors", f"at most {rows:,}", f"{duration(rows / rate)} ({rate:,.0f} texts/s)"),
         *([("states", "from the same pass", "–")] if sums_states(teacher) else []),
         ("alone", *alone),
@@ -80,8 +81,14 @@ def _seconds_of_product(files: tuple[InputFile, ...], request: Request, pieces: 
         to_ids = TokenIds(pa.concat_arrays([words, pa.array([UNKNOWN])]), "ptb-v1")
     else:
         to_ids = TokenIds(pieces.vocabulary, pieces.tokenizer)
-    ids = to_ids(texts)
-    A = frequencies(ids.ids, ids.offsets, len(to_ids.vocabulary))
+    ids, size = to_ids(texts), len(to_ids.vocabulary)
+    num_units = None
+    if request.settings.bigrams is not None:
+        # The rarest ones of the sample stand for those of the other texts.
+        bigrams, _ = frequent_bigrams(ids, to_ids.vocabulary, 1)
+        vocabulary, num_units = pa.concat_arrays([to_ids.vocabulary, bigrams]), size
+        ids, size = Bigrams(vocabulary)(ids), len(vocabulary)
+    A = frequencies(ids.ids, ids.offsets, size, num_units)
     matrix = np.ones((A.shape[1], COLUMNS))
     started = time.perf_counter()
     A.T @ (A @ matrix)

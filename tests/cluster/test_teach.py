@@ -32,6 +32,7 @@ from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.settings import Gpus, Inference, MineSettings
+from paraembed.text.bigrams import TAB
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.data import Pairs
 from paraembed.training.inputs import untrained_encoder
@@ -199,6 +200,42 @@ def test_words_of_pairs_are_those_of_the_student_whatever_tokenizer_the_shards_h
 
 def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(900)
+def test_a_student_with_bigrams_learns_the_order_of_words(ray_cluster, tmp_path, capsys):
+    draw = np.random.default_rng(0)
+    names = [f"w{number}" for number in range(20)]
+    vocabulary = pa.array([UNKNOWN, *names, *(TAB.join(halves) for halves in product(names, repeat=2))])
+    words = Words(vocabulary, draw.standard_normal((len(vocabulary), 30), dtype=np.float32))
+    teacher = Encoder(AvgConfig(), words, "space")
+    checkpoint.save(teacher, tmp_path / "teacher", recipe={}, provenance={}, model_card="")
+    texts = [" ".join(draw.choice(names, draw.integers(2, 6))) for _ in range(4000)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    (tmp_path / "pairs.tsv").write_text("".join(f"{first}\t{second}\n" for first, second in pairwise(texts[:200])))
+    shard_pairs([tmp_path / "pairs.tsv"], tmp_path / "pairs", ShardSettings(tokenizer="space"))
+    alone = Request(str(tmp_path / "teacher"), [str(tmp_path / "texts.txt")], settings=EXACT)
+    ordered = replace(alone, settings=replace(EXACT, bigrams=3))
+    work, expected = tmp_path / "work", teacher.encode(texts)
+    cosines, explained = [], []
+    for name, wanted in {"alone": alone, "ordered": ordered}.items():
+        explained.append(teach(wanted, tmp_path / name, work)[0]["explained"])
+        student = checkpoint.load(tmp_path / name)
+        cosines.append((unit(expected - expected.mean(axis=0)) * unit(student.encode(texts))).sum(1).mean())
+    assert explained[0] < 0.7
+    assert explained[1] > 0.85
+    assert cosines[1] - cosines[0] > 0.1
+    stages = sorted(path.name.partition("-")[0] for path in work.glob("*-*"))
+    assert stages == ["alone", "bigrams", *["prior"] * 2, *["ridge"] * 2, "texts", "units", "vectors"]
+    trained = replace(ordered, pairs=tmp_path / "pairs", recipe=replace(STUDENT, batch_size=40))
+    for number, folder in enumerate((work, tmp_path / "other")):
+        teach(trained, tmp_path / str(number), folder, workers=1 + number)
+    assert digests(tmp_path / "0") == digests(tmp_path / "1")
+    assert checkpoint.load(tmp_path / "0").vocabulary.to_pylist() == student.vocabulary.to_pylist()
+    capsys.readouterr()
+    dry_run(ordered)
+    assert "texts, units, bigrams" in capsys.readouterr().out
 
 
 @pytest.mark.ray
@@ -404,13 +441,15 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
 def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp_path, monkeypatch):
     recipe = replace(STUDENT, batch_size=40)
     write_json(tmp_path / "recipe.json", recipe.to_dict())
-    teach(request(data, pairs=shards, recipe=recipe), tmp_path / "unbroken", tmp_path / "other")
+    settings = replace(EXACT, bigrams=2)
+    teach(request(data, settings, pairs=shards, recipe=recipe), tmp_path / "unbroken", tmp_path / "other")
     inputs = ["--teacher", data / "teacher", "--texts", data / "texts.txt", "--leave-out", data / "set.tsv"]
     inputs += ["--pairs", shards, "--recipe", tmp_path / "recipe.json"]
-    settings = ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--work", tmp_path / "work"]
-    given = *inputs, *settings, "--out", tmp_path / "out"
-    stages = ("texts-*", "units-*", "pairs-*", "shards-*", "vectors-*/_plan.json", "alone-*/part-*", "prior-*")
-    stages += (".ridge-*/sums-00000.npz", "start-*", "trained-*.training/trained")
+    inputs += ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--bigrams", "2"]
+    given = *inputs, "--work", tmp_path / "work", "--out", tmp_path / "out"
+    stages = [f"{name}-*" for name in ("texts", "units", "bigrams", "pairs", "shards")]
+    stages += ["vectors-*/_plan.json", "alone-*/part-*", "prior-*", ".ridge-*/sums-00000.npz"]
+    stages += ["start-*", "trained-*.training/trained"]
     for awaited in stages:
         interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
         assert not (tmp_path / "out").exists()
