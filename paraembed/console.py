@@ -127,7 +127,7 @@ def doing(what: str) -> None:
 
 
 def over_status(text: str) -> str:
-    """Return a text for the terminal: without passwords in URIs, it first erases the progress line, if one is shown."""
+    """Return a text without passwords in URIs; it first erases the progress line, if one is shown."""
     return "".join(status.over() for status in _status) + _clean(text)
 
 

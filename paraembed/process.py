@@ -61,7 +61,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def set_environment(variables: Mapping[str, str], *, override: bool = False) -> None:
-    """Set environment variables for libraries that are imported later, unless the user has and without ``override``."""
+    """Set environment variables for libraries that are imported later; without ``override``, not those that the user
+    has set.
+    """
     for name, value in variables.items():
         if override or name not in os.environ:
             os.environ[name] = value

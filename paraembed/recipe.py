@@ -4,6 +4,7 @@ Where a paper and its authors' released code differ, both forms are named values
 """
 
 import dataclasses
+import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,7 +183,9 @@ class BaseRecipe:
             (0.6, 100)
         """
         if not isinstance(values, dict):
-            raise ValueError(f"a recipe is {str(values)[:80]}; expected a JSON object with the fields of a recipe")
+            raise ValueError(
+                f"a recipe is {json.dumps(values)[:80]}; expected a JSON object with the fields of a recipe"
+            )
         values = current_names(values)
         allowed = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(allowed))

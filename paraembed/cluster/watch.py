@@ -133,8 +133,8 @@ def server_watch(folder: Path) -> Watch:
     def check() -> str | None:
         if len(servers) < len(_SERVERS):
             for child in psutil.Process().children():
-                if child not in before and _name_of(child) in _SERVERS:
-                    servers.setdefault(_name_of(child), child)
+                if child not in before and (name := _name_of(child)) in _SERVERS:
+                    servers.setdefault(name, child)
         for name, server in servers.items():
             if _has_ended(server):
                 return (

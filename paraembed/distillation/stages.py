@@ -253,7 +253,7 @@ class Stages:
             occurs = occurring(units.to_pylist()) | is_bigram(units)
             units, matrix = units.filter(pa.array(occurs)), matrix[occurs]
         dtype = self.request.settings.dtype
-        self._save(units, of_mean_length(matrix, units), out, record, title, oov=self.oov, dtype=dtype)
+        self._save(units, of_mean_length(matrix), out, record, title, oov=self.oov, dtype=dtype)
 
     def _stage(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
         """Return the manifest of a stage; if it is missing, make it."""
@@ -334,10 +334,10 @@ class Stages:
 
     def _regression(self) -> Regression:
         settings = self.request.settings
-        ids, num_units = self.folder("units"), None
+        texts, num_units = self.folder("units"), None
         if settings.bigrams is not None:
-            ids, num_units = self.folder("bigrams"), len(self._vocabulary())
-        folders = ids, self.folder("vectors"), self.folder("prior") / _PRIOR
+            texts, num_units = self.folder("bigrams"), len(self._vocabulary())
+        folders = texts, self.folder("vectors"), self.folder("prior") / _PRIOR
         return Regression(*folders, settings.l2, settings.steps, num_units)
 
     def _with_unknown(self, matrix: Matrix) -> Matrix:
@@ -352,7 +352,7 @@ class Stages:
         """Write the result of the regression, scaled for the training."""
         if not self.folder("start").exists():
             units, matrix = self._units(), checkpoint.load(self.folder("ridge")).matrix.numpy()
-            matrix = of_mean_length(self._with_unknown(matrix), units)
+            matrix = of_mean_length(self._with_unknown(matrix))
             record = {"identity": self.digests["start"], "teacher": self.request.teacher}
             self._save(units, matrix, self.folder("start"), record, "Before training", oov=self.oov)
 

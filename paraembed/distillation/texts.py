@@ -255,17 +255,19 @@ def frequent_bigrams(
 ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
     """Return the bigrams [B] that occur at least ``min_count`` times, the most frequent first, and their counts [B].
 
-    Those with an OOV token are left out. ``at_once`` tokens are counted at a time; memory: 16 bytes for each distinct
-    bigram of the texts.
+    Those with an OOV token, or with a token that contains a tab, are left out. ``at_once`` tokens are counted at a
+    time; memory: 16 bytes for each distinct bigram of the texts.
     """
-    ids, size, unknown = texts.ids, len(vocabulary), pc.index(vocabulary, UNKNOWN).as_py()
+    ids, size = texts.ids, len(vocabulary)
+    fits = ~pc.match_substring(vocabulary, TAB).to_numpy(zero_copy_only=False)
+    fits[pc.index(vocabulary, UNKNOWN).as_py()] = False
     is_first = np.zeros(len(ids) + 1, bool)
     is_first[texts.offsets[:-1]] = True
     keys, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for start in range(0, len(ids) - 1, at_once):
         stop = min(start + at_once, len(ids) - 1)
         first, second = ids[start:stop].astype(np.int64), ids[start + 1 : stop + 1]
-        is_counted = ~is_first[start + 1 : stop + 1] & (first != unknown) & (second != unknown)
+        is_counted = ~is_first[start + 1 : stop + 1] & fits[first] & fits[second]
         new, of_new = np.unique((first * size + second)[is_counted], return_counts=True)
         keys, rows = np.unique(np.concatenate([keys, new]), return_inverse=True)
         before, counts = np.concatenate([counts, of_new]), np.zeros(len(keys), np.int64)

@@ -161,7 +161,7 @@ class Encoder(nn.Module):
         pieces: with ``oov`` pieces, an encoder ``avg`` of the same width: the vector of an OOV token has the direction
             of the one that it gives the token as a text.
         vocabulary: string array [V].
-        has_bigrams: whether the vocabulary has bigrams, see ``paraembed.text.bigrams``; only ``embed`` adds them.
+        has_bigrams: whether the vocabulary has bigrams, see ``paraembed.text.bigrams``.
         matrix: word matrix W_w, parameter [V, D].
         composition: W_c.
         fingerprint: fingerprint of the encoder folder; empty for an encoder that was not loaded from one.
@@ -204,7 +204,10 @@ class Encoder(nn.Module):
             raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only {only}")
         if self.has_bigrams and (self.composition.adds is None or max_tokens is not None):
             given = config.name if self.composition.adds is None else f"`max_tokens` {max_tokens}"
-            raise ValueError(f"the words have bigrams, which only avg and sum without `max_tokens` add up; not {given}")
+            raise ValueError(
+                f"the words have bigrams, which only avg and sum without `max_tokens` add up, but {given} is given; "
+                "use one of these encoders, or other `words`"
+            )
         self._pieces = [] if pieces is None else [pieces]  # not a part of this module, whose parameters are trained
         _check_pieces(oov, pieces, words.matrix.shape[1])
         self.fingerprint = ""

@@ -31,6 +31,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import text_blocks
 from paraembed.settings import Smaller
 from paraembed.text import WORDPIECE
+from paraembed.text.bigrams import is_bigram
 from paraembed.text.subword import contents_of
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words, unknown_row
@@ -84,7 +85,7 @@ def write_smaller(
             encoder, before = pruned(encoder, counts, settings.max_words), encoder
             counts_after = token_counts(encoder, read)
             measures |= {"oov_before": _oov(before, counts), "oov": _oov(encoder, counts_after)}
-            measures["more_tokens"] = float(counts_after.sum() / counts.sum() - 1)
+            measures["more_tokens"] = float(_tokens(encoder, counts_after) / _tokens(before, counts) - 1)
         if settings.dim is not None:
             progress(f"reducing the text vectors of {texts.name}")
             encoder, measures["explained"] = reduced(encoder, read, settings.dim)
@@ -137,7 +138,8 @@ def with_pieces(encoder: Encoder, pieces: Encoder) -> Encoder:
     """
     table_VD, unknown = vectors_of(encoder), unknown_row(encoder.vocabulary)
     if encoder.oov not in {"hashed", "pieces"}:
-        table_VD = with_row_length(table_VD, unknown, _mean_length(table_VD, unknown))
+        no_tokens = np.append(np.flatnonzero(is_bigram(encoder.vocabulary)), unknown)
+        table_VD = with_row_length(table_VD, unknown, _mean_length(table_VD, no_tokens))
     options = encoder.options | {"oov": "pieces"}
     combined = Encoder(encoder.config, Words(encoder.vocabulary, table_VD), pieces=pieces, **options)
     return combined.requires_grad_(requires_grad=False).eval()
@@ -160,7 +162,7 @@ def averaged(encoders: Sequence[Encoder], names: Sequence[str]) -> Encoder:
     unknown = unknown_row(first.vocabulary)
     total_VD, lengths = np.zeros(first.matrix.shape), list[float]()
     for encoder in encoders:
-        table_VD = of_mean_length(vectors_of(encoder), encoder.vocabulary)
+        table_VD = of_mean_length(vectors_of(encoder))
         total_VD += table_VD
         lengths.append(_relative_length(table_VD, unknown))
     mean_VD = (total_VD / len(encoders)).astype(np.float32)
@@ -193,7 +195,7 @@ def _difference(first: Encoder, other: Encoder) -> str:
 
 
 def token_counts(encoder: Encoder, read: Read) -> Counts:
-    """Return how often each row of the vocabulary [V] is a token of the texts; OOV tokens count for <unk>."""
+    """Return how often each row of the vocabulary [V] is a token or bigram of the texts; OOV tokens count for <unk>."""
     to_ids = TokenIds(encoder.vocabulary, encoder.tokenizer)
     counts = np.zeros(len(encoder.vocabulary), np.int64)
     for block in read():
@@ -271,14 +273,19 @@ def _relative_length(table_VD: Floats, row: int) -> float:
     return float(np.linalg.norm(table_VD[row].astype(np.float64)) / mean) if mean else 0.0
 
 
-def _mean_length(table_VD: Floats, row: int) -> float:
+def _mean_length(table_VD: Floats, rows: int | npt.NDArray[np.int64]) -> float:
     """Return the root mean square length of the other rows."""
-    squares_V = np.delete(np.square(table_VD.astype(np.float64)).sum(axis=1), row)
+    squares_V = np.delete(np.square(table_VD.astype(np.float64)).sum(axis=1), rows)
     return float(np.sqrt(squares_V.mean())) if len(squares_V) else 0.0
 
 
 def _oov(encoder: Encoder, counts_V: Counts) -> float:
-    return float(counts_V[unknown_row(encoder.vocabulary)] / counts_V.sum())
+    return float(counts_V[unknown_row(encoder.vocabulary)] / _tokens(encoder, counts_V))
+
+
+def _tokens(encoder: Encoder, counts_V: Counts) -> int:
+    """Return the number of tokens, without bigrams."""
+    return int(counts_V[~is_bigram(encoder.vocabulary)].sum())
 
 
 def _blocks(path: Path) -> Iterator[pa.StringArray]:

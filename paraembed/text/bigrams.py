@@ -2,7 +2,7 @@
 
 An average has the same vector for "dog bites man" and "man bites dog", and "hot dog" is what "hot" and "dog" are. The
 vector of a frequent bigram is added to those of its tokens, and corrects their sum. Its entry in the vocabulary is the
-two tokens with a tab between them, which no token contains.
+two tokens with a tab between them; tokens that contain a tab, which some tokenizers have, are in no bigram.
 """
 
 import numpy as np
@@ -23,8 +23,10 @@ _MIX, _SHIFT = 0x1E3779B97F4A7C15, 20  # the middle bits of a product depend on 
 
 def is_bigram(vocabulary: pa.StringArray) -> npt.NDArray[np.bool_]:
     """Return which entries of a vocabulary are bigrams, [V]."""
-    is_one: npt.NDArray[np.bool_] = pc.match_substring(vocabulary, TAB).to_numpy(zero_copy_only=False)
-    return is_one
+    matches: npt.NDArray[np.bool_] = pc.match_substring_regex(vocabulary, "^[^\t]+\t[^\t]+$").to_numpy(
+        zero_copy_only=False
+    )
+    return matches
 
 
 def has_bigrams(vocabulary: pa.StringArray) -> bool:
@@ -43,7 +45,7 @@ class Bigrams:
 
     def __init__(self, vocabulary: pa.StringArray) -> None:
         rows = np.flatnonzero(is_bigram(vocabulary))
-        halves = pc.split_pattern(vocabulary.take(pa.array(rows)), TAB, max_splits=1)
+        halves = pc.split_pattern(vocabulary.take(pa.array(rows)), TAB)
         first, second = (
             pc.index_in(pc.list_element(halves, side), value_set=vocabulary).fill_null(-1).to_numpy() for side in (0, 1)
         )

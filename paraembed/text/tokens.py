@@ -5,7 +5,7 @@ create no strings. The table of single characters is computed once from the regu
 rules that combine characters into tokens are written out in the loops. Without numba, the definition itself runs.
 """
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +59,6 @@ class TokenIds:
         self.vocabulary, self.tokenizer = vocabulary, tokenizer
         row = unknown_row(vocabulary)
         self._unknown = -1 if hashes_unknown else row
-        self._bigrams = Bigrams(vocabulary) if has_bigrams(vocabulary) else None
         if tokenizer == SUBWORD:
             self._subwords = Subwords(vocabulary, SubwordTokenizer(contents_of(tokenizer)))
         elif tokenizer == WORDPIECE:
@@ -77,6 +76,10 @@ class TokenIds:
         not UTF-8.
         """
         return self.with_bigrams(self.tokens(texts))
+
+    @cached_property
+    def _bigrams(self) -> Bigrams | None:
+        return Bigrams(self.vocabulary) if has_bigrams(self.vocabulary) else None
 
     def with_bigrams(self, tokens: Ragged) -> Ragged:
         """Return texts of token ids with the rows of their bigrams, see ``paraembed.text.bigrams``."""

@@ -123,7 +123,7 @@ def test_shards_of_a_cluster_that_loses_a_machine(cluster, folder, alone):
     arguments = ["--input", *sorted(folder.glob("*.tsv")), "--workers", 3]
     out = folder / "pairs"
     job = cluster.submit(JOBS / "shard.py", *arguments, "--out", out)
-    power_off_one(cluster, job, "ray::parse", lambda: list(folder.glob(".pairs.partial/parsed-*.json")))
+    power_off_one(cluster, job, "ray::Read_Parts", lambda: list(folder.glob(".pairs.partial/parsed-*.json")))
     finish(job)
     assert contents(out) == contents(alone("shard.py", "pairs", *arguments))
 

@@ -8,9 +8,11 @@ from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, DanConfig, GranConfig, SumConfig
 from paraembed.encoders.tables import of_mean_length
+from paraembed.evaluation.analyses.words import common_words
 from paraembed.export.folder import write_folder
-from paraembed.export.smaller import averaged, pruned, token_counts
+from paraembed.export.smaller import averaged, pruned, token_counts, write_smaller
 from paraembed.export.word2vec import words_of, write_word2vec
+from paraembed.settings import Smaller
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
 from paraembed.training.pairs import pairs_to_ids
 
@@ -71,13 +73,24 @@ def test_encoders_that_do_not_add_up_are_refused(options, named):
         encoder_with(**options)
 
 
-def test_smaller_encoders_keep_frequent_bigrams_and_averages_have_tokens_of_mean_length_1():
+def test_smaller_encoders_keep_frequent_bigrams_and_averages_have_vectors_of_mean_length_1():
     counts = token_counts(encoder_with(), lambda: iter([pa.array(TEXTS)]))
     assert counts.tolist() == [1, 4, 1, 4, 2, 1]
     assert pruned(encoder_with(), counts, 3).vocabulary.to_pylist() == [UNKNOWN, "cat", "naps", "cat\tnaps"]
     lengths = np.linalg.norm(averaged([encoder_with(), encoder_with()], ["a", "b"]).matrix.numpy(), axis=1)
-    assert lengths[:4].mean() == pytest.approx(1)
-    np.testing.assert_allclose(of_mean_length(MATRIX, pa.array(WORDS)) / MATRIX, lengths[0] / np.linalg.norm(MATRIX[0]))
+    assert lengths.mean() == pytest.approx(1)
+    np.testing.assert_allclose(of_mean_length(MATRIX) / MATRIX, lengths[0] / np.linalg.norm(MATRIX[0]))
+
+
+def test_fractions_of_smaller_encoders_are_those_of_tokens(tmp_path):
+    checkpoint.save(encoder_with(), tmp_path / "encoder", recipe={}, provenance={}, model_card="")
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    _, measures = write_smaller([tmp_path / "encoder"], tmp_path / "out", Smaller(max_words=3), tmp_path / "texts.txt")
+    assert measures == {"oov_before": 1 / 10, "oov": 2 / 10, "more_tokens": 0}
+
+
+def test_common_words_are_no_bigrams():
+    assert common_words(encoder_with())[0] == ["cat", "dog", "naps"]
 
 
 def test_word2vec_keeps_bigrams_and_no_other_format_takes_them(tmp_path):

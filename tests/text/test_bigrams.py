@@ -14,7 +14,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN
 
-TOKENS = [UNKNOWN, "a", "b", "c", "##d"]
+TOKENS = [UNKNOWN, "a", "b", "c", "##d", "\t"]
 TEXTS = st.lists(st.lists(st.integers(-2, len(TOKENS) - 1), max_size=6), max_size=6)
 
 
@@ -43,7 +43,7 @@ def test_frequent_bigrams_are_those_that_a_counter_finds(texts, least, at_once):
     counts = {}
     for text in texts:
         for first, second in pairwise(text):
-            if 0 not in (first, second):
+            if not {0, TOKENS.index(TAB)} & {first, second}:
                 counts[first, second] = counts.get((first, second), 0) + 1
     order = sorted((pair for pair in counts if counts[pair] >= least), key=lambda pair: (-counts[pair], pair))
     bigrams, numbers = frequent_bigrams(ragged(texts), pa.array(TOKENS), least, at_once)
@@ -53,7 +53,11 @@ def test_frequent_bigrams_are_those_that_a_counter_finds(texts, least, at_once):
 
 def test_vocabularies_without_a_tab_have_no_bigrams():
     assert not has_bigrams(pa.array(["a b", "a_b", UNKNOWN]))
-    assert is_bigram(pa.array(["a", "a\tb"])).tolist() == [False, True]
+
+
+def test_tokens_that_contain_a_tab_are_no_bigrams():
+    words = ["a", "a\tb", "\t", "\t\t", "\ta", "a\t", "a\tb\tc", "\n\t\n"]
+    assert pa.array(words).filter(pa.array(is_bigram(pa.array(words)))).to_pylist() == ["a\tb", "\n\t\n"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from paraembed.encoders.averages import ScaledAvg
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.evaluation.measures import unit_rows
 from paraembed.plots import Panel, Series, bars
+from paraembed.text.bigrams import is_bigram
 from paraembed.text.vocabulary import END, START, UNKNOWN
 
 NEIGHBORS = Heading("nearest-neighbours", "Nearest neighbors of words", "Wieting 2016, table 8")
@@ -41,8 +42,9 @@ def vectors_of(encoder: Encoder) -> Matrix:
 
 def common_words(encoder: Encoder) -> tuple[list[str], Matrix]:
     """Return the most common words of an encoder, [k], and their vectors [k, D], without <unk>, BOS and EOS."""
-    words = encoder.vocabulary.slice(0, MOST_COMMON + 3).to_pylist()
-    rows = [row for row, word in enumerate(words) if word not in {UNKNOWN, START, END}][:MOST_COMMON]
+    first = encoder.vocabulary.slice(0, MOST_COMMON + 3)
+    words, is_word = first.to_pylist(), ~is_bigram(first)
+    rows = [row for row, word in enumerate(words) if is_word[row] and word not in {UNKNOWN, START, END}][:MOST_COMMON]
     return [words[row] for row in rows], vectors_of(encoder)[rows]
 
 
