@@ -2,9 +2,6 @@
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-
-from paraembed.text.bigrams import is_bigram
 
 Floats = npt.NDArray[np.float32]
 _LARGEST = 127  # steps of an int8 row
@@ -23,11 +20,13 @@ def principal_axes(squares_DD: npt.NDArray[np.float64], dim: int) -> npt.NDArray
     return signed_DK
 
 
-def of_mean_length(matrix_VD: Floats, vocabulary: pa.StringArray) -> Floats:
-    """Return the vectors times a factor, so that the mean length of those of tokens is 1; Adam's steps do not scale
-    with the vectors.
+def of_mean_length(matrix_VD: Floats) -> Floats:
+    """Return the vectors times a factor, so that their mean length is 1; Adam's steps do not scale with the vectors.
+
+    Vectors of bigrams count, too. They are a twelfth as long as those of tokens; where only tokens counted, Adam's
+    steps of a training drowned them.
     """
-    lengths = np.linalg.norm(matrix_VD[~is_bigram(vocabulary)].astype(np.float64), axis=1)
+    lengths = np.linalg.norm(matrix_VD.astype(np.float64), axis=1)
     mean = lengths[lengths > 0].mean() if lengths.any() else 1.0
     return (matrix_VD / mean).astype(np.float32)
 

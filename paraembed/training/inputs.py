@@ -158,7 +158,7 @@ def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
     """
     start = _words_of(path, recipe)
     if recipe.word_scale == "unit":
-        before, matrix = start.words.matrix, of_mean_length(start.words.matrix, start.words.vocabulary)
+        before, matrix = start.words.matrix, of_mean_length(start.words.matrix)
         factor = np.linalg.norm(matrix) / max(float(np.linalg.norm(before)), 1e-36)
         say(f"the word vectors of {path.name} are multiplied by {factor:.3g}; their mean length is 1 (`word_scale`)")
         start = replace(start, words=Words(start.words.vocabulary, matrix))
