@@ -66,7 +66,7 @@ def run(
         say(STOPPED_LINE)
         return STOPPED
     except Exception as error:
-        cause = user_error(error) or _lost(error)
+        cause = explained(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:  # None: a defect, which needs its traceback
             raise
         say(f"error: {as_flags(message_of(cause), flags)}")
@@ -108,6 +108,11 @@ def message_of(error: Exception) -> str:
         where = f" for {error.filename}" if error.filename else ""
         return f"no space left on the disk{where}; free some space and run the same command again"
     return str(error)
+
+
+def explained(error: BaseException) -> Exception | None:
+    """Return the error whose message the user gets instead of a traceback; None for a defect."""
+    return user_error(error) or _lost(error)
 
 
 def user_error(error: BaseException) -> Exception | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from mlflow.tracking import MlflowClient
+from ray.exceptions import RayTaskError, WorkerCrashedError
 
 from infra.bench import command
 from infra.bench import encoders as measuring
@@ -231,6 +232,23 @@ def test_embedding_end_to_end(bench, capsys, tmp_path, store):
     (run,) = MlflowClient(store).search_runs(["1"])
     assert run.info.status == "FINISHED"
     assert run.data.metrics["float32/rows_per_second"] == pytest.approx(300 / turn["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (WorkerCrashedError(), "Ray has lost a process"),
+        (RayTaskError("parse", "traceback", ValueError("pairs.gz: wrong quoting")), "pairs.gz: wrong quoting"),
+    ],
+)
+def test_an_error_of_ray_is_one_line(bench, capsys, monkeypatch, error, message):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(measuring, "run", fail)
+    assert bench("encoders") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {message}")
 
 
 def test_without_a_subcommand_it_says_which_there_are(bench, capsys):

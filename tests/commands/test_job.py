@@ -11,8 +11,9 @@ from typing import Annotated
 
 import pytest
 import tyro
+from ray.exceptions import RayTaskError, WorkerCrashedError
 
-from paraembed.commands.job import as_flags, exit_status, run
+from paraembed.commands.job import as_flags, exit_status, explained, run
 from paraembed.console import say
 from paraembed.settings import Workers
 from paraembed.stops import STOPPED, RunFailedError
@@ -117,3 +118,14 @@ def test_what_can_be_chosen_is_listed_a_line_each(name, listed, capsys, monkeypa
     monkeypatch.setattr("sys.argv", [name, "--list"])
     assert import_module(f"paraembed.commands.{name}").command() == 0
     assert listed in {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+
+
+def test_errors_of_ray_are_explained():
+    wrong = ValueError("pairs.gz: wrong quoting")
+    assert explained(wrong) is wrong
+    assert explained(RayTaskError("parse", "traceback", wrong)) is wrong
+    assert explained(RayTaskError("parse", "traceback", KeyError("first"))) is None
+    assert explained(KeyError("first")) is None
+    lost = explained(WorkerCrashedError())
+    assert isinstance(lost, ChildProcessError)
+    assert exit_status(lost) == 1
