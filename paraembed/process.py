@@ -4,11 +4,15 @@ A context manager restores the earlier settings at its end, for callers from Pyt
 last until the process ends; its docstring gives the reason.
 """
 
+import csv
 import ctypes
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from threading import Lock
+from typing import Any
 
 # Read by Ray 2.60 when it is imported, and inherited by its processes.
 RAY = {
@@ -58,6 +62,7 @@ _JOB_LOGGERS = dict.fromkeys(
     ("mlflow", "alembic", "ray", "urllib3", "sentence_transformers", "transformers", "httpx"), logging.WARNING
 )
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_CSV_LOCK = Lock()
 
 
 def set_environment(variables: Mapping[str, str], *, override: bool = False) -> None:
@@ -116,6 +121,62 @@ def mlflow_is_quiet() -> Iterator[None]:
 def quiet_libraries() -> None:
     """Limit libraries to warnings and errors. This lasts, since the process belongs to one job."""
     _set_levels(_JOB_LOGGERS)
+
+
+@contextmanager
+def ray_data(context: Any, *, preserve_order: bool = False) -> Iterator[None]:
+    """Let Ray Data 2.60 show no progress bars until the end of the block.
+
+    ``context`` is Ray Data's current ``DataContext``. With ``preserve_order``, blocks come in the order of the files;
+    by default their order differs each time.
+    """
+    options = context.execution_options
+    before = context.enable_progress_bars, options.preserve_order
+    context.enable_progress_bars, options.preserve_order = False, preserve_order or options.preserve_order
+    try:
+        yield
+    finally:
+        context.enable_progress_bars, options.preserve_order = before
+
+
+@contextmanager
+def optuna_is_quiet() -> Iterator[None]:
+    """Limit Optuna to warnings until the end of the block. By default it logs a line for every study."""
+    import optuna  # noqa: PLC0415 - takes a second
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+@contextmanager
+def transformers_is_quiet() -> Iterator[None]:
+    """Let transformers show no progress bar until the end of the block. By default it shows one for every model."""
+    bars = import_module("transformers.utils.logging")  # optional
+    are_shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if are_shown:
+            bars.enable_progress_bar()
+
+
+@contextmanager
+def csv_cell_limit(characters: int) -> Iterator[None]:
+    """Let Python's ``csv`` read cells of so many characters until the end of the block; the default is 131,072.
+
+    One thread at a time is in the block, so that none restores the default while another reads.
+    """
+    with _CSV_LOCK:
+        before = csv.field_size_limit(characters)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 def _set_levels(levels: Mapping[str, int]) -> None:

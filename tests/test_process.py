@@ -1,14 +1,27 @@
+import csv
 import logging
 import os
 import re
+from importlib import import_module
 from pathlib import Path
 
+import pytest
 import torch
 
-from paraembed.process import environment, mlflow_is_quiet, one_thread, ray_is_quiet
+from paraembed.process import (
+    csv_cell_limit,
+    environment,
+    mlflow_is_quiet,
+    one_thread,
+    optuna_is_quiet,
+    ray_data,
+    ray_is_quiet,
+    transformers_is_quiet,
+)
 
 SETS = (
     r"environ\.(setdefault|update)|environ\[[^]]*\] = |set_num_threads|mallopt|allow_tf32|logging\.disable|\.setLevel"
+    r"|field_size_limit|set_verbosity|able_progress_bars?(\(| = )|preserve_order = |set_cpu_count|omp_set_num_threads"
 )
 
 
@@ -33,6 +46,43 @@ def test_a_block_leaves_the_process_as_it_was(monkeypatch):
             assert torch.get_num_threads() == 1
     assert state() == before
     mlflow.removeHandler(handler)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("preserve_order", [False, True])
+def test_ray_data_is_left_as_it_was(preserve_order):
+    context = import_module("ray.data").DataContext.get_current()
+    before = context.enable_progress_bars, context.execution_options.preserve_order
+    assert before == (True, False)
+    with ray_data(context, preserve_order=preserve_order):
+        assert (context.enable_progress_bars, context.execution_options.preserve_order) == (False, preserve_order)
+    assert (context.enable_progress_bars, context.execution_options.preserve_order) == before
+
+
+def test_optuna_is_left_as_it_was():
+    optuna = pytest.importorskip("optuna")
+    before = optuna.logging.get_verbosity()
+    with optuna_is_quiet():
+        assert optuna.logging.get_verbosity() == optuna.logging.WARNING
+    assert optuna.logging.get_verbosity() == before != optuna.logging.WARNING
+
+
+@pytest.mark.parametrize("are_shown", [False, True])
+def test_the_bars_of_transformers_are_left_as_they_were(are_shown):
+    bars = pytest.importorskip("transformers.utils.logging")
+    hub = import_module("huggingface_hub.utils")
+    (bars.enable_progress_bar if are_shown else bars.disable_progress_bar)()
+    with transformers_is_quiet():
+        assert not bars.is_progress_bar_enabled()
+    assert (bars.is_progress_bar_enabled(), hub.are_progress_bars_disabled()) == (are_shown, not are_shown)
+
+
+def test_long_cells_of_csv_are_read_within_the_block_alone():
+    line = "a," + "b" * (csv.field_size_limit() + 1)
+    with csv_cell_limit(len(line)):
+        assert next(csv.reader([line])) == line.split(",")
+    with pytest.raises(csv.Error):
+        next(csv.reader([line]))
 
 
 def test_the_process_is_set_up_in_one_module():

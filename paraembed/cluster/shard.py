@@ -48,6 +48,7 @@ from paraembed.pairs.selection import Selected, select_masks, selection_table, s
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard
 from paraembed.pairs.training_sets import row_rules, set_of
+from paraembed.process import ray_data
 from paraembed.settings import check_workers
 
 
@@ -226,8 +227,6 @@ class _Parts(Datasource):
 
 def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[SourceReport]:
     """Parse the parts on Ray Data, one task per part."""
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
     doing(f"parsing {len(parts):,} parts")
     workers = min(task.workers, len(parts))
     reports: dict[int, SourceReport] = {}
@@ -256,10 +255,11 @@ def _parsed_rows(task: _Task, parts: Sequence[Part], partitions: int, workers: i
         yield from run_tasks(parse, list(enumerate(parts)), workers, here=True)
         return
     wait_for_cpu()
-    data = ray.data.read_datasource(
-        _Parts(task, parts, partitions), concurrency=workers, override_num_blocks=len(parts), num_cpus=1
-    )
-    yield from data.iter_rows()
+    with ray_data(ray.data.DataContext.get_current()):
+        data = ray.data.read_datasource(
+            _Parts(task, parts, partitions), concurrency=workers, override_num_blocks=len(parts), num_cpus=1
+        )
+        yield from data.iter_rows()
 
 
 def _parse(number: int, part: Part, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:

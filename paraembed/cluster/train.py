@@ -32,7 +32,7 @@ from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import resolve, shown
 from paraembed.io.resume import Work, cannot_overwrite, foreign_work
 from paraembed.io.stage import Mirror, sibling
-from paraembed.process import records_graphs
+from paraembed.process import ray_data, records_graphs
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.stops import STOP_SIGNALS, RunFailedError
 from paraembed.tracking.runs import Run, send_left, tracked_run
@@ -235,7 +235,8 @@ def _train(training: Training, work: Work) -> Table | None:
             run.dataset(input_name, digest, [training.named(str(path))], "training", rows)
         if (work.folder / "run.json").exists():
             training.shared.push("run.json")
-        result = _fit(training, run)
+        with ray_data(ray.data.DataContext.get_current(), preserve_order=True):
+            result = _fit(training, run)
         if "stopped" in result:
             raise KeyboardInterrupt
         if "error" in result:
@@ -366,9 +367,6 @@ def _dataset(data: TrainingData, shards: str | None, num_cpus: float | None) -> 
     if shards is not None:
         filesystem, folder = resolve(shards)
         files = [f"{folder.rstrip('/')}/{Path(file).name}" for file in files]
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.execution_options.preserve_order = True  # else the blocks come in another order each time
     options = ray.data.ExecutionOptions(preserve_order=True)
     return {
         "datasets": {"train": ray.data.read_parquet(files, filesystem=filesystem, columns=columns, num_cpus=num_cpus)},

@@ -31,6 +31,7 @@ import pyarrow.csv
 from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.lines import invalid_rows, is_utf8, read_text
+from paraembed.process import csv_cell_limit
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -106,8 +107,8 @@ class Records:
         text = self.data[starts[number] : stops[number]][:most].decode("utf-8", "surrogateescape")
         if self.kind == "tsv":
             return text.split("\t")
-        csv.field_size_limit(MOST_LINE_BYTES)
-        return next(csv.reader(io.StringIO(text, newline="")), [])
+        with csv_cell_limit(MOST_LINE_BYTES):
+            return next(csv.reader(io.StringIO(text, newline="")), [])
 
     def without_first(self) -> "Records":
         """Return the records without the first."""

@@ -16,6 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from paraembed.process import optuna_is_quiet
 from paraembed.settings import SearchSettings
 from paraembed.tuning.ledger import Record
 from tune_spaces.space import Space
@@ -61,10 +62,10 @@ def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[Record]) -> 
     return cuts
 
 
+@optuna_is_quiet()
 def _suggest_tpe(
     space: Space, seed: int, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[Record]
 ) -> dict[str, int]:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     axes = {name: _distribution(values) for name, values in space.axes.items()}
     records = {record.number: record for record in known}
     trials = [_told(axes, choices, records.get(trial)) for trial, choices in enumerate(earlier)]

@@ -18,6 +18,7 @@ from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.foreign.onnx import PROVIDERS, no_gpu_of_onnx
 from paraembed.encoders.states import StateSums, merged, sums_of
 from paraembed.io.fingerprint import read_json
+from paraembed.process import transformers_is_quiet
 from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged
 
@@ -42,15 +43,15 @@ class SentenceTransformerEncoder(InBatches):
             )
         _check_code(files, is_trusted=inference.trust_remote_code)
         options: dict[str, Any] = {"use_safetensors": True, "dtype": getattr(torch, inference.precision)}
-        import_module("transformers.utils.logging").disable_progress_bar()
-        self._model = import_module("sentence_transformers").SentenceTransformer(
-            str(files.folder),
-            device="cpu",
-            backend=inference.backend,
-            local_files_only=True,
-            trust_remote_code=inference.trust_remote_code,
-            model_kwargs=options if inference.backend == "torch" else backend_options(inference),
-        )
+        with transformers_is_quiet():
+            self._model = import_module("sentence_transformers").SentenceTransformer(
+                str(files.folder),
+                device="cpu",
+                backend=inference.backend,
+                local_files_only=True,
+                trust_remote_code=inference.trust_remote_code,
+                model_kwargs=options if inference.backend == "torch" else backend_options(inference),
+            )
         self._model.eval()
         if inference.prompt is None:
             default = self._model.prompts.get(self._model.default_prompt_name) or ""
