@@ -1,8 +1,10 @@
 """Settings of ``jobs/teach.py`` that decide the student; this module imports nothing slow."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from paraembed.embedding.settings import Settings
 from paraembed.options import check_fields
 from paraembed.recipe import Recipe
 
@@ -71,6 +73,11 @@ class TeachSettings:
         if self.bigrams is None:
             del settings["bigrams"]
         return settings
+
+
+def reading_settings(columns: Sequence[str]) -> Settings:
+    """Return the settings that read texts from columns; .txt files have none."""
+    return Settings(text_column=columns[0] if columns else None, keep=tuple(columns[1:]))
 
 
 DEFAULT_TEACHING = TeachSettings()

@@ -40,7 +40,7 @@ from paraembed.distillation.texts import (
     read_texts,
     write_texts,
 )
-from paraembed.embedding.inputs import InputFile, list_inputs
+from paraembed.embedding.inputs import InputFile, find_inputs, hash_inputs
 from paraembed.embedding.output import Embeddings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
@@ -89,6 +89,7 @@ class Request:
         settings: settings of the student.
         inference: settings of the teacher.
         reading: limits on reading an input file.
+        files: those of ``find_inputs``, if they are found already.
     """
 
     teacher: str
@@ -100,6 +101,7 @@ class Request:
     settings: TeachSettings = DEFAULT_TEACHING
     inference: Inference = DEFAULT_INFERENCE
     reading: TableLimits = DEFAULT_TABLE_LIMITS
+    files: tuple[InputFile, ...] | None = None
 
 
 def of_both(request: Request) -> dict[str, Request]:
@@ -118,12 +120,14 @@ def opened(
     Raises:
         FileNotFoundError, ValueError: an input is missing, or cannot be used together with the others.
     """
+    doing("finding the texts")
+    files = find_inputs(request.texts, request.reading) if request.files is None else request.files
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch)
     pieces = None if request.settings.units == "word" else _pieces(teacher)
     _check(request, teacher)
-    doing("finding the texts")
-    return teacher, pieces, list_inputs(request.texts, request.reading)
+    doing("hashing the texts")
+    return teacher, pieces, hash_inputs(files)
 
 
 def _pieces(teacher: TextEncoder) -> Pieces:
