@@ -30,6 +30,8 @@ Pooling = Literal["mean", "cls"]
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
 """Baseline → the files it needs besides the word vectors."""
+HEURISTICS = "ppdb-heuristics"
+"""Two baselines, strict and lemmatized word overlap; as a suite, the suite phrases with these baselines."""
 
 
 def is_peer(name: str) -> bool:
