@@ -8,7 +8,7 @@ on Ray.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,7 +49,7 @@ from paraembed.encoders.protocol import TextEncoder
 from paraembed.encoders.tables import of_mean_length
 from paraembed.io.atomic import SUCCESS, new_folder, write_json
 from paraembed.io.escape import markdown
-from paraembed.io.fingerprint import digest_of, read_json, sha256_of
+from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.loading import Fetch, open_encoder
 from paraembed.pairs.shards import has_ptb_tokens, read_manifest
@@ -71,6 +71,8 @@ _NOT_IN_CARD = ("settings", "recipe")
 _OF_STUDENTS = {"encoder": AvgConfig(), "teacher_objective": "none", "bos_eos_tokens": "none", "new_words": "unknown"}
 _OF_STUDENTS |= {"max_words": None, "max_tokens": None, "pair_weights": "none"}
 """Values of the recipe that keep the units as they are, and fit the pairs, of which only the texts are kept."""
+_COMPARED = ("settings", "teacher_fingerprint", "recipe", "text_files")
+_NOT_RECORDED = "`texts`, `leave_out` or `pairs`"
 # The seconds of each stage, by the name of its folder. Encoders do not record them, so that their bytes stay equal.
 _SECONDS = "_seconds.json"
 
@@ -242,6 +244,19 @@ class Stages:
         """Vectors of OOV tokens."""
         return self.request.settings.oov if self.pieces is None else "shared"
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What decides the student, as its folder records it."""
+        request = self.request
+        record: dict[str, Any] = {
+            "identity": self.digests["student"],
+            "teacher": request.teacher,
+            "teacher_fingerprint": self.teacher.fingerprint,
+            "settings": request.settings.to_dict(),
+            "text_files": [file.name for file in self.files],
+        }
+        return record if request.pairs is None else {**record, "recipe": request.recipe.to_dict()}
+
     def folder(self, name: str) -> Path:
         """Return the folder of a stage."""
         return self.work / f"{name}-{self.digests[name]}"
@@ -359,6 +374,14 @@ class Stages:
             matrix = of_mean_length(self._with_unknown(matrix), units)
             record = {"identity": self.digests["start"], "teacher": self.request.teacher}
             self._save(units, matrix, self.folder("start"), record, "Before training", oov=self.oov)
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the fields that differ between the records of two students with other identities; if none does, name the
+    inputs whose contents a record does not have.
+    """
+    names = [name for name in _COMPARED if name in before and name in now]
+    return differences(*({name: record[name] for name in names} for record in (before, now))) or _NOT_RECORDED
 
 
 def _digest(*values: Any) -> str:
