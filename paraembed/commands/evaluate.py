@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from paraembed.commands.job import as_flags, run
+from paraembed.commands.flags import as_flags
+from paraembed.commands.job import run
 from paraembed.commands.paths import (
     existing,
     existing_data,

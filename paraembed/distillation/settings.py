@@ -45,7 +45,7 @@ class TeachSettings:
     oov: Literal["shared", "hashed", "drop", "pieces"] = "hashed"
     """Vectors of out-of-vocabulary words: one for all (shared); for each word a random direction, computed from a hash,
     as long as the vectors of rare words (hashed); none (drop); or of that length, in the direction of the word's
-    subwords (pieces), with --units both. Subwords have shared ones.
+    subwords (pieces), with `units` both. Subwords have shared ones.
     """
     dim: int | None = None
     """Dimensions of the student, the first principal components of its text vectors; default: those of the teacher."""
