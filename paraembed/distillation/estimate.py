@@ -84,7 +84,7 @@ def _seconds_of_product(files: tuple[InputFile, ...], request: Request, pieces: 
     ids, size = to_ids(texts), len(to_ids.vocabulary)
     num_units = None
     if request.settings.bigrams is not None:
-        # The rarest ones of the sample stand for those of the other texts.
+        # The rarest ones of the sample represent those of the other texts.
         bigrams, _ = frequent_bigrams(ids, to_ids.vocabulary, 1)
         vocabulary, num_units = pa.concat_arrays([to_ids.vocabulary, bigrams]), size
         ids, size = Bigrams(vocabulary)(ids), len(vocabulary)
