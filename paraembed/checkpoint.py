@@ -272,7 +272,7 @@ def is_concat(folder: Path) -> bool:
 
 
 def _read_concat_config(folder: Path) -> dict[str, Any]:
-    what = "two encoders as one, written by jobs/export.py --to concat"
+    what = "two encoders as one, concatenated by jobs/export.py"
     return folder_config.read_config(folder, FORMAT_OF_CONCAT, _ConcatConfig, ("encoders",), (), what)
 
 

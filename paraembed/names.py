@@ -1,6 +1,6 @@
 """Names of version 0.1: files keep them, and old flags and recipes that use them can still be read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 ON_DISK = {
@@ -27,11 +27,6 @@ ON_DISK = {
 
 _NOW = {old: new for new, old in ON_DISK.items()}
 
-_FLAGS = {
-    **{f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for old, new in _NOW.items()},
-    "--every": "--eval-every",
-}
-
 
 def current_path(path: str) -> str:
     """Return the path of a value in a JSON file with current names, such as ``recipe.word_l2``."""
@@ -52,12 +47,3 @@ def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{current} and {ON_DISK[current]} are two names of one field; give it once")
         named[current] = value
     return named
-
-
-def current_flags(arguments: Iterable[str]) -> list[str]:
-    """Return a command line with the current names of flags, such as ``--tokenizer`` for ``--tokeniser``."""
-    current = []
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        current.append(_FLAGS.get(flag.replace("_", "-"), flag) + equals + value)
-    return current

@@ -30,6 +30,8 @@ Pooling = Literal["mean", "cls"]
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
 """Baseline → the files it needs besides the word vectors."""
+HEURISTICS = "ppdb-heuristics"
+"""Two baselines, strict and lemmatized word overlap; as a suite, the suite phrases with these baselines."""
 
 
 def is_peer(name: str) -> bool:
@@ -82,7 +84,7 @@ class Gpus:
     """GPUs of an embedding job."""
 
     gpus: int | None = None
-    """Number of GPUs to use instead of --workers; default: 1 if the encoder computes on a GPU."""
+    """Number of GPUs to use instead of `workers`; default: 1 if the encoder computes on a GPU."""
     gpu_share: float = 1.0
     """Fraction of a GPU per worker process, for example 0.5 for two processes on each GPU."""
 
@@ -278,7 +280,7 @@ class MineSettings:
     row.
     """
     text_column: str = "text"
-    """Column with the texts, copied by jobs/embed.py --keep."""
+    """Column with the texts, copied by `keep` of jobs/embed.py."""
     block_rows: int = 16_384
     """Number of rows in a block; a task compares one block with all rows."""
     part_pairs: int = 100_000
@@ -295,22 +297,22 @@ class MineSettings:
 
 @dataclass(frozen=True)
 class Smaller:
-    """How ``jobs/export.py --to encoder`` makes an encoder smaller, in this order."""
+    """How jobs/export.py makes an encoder smaller, in this order."""
 
     max_words: int | None = None
-    """Number of words or word pieces to keep, the most frequent ones in --texts; <unk>, special tokens and single
+    """Number of words or word pieces to keep, the most frequent ones in `texts`; <unk>, special tokens and single
     characters of word pieces are kept too. Without a word or subword, its tokens are OOV tokens; a removed word piece
-    is divided into shorter ones. For --to encoder.
+    is divided into shorter ones. For `to` encoder.
     """
     dim: int | None = None
-    """Number of dimensions to keep, the first principal components of the vectors of --texts. For --to encoder."""
+    """Number of dimensions to keep, the first principal components of the vectors of `texts`. For `to` encoder."""
     dtype: Literal["float32", "int8"] | None = None
-    """Number type of the word vectors in the folder; int8 takes a quarter of the disk space; default: float32. For --to
+    """Number type of the word vectors in the folder; int8 takes a quarter of the disk space; default: float32. For `to`
     encoder.
     """
     oov_pieces: str | None = None
     """Folder of an encoder of word pieces or subwords, whose vector of a token, the mean of its pieces, gives the
-    direction of the vector of an OOV token; a student of the same teacher and texts, without --dim. For --to encoder.
+    direction of the vector of an OOV token; a student of the same teacher and texts, without `dim`. For `to` encoder.
     """
 
     def __post_init__(self) -> None:

@@ -67,6 +67,24 @@ def test_imports_run_one_way():
     assert not wrong
 
 
+def test_the_core_names_no_flag():
+    """The core names parameters, which the commands spell as flags."""
+    others = {
+        "evaluation/html.py",  # names of CSS
+        "io/lines.py",  # a reason in the files of rejected rows
+        "tracking/store.py",  # flags of MLflow
+        "training/loop.py",  # a field of saved states
+        "training/state.py",  # its earlier name
+    }
+    named = set()
+    for path in ROOT.glob("paraembed/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                flags = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", node.value)
+                named |= {path.relative_to(ROOT / "paraembed").as_posix()} if flags else set()
+    assert {name for name in named if not name.startswith("commands/")} == others
+
+
 def test_the_tree_in_the_readme_is_the_tree():
     tree = re.search(r"## The tree\n+```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert tree, "README.md has no section 'The tree'"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.names import ON_DISK, current_flags, current_names, on_disk
+from paraembed.commands.flags import current_flags
+from paraembed.names import ON_DISK, current_names, on_disk
 from paraembed.recipe import Recipe, SupervisedRecipe
 
 

@@ -63,9 +63,11 @@ def embed(
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
     loaded: TextEncoder | None = None,
+    files: Sequence[InputFile] | None = None,
 ) -> Outcome:
     """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
-    ``paraembed.embed``, and ``loaded`` is the encoder of that name, if it is open already.
+    ``paraembed.embed``, ``loaded`` is the encoder of that name, if it is open already, and ``files`` are those of
+    ``find_inputs``, if they are found already.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
@@ -76,7 +78,7 @@ def embed(
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
     what = loaded or encoder, inputs, home, settings, workers
-    loaded, files, settings = prepared(*what, limits.reading, gpus.on(inference), fetch_encoder)
+    loaded, files, settings = prepared(*what, limits.reading, gpus.on(inference), fetch_encoder, files)
     workers, gpu_share = workers_of(loaded, workers, gpus)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")

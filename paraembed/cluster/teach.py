@@ -16,7 +16,7 @@ from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, Normal, Regression
-from paraembed.distillation.stages import MANIFEST, Request, Stages, of_both, opened
+from paraembed.distillation.stages import MANIFEST, Request, Stages, differing, of_both, opened
 from paraembed.distillation.states import SummingTeacher, write_states
 from paraembed.distillation.texts import (
     PAIRS,
@@ -46,7 +46,6 @@ from paraembed.tracking.runs import Run, send_left, tracked_run
 from paraembed.training.data import Pairs
 from paraembed.training.loop import check_num_pairs
 
-_DECIDES = "teacher, text or setting"
 _PART_ROWS = 10_000  # Rows in a part of the teacher's vectors; a stopped job loses the parts that it was writing.
 
 
@@ -74,7 +73,7 @@ def teach(
             say(f"{out} is already finished; nothing to do")
             return before, True
         if before and not overwrite:
-            raise other_work(out, _DECIDES)
+            raise other_work(out, differing(before, stages.recorded))
         doing("starting Ray and MLflow")
         with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
             _describe(run, request, files, teacher, workers)
@@ -97,7 +96,7 @@ def _teach_both(
     if gets_pieces:
         parts = [subwords, work / "student-word-pieces"]
     if before and not overwrite and gets_pieces != ("pieces" in checkpoint.read_config(out / "second")):
-        raise other_work(out, _DECIDES)
+        raise other_work(out, f"settings.oov ({'is' if gets_pieces else 'was'} pieces)")
     record = dict[str, Any]()
     for folder, part, (units, of_units) in zip(folders, parts, of_both(request).items(), strict=True):
         is_part = (part / "config.json").is_file() and checkpoint.read_config(part)["fingerprint"] in before
@@ -106,11 +105,13 @@ def _teach_both(
     if gets_pieces and not _is_made_of(parts[1], words, subwords):
         with work_folder(work):
             write_smaller([words], parts[1], Smaller(oov_pieces=str(subwords), dtype=request.settings.dtype))
-    if before == [checkpoint.read_config(part)["fingerprint"] for part in parts]:
+    now = [checkpoint.read_config(part)["fingerprint"] for part in parts]
+    if before == now:
         say(f"{out} is already finished; nothing to do")
         return record, True
     if before and not overwrite:
-        raise other_work(out, _DECIDES)
+        name, units = ("first", "subword") if before[0] != now[0] else ("second", "word")
+        raise other_work(out, differing(_student_at(out / name), record[units]))
     write_concat(parts, out)
     return record, False
 
@@ -174,11 +175,7 @@ class _StagesOnRay(Stages):
             explained = self._write_ridge()
         say(f"the student explains {explained:.1%} of the variance of the teacher's vectors")
         record = {
-            "identity": self.digests["student"],
-            "teacher": self.request.teacher,
-            "teacher_fingerprint": self.teacher.fingerprint,
-            "settings": self.request.settings.to_dict(),
-            "text_files": [file.name for file in self.files],
+            **self.recorded,
             "texts": texts["kept"],
             "left_out": texts["left_out"],
             "units": units["units"],
@@ -186,8 +183,7 @@ class _StagesOnRay(Stages):
         }
         if pairs is not None:
             self._train()
-            left = {"pairs": pairs["kept"], "pairs_left_out": pairs["read"] - pairs["kept"]}
-            record |= {**left, "recipe": self.request.recipe.to_dict()}
+            record |= {"pairs": pairs["kept"], "pairs_left_out": pairs["read"] - pairs["kept"]}
         with self._timed("student"):
             self._save_student(out, record)
         return record

@@ -247,7 +247,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
 
 
 def _drawn(sweep: Sweep) -> Pairs | Labels:
-    """Return the trials' pairs: all, or the sample that ``jobs/shard.py --sample`` draws, in the sweep's folder."""
+    """Return the trials' pairs: all, or the sample that jobs/shard.py draws, in the sweep's folder."""
     data = sweep.data
     if isinstance(data, Labels) or sweep.sample is None or sweep.sample >= data.num_pairs:
         return data

@@ -97,8 +97,15 @@ def main(flags: Embed) -> None:
             f"--price-per-hour is {flags.price_per_hour}, but only --dry-run prints a cost; add --dry-run, or leave "
             "it out"
         )
+    from paraembed.embedding.inputs import find_inputs
+
+    files = find_inputs(inputs, flags.reading)
+    from paraembed.embedding.columns import check_columns
+
+    check_columns(files, settings)
     what = encoder, inputs, out, settings
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
+    options["files"] = files
     if flags.dry_run:
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from paraembed.commands.job import as_flags, run
+from paraembed.commands.flags import as_flags
+from paraembed.commands.job import run
 from paraembed.commands.paths import (
     existing,
     existing_data,
@@ -26,11 +27,10 @@ from paraembed.commands.paths import (
     staged_places,
 )
 from paraembed.console import doing, print_table, say, show
-from paraembed.evaluation.suites import HEURISTICS, SUITES
 from paraembed.io.fingerprint import sha256_of
 from paraembed.names import on_disk
 from paraembed.process import one_thread
-from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, RESAMPLES, AnalysisOptions, Inference
+from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, RESAMPLES, AnalysisOptions, Inference
 
 if TYPE_CHECKING:
     from paraembed.evaluation.evaluate import Outcome, Request
@@ -209,6 +209,8 @@ def _check_baselines(flags: Evaluate) -> None:
 
 
 def _check_suites(flags: Evaluate) -> None:
+    from paraembed.evaluation.suites import SUITES
+
     unknown = [name for name in names_in(flags.suite) if name not in {*SUITES, HEURISTICS, "all"}]
     if unknown and unknown[0] in {"choose", "pairs"}:
         flag = "--held-out PAIRS" if unknown[0] == "choose" else "--pairs FILE"
@@ -270,6 +272,8 @@ def names_in(values: Sequence[str]) -> tuple[str, ...]:
 
 def listing() -> list[str]:
     """Return the lines of --list: name and source of each suite."""
+    from paraembed.evaluation.suites import SUITES
+
     texts = {name: inspect.cleandoc(read.__doc__ or "").partition("\n")[0] for name, read in SUITES.items()}
     texts[HEURISTICS] = "The suite phrases, scored by word overlap, strict and lemmatized."
     return [f"{name:<15} {text.replace('`', '')}" for name, text in texts.items()]

@@ -7,7 +7,8 @@ values.
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -16,12 +17,16 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
+from paraembed.names import ON_DISK
+
 Flags = TypeVar("Flags")
 Groups = Mapping[str, str]
 """Title of a group of flags → names of its fields, separated by spaces. Fields without a group come first."""
 
 NO_GROUPS: Groups = {}
 
+_EARLIER = {f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for new, old in ON_DISK.items()}
+_EARLIER |= {"--every": "--eval-every"}
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 
 
@@ -34,7 +39,7 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
     titles = {name: title for title, names in groups.items() for name in names.split()}
     parts: dict[str, list[Any]] = {title: [] for title in groups}
     first: list[Any] = []
-    for name, own in _own_fields(flags, default):
+    for name, own in _own_fields(flags, default, flag_names(flags)):
         parts.get(titles.get(name, ""), first).append(own)
     kinds = [(title, make_dataclass("Group", content, kw_only=True)) for title, content in parts.items() if content]
     for number, (title, kind) in enumerate(kinds):
@@ -48,6 +53,15 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
     return _settings(flags, parsed)
 
 
+def current_flags(arguments: Iterable[str]) -> list[str]:
+    """Return a command line with the current names of flags, such as ``--tokenizer`` for ``--tokeniser``."""
+    current = []
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        current.append(_EARLIER.get(flag.replace("_", "-"), flag) + equals + value)
+    return current
+
+
 def flag_names(flags: type) -> dict[str, str]:
     """Return field → flag for all settings of a job, such as ``{"part_rows": "--part-rows"}``."""
     names: dict[str, str] = {}
@@ -55,14 +69,31 @@ def flag_names(flags: type) -> dict[str, str]:
         if _is_nested(hint):
             names |= flag_names(_kind(hint))
         else:
-            names[name] = f"--{_name(hint, name).replace('_', '-')}"
+            names[name] = _flag(_name(hint, name))
     return names
 
 
-def _own_fields(flags: type, default: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def as_flags(text: str, flags: type) -> str:
+    """Spell the parameters in a text of the core, which are in backquotes, as flags: `part_rows` as --part-rows, and
+    `keep` of jobs/embed.py as --keep of jobs/embed.py.
+    """
+    return _spelled(text, flag_names(flags))
+
+
+def _spelled(text: str, names: Mapping[str, str]) -> str:
+    text = re.sub(r"`(\w+)`( of jobs/\w+\.py)", lambda match: f"{_flag(match[1])}{match[2]}", text)
+    return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), text)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _own_fields(flags: type, default: Any, names: Mapping[str, str], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the name of every field, also of nested settings, and the field for ``make_dataclass``.
 
-    There it is named by its path, with the names of the enclosing fields: ``settings__batch_size``.
+    There it is named by its path, with the names of the enclosing fields: ``settings__batch_size``. ``names`` are those
+    of ``flag_names``, for the descriptions.
     """
     hints, texts = get_type_hints(flags, include_extras=True), _descriptions(flags)
     for own in fields(flags):
@@ -72,10 +103,10 @@ def _own_fields(flags: type, default: Any, prefix: str = "") -> Iterator[tuple[s
         else:
             value = getattr(default, name)
         if _is_nested(hint):
-            yield from _own_fields(_kind(hint), None if value is MISSING else value, f"{path}__")
+            yield from _own_fields(_kind(hint), None if value is MISSING else value, names, f"{path}__")
             continue
         value = MISSING if value is tyro.MISSING else value
-        annotation = _annotation(name, hint, value, texts.get(name, ""))
+        annotation = _annotation(name, hint, value, _spelled(texts.get(name, ""), names))
         yield name, (path, annotation) if value is MISSING else (path, annotation, field(default=value))
 
 

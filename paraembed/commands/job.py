@@ -3,7 +3,6 @@
 import errno
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -11,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from paraembed.commands.flags import NO_GROUPS, Groups, flag_names, parse_flags
+from paraembed.commands.flags import NO_GROUPS, Groups, as_flags, current_flags, parse_flags
 from paraembed.console import over_status, say, show, shown_status
-from paraembed.names import current_flags
 from paraembed.process import quiet_libraries
 from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
 
@@ -94,12 +92,6 @@ class _AsFlags(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return as_flags(over_status(super().format(record)), self._flags)
-
-
-def as_flags(text: str, flags: type) -> str:
-    """Spell the parameters in a message of the core, which are in backquotes, as flags: `part_rows` as --part-rows."""
-    names = flag_names(flags)
-    return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), text)
 
 
 def message_of(error: Exception) -> str:

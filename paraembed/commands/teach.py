@@ -9,7 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, absolute_place, existing, existing_pairs, named_encoder
 from paraembed.console import say
-from paraembed.distillation.settings import STUDENT, TeachSettings
+from paraembed.distillation.settings import STUDENT, TeachSettings, reading_settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.recipe import Recipe, read_recipe
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
@@ -73,13 +73,19 @@ def main(flags: Teach) -> None:
     if flags.recipe is not None and pairs is None:
         raise ValueError("--recipe is for the training on pairs; add --pairs, or leave it out")
     recipe = STUDENT if flags.recipe is None else read_recipe(existing(flags.recipe, "--recipe"), Recipe)
+    from paraembed.embedding.inputs import find_inputs
+
+    text_files = find_inputs(texts, flags.reading)
+    from paraembed.embedding.columns import carried_fields
+
+    carried_fields(text_files[:1], reading_settings(flags.text_column))
     from paraembed.distillation.estimate import dry_run
     from paraembed.distillation.stages import Request
     from paraembed.tracking.fetch import fetch_encoder
 
     files = [file for path in sets for file in _files_of(path)]
     data = teacher, texts, flags.text_column, tuple(files), pairs, recipe
-    request = Request(*data, flags.settings, flags.inference, flags.reading)
+    request = Request(*data, flags.settings, flags.inference, flags.reading, text_files)
     if flags.dry_run:
         dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)
         return

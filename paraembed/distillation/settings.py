@@ -1,8 +1,10 @@
 """Settings of ``jobs/teach.py`` that decide the student; this module imports nothing slow."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from paraembed.embedding.settings import Settings
 from paraembed.options import check_fields
 from paraembed.recipe import Recipe
 
@@ -43,7 +45,7 @@ class TeachSettings:
     oov: Literal["shared", "hashed", "drop", "pieces"] = "hashed"
     """Vectors of out-of-vocabulary words: one for all (shared); for each word a random direction, computed from a hash,
     as long as the vectors of rare words (hashed); none (drop); or of that length, in the direction of the word's
-    subwords (pieces), with --units both. Subwords have shared ones.
+    subwords (pieces), with `units` both. Subwords have shared ones.
     """
     dim: int | None = None
     """Dimensions of the student, the first principal components of its text vectors; default: those of the teacher."""
@@ -71,6 +73,11 @@ class TeachSettings:
         if self.bigrams is None:
             del settings["bigrams"]
         return settings
+
+
+def reading_settings(columns: Sequence[str]) -> Settings:
+    """Return the settings that read texts from columns; .txt files have none."""
+    return Settings(text_column=columns[0] if columns else None, keep=tuple(columns[1:]))
 
 
 DEFAULT_TEACHING = TeachSettings()

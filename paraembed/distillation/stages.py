@@ -8,7 +8,7 @@ on Ray.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,7 +40,7 @@ from paraembed.distillation.texts import (
     read_texts,
     write_texts,
 )
-from paraembed.embedding.inputs import InputFile, list_inputs
+from paraembed.embedding.inputs import InputFile, find_inputs, hash_inputs
 from paraembed.embedding.output import Embeddings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
@@ -49,7 +49,7 @@ from paraembed.encoders.protocol import TextEncoder
 from paraembed.encoders.tables import of_mean_length
 from paraembed.io.atomic import SUCCESS, new_folder, write_json
 from paraembed.io.escape import markdown
-from paraembed.io.fingerprint import digest_of, read_json, sha256_of
+from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.loading import Fetch, open_encoder
 from paraembed.pairs.shards import has_ptb_tokens, read_manifest
@@ -71,6 +71,8 @@ _NOT_IN_CARD = ("settings", "recipe")
 _OF_STUDENTS = {"encoder": AvgConfig(), "teacher_objective": "none", "bos_eos_tokens": "none", "new_words": "unknown"}
 _OF_STUDENTS |= {"max_words": None, "max_tokens": None, "pair_weights": "none"}
 """Values of the recipe that keep the units as they are, and fit the pairs, of which only the texts are kept."""
+_COMPARED = ("settings", "teacher_fingerprint", "recipe", "text_files")
+_NOT_RECORDED = "`texts`, `leave_out` or `pairs`"
 # The seconds of each stage, by the name of its folder. Encoders do not record them, so that their bytes stay equal.
 _SECONDS = "_seconds.json"
 
@@ -89,6 +91,7 @@ class Request:
         settings: settings of the student.
         inference: settings of the teacher.
         reading: limits on reading an input file.
+        files: those of ``find_inputs``, if they are found already.
     """
 
     teacher: str
@@ -100,6 +103,7 @@ class Request:
     settings: TeachSettings = DEFAULT_TEACHING
     inference: Inference = DEFAULT_INFERENCE
     reading: TableLimits = DEFAULT_TABLE_LIMITS
+    files: tuple[InputFile, ...] | None = None
 
 
 def of_both(request: Request) -> dict[str, Request]:
@@ -118,12 +122,14 @@ def opened(
     Raises:
         FileNotFoundError, ValueError: an input is missing, or cannot be used together with the others.
     """
+    doing("finding the texts")
+    files = find_inputs(request.texts, request.reading) if request.files is None else request.files
     doing("reading the teacher")
     teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch)
     pieces = None if request.settings.units == "word" else _pieces(teacher)
     _check(request, teacher)
-    doing("finding the texts")
-    return teacher, pieces, list_inputs(request.texts, request.reading)
+    doing("hashing the texts")
+    return teacher, pieces, hash_inputs(files)
 
 
 def _pieces(teacher: TextEncoder) -> Pieces:
@@ -237,6 +243,19 @@ class Stages:
     def oov(self) -> Oov:
         """Vectors of OOV tokens."""
         return self.request.settings.oov if self.pieces is None else "shared"
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What decides the student, as its folder records it."""
+        request = self.request
+        record: dict[str, Any] = {
+            "identity": self.digests["student"],
+            "teacher": request.teacher,
+            "teacher_fingerprint": self.teacher.fingerprint,
+            "settings": request.settings.to_dict(),
+            "text_files": [file.name for file in self.files],
+        }
+        return record if request.pairs is None else {**record, "recipe": request.recipe.to_dict()}
 
     def folder(self, name: str) -> Path:
         """Return the folder of a stage."""
@@ -355,6 +374,14 @@ class Stages:
             matrix = of_mean_length(self._with_unknown(matrix))
             record = {"identity": self.digests["start"], "teacher": self.request.teacher}
             self._save(units, matrix, self.folder("start"), record, "Before training", oov=self.oov)
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the fields that differ between the records of two students with other identities; if none does, name the
+    inputs whose contents a record does not have.
+    """
+    names = [name for name in _COMPARED if name in before and name in now]
+    return differences(*({name: record[name] for name in names} for record in (before, now))) or _NOT_RECORDED
 
 
 def _digest(*values: Any) -> str:

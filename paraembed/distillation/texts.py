@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.distillation.settings import TeachSettings
+from paraembed.distillation.settings import TeachSettings, reading_settings
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part, stream_parts
-from paraembed.embedding.settings import Settings
 from paraembed.io.inflate import read_blocks
 from paraembed.io.places import open_regular
 from paraembed.io.tables import read_quoted
@@ -52,7 +51,7 @@ def read_texts(files: tuple[InputFile, ...], columns: Sequence[str]) -> Iterator
     Raises:
         ValueError: a file is damaged, or lacks a column.
     """
-    settings = Settings(text_column=columns[0] if columns else None, keep=tuple(columns[1:]))
+    settings = reading_settings(columns)
     plan = make_plan(files, settings)
     for number, source in enumerate(plan.inputs):
         parts = [part for part in plan.parts if part.file == number]

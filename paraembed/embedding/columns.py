@@ -59,6 +59,14 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
     return settings
 
 
+def check_columns(inputs: Sequence[InputFile], settings: Settings) -> None:
+    """Raise ValueError if the first input lacks a column of the settings; a plan checks all inputs, but needs the
+    encoder.
+    """
+    first = inputs[:1]
+    carried_fields(first, complete_settings(settings, first, reads_trees=settings.tree_column is not None))
+
+
 def _has_trees(source: InputFile) -> bool:
     """Return whether an input has a text column with the usual name for trees."""
     schema = columns_of(source)

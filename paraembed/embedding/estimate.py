@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from paraembed.console import doing, duration, print_table, say
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.inputs import InputFile, check_apart, list_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, hash_inputs
 from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Plan, make_plan, part_name
@@ -107,14 +107,16 @@ def dry_run(
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
     fetch: Fetch | None = None,
+    files: Sequence[InputFile] | None = None,
 ) -> None:
-    """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The errors are those of
-    ``embed``.
+    """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The arguments and errors are
+    those of ``embed``.
     """
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
     store = open_store(out)
-    loaded, files, settings = prepared(encoder, inputs, store, settings, workers, reading, gpus.on(inference), fetch)
+    what = encoder, inputs, store, settings, workers
+    loaded, files, settings = prepared(*what, reading, gpus.on(inference), fetch, files)
     workers, gpu_share = workers_of(loaded, workers, gpus)
     doing("planning the parts and embedding a sample")
     expected = estimate(loaded, make_plan(files, settings), workers)
@@ -141,10 +143,13 @@ def prepared(
     reading: TableLimits,
     inference: Inference,
     fetch: Fetch | None,
+    files: Sequence[InputFile] | None,
 ) -> tuple[TextEncoder, tuple[InputFile, ...], Settings]:
     """Check and return the encoder, the input files, and the completed settings; the errors are those of ``embed``."""
     check_workers(workers)
     check_folder(home)
+    doing("finding the input files")
+    files = find_inputs(inputs, reading) if files is None else files
     loaded: TextEncoder
     if isinstance(encoder, str | Path):
         doing(f"reading {Path(encoder).name}")
@@ -152,10 +157,9 @@ def prepared(
     else:
         loaded = encoder
     check_dim(settings, loaded.width)
-    doing("finding the input files")
-    files = list_inputs(inputs, reading, _show_files)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
-    return loaded, files, complete_settings(settings, files, loaded.reads_trees)
+    hashed = hash_inputs(files, _show_files)
+    return loaded, hashed, complete_settings(settings, hashed, loaded.reads_trees)
 
 
 def _show_files(done: int, total: int) -> None:

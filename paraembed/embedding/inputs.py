@@ -54,7 +54,7 @@ class InputFile:
         columns: names of the columns; for JSON lines, the keys of the first 1,000 rows in the first MiB, at least of
             the first row; empty for Parquet, whose footer has them.
         size: bytes of the file.
-        sha256: digest of the file.
+        sha256: digest of the file; empty before ``hash_inputs``.
         stamp: size and modification time (ns), or size and ETag on an object store, taken before the file was read, to
             detect changes. It is not saved, and neither are ``limits`` and ``block_bytes``.
         limits: limits on reading the file.
@@ -119,12 +119,20 @@ def list_inputs(
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[InputFile, ...]:
+    """Find and hash the input files, see ``find_inputs``. ``progress`` is called with the number of hashed files, and
+    of all files.
+    """
+    return hash_inputs(find_inputs(asked, limits, block_bytes=block_bytes), progress)
+
+
+def find_inputs(
+    asked: Sequence[str | Path], limits: TableLimits = DEFAULT_TABLE_LIMITS, *, block_bytes: int = BLOCK_BYTES
+) -> tuple[InputFile, ...]:
     """Find the input files, and check that they exist, have the same known kind, and are neither empty nor binary.
 
     ``asked`` are files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``) and
     globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a folder or
-    glob are sorted by name. ``progress`` is called with the number of checked files, and of all files; ``block_bytes``
-    are read and parsed at a time.
+    glob are sorted by name. ``block_bytes`` are read and parsed at a time.
 
     A missing file or broken link is a FileNotFoundError; a file that cannot be used, or is given twice (possibly
     through links), a ValueError.
@@ -138,14 +146,23 @@ def list_inputs(
         raise ValueError(
             f"{without_credentials(str(repeated))} is given twice, possibly through a link; give each input once"
         )
-    files = []
-    for place, name in places:
-        files.append(replace(_look_at(place, name, limits), block_bytes=block_bytes))
-        progress(len(files), len(places))
+    files = [replace(_look_at(place, name, limits), block_bytes=block_bytes) for place, name in places]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"the inputs are of several kinds ({', '.join(kinds)}); embed each kind to a separate `out`")
     return tuple(files)
+
+
+def hash_inputs(
+    files: Sequence[InputFile],
+    progress: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+) -> tuple[InputFile, ...]:
+    """Return the files with their digests; ``progress`` is called as by ``list_inputs``."""
+    hashed = list[InputFile]()
+    for file in files:
+        hashed.append(replace(file, sha256=sha256_of(file.place)))
+        progress(len(hashed), len(files))
+    return tuple(hashed)
 
 
 def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
@@ -341,7 +358,7 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
     if len(set(columns)) < len(columns):
         repeated = Counter(columns).most_common(1)[0][0]
         raise ValueError(f"{shown}: column {listed([repeated])!r} occurs twice in the header; rename one of them")
-    content = size_of(place), sha256_of(place), stamp, limits
+    content = size_of(place), "", stamp, limits
     deciding = {name: getattr(limits, name) for name in _DECIDING} if kind == "csv" else {}
     return InputFile(str(place), name, kind, compressed, columns, *content, **deciding)
 

@@ -83,7 +83,7 @@ class Comparison:
             if name not in texts:
                 raise ValueError(
                     f"{output} has no column {name!r} of texts; `text_column` can be: "
-                    f"{listed(texts) or 'none of its'} columns; jobs/embed.py --keep copies columns of the input"
+                    f"{listed(texts) or 'none of its'} columns; `keep` of jobs/embed.py copies columns of the input"
                 )
         if self.other is None:
             return

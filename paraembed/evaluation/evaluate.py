@@ -12,10 +12,10 @@ from paraembed.evaluation.choose import check_held_out, read_choose
 from paraembed.evaluation.html import write_html
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Suite
-from paraembed.evaluation.suites import HEURISTICS, read_pairs_files, read_suites
+from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.evaluation.tables import Column
 from paraembed.loading import Fetch
-from paraembed.settings import DEFAULT_INFERENCE, MADE_OF, AnalysisOptions, Inference, is_peer
+from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, AnalysisOptions, Inference, is_peer
 from paraembed.text.vocabulary import LOW_COVERAGE
 
 Progress = Callable[[str], object]

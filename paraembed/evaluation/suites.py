@@ -253,8 +253,6 @@ def _of_available(name: str, data: Path, readers: Mapping[str, Callable[[Path], 
     return _suite(name, data, available, [readers[file](data / file) for file in available], "spearman", notes)
 
 
-HEURISTICS = "ppdb-heuristics"
-"""Two baselines, strict and lemmatized word overlap; as a suite, the suite phrases with these baselines."""
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called
 _BENCHMARK = "STS benchmark dev: 1,129 of its 1,500 pairs are in the years' sets, too; who tunes on it has seen them."
 

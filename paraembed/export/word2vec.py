@@ -1,7 +1,7 @@
 """Write the word vectors of an encoder in word2vec's text format: a line ``rows width``, then ``word v1 … vd``, UTF-8.
 
-A value is written with the fewest digits that give the same float32 when read, so ``read_words`` (``jobs/train.py
---words``) and gensim's ``KeyedVectors.load_word2vec_format`` read the same bits.
+A value is written with the fewest digits that give the same float32 when read, so ``read_words`` (for
+``words`` of jobs/train.py) and gensim's ``KeyedVectors.load_word2vec_format`` read the same bits.
 
 The vector of out-of-vocabulary tokens is the row ``UUUNKKK``, as in the files of the papers' authors. BOS and EOS are
 ``<s>`` and ``</s>``, as in other files, so a training with BOS/EOS tokens starts from their vectors (see

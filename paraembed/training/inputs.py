@@ -173,12 +173,12 @@ def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
     if not isinstance(encoder.config, AvgConfig):
         raise ValueError(
             f"{path} is an encoder {encoder.config.name!r}; `words` takes a word-vector file or an encoder "
-            "'avg'; export the word vectors of others with jobs/export.py --to word2vec"
+            "'avg'; export the word vectors of others first (`to` of jobs/export.py: word2vec)"
         )
     if recipe.max_words is not None:
         raise ValueError(
             f"`max_words` is {recipe.max_words}, which is for files of word vectors, but {path} is an encoder; leave "
-            "it out, or make the encoder smaller with jobs/export.py --to encoder"
+            "it out, or make the encoder smaller with `max_words` of jobs/export.py"
         )
     for name in ("bos_eos_tokens", "max_tokens"):
         if getattr(recipe, name) != getattr(encoder, name):
@@ -198,7 +198,7 @@ def check_trainable(encoder: Encoder, path: Path) -> None:
     if encoder.pieces is not None:
         raise ValueError(
             f"{path} has vectors of pieces for OOV tokens, which a training would leave as they are; train the encoder "
-            "without them, and add them with jobs/export.py --to encoder --oov-pieces"
+            "without them, and add them with `oov_pieces` of jobs/export.py"
         )
 
 

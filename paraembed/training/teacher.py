@@ -35,7 +35,7 @@ def open_teacher(places: Sequence[Place], shards: Sequence[Mapping[str, Any]]) -
     outputs, num_pairs = [Embeddings(place) for place in places], sum(shard["rows"] for shard in shards)
     for side, output in zip(SIDES, outputs, strict=True):
         column, digests = output.source
-        again = f"; embed the pair shards with jobs/embed.py --input PAIRS/pairs-*.parquet --text-column {side}"
+        again = f"; embed the pair shards with {side} as `text_column` of jobs/embed.py"
         if column != side:
             raise ValueError(f"{output} has vectors of the column {column!r}, not of the column {side!r}{again}")
         if digests != [shard.get("sha256") for shard in shards]:

@@ -47,7 +47,7 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
     """Write the table as Parquet and CSV and, if a trial finished, the best trial and its recipe; return the paths.
 
-    ``jobs/train.py --recipe FILE`` reads the recipe; for labeled examples ``jobs/finetune.py`` does.
+    jobs/train.py reads the recipe; for labeled examples jobs/finetune.py does.
     """
     table = results(points, ledger)
     shown = pa.table({name: [csv_cell(cell) for cell in column] for name, column in table.to_pydict().items()})

@@ -13,7 +13,8 @@ import pytest
 import tyro
 from ray.exceptions import RayTaskError, WorkerCrashedError
 
-from paraembed.commands.job import as_flags, exit_status, explained, run
+from paraembed.commands.flags import as_flags
+from paraembed.commands.job import exit_status, explained, run
 from paraembed.console import say
 from paraembed.settings import Workers
 from paraembed.stops import STOPPED, RunFailedError
@@ -57,8 +58,8 @@ class Named(Flags):
 
 
 def test_parameters_are_named_as_flags(capsys):
-    message = "`part_rows` is 0; `fixed` a=1, `checkpoint_minutes` or `other`, not part_rows"
-    expected = "--part-rows is 0; --set a=1, --checkpoint-minutes or `other`, not part_rows"
+    message = "`part_rows` is 0; `fixed` a=1, `checkpoint_minutes` or `other`, not part_rows, `max_rows` of jobs/x.py"
+    expected = "--part-rows is 0; --set a=1, --checkpoint-minutes or `other`, not part_rows, --max-rows of jobs/x.py"
     assert as_flags(message, Named) == expected
 
     def main(_):

@@ -1,6 +1,7 @@
 """Help, a wrong flag and a missing input are answered before anything is imported that takes seconds."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -24,6 +25,10 @@ MISSING = {
     "teach": "--teacher {}/encoder --texts {}/text.txt --out {}/out",
     "mine": "{}/embeddings --out {}/out",
 }
+MISSING_TEXTS = {
+    "embed": "--encoder small --input {}/text.txt --out {}/out",
+    "teach": "--teacher small --texts {}/text.txt --out {}/out",
+}
 CODE = """
 import json, sys
 from paraembed.commands import main
@@ -43,19 +48,31 @@ print(json.dumps([statuses, imported]))
 @pytest.mark.parametrize("name", JOBS)
 def test_help_and_mistakes_are_answered_without_slow_imports(name, tmp_path):
     lines = [["--help"], ["--no-such-flag"]]
-    if name in MISSING:
-        lines.append(MISSING[name].replace("{}", str(tmp_path)).split())
+    missing = [texts[name] for texts in (MISSING, MISSING_TEXTS) if name in texts]
+    lines += [line.replace("{}", str(tmp_path)).split() for line in missing]
     code = [sys.executable, "-c", CODE, json.dumps([name, *lines])]
     done = subprocess.run(code, capture_output=True, text=True, check=False)
     statuses, imported = json.loads(done.stdout.splitlines()[-1])
-    assert statuses == [0, 2, 2][: len(lines)]
-    if name in MISSING:
-        assert f"{tmp_path}/" in done.stderr.splitlines()[-1]
-        assert "does not exist" in done.stderr.splitlines()[-1]
+    assert statuses == [0, *[2] * (len(lines) - 1)]
+    errors = [line for line in done.stderr.splitlines() if f"error: {tmp_path}/" in line]
+    assert [re.findall("does not exist", line) for line in errors] == [["does not exist"]] * len(missing)
     helped, *_, last = ({module.partition(".")[0] for module in modules} for modules in imported)
     assert not SLOW & last
-    assert name in {"evaluate", "sample"} or not ARROW & helped
+    assert name == "sample" or not ARROW & helped
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("flags", ["embed --encoder small --input", "teach --teacher small --texts"])
+def test_a_missing_column_is_answered_before_the_encoder_is_loaded(flags, tmp_path):
+    (tmp_path / "t.csv").write_text("id,body\n1,a cat\n")
+    name, *line = [*flags.split(), str(tmp_path / "t.csv"), "--text-column", "nope", "--out", str(tmp_path / "out")]
+    code = [sys.executable, "-c", CODE, json.dumps([name, line])]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    (status,), (imported,) = json.loads(done.stdout.splitlines()[-1])
+    assert status == 2
+    assert f"{tmp_path / 't.csv'} has no column 'nope'; --text-column can be: id, body" in done.stderr
+    assert not {"ray", "mlflow", "torch"} & {*imported}
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 def test_encoders_are_named_without_pytorch_and_imported_when_asked_for():

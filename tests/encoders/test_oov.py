@@ -154,7 +154,7 @@ def test_pieces_are_those_of_the_folder_and_are_not_trained(tmp_path):
     (tmp_path / "own" / "pieces").symlink_to(tmp_path / "other" / "pieces")
     with pytest.raises(ValueError, match="is another encoder than in"):
         checkpoint.load(tmp_path / "own")
-    with pytest.raises(ValueError, match=r"add them with jobs/export\.py --to encoder --oov-pieces"):
+    with pytest.raises(ValueError, match=r"add them with `oov_pieces` of jobs/export\.py"):
         initial_words(tmp_path / "other", Recipe())
 
 

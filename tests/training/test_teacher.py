@@ -50,7 +50,7 @@ def test_outputs_that_do_not_fit_are_refused(tmp_path):
     assert [output.rows for output in open_teacher([first, second], shards)] == [4, 4]
     more = [{**shards[0], "rows": 3}, shards[1]]
     for places, of_pairs, message in (
-        ([second, first], shards, r"the column 'second', not of the column 'first'; .* --text-column first"),
+        ([second, first], shards, r"not of the column 'first'; .* first as `text_column` of jobs"),
         ([first, second], shards[:1], "other files than the 1 pair shards"),
         ([first, second], more, "4 rows, but there are 5 pairs"),
         ([first], shards, "give two"),

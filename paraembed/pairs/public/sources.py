@@ -4,7 +4,7 @@ No URL was tested when this table was written. ``Source.evidence`` names the evi
 verbatim in public code (the set-up scripts of the papers' authors, if available); a "pattern" URL is derived from such
 a URL by size and part. Sizes and digests are given if two public sources agree (for paragram-sl999, one source); the
 others are recorded at the first download. The servers are old: paraphrase.org (403 since 2025) and the word2vec bucket
-are reported as gone. ``fetch --url`` accepts a mirror or a local file.
+are reported as gone. The parameter ``url`` of ``fetch`` is a mirror or a local file.
 """
 
 from dataclasses import dataclass

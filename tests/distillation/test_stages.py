@@ -1,0 +1,47 @@
+"""What decides a student, compared with the record of an earlier one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paraembed import checkpoint
+from paraembed.distillation.settings import TeachSettings
+from paraembed.distillation.stages import Request, Stages, differing, opened
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig
+from paraembed.settings import Gpus
+from paraembed.text.vocabulary import UNKNOWN, Words
+
+
+@pytest.fixture
+def wanted(tmp_path):
+    """A request with a teacher of two words."""
+    words = Words(pa.array([UNKNOWN, "cat", "dog"]), np.eye(3, dtype=np.float32))
+    checkpoint.save(Encoder(AvgConfig(), words, "space"), tmp_path / "t", recipe={}, provenance={}, model_card="")
+    (tmp_path / "texts.txt").write_text("cat\ndog\n")
+    return Request(str(tmp_path / "t"), [str(tmp_path / "texts.txt")])
+
+
+def recorded(request, work):
+    """Return what a student of the request would record."""
+    teacher, pieces, files = opened(request, Gpus(), None)
+    return Stages(work, request, files, teacher, pieces).recorded
+
+
+def test_the_settings_that_differ_are_named(wanted, tmp_path):
+    before = recorded(wanted, tmp_path)
+    now = recorded(replace(wanted, settings=TeachSettings(l2=0.5, bigrams=3)), tmp_path)
+    assert differing(before, now) == "settings.bigrams (was None, is 3); settings.l2 (was 1.0, is 0.5)"
+
+
+def test_inputs_that_are_not_recorded_are_named_if_nothing_else_differs(wanted, tmp_path):
+    before = recorded(wanted, tmp_path)
+    (tmp_path / "texts.txt").write_text("dog\n")
+    now = recorded(wanted, tmp_path)
+    assert before["identity"] != now["identity"]
+    assert differing(before, now) == "`texts`, `leave_out` or `pairs`"
+    (tmp_path / "texts.txt").rename(tmp_path / "others.txt")
+    now = recorded(replace(wanted, texts=[str(tmp_path / "others.txt")]), tmp_path)
+    assert differing(before, now) == "text_files[0] (was texts.txt, is others.txt)"
