@@ -147,12 +147,12 @@ def test_threads_do_not_change_a_byte_of_an_index(tmp_path):
 
 def test_outputs_that_cannot_be_compared(encoder, tmp_path):
     output = Embeddings(output_of(encoder, [1, 2], tmp_path / "a"))
-    with pytest.raises(ValueError, match="has no column 'body' of texts; `text_column` can be: text"):
+    with pytest.raises(ValueError, match=r"no column 'body' .*`text_column` can be: text"):
         Comparison(output, None, MineSettings(text_column="body")).check()
     with pytest.raises(ValueError, match="has no column 'number' of texts"):
         Comparison(output, None, MineSettings(text_column="number")).check()
     narrow = Embeddings(output_of(encoder, [1, 2], tmp_path / "b", dim=2))
-    with pytest.raises(ValueError, match=r"width 3, but .* width 2; embed both with the same encoder"):
+    with pytest.raises(ValueError, match=r"width 3, but .* width 2;"):
         Comparison(output, narrow, MineSettings()).check()
 
 

@@ -144,19 +144,19 @@ def test_what_is_cut_is_said(folder, tiny_words, caplog):
 
 def test_the_set_without_a_correlation_is_named(folder, encoder):
     (folder / "2013" / "FNWN.tsv").write_text("5\tyak\tgnu\n4\tgnu\temu\n")
-    with pytest.raises(ValueError, match=r"tiny, sts/2013/FNWN: the 2 predictions are all 1; .* in the vocabulary"):
+    with pytest.raises(ValueError, match=r"tiny, sts/2013/FNWN: .*2 predictions are all 1"):
         compare([Candidate("tiny", "", encoder)], [read_sts(folder)])
 
 
 def test_what_is_no_suite_is_refused(folder):
-    with pytest.raises(FileNotFoundError, match="none does not exist; expected a folder with STS sets"):
+    with pytest.raises(FileNotFoundError, match=r"none does not exist; .*STS sets"):
         read_sts(folder / "none")
-    with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; expected a folder with STS sets"):
+    with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; .*STS sets"):
         read_sts(folder / "2012" / "notes.txt")
-    with pytest.raises(ValueError, match=r"benchmark has no STS sets; expected <year>/<set>\.tsv in it or in"):
+    with pytest.raises(ValueError, match=r"benchmark has no STS sets; .*<year>/<set>\.tsv"):
         read_sts(folder / "benchmark")
     (folder / "2012" / "OnWN.tsv.gz").write_bytes(gzip.compress(SETS["2012/OnWN.tsv"].encode()))
-    with pytest.raises(ValueError, match=r"2 sets are named 'OnWN' .*; rename or leave out all but one"):
+    with pytest.raises(ValueError, match="2 sets are named 'OnWN'"):
         read_sts(folder)
 
 
@@ -164,9 +164,7 @@ def test_what_is_no_suite_is_refused(folder):
 def test_names_of_scores_over_several_sets_are_refused(folder, name):
     (folder / "2012" / f"{name}.tsv").write_text(SETS["2012/OnWN.tsv"])
     for read in (lambda: read_sts(folder), lambda: read_pairs_files([folder / "2012" / f"{name}.tsv"])):
-        with pytest.raises(
-            ValueError, match=rf"'{name}' is also the name of a score over several sets; rename the file"
-        ):
+        with pytest.raises(ValueError, match=f"'{name}' is also the name"):
             read()
 
 
@@ -455,11 +453,9 @@ def test_what_is_not_there(data):
     (words,) = read_suites(["words"], data)
     assert "words is without word/ws353.txt" in words.notes
     (data / "phrase/turney2012_jair.data").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"turney2012_jair\.data does not exist, but the suite 'turney' needs it"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"turney2012_jair\.data does not exist, .*'turney'"):
         read_suites(["turney"], data)
-    with pytest.raises(ValueError, match=r"unknown suite 'glue'; allowed: all, sts, sick, pit2015, words, bigrams"):
+    with pytest.raises(ValueError, match=r"suite 'glue'; allowed: all, .*words, bigrams"):
         read_suites(["sick", "glue"], data)
 
 

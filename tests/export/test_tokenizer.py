@@ -95,5 +95,5 @@ def test_the_first_text_that_differs_is_named():
     document = json.loads(tokenizer_json(encoder))
     del document["pre_tokenizer"]["pretokenizers"][-1]  # the clitics
     broken = json.dumps(document).encode()
-    with pytest.raises(ValueError, match=r"It's we're .* has the tokens \['it', \"'s\", 'we'"):
+    with pytest.raises(ValueError, match=r"It's we're .* \['it', \"'s\", 'we'"):
         check_ids(encoder, broken, [])

@@ -222,17 +222,13 @@ def test_a_missing_file_is_named_with_its_task(data, name, task):
 
 
 def test_what_is_not_allowed_is_said(data):
-    with pytest.raises(
-        ValueError, match=r"unknown task 'glue'; allowed: similarity, entailment, sentiment, semeval2013"
-    ):
+    with pytest.raises(ValueError, match="task 'glue'; allowed: similarity, entailment, sentiment, semeval2013"):
         read_task("glue", None, data, 0)
-    with pytest.raises(ValueError, match=r"'similarity' has no data set 'sst'; allowed: sick, sts"):
+    with pytest.raises(ValueError, match=r"'similarity' .* 'sst'; allowed: sick, sts"):
         read_task("similarity", "sst", data, 0)
     for path in (data / "sts").glob("201[25]/*"):
         path.unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"no <year>/<set>.tsv of 2012 to 2015, but the task 'similarity' needs at least one"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"no <year>/<set>\.tsv of 2012 to 2015, .*'similarity'"):
         read_task("similarity", "sts", data, 0)
 
 
@@ -295,7 +291,7 @@ def test_targets_are_the_two_nearest_scores_by_their_distance(scores, low):
 
 @pytest.mark.parametrize("score", [0.9, 5.1, float("nan")])
 def test_a_score_beyond_the_range_is_refused(score):
-    with pytest.raises(ValueError, match=r"score 1 is .*; allowed: 1 to 5"):
+    with pytest.raises(ValueError, match=r"score 1 is .*allowed: 1 to 5"):
         score_targets(torch.tensor([3.0, score]), 1, 5)
 
 

@@ -109,7 +109,7 @@ def test_contrast_phrases_are_uniform_over_types_and_not_of_the_pair():
 
 
 def test_too_few_phrases_are_refused():
-    with pytest.raises(ValueError, match="the pairs have only 2 distinct phrases; contrast phrases need at least 3"):
+    with pytest.raises(ValueError, match=r"only 2 distinct phrases; .*at least 3"):
         ContrastPhrases(ragged([[1], [2], [2], [1]]), 5)
 
 

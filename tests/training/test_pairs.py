@@ -212,7 +212,7 @@ def test_trees_come_from_their_columns_and_are_right_branching_elsewhere():
     assert none.merges is not None
     assert (len(none), none.merges.dtype) == (0, np.int32)
     wrong = new.set_column(2, "first_tree", pa.array(["((a b) b)", None, None]))
-    with pytest.raises(ValueError, match="the leaves of its tree are 'a b b', but its tokens are 'a b c'"):
+    with pytest.raises(ValueError, match=r"leaves .*'a b b', .*'a b c'"):
         pairs_to_ids([wrong], vocabulary, with_trees=True)
 
 

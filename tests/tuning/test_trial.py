@@ -151,9 +151,7 @@ def test_a_ledger_remembers_and_a_damaged_record_is_named(tmp_path):
     again.drop_failed()
     assert sorted(Ledger(tmp_path / "trials").records) == [0, 1, 2]
     (tmp_path / "trials" / "00001.json").write_text('{"number": 1}')
-    with pytest.raises(
-        ValueError, match=r"00001.json is not the record of a trial .*; remove it to run the trial again"
-    ):
+    with pytest.raises(ValueError, match=r"00001\.json is not the record of"):
         Ledger(tmp_path / "trials")
 
 

@@ -148,10 +148,10 @@ def test_what_it_needs_is_said(tmp_path, tiny_words, inputs):
     with pytest.raises(CannotMakeError, match="no accuracy"):
         choice_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
     _save(tmp_path / "old", tiny_words, None, "none", 1)
-    with pytest.raises(ValueError, match="does not record the number of its training pairs"):
+    with pytest.raises(ValueError, match=r"does not record .*training pairs"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="is not an encoder folder and contains none"):
+    with pytest.raises(ValueError, match="not an encoder folder and contains none"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))

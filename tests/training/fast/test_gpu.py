@@ -283,7 +283,7 @@ def test_graphs_are_turned_off_by_the_environment(monkeypatch, value, records):
 
 def test_bfloat16_is_refused_on_a_cpu(pairs):
     recipe = replace(BASE, precision="bfloat16")
-    with pytest.raises(ValueError, match="precision is 'bfloat16', but a training on a CPU"):
+    with pytest.raises(ValueError, match=r"precision is 'bfloat16', .*on a CPU"):
         step_for(encoder_of(recipe), recipe, pairs)
 
 
