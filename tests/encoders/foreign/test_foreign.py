@@ -282,7 +282,7 @@ def test_each_kind_of_model_fetches_its_own_files_from_the_hub(tmp_path):
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
-        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        environment["PYTHONPATH"] = str(Path(__file__).parents[3])
         done = subprocess.run(
             [sys.executable, "-c", OF_THE_HUB],
             env=environment,
