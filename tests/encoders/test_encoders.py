@@ -171,7 +171,7 @@ def test_few_tokens_at_once_give_the_same(encoder, monkeypatch):
     whole = encoder.embed(pa.array(texts))
     calls = []
     encoder.composition.register_forward_pre_hook(lambda _, inputs: calls.append(len(inputs[1])))
-    monkeypatch.setattr(type(encoder.composition), "tokens_at_once", 9)
+    encoder.composition.tokens_at_once = 9
     monkeypatch.setattr(type(encoder.composition), "adds", None)  # PyTorch instead of the compiled loop
     parts = encoder.embed(pa.array(texts))
     assert len(calls) > 3

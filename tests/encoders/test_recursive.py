@@ -56,9 +56,8 @@ def ragged(trees):
 @given(trees=st.lists(TREE, min_size=1, max_size=8), batch_size=st.integers(1, 9), limit=st.sampled_from([5, 1000]))
 def test_vectors_equal_a_recursion_over_nodes(tiny_words, trees, batch_size, limit):
     encoder = made(tiny_words)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recursive, "tokens_at_once", limit)
-        vectors = encoder.encode([text(tree) for tree in trees], batch_size, [bracketed(tree) for tree in trees])
+    encoder.composition.tokens_at_once = limit
+    vectors = encoder.encode([text(tree) for tree in trees], batch_size, [bracketed(tree) for tree in trees])
     for tree, vector in zip(trees, vectors, strict=True):
         np.testing.assert_allclose(vector, expected(encoder, tree), rtol=0, atol=1e-5)
         np.testing.assert_allclose(vector, encoder.encode(text(tree), trees=bracketed(tree)), rtol=0, atol=1e-6)

@@ -15,7 +15,6 @@ from paraembed.pairs.shards import PAIRS
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
-from paraembed.training import pairs as pairs_module
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import train
 from paraembed.training.pairs import MappedPairs, MemoryLimit, epoch_batches, pairs_to_ids
@@ -181,10 +180,9 @@ def test_equal_scores_are_no_weights(pairs, objective, make):
 
 
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
-def test_pairs_on_disk_are_trained_and_resumed_with_their_weights(tmp_path, monkeypatch, make):
-    monkeypatch.setattr(pairs_module, "_BLOCK_PAIRS", 64)
+def test_pairs_on_disk_are_trained_and_resumed_with_their_weights(tmp_path, make):
     texts = make_pairs()
-    pairs = MappedPairs(texts.ids, texts.offsets, scores=texts.scores, window=2048)
+    pairs = MappedPairs(texts.ids, texts.offsets, scores=texts.scores, window=2048, block_pairs=64)
     losses, encoder = trained(make, WEIGHTED, pairs)
     others, _ = trained(make, replace(WEIGHTED, pair_weights="none"), pairs)
     assert not torch.equal(losses, others)

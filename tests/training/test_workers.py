@@ -180,8 +180,7 @@ def test_workers_that_drift_apart_stop_before_they_save(tmp_path):
 def test_a_digest_shows_each_changed_bit_and_each_swap(numbers, data):
     bits = torch.tensor(numbers, dtype=torch.int64).to(torch.int32)
     digest = bits_digest(bits.view(torch.float32))
-    with patch.object(loop, "_DIGEST_BLOCK", 7):
-        assert bits_digest(bits.view(torch.float32)) == digest
+    assert bits_digest(bits.view(torch.float32), block=7) == digest
     place, other = (data.draw(st.integers(0, len(bits) - 1)) for _ in range(2))
     changed = bits.clone()
     changed[place] ^= 1 << data.draw(st.integers(0, 30))

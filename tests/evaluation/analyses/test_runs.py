@@ -7,7 +7,6 @@ import pytest
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.analyses import runs as module
 from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.runs import (
     Run,
@@ -101,14 +100,12 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path, text, message):
         read_runs(path)
 
 
-def test_a_table_over_the_limit_is_an_error_and_not_cut(tmp_path, monkeypatch):
+def test_a_table_over_the_limit_is_an_error_and_not_cut(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
-    monkeypatch.setattr(module, "_MOST_BYTES", len(TABLE))
-    assert len(read_runs(path)) == 5
-    monkeypatch.setattr(module, "_MOST_BYTES", len(TABLE) - 1)
+    assert len(read_runs(path, most_bytes=len(TABLE))) == 5
     with pytest.raises(ValueError, match=rf"runs\.csv has more than {len(TABLE) - 1} bytes"):
-        read_runs(path)
+        read_runs(path, most_bytes=len(TABLE) - 1)
 
 
 def _save(folder, words, pairs, nested_subsets, scale):
