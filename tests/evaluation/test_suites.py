@@ -1,6 +1,7 @@
 """STS suites: which files, which scores, which means."""
 
 import gzip
+import hashlib
 import json
 import re
 import shutil
@@ -30,10 +31,9 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.papers.results import PAPERS_STS
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.evaluation.collection import OTHERS, PUBLISHED, SEMEVAL_TRAIN, STS, VOCABULARY, write_collection
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-TRAIN = SHARED / "train"
-STS = SHARED / "eval" / "sts"
+TRAIN = PUBLISHED.parent / "train"
 
 SETS = {
     "2012/MSRpar.tsv": "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n",
@@ -229,12 +229,21 @@ VECTORS = {
 }
 
 
-@pytest.fixture(scope="module", params=[pytest.param("word2vec", marks=pytest.mark.slow), "glove"])
-def real(request):
-    """Word vectors through the package, and the same file read by other means."""
-    path = VECTORS[request.param]
-    if not (path.is_file() and STS.is_dir()):
-        pytest.skip(f"the real sets are not there: {SHARED}")
+@pytest.fixture(scope="module", params=["generated", "glove", pytest.param("word2vec", marks=pytest.mark.slow)])
+def vectors_and_sets(request, tmp_path_factory):
+    """Word vectors through the package, the same file read by other means, and sets; the published ones or generated
+    files of their sizes.
+    """
+    if request.param == "generated":
+        path, data = tmp_path_factory.mktemp("vectors") / "v.txt.gz", write_collection(tmp_path_factory.mktemp("sets"))
+        names = [*VOCABULARY[:150], *(word.title() for word in VOCABULARY[140:170])]  # ten of them twice
+        vectors = np.random.default_rng(1).standard_normal((len(names), 20)).tolist()
+        lines = (" ".join([name, *map(str, vector)]) for name, vector in zip(names, vectors, strict=True))
+        path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    else:
+        path, data = VECTORS[request.param], PUBLISHED
+        if not (path.is_file() and data.is_dir()):
+            pytest.skip(f"the real sets are not there: {data.parent}")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.split() for line in file]
     table = {}
@@ -243,14 +252,14 @@ def real(request):
     table[""] = np.mean([np.array(values, np.float64) for _, *values in rows], axis=0)  # the unknown word
     encoder = untrained(path, None, "ptb-v1").encoder
     assert isinstance(encoder, Encoder)
-    return encoder, table
+    return encoder, table, data / "sts"
 
 
-def test_word_vectors_on_real_sets_as_in_plain_numpy(real):
-    encoder, table = real
+def test_word_vectors_score_sets_as_plain_numpy_does(vectors_and_sets):
+    encoder, table, folder = vectors_and_sets
     year = []
     all_cosines, all_gold = [], []
-    for path in sorted((STS / "2015").glob("*.tsv")):
+    for path in sorted((folder / "2015").glob("*.tsv")):
         cosines, gold = [], []
         rows = [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[1:-1]]
         sides = [tokenize(pa.array(side), "ptb-v1").joined().to_pylist() for side in list(zip(*rows, strict=True))[1:]]
@@ -261,7 +270,7 @@ def test_word_vectors_on_real_sets_as_in_plain_numpy(real):
         year.append(np.corrcoef(cosines, gold)[0, 1])
         all_cosines += cosines
         all_gold += gold
-    scores = {score.name: score for score in score_suite(encoder, read_sts(STS), resamples=0).scores}
+    scores = {score.name: score for score in score_suite(encoder, read_sts(folder), resamples=0).scores}
     assert scores["sts/2015/mean"].pearson == pytest.approx(np.mean(year), abs=1e-6)
     assert scores["sts/2015/images"].pearson == pytest.approx(year[-1], abs=1e-6)
     pooled = scores["sts/2015/pooled"]
@@ -350,8 +359,7 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
     assert "\n" not in str(error.value)
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
-published = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")
+published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published sets are not there: {PUBLISHED}")
 
 SICK = 'pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\r\n6\ta "cat\tthe dog\t3.3\tNEUTRAL\r\n'
 BIGRAMS = """participant type ver s1lemma1 s1lemma2 s2lemma1 s2lemma2 rating
@@ -467,57 +475,42 @@ def test_files_that_are_not_the_known_ones_are_noted(data):
     assert changed_files([("sick/mine.txt", data / "sick/SICK_test_annotated.txt")]) == ()
 
 
-@published
 def test_a_gzipped_copy_of_a_known_file_is_known_by_what_is_in_it(tmp_path):
-    copy = tmp_path / "MSRpar.tsv.gz"
-    original = (DATA / "sts/2012/MSRpar.tsv").read_bytes()
+    copy, name = tmp_path / "MSRpar.tsv.gz", "sts/2012/MSRpar.tsv"
+    original = SETS["2012/MSRpar.tsv"].encode()
+    known = {name: hashlib.sha256(original).hexdigest()}
     copy.write_bytes(gzip.compress(original))
-    assert changed_files([("sts/2012/MSRpar.tsv.gz", copy)]) == ()
+    assert changed_files([(f"{name}.gz", copy)], known=known) == ()
+    assert changed_files([(f"{name}.gz", copy)]) != ()
     copy.write_bytes(gzip.compress(original + b"5\ta\tb\n"))
-    (note,) = changed_files([("sts/2012/MSRpar.tsv.gz", copy)])
+    (note,) = changed_files([(f"{name}.gz", copy)], known=known)
     assert "by their sha256: sts/2012/MSRpar.tsv.gz;" in note
 
 
 @published
 def test_the_known_files_are_those_of_the_collection():
     stated = {}
-    for line in (DATA / "MANIFEST.md").read_text().splitlines():
+    for line in (PUBLISHED / "MANIFEST.md").read_text().splitlines():
         digest = re.search(r"\b[0-9a-f]{64}\b", line)
         if digest:
             stated[line.split("|")[1].strip()] = digest[0]
     assert len(KNOWN_FILES) == 40
     for name, digest in KNOWN_FILES.items():
-        assert stated[name] == digest == sha256_of(DATA / name), name
+        assert stated[name] == digest == sha256_of(PUBLISHED / name), name
 
 
-@published
-def test_the_counts_are_those_of_the_collection():
-    suites = {suite.name: suite for suite in read_suites(["all"], DATA)}
-    assert all("known files" not in note for suite in suites.values() for note in suite.notes)
-    years = {year.name: {one.name: len(one) for one in year.sets} for year in suites["sts"].groups}
-    assert years == {
-        "2012": {"MSRpar": 750, "MSRvid": 750, "OnWN": 750, "SMTeuroparl": 459, "SMTnews": 399},
-        "2013": {"OnWN": 561, "headlines": 750},
-        "2014": {"OnWN": 750, "deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750},
-        "2015": {"answers-forums": 375, "answers-students": 750, "headlines": 750, "images": 750},
-        "2016": {
-            "answer-answer": 254, "headlines": 249, "plagiarism": 230, "postediting": 244, "question-question": 209
-        },
-        "benchmark": {"dev": 1500},
-    }  # fmt: skip
+def test_the_counts_are_those_of_the_collection(collection):
+    suites = {suite.name: suite for suite in read_suites(["all"], collection)}
+    changed = any("known files" in note for suite in suites.values() for note in suite.notes)
+    assert changed == (collection != PUBLISHED)
+    assert {year.name: {one.name: len(one) for one in year.sets} for year in suites["sts"].groups} == STS
     counts = {
         (name, one.name): len(one) for name, suite in suites.items() if name != "sts" for one in suite.groups[0].sets
     }
-    assert counts == {
-        ("sick", "test"): 4927, ("pit2015", "test"): 972,
-        ("words", "simlex999"): 999, ("words", "ws353"): 353, ("words", "ws353-sim"): 203, ("words", "ws353-rel"): 252,
-        ("bigrams", "JN"): 108, ("bigrams", "NN"): 108, ("bigrams", "VN"): 108,
-        ("phrases", "pavlick"): 26456, ("phrases", "annotated-ppdb"): 3000,
-        ("semeval2013", ""): 7490, ("turney", "5"): 2180, ("turney", "10"): 2180,
-    }  # fmt: skip
+    assert counts == OTHERS
     (semeval,) = suites["semeval2013"].groups[0].sets
     assert isinstance(semeval, ThresholdPairs)
-    assert len(semeval.train) == 11175
+    assert len(semeval.train) == SEMEVAL_TRAIN
 
 
 def test_the_scores_of_thresholds_and_choices(data):
