@@ -63,6 +63,7 @@ def test_wordpieces_of_a_teacher():
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no real texts on this machine")
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_real_texts(tokenizer):
+    """As ``test_fuzzed_texts_and_the_examples_of_the_definition``, whose texts are generated."""
     encoder = encoder_of(tokenizer, ["the", "cat"])
     document = tokenizer_json(encoder)
     for name in ("gutenberg-prose", "brown"):
