@@ -10,6 +10,7 @@ from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.evaluation.collection import PUBLISHED, write_collection
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
@@ -35,6 +36,16 @@ def tiny_encoder_folder(tiny_words, tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoders") / "avg"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "ptb-v1"), folder, recipe={}, provenance={}, model_card="tiny\n")
     return folder
+
+
+@pytest.fixture(scope="session", params=["generated", "published"])
+def collection(request, tmp_path_factory):
+    """Folder of the published test sets, and one of generated files with as many rows."""
+    if request.param == "generated":
+        return write_collection(tmp_path_factory.mktemp("collection"))
+    if not PUBLISHED.is_dir():
+        pytest.skip(f"the published sets are not there: {PUBLISHED}")
+    return PUBLISHED
 
 
 @pytest.fixture(scope="session")

@@ -142,9 +142,7 @@ def test_loading_draws_no_random_number(tmp_path, tiny_words):
 @pytest.mark.parametrize("name", ["model.safetensors", "words.txt"])
 def test_a_changed_byte_and_a_missing_file_are_found(folder, name):
     flip_a_byte(folder / name)
-    with pytest.raises(
-        ValueError, match=rf"{name} differs from its digest in config\.json; download it or train it again"
-    ):
+    with pytest.raises(ValueError, match=rf"{name} differs from its digest .*config\.json"):
         load(folder)
     (folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"{name} does not exist"):
@@ -156,14 +154,14 @@ def test_a_changed_setting_is_found(folder, key):
     config = json.loads((folder / "config.json").read_text())
     config[key] = {"tokeniser": "space", "encoder": {"name": "proj", "width": 2}, "fingerprint": "0"}[key]
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="does not match its fingerprint, so it was changed"):
+    with pytest.raises(ValueError, match="does not match its fingerprint"):
         load(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "other"}', "{}"])
 def test_another_config_is_refused(folder, text):
     (folder / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=r"config\.json (is not JSON|does not have the format 'paraembed-encoder-2')"):
+    with pytest.raises(ValueError, match=r"config\.json (is not JSON|does .*'paraembed-encoder-2')"):
         load(folder)
 
 
@@ -173,7 +171,7 @@ def test_another_config_is_refused(folder, text):
 def test_other_files_than_those_of_the_format_are_refused(folder, files):
     (folder.parent / "out").write_text("x")
     rewrite(folder, lambda config: config.update(files={**config["files"], **files} if files else {}))
-    with pytest.raises(ValueError, match=r"must list model.safetensors and words.txt with digests, and no other"):
+    with pytest.raises(ValueError, match=r"must list model\.safetensors and words\.txt with digests"):
         load(folder)
 
 
@@ -233,7 +231,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, tiny_words, value):
     matrix[[7, 9], 2] = value
     encoder = Encoder(AvgConfig(), Words(tiny_words.vocabulary, matrix), "space")
     save(encoder, tmp_path / "e", recipe={}, provenance={}, model_card="")
-    with pytest.raises(ValueError, match=r"model\.safetensors: 'matrix' has a NaN or infinite value in row 7"):
+    with pytest.raises(ValueError, match=r"model\.safetensors: 'matrix' .*NaN .*in row 7"):
         load(tmp_path / "e")
 
 
@@ -288,9 +286,9 @@ def test_a_damaged_vocabulary_is_refused_with_its_line(folder, data, message):
 
 
 def test_what_is_no_encoder_folder_is_named(folder):
-    with pytest.raises(FileNotFoundError, match="none does not exist; expected an encoder folder"):
+    with pytest.raises(FileNotFoundError, match=r"none does not exist; .*encoder folder"):
         load(folder / "none")
-    with pytest.raises(NotADirectoryError, match=r"words\.txt is a file; expected an encoder folder"):
+    with pytest.raises(NotADirectoryError, match=r"words\.txt is a file; .*encoder folder"):
         load(folder / "words.txt")
     (folder / "config.json").unlink()
     with pytest.raises(ValueError, match=r"has no config\.json; expected an encoder folder"):

@@ -119,3 +119,19 @@ def test_the_core_and_the_gpu_tests_need_neither_ray_nor_mlflow():
     collected = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert collected.returncode == 0, collected.stdout + collected.stderr
     assert "test_equal_runs_on_a_gpu_give_equal_bits" in collected.stdout
+
+
+def words_of(pattern):
+    """Number of words of the longest string in an expression; what an f-string inserts counts as one word."""
+    texts = [ast.unparse(node) for node in ast.walk(pattern) if isinstance(node, ast.Constant | ast.JoinedStr)]
+    return max((len(re.sub(r"\{[^}]*\}", "{}", text).split()) for text in texts), default=0)
+
+
+def test_tests_match_the_values_of_errors_not_their_prose():
+    long = [
+        f"{path.relative_to(ROOT)}:{node.value.lineno}: {ast.unparse(node.value)}"
+        for path in ROOT.glob("tests/**/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "match" and words_of(node.value) >= 8
+    ]
+    assert not long, "match the path, number or flag of an error in at most 7 words"

@@ -26,7 +26,7 @@ def test_every_name_is_of_a_field_or_says_where_it_comes_from():
 
 
 def test_a_field_under_both_names_is_an_error():
-    with pytest.raises(ValueError, match="tokenizer and tokeniser are two names of one field"):
+    with pytest.raises(ValueError, match="tokenizer and tokeniser are two names"):
         current_names({"tokenizer": "space", "tokeniser": "space"})
 
 

@@ -207,7 +207,7 @@ def test_bombs_of_every_kind_are_refused_and_plain_files_are_not(tmp_path, low_l
     }[pack]()
     assert len(packed) * inflate.MAX_INFLATION < len(lines)
     (tmp_path / f"lines.{pack}").write_bytes(packed)
-    with pytest.raises(ValueError, match=rf"lines\.{pack} has [\d,]+ bytes but inflates to over"):
+    with pytest.raises(ValueError, match=rf"lines\.{pack} has [\d,]+ bytes but inflates to"):
         for _ in read_lines(tmp_path / f"lines.{pack}"):
             pass
     (tmp_path / "lines").write_bytes(lines)
@@ -225,7 +225,7 @@ def test_an_archive_that_is_a_bomb_is_refused(tmp_path, low_limit):
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
         for number in range(4):
             zipped.writestr(f"{number}.txt", b"a" * (4 << 20))
-    with pytest.raises(ValueError, match=r"bomb\.zip has [\d,]+ bytes but inflates to over"):
+    with pytest.raises(ValueError, match=r"bomb\.zip has [\d,]+ bytes but inflates to"):
         unpack(tmp_path / "bomb.zip", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -63,6 +63,7 @@ class Regression:
         steps: steps of conjugate gradients.
         num_units: number of units; the rows after them are bigrams, which get half of their solution. None: there are
             no bigrams.
+        block_rows: texts that are read at a time.
     """
 
     units: Path
@@ -71,6 +72,7 @@ class Regression:
     l2: float
     steps: int
     num_units: int | None = None
+    block_rows: int = _BLOCK_ROWS
 
     def normal(self, columns: slice) -> Normal:
         """Return the sums for a slice of columns, in one pass over ids and vectors."""
@@ -140,8 +142,8 @@ class Regression:
     def blocks(self, num_units: int) -> Iterator[tuple[int, sparse.csr_matrix]]:
         """Yield the first row of each block of A, and the block."""
         offsets = np.load(self.units / OFFSETS, mmap_mode="r")
-        for start in range(0, len(offsets) - 1, _BLOCK_ROWS):
-            yield start, self.rows(start, min(start + _BLOCK_ROWS, len(offsets) - 1), num_units)
+        for start in range(0, len(offsets) - 1, self.block_rows):
+            yield start, self.rows(start, min(start + self.block_rows, len(offsets) - 1), num_units)
 
     def _blocks_with_vectors(self, columns: slice) -> Iterator[tuple[sparse.csr_matrix, Floats]]:
         num_units = len(np.load(self.prior, mmap_mode="r"))

@@ -92,7 +92,9 @@ def left_out(paths: Iterable[Path]) -> Hashes:
     return np.unique(np.concatenate(hashes))
 
 
-def write_texts(texts: Iterable[pa.StringArray], evaluation: Hashes, folder: Path) -> dict[str, int]:
+def write_texts(
+    texts: Iterable[pa.StringArray], evaluation: Hashes, folder: Path, *, part_rows: int = _PART_ROWS
+) -> dict[str, int]:
     """Write the distinct texts, in the order of the input, to Parquet files with a column ``text``, without empty texts
     and those of ``left_out``; return the numbers of texts read, kept, left out because an evaluation set has them, and
     repeated.
@@ -119,10 +121,10 @@ def write_texts(texts: Iterable[pa.StringArray], evaluation: Hashes, folder: Pat
         counts["repeated"] += int((is_kept & ~is_new).sum())
         seen = np.union1d(seen, hashes)
         waiting.append(block.filter(pa.array(is_kept & is_new)))
-        while sum(map(len, waiting)) >= _PART_ROWS:
+        while sum(map(len, waiting)) >= part_rows:
             whole = pa.concat_arrays(waiting)
-            write(whole.slice(0, _PART_ROWS))
-            waiting, number = [whole.slice(_PART_ROWS)], number + 1
+            write(whole.slice(0, part_rows))
+            waiting, number = [whole.slice(part_rows)], number + 1
     if sum(map(len, waiting)):
         write(pa.concat_arrays(waiting))
         number += 1

@@ -95,7 +95,7 @@ class Comparison:
             )
 
 
-def neighbors(comparison: Comparison, block: int, path: Path) -> None:
+def neighbors(comparison: Comparison, block: int, path: Path, *, tile_rows: int = _TILE_ROWS) -> None:
     """Write the pairs with a first row in this block that can count, ordered by second and first row.
 
     These are the ``top`` nearest second rows of each first row, and the ``top`` nearest first rows in the block of each
@@ -110,8 +110,8 @@ def neighbors(comparison: Comparison, block: int, path: Path) -> None:
     pairs: list[Pairs] = []
     for rows in comparison.seconds.blocks(start if comparison.other is None else 0):
         unit_rows, of_rows = unit(rows.vectors), Best(len(rows.vectors), comparison.top, settings.threshold)
-        for left in tiles(len(firsts)):
-            for right in tiles(len(rows.vectors)):
+        for left in tiles(len(firsts), tile_rows):
+            for right in tiles(len(rows.vectors), tile_rows):
                 if comparison.other is None and rows.first + right.stop <= start + left.start + 1:
                     continue  # no second row is after the first ones
                 scores = units[0][left] @ unit_rows[0][right].T
@@ -159,9 +159,9 @@ def gather(comparison: Comparison, block: int, paths: Sequence[Path], path: Path
     save(path, _distinct(np.concatenate(pieces)))
 
 
-def tiles(rows: int) -> list[slice]:
+def tiles(rows: int, tile_rows: int = _TILE_ROWS) -> list[slice]:
     """Return the slices of rows that are multiplied at a time."""
-    return [slice(start, min(rows, start + _TILE_ROWS)) for start in range(0, rows, _TILE_ROWS)]
+    return [slice(start, min(rows, start + tile_rows)) for start in range(0, rows, tile_rows)]
 
 
 def _leave_out(scores: Vectors, first: int, second: int) -> None:

@@ -66,21 +66,21 @@ KNOWN_FILES = {
 """Path in the data folder → sha256."""
 
 
-def changed_files(files: Sequence[tuple[str, Path]]) -> tuple[str, ...]:
+def changed_files(files: Sequence[tuple[str, Path]], *, known: Mapping[str, str] = KNOWN_FILES) -> tuple[str, ...]:
     """Return a note that names the files whose content differs from the known files; an empty result if none does.
 
     A file is its path in the data folder, and the actual file; a ``.gz`` file counts as its decompressed content.
     """
-    changed = [name for name, path in files if _is_changed(name, path)]
+    changed = [name for name, path in files if _is_changed(name, path, known)]
     if not changed:
         return ()
     return (f"not the known files, by their sha256: {', '.join(changed)}; other scores may be over other pairs",)
 
 
-def _is_changed(name: str, path: Path) -> bool:
-    if name in KNOWN_FILES:
-        return sha256_of(path) != KNOWN_FILES[name]
-    inside = KNOWN_FILES.get(name.removesuffix(".gz"))
+def _is_changed(name: str, path: Path, known: Mapping[str, str]) -> bool:
+    if name in known:
+        return sha256_of(path) != known[name]
+    inside = known.get(name.removesuffix(".gz"))
     if inside is None:
         return False
     return hashlib.sha256(b"".join(read_blocks(path, 1 << 20))).hexdigest() != inside

@@ -177,7 +177,9 @@ def one_edit_apart(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray
     return np.asarray(distances.reshape(-1) <= 1)
 
 
-def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.float64]:
+def word_overlap(
+    first: pa.StringArray, second: pa.StringArray, *, at_a_time: int = _PAIRS_AT_A_TIME
+) -> npt.NDArray[np.float64]:
     """Return the word overlap score (P15 §3.1): the fraction of the shorter text's tokens that are near a token of the
     longer text.
 
@@ -195,7 +197,7 @@ def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[n
     rows = np.flatnonzero(short_enough)
     has_near = np.zeros(len(codes), bool)
     products = np.cumsum(lengths[0, rows] * lengths[1, rows])
-    cuts = np.searchsorted(products, np.arange(_PAIRS_AT_A_TIME, products[-1] if len(rows) else 0, _PAIRS_AT_A_TIME))
+    cuts = np.searchsorted(products, np.arange(at_a_time, products[-1] if len(rows) else 0, at_a_time))
     for part in np.split(rows, cuts):
         one_P, other_P = _token_pairs(starts[:, part], lengths[:, part])
         near_P = _near(codes[one_P], codes[other_P], words)

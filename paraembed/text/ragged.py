@@ -42,10 +42,10 @@ class Ragged:
         """T, the length of a teacher's vector; None without a teacher."""
         return None if self.teacher is None else self.teacher.shape[1]
 
-    def num_longer(self, tokens: int) -> int:
+    def num_longer(self, tokens: int, *, block: int = _BLOCK_TEXTS) -> int:
         """Return the number of texts with more than ``tokens`` tokens."""
-        blocks = (self.offsets[first : first + _BLOCK_TEXTS + 1] for first in range(0, len(self), _BLOCK_TEXTS))
-        return sum(int((np.diff(block) > tokens).sum()) for block in blocks)
+        blocks = (self.offsets[first : first + block + 1] for first in range(0, len(self), block))
+        return sum(int((np.diff(offsets) > tokens).sum()) for offsets in blocks)
 
     def slice(self, start: int, stop: int) -> "Ragged":
         """Return texts ``start`` to ``stop`` - 1; only the offsets are copied."""

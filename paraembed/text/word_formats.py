@@ -30,13 +30,13 @@ def is_binary(path: Path) -> bool:
     return re.search(r"\.bin(\.gz|\.bz2|\.zst)?$", path.name) is not None
 
 
-def binary_blocks(path: Path) -> Iterator[Block]:
+def binary_blocks(path: Path, *, block_bytes: int = _BYTES) -> Iterator[Block]:
     """Yield the rows of a binary file, plain or compressed.
 
     Raise ValueError if it has no header, is truncated or longer than the header says, or a word is not UTF-8.
     """
     require_file(path)
-    pieces = read_blocks(path, _BYTES)
+    pieces = read_blocks(path, block_bytes)
     data = next(pieces, b"")
     line, line_end, data = data.partition(b"\n")
     header = re.fullmatch(rb"([0-9]+) ([0-9]+) *\r?", line) if line_end and len(line) <= _MOST_HEADER else None

@@ -456,7 +456,7 @@ class _Saver:
             self.has_failed = False
 
 
-def bits_digest(tensor: Tensor) -> int:
+def bits_digest(tensor: Tensor, *, block: int = _DIGEST_BLOCK) -> int:
     """Return a digest of the bits of a tensor, computed on its device: a sum of its numbers' bits times their places.
 
     Sums of integers wrap, and so do not depend on their order.
@@ -464,8 +464,8 @@ def bits_digest(tensor: Tensor) -> int:
     kind = {4: torch.int32, 8: torch.int64}[tensor.element_size()]
     digest = torch.zeros((), dtype=torch.int64, device=tensor.device)
     flat = tensor.detach().contiguous().view(-1).view(kind)
-    for first in range(0, len(flat), _DIGEST_BLOCK):
-        bits = flat[first : first + _DIGEST_BLOCK].long()
+    for first in range(0, len(flat), block):
+        bits = flat[first : first + block].long()
         digest += (bits * torch.arange(first + 1, first + 1 + len(bits), device=tensor.device)).sum()
     return int(digest)
 

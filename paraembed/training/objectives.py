@@ -129,11 +129,11 @@ _BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory
 Keys = npt.NDArray[np.uint64]
 
 
-def phrase_keys(texts: Ragged) -> Keys:
+def phrase_keys(texts: Ragged, *, block: int = _BLOCK_TEXTS) -> Keys:
     """Return a hash of the word ids of each text, uint64 [n]; no text may be empty."""
     keys = np.empty(len(texts), np.uint64)
-    for start in range(0, len(texts), _BLOCK_TEXTS):
-        stop = min(start + _BLOCK_TEXTS, len(texts))
+    for start in range(0, len(texts), block):
+        stop = min(start + block, len(texts))
         keys[start:stop] = _block_keys(texts.slice(start, stop))
     return keys
 

@@ -111,9 +111,11 @@ class MappedPairs(Ragged):
     Attributes:
         window: number of pairs that are read and shuffled at a time. It decides the order of an epoch, so a resumed run
             must use the same value.
+        block_pairs: number of adjacent pairs that a window reads at a time.
     """
 
     window: int = field(kw_only=True)
+    block_pairs: int = field(default=_BLOCK_PAIRS, kw_only=True)
 
     @classmethod
     def of(cls, texts: Ragged, max_bytes: int) -> "MappedPairs":
@@ -162,11 +164,11 @@ class Windows:
 
     def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int, order: Order = RANDOM) -> None:
         """Initialize the order of an epoch (from 0); a window is rounded up to whole blocks."""
-        num_pairs = len(pairs) // 2
+        num_pairs, block = len(pairs) // 2, pairs.block_pairs
         self.pairs, self.entropy, self._shuffled = pairs, (seed, epoch), order.shuffled
-        self._blocks = np.random.default_rng(self.entropy).permutation(-(-num_pairs // _BLOCK_PAIRS))
-        self._per_window = -(-pairs.window // _BLOCK_PAIRS)
-        sizes = np.minimum(_BLOCK_PAIRS, num_pairs - self._blocks * _BLOCK_PAIRS)
+        self._blocks = np.random.default_rng(self.entropy).permutation(-(-num_pairs // block))
+        self._per_window = -(-pairs.window // block)
+        sizes = np.minimum(block, num_pairs - self._blocks * block)
         ends = np.concatenate(([0], np.cumsum(sizes)))
         self._starts = np.append(ends[: -1 : self._per_window], num_pairs)
         self._number, self._order = -1, np.zeros(0, np.int64)
@@ -185,9 +187,9 @@ class Windows:
 
     def _read(self, number: int) -> None:
         """Read a window into memory, replacing the previous one."""
-        self._texts, self._number = self.pairs.slice(0, 0), number
-        firsts = 2 * _BLOCK_PAIRS * self._blocks[number * self._per_window : (number + 1) * self._per_window]
-        lasts = np.minimum(firsts + 2 * _BLOCK_PAIRS, len(self.pairs))
+        self._texts, self._number, block = self.pairs.slice(0, 0), number, self.pairs.block_pairs
+        firsts = 2 * block * self._blocks[number * self._per_window : (number + 1) * self._per_window]
+        lasts = np.minimum(firsts + 2 * block, len(self.pairs))
         self._texts = joined(*(self.pairs.slice(first, last) for first, last in zip(firsts, lasts, strict=True)))
         # The spawn key keeps these draws apart from those of the blocks.
         drawn = np.random.SeedSequence(self.entropy, spawn_key=(number,))
@@ -331,6 +333,7 @@ def epoch_batches(
     world: int = 1,
     first_pair: int = 0,
     order: Order = RANDOM,
+    chunk_pairs: int = _CHUNK_PAIRS,
 ) -> Iterator[Batch]:
     """Yield the batches of one worker in one epoch, counted from 0; ``first_pair`` pairs are finished, over all
     workers.
@@ -341,7 +344,7 @@ def epoch_batches(
     by another number of workers.
     """
     in_order = _in_order(pairs, epoch, seed, order)
-    for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, _CHUNK_PAIRS):
+    for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, chunk_pairs):
         texts, total = in_order(places_SB.reshape(-1)), places_SB.shape[1]
         bounds = step_bounds(total, batch_size, world)
         for first in range(0, len(texts), 2 * total):

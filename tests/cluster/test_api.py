@@ -54,10 +54,10 @@ def test_bad_input_names_the_parameter(tmp_path):
         paraembed.train("pairs", "words.txt", tmp_path / "out", selection=Selection(patience=3))
     with pytest.raises(ValueError, match="unknown setting 'column' of embed; allowed: text_column"):
         paraembed.embed("encoder", "a.txt", tmp_path / "out", column="a")
-    with pytest.raises(ValueError, match="no data to score on; give `suites` and `data`, `pairs`, or `held_out`"):
+    with pytest.raises(ValueError, match=r"no data .* `pairs`, or `held_out`"):
         paraembed.evaluate("encoder")
-    with pytest.raises(ValueError, match="`top` is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=r"`top` is 0;.* at least 1"):
         paraembed.search("embeddings", "cat", top=0)
-    with pytest.raises(FileNotFoundError, match="encoder does not exist; expected an encoder folder"):
+    with pytest.raises(FileNotFoundError, match="encoder does not exist"):
         paraembed.embed(tmp_path / "encoder", "a.txt", tmp_path / "out")
     assert not [*tmp_path.iterdir()]

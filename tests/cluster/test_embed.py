@@ -108,7 +108,7 @@ def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
         absence.check(False)
     assert caplog.text.count("no worker for") == 3
     monkeypatch.delenv("RAY_ADDRESS")
-    with pytest.raises(ChildProcessError, match=r"no worker for 0 s: .* run the same command again"):
+    with pytest.raises(ChildProcessError, match="no worker for 0 s"):
         absence.check(False)
 
 
@@ -130,7 +130,7 @@ def test_a_job_for_gpus_ends_where_there_is_none(corpus, tiny_encoder_folder, tm
         with pytest.raises(ValueError, match="PyTorch finds no GPU"):
             call(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, **given)
     for gpus, name in ((Gpus(2), "gpus"), (Gpus(gpu_share=0.5), "gpu_share")):
-        with pytest.raises(ValueError, match=f"`{name}` is .* the encoder computes on a CPU; leave `{name}` out"):
+        with pytest.raises(ValueError, match=f"`{name}` is .* CPU; leave `{name}` out"):
             workers_of(open_encoder(str(tiny_encoder_folder)), 2, gpus)
     assert not (tmp_path / "out").exists()
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.2:6379")  # the workers' machines have them
@@ -183,7 +183,7 @@ def test_workers_that_cannot_start_are_an_error_in_words(
             import no_such_module  # noqa: F401, PLC0415
 
     monkeypatch.setattr(module, "PartWorker", Broken)
-    with pytest.raises(ChildProcessError, match=r"workers fail while they start.*No module named 'no_such_module'"):
+    with pytest.raises(ChildProcessError, match=r"fail while they start.*'no_such_module'"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
 
 
@@ -247,7 +247,7 @@ def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, 
     assert (written["settings"]["tree_column"], written["n_cut"], written["n_without_tree"]) == ("tree", 1000, 1000)
     table = pq.read_table(sorted(out.glob("*.parquet")))
     assert np.allclose(table["embedding"].to_pylist(), encoder.encode(texts, trees=trees), atol=1e-6)
-    with pytest.raises(ValueError, match=r"started with another tree_column \(was tree, is text\)"):
+    with pytest.raises(ValueError, match=r"another tree_column \(was tree, is text\)"):
         embed(folder, [source], out, replace(settings, tree_column="text"))
     pq.write_table(pa.table({"text": texts, "tree": [*trees[:4], "((the cat) ran)", *trees[5:]]}), source)
     with pytest.raises(Exception, match=r"t\.parquet, row 5: ") as caught:
@@ -262,7 +262,7 @@ def test_another_encoder_is_refused_and_overwrite_replaces(corpus, tiny_encoder_
     out = tmp_path / "out"
     embed(other, [corpus], out, SMALL)
     before = digests(out)
-    with pytest.raises(ValueError, match=r"started with another tokenizer \(was space, is ptb-v1\); encoder"):
+    with pytest.raises(ValueError, match=r"another tokenizer \(was space, is ptb-v1\); encoder"):
         embed(tiny_encoder_folder, [corpus], out, SMALL)
     assert digests(out) == before
     assert embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True).embedded == 21
@@ -284,7 +284,7 @@ def test_overwrite_leaves_alone_what_another_run_began_meanwhile(corpus, tiny_en
     other = threading.Thread(target=other_run)
     other.start()
     try:
-        with pytest.raises(ValueError, match=r"another run is writing to .*/out; wait for it, or stop it"):
+        with pytest.raises(ValueError, match=r"another run is writing to .*/out;"):
             embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True)
         assert list(out.iterdir()) == []
     finally:
@@ -328,11 +328,9 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     source, out = tmp_path / "t.jsonl", tmp_path / "out"
     source.write_text("\n".join(rows))
     settings = Settings("body", "id", part_rows=1000)
-    with pytest.raises(
-        ValueError, match=r"1 rows cannot be read, but `max_rejected` is 0; .*_rejected/part-00000-of-0000"
-    ):
+    with pytest.raises(ValueError, match=r"1 rows .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
         embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=0))
-    with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null, .* `on_duplicate_id` keep"):
+    with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null.*`on_duplicate_id`"):
         embed(tiny_encoder_folder, [source], out, settings, limits=Limits(max_rejected=1))
     capsys.readouterr()
     done = embed(tiny_encoder_folder, [source], out, settings, limits=Limits(1, "keep"))
@@ -402,7 +400,7 @@ def test_an_input_that_changes_after_it_was_hashed_is_not_committed(corpus, tiny
         return digest
 
     monkeypatch.setattr(inputs, "sha256_of", then_changed)
-    with pytest.raises(ValueError, match=r"t\.txt changed while it was embedded; start over with `overwrite`"):
+    with pytest.raises(ValueError, match=r"t\.txt changed while .*`overwrite`"):
         embed(tiny_encoder_folder, [source], out, SMALL)
     assert not (out / "_SUCCESS").exists()
 
@@ -495,7 +493,7 @@ def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, mon
 
 @pytest.mark.parametrize("price", [float("nan"), float("inf"), -5.0])
 def test_prices_that_no_machine_has(price, tiny_encoder_folder, corpus, tmp_path):
-    with pytest.raises(ValueError, match=f"`price_per_hour` is {price}; it must be at least 0"):
+    with pytest.raises(ValueError, match=f"`price_per_hour` is {price};.* at least 0"):
         dry_run(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, price_per_hour=price)
 
 

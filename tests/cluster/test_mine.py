@@ -86,7 +86,7 @@ def test_no_pair_and_foreign_files(ray_cluster, outputs, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("dear")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match=r"contains a file that jobs/mine.py did not write"):
+        with pytest.raises(ValueError, match=r"a file that jobs/mine\.py did not write"):
             mine(few, tmp_path / "thesis", SETTINGS, overwrite=overwrite)
     assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "dear"
 
@@ -111,7 +111,7 @@ def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outp
 @pytest.mark.ray
 def test_more_rows_than_are_compared_need_faiss(outputs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ValueError, match="FAISS is not installed; run pip install faiss-cpu, or give a larger"):
+    with pytest.raises(ValueError, match=r"FAISS is not installed; .*pip install faiss-cpu"):
         mine(outputs[0], tmp_path / "out", replace(SETTINGS, exact_rows=299))
     assert not list(tmp_path.iterdir())
 

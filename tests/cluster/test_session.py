@@ -106,7 +106,7 @@ def as_on_a_cluster(ray_cluster, monkeypatch):
 def test_workers_that_one_machine_cannot_have_are_refused_at_once(ray_cluster):
     cpus = int(ray.cluster_resources()["CPU"])
     wait_for_workers(cpus, {"CPU": 1.0})
-    with pytest.raises(ValueError, match=rf"`workers` is {cpus + 1}, each with a CPU, .* has {cpus} in all; use fewer"):
+    with pytest.raises(ValueError, match=f"`workers` is {cpus + 1},.* has {cpus} in all"):
         wait_for_workers(cpus + 1, {"CPU": 1.0})
 
 
@@ -170,7 +170,7 @@ def test_a_cluster_that_reports_no_machine_types_is_not_waited_for_without_limit
     monkeypatch.setattr(session, "_WAITING_SECONDS", 1)
     monkeypatch.setattr(session, "_GROWTH_SECONDS", 1.5)
     cpus = int(ray.cluster_resources()["CPU"])
-    with pytest.raises(ValueError, match=rf"the Ray cluster has {cpus} in all; use fewer workers"):
+    with pytest.raises(ValueError, match=f"Ray cluster has {cpus} in all"):
         wait_for_workers(cpus + 1, {"CPU": 1.0})
     wait_for_workers(cpus, {"CPU": 1.0})  # the placement group is gone
 

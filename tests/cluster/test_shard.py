@@ -176,13 +176,13 @@ def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster, 
 def test_two_runs_at_once_and_unusable_inputs_are_refused(ray_cluster, inputs, tmp_path):
     with (
         work_folder(tmp_path / ".out.partial"),
-        pytest.raises(ValueError, match=r"another run is writing to .*; wait for it, or stop it"),
+        pytest.raises(ValueError, match="another run is writing to"),
     ):
         shard_pairs(inputs, tmp_path / "out", SETTINGS)
     with pytest.raises(ValueError, match="an input is given twice"):
         shard_pairs([*inputs, inputs[0]], tmp_path / "out", SETTINGS)
     (tmp_path / "quoted.csv").write_text('a,b\nc,"d\ne,f\n')
-    with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .* `format` to tsv"):
+    with pytest.raises(ValueError, match=r"quoted\.csv, line \d: wrong quoting.*`format` to tsv"):
         shard_pairs([tmp_path / "quoted.csv"], tmp_path / "out", SETTINGS)
     (tmp_path / "none.csv").write_text("source,target\n")
     pq.write_table(pa.table({"source": pa.nulls(0, pa.string()), "target": []}), tmp_path / "none.parquet")
@@ -222,7 +222,7 @@ def test_foreign_folders_are_left_alone(inputs, tmp_path):
     out.mkdir()
     (out / "chapter1.txt").write_text("dear")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match=r"contains a file that jobs/shard.py did not write"):
+        with pytest.raises(ValueError, match=r"a file that jobs/shard\.py did not write"):
             shard_pairs(inputs, out, SETTINGS, overwrite=overwrite)
     assert (out / "chapter1.txt").read_text() == "dear"
 
@@ -311,7 +311,7 @@ def test_what_was_read_as_what_is_shown(ray_cluster, tmp_path, capsys):
         (tmp_path / f"{number}.tsv").write_text(f"target\tsource\nx{number}\ty\na\tb\nc\td\ne\tf\n")
     (tmp_path / "p.csv").write_text("id,score,body\n1,2,a b\n2,3,c d\n")
     files = [tmp_path / f"{number}.tsv" for number in range(3)]
-    with pytest.raises(ValueError, match=r"p\.csv begins with .* id, score, body; name the columns with `columns`"):
+    with pytest.raises(ValueError, match=r"p\.csv .* id, score, body;.* `columns`"):
         shard_pairs([*files, tmp_path / "p.csv"], tmp_path / "out", SETTINGS)
     shard_pairs(files, tmp_path / "out", SETTINGS)
     said = capsys.readouterr().err
@@ -346,7 +346,7 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
     words = sorted({word for pair in rows for text in pair for word in text.split()} - {"long"})
     (tmp_path / "words").write_text("\n".join(words))
     settings = ShardSettings(training_set="pgru2017")
-    with pytest.raises(ValueError, match="pgru2017 needs a vocabulary; give word vectors with `words`"):
+    with pytest.raises(ValueError, match=r"pgru2017 needs a vocabulary;.*`words`"):
         shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings)
     whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")
     # 20 × 6 equal ones; of the other 20 × 30, 20 × 10 have the unknown word; half of the rest are swaps.
@@ -376,7 +376,7 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
         read_pair_manifest(tmp_path / "out")
     assert shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")[1]
     other = ShardSettings(training_set="pgru2017", split="dev")
-    with pytest.raises(ValueError, match=r"started with another settings.split \(was all, is dev\)"):
+    with pytest.raises(ValueError, match=r"another settings\.split \(was all, is dev\)"):
         shard_pairs([tmp_path / "ppdb"], tmp_path / "out", other, words=tmp_path / "words")
     shard_pairs([tmp_path / "ppdb"], tmp_path / "one", other, words=tmp_path / "words")
     assert contents(tmp_path / "one")[SHARD] == contents(tmp_path / "out" / "dev")[SHARD]
@@ -432,7 +432,7 @@ def test_a_cut_file_ends_the_job_and_names_the_last_line(ray_cluster, tmp_path):
     lines = "".join(f"[NP] ||| one {row} ||| uno {row} ||| x={row * 7919 % 1000} ||| 0-0\n" for row in range(90_000))
     whole = gzip.compress(lines.encode())
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) - 9])
-    with pytest.raises(ValueError, match=r"cut.gz is not a complete gzip file .*; last complete line: \d+"):
+    with pytest.raises(ValueError, match=r"cut\.gz is not .*last complete line: \d+"):
         shard_pairs([tmp_path / "cut.gz"], tmp_path / "out", SETTINGS_LARGE)
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / ".out.partial").exists()

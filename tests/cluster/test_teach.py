@@ -161,7 +161,7 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
         teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", work)
     with pytest.raises(ValueError, match=r"has encoder ProjConfig\(.*; allowed: AvgConfig"):
         teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", work)
-    with pytest.raises(ValueError, match="has pair_weights 'score'; allowed: 'none'; train the finished student"):
+    with pytest.raises(ValueError, match="pair_weights 'score'; allowed: 'none'"):
         dry_run(replace(wanted, recipe=replace(recipe, pair_weights="score")))
     with pytest.raises(ValueError, match="there are only 399"):
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
@@ -315,7 +315,7 @@ def test_token_states_become_the_prior(ray_cluster, data, tmp_path, monkeypatch)
     assert cosines[:5].max() < 0.95
     assert cosines[5] > 0.999  # several tokens: the word alone, in both
     next((tmp_path / "work2").glob("states-*")).rename(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=r"token states of 0 texts, not of 80; remove .*vectors-"):
+    with pytest.raises(ValueError, match=r"0 texts, not of 80;.*vectors-"):
         teach(with_states, tmp_path / "3", tmp_path / "work2")
 
 
@@ -377,7 +377,7 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     assert teach(wanted, out, work) == (record, True)
     other = replace(wanted, settings=replace(wanted.settings, dim=4))
     before = digests(work, "**/*")
-    with pytest.raises(ValueError, match=r"student-subword was started with another settings.dim \(was 5, is 4\); use"):
+    with pytest.raises(ValueError, match=r"student-subword .* settings.dim \(was 5, is 4\)"):
         teach(other, out, work)
     assert digests(work, "**/*") == before  # no student was taught
     teach(other, out, work, overwrite=True)
@@ -416,7 +416,7 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
         with pytest.raises(ValueError, match=message):
             dry_run(request(data, settings))
     for settings in ({}, {"units": "both", "dim": 5}):
-        with pytest.raises(ValueError, match=r"`oov` is pieces, with `units` .* needs `units` both"):
+        with pytest.raises(ValueError, match=r"`oov` is pieces.*needs `units` both"):
             TeachSettings(oov="pieces", **settings)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("dear")

@@ -50,7 +50,7 @@ def test_words_that_cover_nothing_end_the_job_before_its_work(sample, tmp_path):
     vectors, out = tmp_path / "vectors.txt", tmp_path / "encoder"
     vectors.write_text("zzthe 1 2\nzza 3 4\n")
     for least in (0.2, 0.01):
-        with pytest.raises(ValueError, match=r"vectors.txt has a vector for 0\.0%.* 'the' \("):
+        with pytest.raises(ValueError, match=r"vectors\.txt has .* 0\.0%.* 'the' \("):
             train_model(Training("test", Pairs(RECIPE, sample / "pairs", vectors, min_coverage=least), out, HERE))
     with pytest.raises(ValueError, match="`min_coverage` is nan"):
         Pairs(RECIPE, sample / "pairs", vectors, min_coverage=float("nan"))
@@ -143,9 +143,7 @@ def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, tmp_path):
     lines = tmp_path / "pairs.tsv"
     lines.write_text("".join(f"the cat number {number}\ta cat number {number}\n" for number in range(200)))
     shard_pairs([lines], tmp_path / "pairs", ShardSettings())
-    with pytest.raises(
-        ValueError, match=r"pairs-00000-of-00001.parquet: row 0 \(from 0\) has the score null; `pair_weights`"
-    ):
+    with pytest.raises(ValueError, match=r"pairs-00000-of-00001\.parquet: row 0 .*score null; `pair_weights`"):
         train_model(Training("test", Pairs(recipe, tmp_path / "pairs", vectors), tmp_path / "none", HERE))
     assert not [*tmp_path.glob("none*")]
 
@@ -265,9 +263,7 @@ def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(sample, t
     assert provenance["selected"]["last"]["step"] == provenance["steps"] == 96
     with pytest.raises(ValueError, match=r"evaluation\.every \(was 0\.2, is 0\.4\).*choose another `out`"):
         fit(sample, tmp_path / "avg", tests=tmp_path / "tests.tsv")
-    with pytest.raises(
-        ValueError, match=r"`select` is sts/mean, which is not a score of the sets; allowed: pairs/tests/pearson"
-    ):
+    with pytest.raises(ValueError, match=r"`select` is sts/mean.*allowed: pairs/tests/pearson"):
         fit(sample, tmp_path / "new", tests=tmp_path / "tests.tsv", selection=Selection(select="sts/mean"))
     assert not list(tmp_path.glob("new*"))
 
@@ -293,37 +289,35 @@ def test_the_same_call_again_changes_nothing_and_another_is_refused(sample, unbr
 def test_bad_places_are_refused_and_left_alone(sample, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("dear")
-    with pytest.raises(ValueError, match=r"thesis has no config.json; expected an encoder folder"):
+    with pytest.raises(ValueError, match=r"thesis has no config\.json"):
         fit(sample, tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
     with pytest.raises(ValueError, match="does not contain finished pair shards"):
         train(tmp_path / "thesis", tmp_path, tmp_path / "out")
     (tmp_path / "foreign.training").mkdir()
     (tmp_path / "foreign.training" / "chapter").write_text("dear")
-    with pytest.raises(ValueError, match=r"foreign.training contains a file that jobs/train.py did not write"):
+    with pytest.raises(ValueError, match=r"foreign\.training .* jobs/train\.py did not write"):
         fit(sample, tmp_path / "foreign", overwrite=True)
     assert (tmp_path / "foreign.training" / "chapter").read_text() == "dear"
     with (
         work_folder(tmp_path / "out.training"),
-        pytest.raises(ValueError, match=r"another run is writing to .*; wait for it, or stop it"),
+        pytest.raises(ValueError, match="another run is writing to"),
     ):
         fit(sample, tmp_path / "out")
     too_many = Placement(workers=int(ray.cluster_resources()["CPU"]) + 1)
-    with pytest.raises(
-        ValueError, match=r"`workers` is \d+, each with a CPU, but the Ray cluster has \d+ in all; use fewer"
-    ):
+    with pytest.raises(ValueError, match=r"`workers` is \d+,.* has \d+ in all"):
         fit(sample, tmp_path / "out", placement=too_many)
     shutil.rmtree(tmp_path / "out.training")
-    with pytest.raises(FileNotFoundError, match="does not exist; expected a folder of pair shards"):
+    with pytest.raises(FileNotFoundError, match=r"does not exist; .*pair shards"):
         train(tmp_path / "none", tmp_path, tmp_path / "out")
 
 
 def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample, tmp_path):
     astray = replace(RECIPE, encoder=ProjConfig(), learning_rate=1e36)
-    with pytest.raises(ValueError, match=r"the loss is nan by step \d+ \(learning rate 1e\+36\)"):
+    with pytest.raises(ValueError, match=r"nan by step \d+ .*1e\+36"):
         fit(sample, tmp_path / "avg", astray)
     assert (tmp_path / "avg.training" / "untrained" / "config.json").is_file()
-    with pytest.raises(ValueError, match=r"started with another recipe\.encoder\.name \(was proj, is avg\)"):
+    with pytest.raises(ValueError, match=r"another recipe\.encoder\.name \(was proj, is avg\)"):
         fit(sample, tmp_path / "avg")
     fit(sample, tmp_path / "avg", overwrite=True)
     assert json.loads((tmp_path / "avg" / "config.json").read_text())["provenance"]["loss"] > 0
@@ -366,7 +360,7 @@ def test_changed_shards_are_refused(sample, tmp_path):
     shard = min(copy.glob("*.parquet"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
     vectors = sample / "sample" / "vectors.txt.gz"
-    with pytest.raises(ValueError, match=r"pairs-00000.* differs from its digest in the manifest; shard"):
+    with pytest.raises(ValueError, match=r"pairs-00000.* differs from its digest"):
         train(copy, vectors, tmp_path / "out")
     (copy / "manifest.json").write_text(
         (copy / "manifest.json").read_text().replace("pairs-00000", "../pairs-00000", 1)
@@ -417,9 +411,7 @@ def test_a_run_goes_on_with_another_number_of_workers(sample, tmp_path):
 
 def test_a_full_disk_loses_nothing(sample, unbroken, disk, caplog):
     folder = disk("size=150k")  # for the untrained encoder, and no second one
-    with pytest.raises(
-        (ValueError, OSError), match=r"the encoder could not be written .*No space left .*free some space on"
-    ):
+    with pytest.raises((ValueError, OSError), match=r"could not be written .*No space left"):
         fit(sample, folder / "avg")
     assert caplog.text.count("training continues, and earlier checkpoints are kept; free some space") == 1
     assert (folder / "avg.training" / "untrained" / "config.json").is_file()

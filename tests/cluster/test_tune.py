@@ -119,15 +119,15 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
     tune(same)
     assert "registered as test-smoke, version 1" in capsys.readouterr().err
     assert len(MlflowClient(store).search_model_versions("name = 'test-smoke'")) == 1
-    with pytest.raises(ValueError, match=r"started with another space \(was smoke, is acl2017/avg\); use the earlier"):
+    with pytest.raises(ValueError, match=r"another space \(was smoke, is acl2017/avg\)"):
         tune(replace(same, space="acl2017/avg", metric=METRIC, sample=2000))
-    with pytest.raises(ValueError, match=r"started with another epochs \(was 2, is 3\)"):
+    with pytest.raises(ValueError, match=r"another epochs \(was 2, is 3\)"):
         tune(replace(same, epochs=3))
     other = sample / "other"
     other.mkdir(exist_ok=True)
     lines = (sample / "sample" / "test-pairs.tsv").read_text().splitlines(keepends=True)
     (other / "test-pairs.tsv").write_text("".join(lines[:200]))
-    with pytest.raises(ValueError, match=r"started with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+    with pytest.raises(ValueError, match=r"another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
         tune(replace(same, data=other))
     assert records(swept) == before
     assert sha256_of(swept / "encoder" / "model.safetensors") == model
@@ -137,7 +137,7 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     good = flags(sample, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match=r"test-pairs.tsv does not exist"):
         tune(replace(good, data=tmp_path))
-    with pytest.raises(ValueError, match=r"selected by pairs/test-pairs/pearson .*; give the folder .* with `data`"):
+    with pytest.raises(ValueError, match=r"selected by pairs/test-pairs/pearson .*with `data`"):
         tune(replace(good, data=None))
     (tmp_path / "sts" / "2012").mkdir(parents=True)
     shutil.copy(sample / "sample" / "test-pairs.tsv", tmp_path / "sts" / "2012" / "OnWN.tsv")
@@ -145,21 +145,19 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
         tune(replace(good, space="acl2017/avg", data=tmp_path))
     with pytest.raises(ValueError, match=r"a recipe has no field 'margn'"):
         tune(replace(good, fixed=("margn=1",)))
-    with pytest.raises(ValueError, match=r"--set 'max_words' is not of the form FIELD=VALUE"):
+    with pytest.raises(ValueError, match=r"--set 'max_words' is not .*FIELD=VALUE"):
         tune(replace(good, fixed=("max_words",)))
-    with pytest.raises(
-        ValueError, match=r"`workers` is 999, each with a CPU, but the Ray cluster has \d+ in all; use fewer"
-    ):
+    with pytest.raises(ValueError, match=r"`workers` is 999,.* has \d+ in all"):
         tune(replace(good, out=tmp_path / "many", placement=Placement(workers=999)))
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match=r"`gpus` is set, but PyTorch finds no GPU on this machine"):
+        with pytest.raises(ValueError, match=r"`gpus` is set, .*finds no GPU"):
             tune(replace(good, placement=Placement(gpus=True)))
-    with pytest.raises(ValueError, match=r"--pairs is missing; add it, or use --dry-run"):
+    with pytest.raises(ValueError, match=r"--pairs is missing;.* --dry-run"):
         tune(replace(good, space="acl2017/avg", metric=METRIC, pairs=None))
     assert not (tmp_path / "out").exists()
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("dear")
-    with pytest.raises(ValueError, match=r"thesis contains a file that jobs/tune.py did not write"):
+    with pytest.raises(ValueError, match=r"thesis .*jobs/tune\.py did not write"):
         tune(replace(good, out=tmp_path / "thesis", overwrite=True))
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
 
@@ -199,7 +197,7 @@ def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(sample, tmp_pa
     assert ledger.records[0].reason
     assert f"failed: {ledger.records[0].reason.splitlines()[0]}" in capsys.readouterr().err
     assert table(tmp_path / "out")[2]["reason"] == ledger.records[2].reason
-    with pytest.raises(ValueError, match=r"2 trials failed, but `max_failures` is 1; trial 0: .*`retry_failed`"):
+    with pytest.raises(ValueError, match=r"2 trials .*`max_failures` is 1; trial 0:.*`retry_failed`"):
         run(replace(sweep, max_failures=1), "failing")
 
 

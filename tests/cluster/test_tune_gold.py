@@ -123,18 +123,18 @@ def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path,
 
     begin(data / "avg")
     begin(data / "avg")
-    with pytest.raises(ValueError, match=r"started with another task \(was similarity, is entailment\)"):
+    with pytest.raises(ValueError, match=r"another task \(was similarity, is entailment\)"):
         begin(data / "avg", "entailment")
     other = tmp_path_factory.mktemp("other")
     encoder = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 4)
     checkpoint.save(encoder, other / "avg", recipe={}, provenance={}, model_card="tiny\n")
-    with pytest.raises(ValueError, match=r"started with another pretrained \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+    with pytest.raises(ValueError, match=r"another pretrained \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
         begin(other / "avg")
     (other / "sick").mkdir()
     for path in (data / "sick").iterdir():
         lines = path.read_text().splitlines(keepends=True)
         (other / "sick" / path.name).write_text("".join(lines[:150]))
-    with pytest.raises(ValueError, match=r"started with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+    with pytest.raises(ValueError, match=r"another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
         begin(data / "avg", folder=other)
 
 
@@ -145,13 +145,9 @@ def test_what_the_prior_decides_is_in_every_recipe(data, tmp_path):
     for number in range(points.space.size):
         recipe = of_prior.at(points.space.choices(number)).recipe
         assert (recipe.encoder, recipe.tokenizer, recipe.max_tokens) == (ProjConfig(width=20), "space", 50)
-    with pytest.raises(
-        ValueError, match="tokenizer is determined by the encoder at `pretrained`; neither the space nor `fixed` can"
-    ):
+    with pytest.raises(ValueError, match=r"tokenizer is determined by .*`pretrained`;.*`fixed`"):
         read_labels_for(replace(points, fixed={"tokenizer": "ptb-v1"}), *given, data / "proj")
-    with pytest.raises(
-        ValueError, match="trains the encoder proj, but `pretrained` is avg; give another encoder, or use another"
-    ):
+    with pytest.raises(ValueError, match="encoder proj, but `pretrained` is avg"):
         read_labels_for(points, *given, data / "avg")
 
 
@@ -182,7 +178,7 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
         assert not (tmp_path / "out").exists()
     given = "similarity", None, data, data / "words.txt", None
     labels, points = read_labels_for(Points(NAME, SPACES[NAME]), *given)
-    with pytest.raises(ValueError, match=r"trials at a time need about .* GiB of memory"):
+    with pytest.raises(ValueError, match=r"trials at a time need .* GiB"):
         trial_inputs(labels, points, workers=1, concurrent=10**9)
 
 

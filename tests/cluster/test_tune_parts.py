@@ -177,7 +177,7 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(tmp_pa
     assert begun(some, overwrite=False).concurrent == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     assert begun(some, overwrite=False).concurrent == 3
-    with pytest.raises(ValueError, match=r"started with another concurrent \(was 3, is 2\)"):
+    with pytest.raises(ValueError, match=r"another concurrent \(was 3, is 2\)"):
         begun(replace(some, concurrent=2), overwrite=False)
     assert begun(some, overwrite=True).concurrent == 2
 
@@ -208,14 +208,12 @@ def test_the_probe_takes_trials_that_are_left(tmp_path):
 def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path):
     some = pairs_of(tmp_path)
     write_manifest(some.folder, 150)
-    with pytest.raises(
-        ValueError, match=r"batches of 100 pairs for each of 2 workers, but there are only 150; give more "
-    ):
+    with pytest.raises(ValueError, match=r"100 pairs .*2 workers, .*only 150"):
         trial_inputs(some, POINTS, workers=2, concurrent=1)
     row = "word" + " 0.5" * 300 + "\n"
     with some.words.open("w") as file:
         file.writelines(row for _ in range(1000))
-    with pytest.raises(ValueError, match=r"^1000000000 trials at a time need about .* `fixed` max_words=N, or use a"):
+    with pytest.raises(ValueError, match=r"^1000000000 trials .*`fixed` max_words=N"):
         trial_inputs(some, POINTS, workers=1, concurrent=10**9)
 
 
@@ -223,7 +221,7 @@ def test_a_sweep_with_a_teacher_takes_all_its_pairs_and_uses_it(tmp_path):
     some, vector = sweep(tmp_path), Points("smoke", SMOKE, {"teacher_objective": "vector"})
     write_manifest(some.data.folder, 150)
     taught = replace(some, data=replace(some.data, teacher=("first", "second")))
-    with pytest.raises(ValueError, match="no vectors of a teacher; give `teacher` two outputs"):
+    with pytest.raises(ValueError, match=r"no vectors of a teacher; .*`teacher`"):
         tune_encoder(replace(some, points=vector))
     with pytest.raises(ValueError, match="`teacher` is given, but `teacher_objective` is 'none'"):
         tune_encoder(taught)
@@ -250,17 +248,17 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
 def test_flags_that_would_be_ignored_are_refused():
     with pytest.raises(ValueError, match="smoke without --pairs uses generated data"):
         tune(Tune("smoke", words=Path("words.txt")))
-    with pytest.raises(ValueError, match="`fixed` epochs: give a trial's epochs with `epochs`"):
+    with pytest.raises(ValueError, match=r"`fixed` epochs: .*`epochs`"):
         tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))
     with pytest.raises(ValueError, match=r"`metric` is pairs; expected pairs/NAME/pearson"):
         tune(Tune("smoke", dry_run=True, metric="pairs"))
     many, missing = SearchSettings("random", 10**6), {"pairs": "missing", "words": "missing", "out": "out"}
-    with pytest.raises(ValueError, match=r"`trials` is 1,000,000, but the space has \d+ points"):
+    with pytest.raises(ValueError, match=r"`trials` is 1,000,000, .* \d+ points"):
         tune(Tune("smoke", **missing, settings=many))
     for placement in (Placement(), Placement(workers=2, gpus=True)):
-        with pytest.raises(ValueError, match=r"--gpus-per-trial is 0\.1, which is for trials of one worker on GPUs"):
+        with pytest.raises(ValueError, match=r"--gpus-per-trial is 0\.1, .*one worker on GPUs"):
             Tune("smoke", placement=placement, gpus_per_trial=0.1)
-    with pytest.raises(ValueError, match=r"--workers is 1:2, but trials .* need a fixed number"):
+    with pytest.raises(ValueError, match=r"--workers is 1:2, .*fixed number"):
         Tune("smoke", placement=Placement(workers="1:2"))
 
 

@@ -66,10 +66,9 @@ def test_each_text_once_in_order(blocks, tmp_path_factory):
     assert (counts["read"], counts["kept"]) == (len(texts), len(expected))
 
 
-def test_parts_of_many_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr("paraembed.distillation.texts._PART_ROWS", 7)
+def test_parts_of_many_texts(tmp_path):
     texts = [f"text {number}" for number in range(40)]
-    write_texts([pa.array(texts[:5]), pa.array(texts[5:31]), pa.array(texts[31:])], left_out([]), tmp_path)
+    write_texts([pa.array(texts[:5]), pa.array(texts[5:31]), pa.array(texts[31:])], left_out([]), tmp_path, part_rows=7)
     assert kept(tmp_path) == texts
     assert [pq.read_metadata(path).num_rows for path in sorted(tmp_path.glob("*.parquet"))] == [7] * 5 + [5]
 

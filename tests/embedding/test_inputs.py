@@ -146,7 +146,7 @@ def test_links_do_not_double_rows(folder):
         list_inputs([folder])
     (folder / "deep" / "again").unlink()
     (folder / "link.txt").symlink_to(folder / "a.txt")
-    with pytest.raises(ValueError, match=r"a\.txt is given twice, possibly through a link"):
+    with pytest.raises(ValueError, match=r"a\.txt is given twice"):
         list_inputs([folder])
     assert names_of(folder / "link.txt") == ["link.txt"]
 
@@ -219,7 +219,7 @@ def test_entries_that_are_no_files_and_names_that_are_not_utf8_are_refused_by_na
     link = folder / "deep" / "gone.txt"
     link.symlink_to("nowhere")
     for asked in (folder, folder / "deep" / "*.txt", folder.as_uri()):
-        with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is a broken link or not a regular file"):
+        with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is a broken link"):
             list_inputs([asked])
     link.unlink()
     os.mkfifo(link)
@@ -365,5 +365,5 @@ def test_keys_of_json_lines_are_read_from_all_rows(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             make_plan(inputs, settings)
-    with pytest.raises(ValueError, match="`keep` is all, but columns of JSON lines must be listed"):
+    with pytest.raises(ValueError, match=r"`keep` is all, .*columns of JSON lines"):
         complete_settings(Settings("text", keep=ALL), inputs, reads_trees=False)

@@ -165,7 +165,7 @@ def test_a_tree_that_does_not_fit_names_its_row(tiny_words, out, tmp_path, batch
         ("(a", "unbalanced"),
     ):
         write_trees(tmp_path / "t.parquet", [None, "a", "a", "a", tree], ["a dog", "a", "a", "a", "a dog"])
-        with pytest.raises(ValueError, match=rf"t\.parquet, row 5: .*{message}.*; give the binary tree of its tokens"):
+        with pytest.raises(ValueError, match=rf"t\.parquet, row 5: .*{message}.*; .*binary tree"):
             embed_all(encoder, [tmp_path / "t.parquet"], settings, out)
 
 
@@ -356,7 +356,7 @@ def test_vectors_that_are_not_finite_are_refused_with_their_row(number, tiny_wor
     encoder = Encoder(AvgConfig(), Words(tiny_words.vocabulary, matrix), "ptb-v1")
     (tmp_path / "t.txt").write_text("a cat\n" * 5 + "a dog\n" + "the cat\n")
     for dtype in ("float32", "float16", "int8"):
-        with pytest.raises(ValueError, match=r"t\.txt, row 6: the encoder computed a vector with NaN or infinity"):
+        with pytest.raises(ValueError, match=r"t\.txt, row 6: .*NaN or infinity"):
             embed_all(encoder, [tmp_path / "t.txt"], Settings(dtype=dtype, batch_size=2), out)
         assert not list(out.glob("*.parquet"))
     assert len(embed_all(encoder, [tmp_path / "t.txt"], Settings(dim=1), out)) == 7  # of numbers that are kept

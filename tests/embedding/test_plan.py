@@ -169,7 +169,7 @@ def test_a_column_named_tree_is_used_where_the_encoder_reads_trees(tmp_path):
         inputs = [files[name] for name in names]
         assert complete_settings(settings_, inputs, reads_trees=True) == expected
         assert settings_.tree_column or complete_settings(settings_, inputs, reads_trees=False) is settings_
-    with pytest.raises(ValueError, match="`tree_column` is 'parse', but the encoder does not read trees; leave it out"):
+    with pytest.raises(ValueError, match=r"`tree_column` is 'parse', .*does not read trees"):
         complete_settings(named, [files["with"]], reads_trees=False)
-    with pytest.raises(ValueError, match=r"without\.parquet has no column 'tree'; `tree_column` can be: body"):
+    with pytest.raises(ValueError, match=r"without\.parquet .*'tree'; `tree_column` can be: body"):
         make_plan((files["with"], files["without"]), meant)

@@ -305,7 +305,7 @@ def test_an_open_quote_ends_with_its_lines_its_bytes_or_the_file(tmp_path):
 @pytest.mark.parametrize("header", ['id,"text', 'id,"text\n0,a\n0,b"', 'id,te"xt"', 'id,"te"xt', "", "\ufeff"])
 def test_a_header_whose_quotes_are_wrong_is_an_error(header, tmp_path):
     (tmp_path / "t.csv").write_text(f"{header}\n1,a\n2,b\n")
-    with pytest.raises(ValueError, match=r"t\.csv(, line 1, the header: .*quote|: the first line is empty)"):
+    with pytest.raises(ValueError, match=r"t\.csv(, line 1, .*quote|: .*line is empty)"):
         list_inputs([tmp_path / "t.csv"])
 
 

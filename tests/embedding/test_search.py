@@ -168,22 +168,20 @@ def fetched_by_a_stranger(name, folder):
 
 def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words, tmp_path):
     embeddings = Embeddings(output_of(encoder, ROWS, tmp_path / "out"))
-    with pytest.raises(ValueError, match=r"does not record where encoder \w{12} is; give it with `encoder`"):
+    with pytest.raises(ValueError, match=r"where encoder \w{12} is; .*`encoder`"):
         query_encoder(embeddings)
     record = tmp_path / "out" / "_reports" / "encoder.json"
     record.write_text(json.dumps({"encoder": str(encoder)}))
     assert query_encoder(embeddings).fingerprint == embeddings.encoder
     other = encoder_of(words + 1, tmp_path / "other")
-    with pytest.raises(ValueError, match=r"other is not the encoder of .*: fingerprint .*; give the right one"):
+    with pytest.raises(ValueError, match=r"other is not the encoder .*: fingerprint"):
         query_encoder(embeddings, str(other))
     record.write_text(json.dumps({"encoder": str(tmp_path / "moved")}))
     with pytest.raises(FileNotFoundError, match=r"embedded with .*/moved, which"):
         query_encoder(embeddings)
     for name in ("models:/phrases@production", "0" * 32):
         record.write_text(json.dumps({"encoder": name}))
-        with pytest.raises(
-            FileNotFoundError, match=f"with {name}, which is no folder .*; if you trust it, give it with"
-        ):
+        with pytest.raises(FileNotFoundError, match=f"with {name}, which is no folder"):
             query_encoder(embeddings, fetch=fetched_by_a_stranger)
     record.write_text("[]")
     with pytest.raises(ValueError, match="does not record"):
@@ -233,7 +231,7 @@ def test_queries_of_a_file(tmp_path):
     path.write_text("a cat\n\na dog")
     assert read_queries(path) == ["a cat", "", "a dog"]
     path.write_bytes(b"a\n\xff\n")
-    with pytest.raises(ValueError, match=r"queries.txt, line 2: not UTF-8, or too long"):
+    with pytest.raises(ValueError, match=r"queries\.txt, line 2: not UTF-8"):
         read_queries(path)
 
 

@@ -49,5 +49,5 @@ def test_what_is_stored_stands_for_the_vector(vectors, normalize, dim):
 def test_no_more_numbers_than_there_are():
     check_dim(Settings(dim=4), 4)
     check_dim(Settings(), 4)
-    with pytest.raises(ValueError, match="`dim` is 5, but the vectors have 4 dimensions"):
+    with pytest.raises(ValueError, match=r"`dim` is 5, .* 4 dimensions"):
         check_dim(Settings(dim=5), 4)

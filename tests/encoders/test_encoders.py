@@ -171,7 +171,7 @@ def test_few_tokens_at_once_give_the_same(encoder, monkeypatch):
     whole = encoder.embed(pa.array(texts))
     calls = []
     encoder.composition.register_forward_pre_hook(lambda _, inputs: calls.append(len(inputs[1])))
-    monkeypatch.setattr(type(encoder.composition), "tokens_at_once", 9)
+    encoder.composition.tokens_at_once = 9
     monkeypatch.setattr(type(encoder.composition), "adds", None)  # PyTorch instead of the compiled loop
     parts = encoder.embed(pa.array(texts))
     assert len(calls) > 3
@@ -305,7 +305,7 @@ def test_what_is_unknown_or_not_allowed_is_refused(values, message):
 
 
 def test_a_batch_of_nothing_is_refused(tiny_words):
-    with pytest.raises(ValueError, match="batch_size is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=r"batch_size is 0;.* at least 1"):
         Encoder(ProjConfig(), tiny_words, "space").encode(["a"], batch_size=0)
 
 

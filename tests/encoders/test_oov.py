@@ -172,9 +172,9 @@ def test_what_cannot_have_pieces(oov, pieces, message):
 
 
 def test_what_cannot_be_hashed():
-    with pytest.raises(ValueError, match="`oov` is drop, but recursive with the tokenizer space has only shared"):
+    with pytest.raises(ValueError, match=r"`oov` is drop, .*recursive .*has only shared"):
         encoder("drop", RecursiveConfig(), "space")
-    with pytest.raises(ValueError, match="`oov` is hashed, but avg with the tokenizer wordpiece has only shared"):
+    with pytest.raises(ValueError, match=r"`oov` is hashed, .*wordpiece has only shared"):
         encoder("hashed", tokenizer="wordpiece")
     texts = ["naps", "zzzz"]
     first, second = encoder("hashed", LstmAvgConfig()).encode(texts)

@@ -94,7 +94,7 @@ def test_the_shards_of_a_training_are_known_by_their_manifest(tmp_path):
 
 def test_a_file_that_needs_flags_says_where_they_are(tmp_path):
     (tmp_path / "pairs.csv").write_text("a,b,c\nd,e,f\n")
-    with pytest.raises(ValueError, match=r"3 columns .* are options of jobs/shard\.py: .* give `held_out` the shards"):
+    with pytest.raises(ValueError, match=r"3 columns .*jobs/shard\.py: .* give `held_out`"):
         read_choose(tmp_path / "pairs.csv", 2)
 
 

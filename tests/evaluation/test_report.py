@@ -200,7 +200,7 @@ def test_encoders_and_baselines_side_by_side(encoder, tiny_words):
     assert "over 2 pairs without an OOV word" in report.csv()
     assert report.json()["encoders"][1]["scores"]["words/ws353"]["num_covered"] == 0
     assert report.predictions["new", "sts/2012/MSRpar"].shape == (4,)
-    with pytest.raises(ValueError, match="two candidates are called 'new'; rename one of them"):
+    with pytest.raises(ValueError, match="two candidates are called 'new'"):
         compare([candidates[0], candidates[0]], [ALL_STS])
 
 
@@ -234,7 +234,7 @@ def test_what_is_written(encoder, tmp_path):
     assert {row["sets"] for row in rows if row["score"] == "sts/mean-of-sets" and row["sets"]} == {"6"}
     assert {row["pairs"] for row in rows if row["score"] == "sts/mean-of-sets" and row["pairs"]} == {"24"}
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match=r"file is a file, but the scores need a folder"):
+    with pytest.raises(NotADirectoryError, match=r"file is a file, .*folder"):
         report.write(tmp_path / "file")
 
 

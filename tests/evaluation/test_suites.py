@@ -1,6 +1,7 @@
 """STS suites: which files, which scores, which means."""
 
 import gzip
+import hashlib
 import json
 import re
 import shutil
@@ -30,10 +31,9 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.papers.results import PAPERS_STS
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.evaluation.collection import OTHERS, PUBLISHED, SEMEVAL_TRAIN, STS, VOCABULARY, write_collection
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-TRAIN = SHARED / "train"
-STS = SHARED / "eval" / "sts"
+TRAIN = PUBLISHED.parent / "train"
 
 SETS = {
     "2012/MSRpar.tsv": "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n",
@@ -144,19 +144,19 @@ def test_what_is_cut_is_said(folder, tiny_words, caplog):
 
 def test_the_set_without_a_correlation_is_named(folder, encoder):
     (folder / "2013" / "FNWN.tsv").write_text("5\tyak\tgnu\n4\tgnu\temu\n")
-    with pytest.raises(ValueError, match=r"tiny, sts/2013/FNWN: the 2 predictions are all 1; .* in the vocabulary"):
+    with pytest.raises(ValueError, match=r"tiny, sts/2013/FNWN: .*2 predictions are all 1"):
         compare([Candidate("tiny", "", encoder)], [read_sts(folder)])
 
 
 def test_what_is_no_suite_is_refused(folder):
-    with pytest.raises(FileNotFoundError, match="none does not exist; expected a folder with STS sets"):
+    with pytest.raises(FileNotFoundError, match=r"none does not exist; .*STS sets"):
         read_sts(folder / "none")
-    with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; expected a folder with STS sets"):
+    with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; .*STS sets"):
         read_sts(folder / "2012" / "notes.txt")
-    with pytest.raises(ValueError, match=r"benchmark has no STS sets; expected <year>/<set>\.tsv in it or in"):
+    with pytest.raises(ValueError, match=r"benchmark has no STS sets; .*<year>/<set>\.tsv"):
         read_sts(folder / "benchmark")
     (folder / "2012" / "OnWN.tsv.gz").write_bytes(gzip.compress(SETS["2012/OnWN.tsv"].encode()))
-    with pytest.raises(ValueError, match=r"2 sets are named 'OnWN' .*; rename or leave out all but one"):
+    with pytest.raises(ValueError, match="2 sets are named 'OnWN'"):
         read_sts(folder)
 
 
@@ -164,9 +164,7 @@ def test_what_is_no_suite_is_refused(folder):
 def test_names_of_scores_over_several_sets_are_refused(folder, name):
     (folder / "2012" / f"{name}.tsv").write_text(SETS["2012/OnWN.tsv"])
     for read in (lambda: read_sts(folder), lambda: read_pairs_files([folder / "2012" / f"{name}.tsv"])):
-        with pytest.raises(
-            ValueError, match=rf"'{name}' is also the name of a score over several sets; rename the file"
-        ):
+        with pytest.raises(ValueError, match=f"'{name}' is also the name"):
             read()
 
 
@@ -231,12 +229,21 @@ VECTORS = {
 }
 
 
-@pytest.fixture(scope="module", params=[pytest.param("word2vec", marks=pytest.mark.slow), "glove"])
-def real(request):
-    """Word vectors through the package, and the same file read by other means."""
-    path = VECTORS[request.param]
-    if not (path.is_file() and STS.is_dir()):
-        pytest.skip(f"the real sets are not there: {SHARED}")
+@pytest.fixture(scope="module", params=["generated", "glove", pytest.param("word2vec", marks=pytest.mark.slow)])
+def vectors_and_sets(request, tmp_path_factory):
+    """Word vectors through the package, the same file read by other means, and sets; the published ones or generated
+    files of their sizes.
+    """
+    if request.param == "generated":
+        path, data = tmp_path_factory.mktemp("vectors") / "v.txt.gz", write_collection(tmp_path_factory.mktemp("sets"))
+        names = [*VOCABULARY[:150], *(word.title() for word in VOCABULARY[140:170])]  # ten of them twice
+        vectors = np.random.default_rng(1).standard_normal((len(names), 20)).tolist()
+        lines = (" ".join([name, *map(str, vector)]) for name, vector in zip(names, vectors, strict=True))
+        path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    else:
+        path, data = VECTORS[request.param], PUBLISHED
+        if not (path.is_file() and data.is_dir()):
+            pytest.skip(f"the real sets are not there: {data.parent}")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.split() for line in file]
     table = {}
@@ -245,14 +252,14 @@ def real(request):
     table[""] = np.mean([np.array(values, np.float64) for _, *values in rows], axis=0)  # the unknown word
     encoder = untrained(path, None, "ptb-v1").encoder
     assert isinstance(encoder, Encoder)
-    return encoder, table
+    return encoder, table, data / "sts"
 
 
-def test_word_vectors_on_real_sets_as_in_plain_numpy(real):
-    encoder, table = real
+def test_word_vectors_score_sets_as_plain_numpy_does(vectors_and_sets):
+    encoder, table, folder = vectors_and_sets
     year = []
     all_cosines, all_gold = [], []
-    for path in sorted((STS / "2015").glob("*.tsv")):
+    for path in sorted((folder / "2015").glob("*.tsv")):
         cosines, gold = [], []
         rows = [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[1:-1]]
         sides = [tokenize(pa.array(side), "ptb-v1").joined().to_pylist() for side in list(zip(*rows, strict=True))[1:]]
@@ -263,7 +270,7 @@ def test_word_vectors_on_real_sets_as_in_plain_numpy(real):
         year.append(np.corrcoef(cosines, gold)[0, 1])
         all_cosines += cosines
         all_gold += gold
-    scores = {score.name: score for score in score_suite(encoder, read_sts(STS), resamples=0).scores}
+    scores = {score.name: score for score in score_suite(encoder, read_sts(folder), resamples=0).scores}
     assert scores["sts/2015/mean"].pearson == pytest.approx(np.mean(year), abs=1e-6)
     assert scores["sts/2015/images"].pearson == pytest.approx(year[-1], abs=1e-6)
     pooled = scores["sts/2015/pooled"]
@@ -352,8 +359,7 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
     assert "\n" not in str(error.value)
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
-published = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")
+published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published sets are not there: {PUBLISHED}")
 
 SICK = 'pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\r\n6\ta "cat\tthe dog\t3.3\tNEUTRAL\r\n'
 BIGRAMS = """participant type ver s1lemma1 s1lemma2 s2lemma1 s2lemma2 rating
@@ -455,11 +461,9 @@ def test_what_is_not_there(data):
     (words,) = read_suites(["words"], data)
     assert "words is without word/ws353.txt" in words.notes
     (data / "phrase/turney2012_jair.data").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"turney2012_jair\.data does not exist, but the suite 'turney' needs it"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"turney2012_jair\.data does not exist, .*'turney'"):
         read_suites(["turney"], data)
-    with pytest.raises(ValueError, match=r"unknown suite 'glue'; allowed: all, sts, sick, pit2015, words, bigrams"):
+    with pytest.raises(ValueError, match=r"suite 'glue'; allowed: all, .*words, bigrams"):
         read_suites(["sick", "glue"], data)
 
 
@@ -471,57 +475,42 @@ def test_files_that_are_not_the_known_ones_are_noted(data):
     assert changed_files([("sick/mine.txt", data / "sick/SICK_test_annotated.txt")]) == ()
 
 
-@published
 def test_a_gzipped_copy_of_a_known_file_is_known_by_what_is_in_it(tmp_path):
-    copy = tmp_path / "MSRpar.tsv.gz"
-    original = (DATA / "sts/2012/MSRpar.tsv").read_bytes()
+    copy, name = tmp_path / "MSRpar.tsv.gz", "sts/2012/MSRpar.tsv"
+    original = SETS["2012/MSRpar.tsv"].encode()
+    known = {name: hashlib.sha256(original).hexdigest()}
     copy.write_bytes(gzip.compress(original))
-    assert changed_files([("sts/2012/MSRpar.tsv.gz", copy)]) == ()
+    assert changed_files([(f"{name}.gz", copy)], known=known) == ()
+    assert changed_files([(f"{name}.gz", copy)]) != ()
     copy.write_bytes(gzip.compress(original + b"5\ta\tb\n"))
-    (note,) = changed_files([("sts/2012/MSRpar.tsv.gz", copy)])
+    (note,) = changed_files([(f"{name}.gz", copy)], known=known)
     assert "by their sha256: sts/2012/MSRpar.tsv.gz;" in note
 
 
 @published
 def test_the_known_files_are_those_of_the_collection():
     stated = {}
-    for line in (DATA / "MANIFEST.md").read_text().splitlines():
+    for line in (PUBLISHED / "MANIFEST.md").read_text().splitlines():
         digest = re.search(r"\b[0-9a-f]{64}\b", line)
         if digest:
             stated[line.split("|")[1].strip()] = digest[0]
     assert len(KNOWN_FILES) == 40
     for name, digest in KNOWN_FILES.items():
-        assert stated[name] == digest == sha256_of(DATA / name), name
+        assert stated[name] == digest == sha256_of(PUBLISHED / name), name
 
 
-@published
-def test_the_counts_are_those_of_the_collection():
-    suites = {suite.name: suite for suite in read_suites(["all"], DATA)}
-    assert all("known files" not in note for suite in suites.values() for note in suite.notes)
-    years = {year.name: {one.name: len(one) for one in year.sets} for year in suites["sts"].groups}
-    assert years == {
-        "2012": {"MSRpar": 750, "MSRvid": 750, "OnWN": 750, "SMTeuroparl": 459, "SMTnews": 399},
-        "2013": {"OnWN": 561, "headlines": 750},
-        "2014": {"OnWN": 750, "deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750},
-        "2015": {"answers-forums": 375, "answers-students": 750, "headlines": 750, "images": 750},
-        "2016": {
-            "answer-answer": 254, "headlines": 249, "plagiarism": 230, "postediting": 244, "question-question": 209
-        },
-        "benchmark": {"dev": 1500},
-    }  # fmt: skip
+def test_the_counts_are_those_of_the_collection(collection):
+    suites = {suite.name: suite for suite in read_suites(["all"], collection)}
+    changed = any("known files" in note for suite in suites.values() for note in suite.notes)
+    assert changed == (collection != PUBLISHED)
+    assert {year.name: {one.name: len(one) for one in year.sets} for year in suites["sts"].groups} == STS
     counts = {
         (name, one.name): len(one) for name, suite in suites.items() if name != "sts" for one in suite.groups[0].sets
     }
-    assert counts == {
-        ("sick", "test"): 4927, ("pit2015", "test"): 972,
-        ("words", "simlex999"): 999, ("words", "ws353"): 353, ("words", "ws353-sim"): 203, ("words", "ws353-rel"): 252,
-        ("bigrams", "JN"): 108, ("bigrams", "NN"): 108, ("bigrams", "VN"): 108,
-        ("phrases", "pavlick"): 26456, ("phrases", "annotated-ppdb"): 3000,
-        ("semeval2013", ""): 7490, ("turney", "5"): 2180, ("turney", "10"): 2180,
-    }  # fmt: skip
+    assert counts == OTHERS
     (semeval,) = suites["semeval2013"].groups[0].sets
     assert isinstance(semeval, ThresholdPairs)
-    assert len(semeval.train) == 11175
+    assert len(semeval.train) == SEMEVAL_TRAIN
 
 
 def test_the_scores_of_thresholds_and_choices(data):

@@ -96,6 +96,6 @@ def test_encoders_that_cannot_be_one(tmp_path, tiny_words):
     with pytest.raises(ValueError, match="reads trees"):
         write_concat([tmp_path / "a", tmp_path / "tree"], tmp_path / "out")
     write_concat([tmp_path / "a", tmp_path / "a"], tmp_path / "twice")
-    with pytest.raises(ValueError, match="two encoders as one; give one of them: first or second"):
+    with pytest.raises(ValueError, match=r"two encoders as one; .*first or second"):
         write_concat([tmp_path / "a", tmp_path / "twice"], tmp_path / "out")
     assert not (tmp_path / "out").exists()

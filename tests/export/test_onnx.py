@@ -33,7 +33,7 @@ CONFIGS = [{"name": name, **options} for name in ENCODERS for options in OPTIONS
 def test_the_same_vectors(config, ends, tmp_path):
     encoder = encoder_of(config, max_tokens=90, bos_eos_tokens=ends)
     if config["name"] == "recursive":
-        with pytest.raises(ValueError, match=r"recursive reads a parse tree of each text; .* `to` word2vec"):
+        with pytest.raises(ValueError, match=r"recursive reads a parse tree .*`to` word2vec"):
             write_folder(encoder, "onnx", tmp_path / "model")
         return
     write_folder(encoder, "onnx", tmp_path / "model")

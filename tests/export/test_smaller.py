@@ -249,7 +249,7 @@ def test_oov_tokens_get_vectors_of_pieces(tmp_path, words_and_pieces, texts):
     assert checkpoint.load(tmp_path / "twice").encode("zebra").tobytes() == made.encode("zebra").tobytes()
     concat = write_concat([tmp_path / "out", words], tmp_path / "both")
     assert checkpoint.load_any(tmp_path / "both").encode(TEXTS).tobytes() == concat.encode(TEXTS).tobytes()
-    with pytest.raises(ValueError, match="no other library can compute; export the encoder of words from"):
+    with pytest.raises(ValueError, match="no other library can compute; export"):
         write_folder(made, "onnx", tmp_path / "onnx")
 
 
@@ -257,10 +257,10 @@ def test_pieces_of_another_width_are_rejected(tmp_path, words_and_pieces):
     wide = saved(tmp_path / "wide", width=5)
     with pytest.raises(
         ValueError,
-        match=r"is avg of width 4 .*; give one that is avg, has the width of the words, 5",
+        match=r"avg of width 4 .* words, 5",
     ):
         write_smaller([wide], tmp_path / "out", Smaller(oov_pieces=str(words_and_pieces[1])))
-    with pytest.raises(ValueError, match="avg with the tokenizer wordpiece has only shared or drop"):
+    with pytest.raises(ValueError, match=r"avg .*wordpiece has only shared or drop"):
         write_smaller(words_and_pieces[1:], tmp_path / "out", Smaller(oov_pieces=str(words_and_pieces[1])))
 
 

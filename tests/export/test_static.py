@@ -116,7 +116,7 @@ def test_encoders_with_a_tokenizer_of_their_own(kind, tmp_path):
     loaded = open_encoder(f"onnx:{tmp_path / 'onnx'}")
     np.testing.assert_allclose(loaded.embed(pa.array(TEXTS)).vectors, encoder.encode(TEXTS), rtol=0, atol=1e-5)
     encoder.max_tokens = None
-    with pytest.raises(ValueError, match=r"model2vec leaves out OOV .*; export it with `to` sentence-transformers"):
+    with pytest.raises(ValueError, match=r"model2vec leaves out OOV .*`to` sentence-transformers"):
         write_folder(encoder, "model2vec", tmp_path / "out")
     texts = pa.array(["the cat sat", "Katze"])
     smaller = pruned(encoder, token_counts(encoder, lambda: iter([texts])), 3)

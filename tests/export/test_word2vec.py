@@ -66,7 +66,7 @@ def test_any_float32_and_more_rows_than_are_written_at_a_time(tmp_path):
 @pytest.mark.parametrize("word", ["", "new york", "a\nb", "a\rb", "a\0b"])
 def test_a_word_that_the_format_cannot_hold_is_refused(word, tmp_path):
     words = Words(pa.array(["cat", word, UNKNOWN]), np.zeros((3, 2), np.float32))
-    with pytest.raises(ValueError, match="has 1 words that word2vec's text format cannot represent, such as") as told:
+    with pytest.raises(ValueError, match="has 1 words that word2vec's text format") as told:
         write_word2vec(words, tmp_path / "v.txt")
     assert repr(word) in str(told.value)
     assert list(tmp_path.iterdir()) == []

@@ -83,7 +83,7 @@ def test_a_row_of_csv_may_have_millions_of_empty_cells(tmp_path):
 def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path):
     path = tmp_path / "p.txt"
     path.write_text((row_of("tsv", 101) + "\n") * 100)
-    with pytest.raises(ValueError, match=r"p\.txt: its first lines are longer than `max_line_bytes`, 100 bytes"):
+    with pytest.raises(ValueError, match=r"p\.txt: .*longer than `max_line_bytes`, 100 bytes"):
         reasons(path, "auto", max_line_bytes=100)
     assert reasons(path, "tsv", max_line_bytes=100) == [TOO_LONG] * 100
 
@@ -127,10 +127,10 @@ def test_neither_line_end_nor_byte_order_mark_counts(form, mark, end, last, tmp_
             if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
                 assert reasons(path, form, 7, max_line_bytes=20) == [None, None]
             continue
-        with pytest.raises(ValueError, match=f"p.{form}, line 2: a row is longer than `max_line_bytes`, 20 bytes"):
+        with pytest.raises(ValueError, match=rf"p.{form}, line 2: .*`max_line_bytes`, 20 bytes"):
             plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18, 7)
         if form == "csv":
-            with pytest.raises(ValueError, match=r"p\.csv, line 2: a row is longer than `max_line_bytes`, 20 bytes"):
+            with pytest.raises(ValueError, match=r"p\.csv, line 2: .*`max_line_bytes`, 20 bytes"):
                 reasons(path, form, 7, max_line_bytes=20)
         elif end != "\r":
             assert reasons(path, form, 7, max_line_bytes=20) == [None, TOO_LONG]
@@ -171,9 +171,7 @@ def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
     monkeypatch.setattr(parquet, "ALWAYS_INFLATED", always << 20)
     write_bomb(tmp_path / "bomb.parquet", groups, name)
     before = pa.total_allocated_bytes()
-    with pytest.raises(
-        ValueError, match=what + r" [\d,]+ bytes but inflates to .* 200 times .* larger `max_inflation`"
-    ):
+    with pytest.raises(ValueError, match=what + r" [\d,]+ bytes .* 200 times .*`max_inflation`"):
         PLACES[place](tmp_path / "bomb.parquet", ReadLimits(), name)
     assert pa.total_allocated_bytes() - before < 1 << 20
     PLACES[place](tmp_path / "bomb.parquet", ReadLimits(max_inflation=1 << 20), name)
@@ -182,7 +180,7 @@ def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
 def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "ALWAYS_INFLATED", 1 << 20)
     pq.write_table(pa.table({"first": [None] * 300_000, "second": [""] * 300_000}), tmp_path / "p.parquet")
-    with pytest.raises(ValueError, match=r"inflates to 4,800,000 in memory, 600,000 values; .* valid, give a larger"):
+    with pytest.raises(ValueError, match="inflates to 4,800,000 in memory, 600,000 values"):
         reasons(tmp_path / "p.parquet", "auto")
 
 
@@ -205,7 +203,7 @@ def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place, tmp
     properties = encryption.CryptoFactory(Keys).file_encryption_properties(encryption.KmsConnectionConfig(), config)
     path = tmp_path / "p.parquet"
     pq.write_table(pa.table({"first": ["a"], "second": ["b"]}), path, encryption_properties=properties)
-    with pytest.raises(ValueError, match=r"p\.parquet is encrypted \(Cannot decrypt .*; decrypt it"):
+    with pytest.raises(ValueError, match=r"p\.parquet is encrypted \(Cannot decrypt"):
         PLACES[place](path, ReadLimits(), "first")
 
 

@@ -119,7 +119,7 @@ def test_cut_gzip_names_the_last_whole_line(tmp_path):
     path = tmp_path / "cut.gz"
     path.write_bytes(whole[: len(whole) // 2])
     blocks = []
-    with pytest.raises(ValueError, match=r"not a complete gzip file .* last complete line: \d+") as caught:
+    with pytest.raises(ValueError, match=r"gzip file .* last complete line: \d+") as caught:
         blocks.extend(read_lines(path, block_bytes=1000))  # keeps what came before the error
     seen = sum(map(len, blocks))
     assert seen > 1000

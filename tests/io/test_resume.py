@@ -31,9 +31,7 @@ def test_an_output_of_the_same_is_finished_and_another_is_refused(tmp_path):
     write_json(some.out / "config.json", MARGIN)
     assert some.is_finished(read)
     other = replace(some, fingerprint={**MARGIN, "pairs": "b"})
-    with pytest.raises(
-        ValueError, match=r"out was started with another pairs \(was a, is b\); .* `out`, .* `overwrite`"
-    ):
+    with pytest.raises(ValueError, match=r"pairs \(was a, is b\); .*`out`, .*`overwrite`"):
         other.is_finished(read)
     assert not replace(other, overwrite=True).is_finished(read)
     write_json(some.out / "config.json", {**MARGIN, "evaluation": 2})
@@ -47,9 +45,9 @@ def test_work_is_resumed_by_the_same_alone(tmp_path):
     some.begin()
     assert some.is_begun()
     other = replace(some, fingerprint={"recipe": {"margin": 0.5}, "pairs": "b"})
-    with pytest.raises(ValueError, match=r"started with another recipe\.margin \(was 0\.4, is 0\.5\); pairs \(.*sizes"):
+    with pytest.raises(ValueError, match=r"recipe\.margin \(was 0\.4, is 0\.5\); pairs \(.*sizes"):
         other.is_begun()
-    with pytest.raises(ValueError, match=r"another recipe\.margin \(.*\); recipe\.sizes .*is None\); use the earlier"):
+    with pytest.raises(ValueError, match=r"another recipe\.margin \(.*\); recipe\.sizes .*is None\)"):
         replace(other, is_nested=True).is_begun()
     (some.folder / "model").mkdir()
     (some.folder / "model" / "weights").write_text("old")
@@ -74,7 +72,7 @@ def test_damaged_work_is_other_work(tmp_path):
 def test_files_of_others_stay(tmp_path, overwrite, caplog):
     some = work(tmp_path, overwrite=overwrite)
     (some.folder / "chapter").write_text("dear")
-    with pytest.raises(ValueError, match=r"contains a file that jobs/train\.py did not write: chapter; "):
+    with pytest.raises(ValueError, match=r"jobs/train\.py did not write: chapter; "):
         some.is_begun()
     some.begin()
     some.remove_leftover()

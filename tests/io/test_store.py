@@ -211,7 +211,7 @@ def test_another_run_that_began_in_the_same_place_is_noticed(server, texts, tiny
     for key in [key for key in server.objects if key.startswith("out/")]:
         del server.objects[key]
     server.hook = hook
-    with pytest.raises(ValueError, match=r"another run, with .*, is writing to s3://bucket/out"):
+    with pytest.raises(ValueError, match=r"another run, with .* writing to s3://bucket/out"):
         build(tiny_encoder_folder, texts, SETTINGS, server.uri("out"))
     assert "out/_SUCCESS" not in server.objects
 
@@ -227,9 +227,7 @@ def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(serv
     first, second = (Run(encoder.fingerprint, encoder.tokenizer, plan) for encoder in encoders)
     with begun_run(open_store(uri), first):
         embed_part(encoders[0], plan.inputs[0], plan.parts[0], SETTINGS, open_store(uri))
-    with pytest.raises(
-        ValueError, match=r"another run, with another tokenizer \(was ptb.* is writing to s3://bucket/out"
-    ):
+    with pytest.raises(ValueError, match=r"another tokenizer \(was ptb.* writing to s3://bucket/out"):
         begun_run(open_store(uri), second).__enter__()
     assert list(finished_parts(open_store(uri), first)) == PARTS[:1]
     assert finished_parts(open_store(uri), second) == {}
@@ -244,7 +242,7 @@ def test_a_part_that_something_else_wrote_meanwhile_is_not_committed(server, tex
             server.objects[f"out/{PARTS[1]}"] = whole[f"out/{PARTS[1]}"][:-1] + b"?"
 
     server.hook = hook
-    with pytest.raises(ValueError, match=rf"{PARTS[1]} in s3://bucket/out\S+ was removed or changed by"):
+    with pytest.raises(ValueError, match=rf"{PARTS[1]} in s3://bucket/out\S+ was removed or changed"):
         build(tiny_encoder_folder, texts, SETTINGS, uri)
     assert "out/_SUCCESS" not in server.objects
     server.hook = lambda *_: None

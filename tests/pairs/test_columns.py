@@ -8,6 +8,7 @@ import pytest
 
 from paraembed.pairs.columns import looks_like_header
 from paraembed.pairs.formats import Reading, read_pairs
+from paraembed.pairs.sample import write_sample
 
 TRAIN = Path(__file__).parents[3] / "shared" / "data" / "train"
 WORDS = [["dog", "canine"], ["car", "auto"], ["big", "large"]]
@@ -61,11 +62,26 @@ def test_pairs(first, rows):
     assert not looks_like_header(first, rows)
 
 
-@pytest.mark.skipif(not TRAIN.is_dir(), reason="no real pair data here")
-def test_rows_of_real_data_are_pairs():
+@pytest.fixture(params=["generated", "published"])
+def pair_files(request, tmp_path):
+    """Files of pairs: the published ones, or generated ones of phrases, sentences and scored sentences."""
+    if request.param == "published":
+        if not TRAIN.is_dir():
+            pytest.skip("no real pair data here")
+        return sorted(TRAIN.glob("*/*.gz"))
+    files = write_sample(tmp_path / "sample", lines=3_000, sentences=0, test_pairs=3_000, pairs=3_000)
+    with gzip.open(files.ppdb_2, "rt", encoding="utf-8") as file:
+        phrases = "".join("\t".join(line.split(" ||| ")[1:3]) + "\n" for line in file)
+    _, _, scored = files.test_pairs.read_text().partition("\n")
+    for name, text in (("phrases", phrases), ("sentences", files.pairs.read_text()), ("scored", scored)):
+        (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    return sorted(tmp_path.glob("*.gz"))
+
+
+def test_rows_of_pair_files_are_pairs(pair_files):
     draw = random.Random(1)
     refused = tried = 0
-    for path in sorted(TRAIN.glob("*/*.gz")):
+    for path in pair_files:
         separator = "\t" if ".tsv" in path.name else " "
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
             rows = [line.split(separator)[:2] for line, _ in zip(file, range(5_000), strict=False)]
@@ -73,7 +89,7 @@ def test_rows_of_real_data_are_pairs():
         if len(rows) < 100 or ("wikisplit" in path.name and separator == " "):
             continue
         assert not looks_like_header(rows[0], rows[1:101]), path
-        for _ in range(100):
+        for _ in range(100 if len(pair_files) > 3 else 700):
             tried += 1
             refused += looks_like_header(draw.choice(rows), draw.sample(rows, 100))
     assert tried > 2000

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.pairs import filters
 from paraembed.pairs.filters import (
     BOTH_SINGLE_WORDS,
     BRACKET,
@@ -152,10 +151,8 @@ def test_one_edit_apart_is_levenshtein(pairs, start):
 @given(pairs=st.lists(st.tuples(PHRASE, PHRASE), max_size=12), at_a_time=st.integers(1, 30))
 def test_word_overlap_is_that_of_loops_and_of_the_swap(pairs, at_a_time):
     first, second = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filters, "_PAIRS_AT_A_TIME", at_a_time)
-        scores = word_overlap(first, second)
-        np.testing.assert_array_equal(scores, word_overlap(second, first))
+    scores = word_overlap(first, second, at_a_time=at_a_time)
+    np.testing.assert_array_equal(scores, word_overlap(second, first, at_a_time=at_a_time))
     np.testing.assert_allclose(scores, [overlap(*pair) for pair in pairs], rtol=1e-12)
 
 

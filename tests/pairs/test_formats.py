@@ -64,7 +64,7 @@ def test_a_header_names_the_columns(tmp_path):
 def test_columns_by_flag(tmp_path):
     path = write(tmp_path / "p.tsv", "a\tb\t1\tz\n")
     assert rows_of(path, SCORED, columns=("second", "first", "relation", "ignore")) == [(None, "b", "a", None, "1")]
-    with pytest.raises(ValueError, match="4 columns and no header; name them with `columns`"):
+    with pytest.raises(ValueError, match=r"4 columns and no header; .*`columns`"):
         rows_of(path)
     with pytest.raises(ValueError, match="must contain first and second once each"):
         rows_of(path, columns=("first", "first", "second"))
@@ -85,20 +85,20 @@ def test_columns_of_trees(tmp_path, names, comma):
 
 def test_a_tree_column_stands_once(tmp_path):
     path = write(tmp_path / "p.tsv", "source\ttarget\ttree1\tparse1\na\tb\ta\ta\n")
-    with pytest.raises(ValueError, match="set the roles first and second with `columns`"):
+    with pytest.raises(ValueError, match="roles first and second with `columns`"):
         rows_of(path)
-    with pytest.raises(ValueError, match="must contain first and second once each, and no tree twice"):
+    with pytest.raises(ValueError, match=r"first and second once each.* tree twice"):
         rows_of(path, columns=("first", "second", "first_tree", "first_tree"))
     assert len(rows_of(path, columns=("first", "second", "first_tree", "ignore"))) == 1
 
 
 def test_a_header_that_does_not_say_the_pair_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="set the roles first and second with `columns`"):
+    with pytest.raises(ValueError, match="roles first and second with `columns`"):
         rows_of(write(tmp_path / "p.csv", "source,target,text1\na,b,c\n"))
 
 
 def test_unknown_format_says_what_came(tmp_path):
-    with pytest.raises(ValueError, match=r"begins with 'just text', which is neither a PPDB line nor columns"):
+    with pytest.raises(ValueError, match="begins with 'just text'"):
         rows_of(write(tmp_path / "p.txt", "just text\n"))
 
 
@@ -159,7 +159,7 @@ def test_aligned_files(tmp_path, block):
     one.write_bytes(b"a\nb\nc\n")
     with pytest.raises(ValueError, match=r"normal.aligned has 3 lines, .*simple.aligned.gz has more"):
         rows_of((one, other), block_bytes=block)
-    with pytest.raises(ValueError, match="aligned needs an even number of input files, got 3"):
+    with pytest.raises(ValueError, match=r"aligned needs an even number .*got 3"):
         sources_of([one, other, one], "aligned")
 
 
@@ -185,7 +185,7 @@ def test_parquet_and_jsonl_columns_by_name(tmp_path):
         ("score is no number", "c", "d"),
     ]
     pq.write_table(pa.table({"x": ["a"], "y": ["b"]}), tmp_path / "q")
-    with pytest.raises(ValueError, match=r"has columns x, y; .* names such as first, source"):
+    with pytest.raises(ValueError, match=r"has columns x, y; .*first, source"):
         rows_of(tmp_path / "q")
     (tmp_path / "r").write_bytes(b"PAR1 and no more")
     with pytest.raises(ValueError, match="is not a complete Parquet file"):
@@ -201,14 +201,14 @@ def test_parquet_and_jsonl_columns_by_flag(tmp_path):
     assert next(read_pairs(tmp_path / "p", Reading(columns=columns))).pairs.score.to_pylist() == [0.5, 1.0]
     assert rows_of(tmp_path / "p.jsonl", columns=columns)[1:] == [(None, "c", "a"), ("too few fields", "", "b")]
     for name in ("p", "p.jsonl"):
-        with pytest.raises(ValueError, match="has 5 columns: key, x, how, y, list; `columns` has 2"):
+        with pytest.raises(ValueError, match=r"5 columns: key, x, .*`columns` has 2"):
             rows_of(tmp_path / name, columns=("first", "second"))
-        with pytest.raises(ValueError, match=r"has columns how, key, list, x, y|has columns key, x, how, y, list"):
+        with pytest.raises(ValueError, match=r"columns (how, .*x, y|key, .*y, list)"):
             rows_of(tmp_path / name)
         with pytest.raises(ValueError, match="must contain first and second once each"):
             rows_of(tmp_path / name, columns=("first", "first"))
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, names=["x", "y", "x"]), tmp_path / "twice")
-    with pytest.raises(ValueError, match="has columns x, y, x; x occurs twice: rename one"):
+    with pytest.raises(ValueError, match="columns x, y, x; x occurs twice"):
         rows_of(tmp_path / "twice", columns=("first", "second", "ignore"))
 
 
@@ -300,7 +300,7 @@ def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path):
 
 def test_unusable_files_are_named_in_a_short_line(tmp_path):
     (tmp_path / "p").write_bytes(b"PARE\0\0\0\0PARE")
-    with pytest.raises(ValueError, match="p is an encrypted Parquet file; decrypt it"):
+    with pytest.raises(ValueError, match="p is an encrypted Parquet file"):
         rows_of(tmp_path / "p")
     names = [f"column{number}" for number in range(5000)]
     pq.write_table(pa.table({name: ["x"] for name in names}), tmp_path / "p")

@@ -120,14 +120,28 @@ ORIGINAL_ROW = (
         "WordCountDiff": 0.0, "WordLenDiff": 2.0, "WordLogCR": 0.0,
     },
 )  # fmt: skip
+ORIGINAL_NAMES = [*ORIGINAL_ROW[3], "ForwardEntailment"]
+
+
+def check_original_row(pairs):
+    """That the first pair has the cells of ``ORIGINAL_ROW``."""
+    first, second, relation, values = ORIGINAL_ROW
+    assert (pairs.first[0].as_py(), pairs.second[0].as_py(), pairs.relation[0].as_py()) == (first, second, relation)
+    found = {name: pairs.extra[name][0].as_py() for name in ORIGINAL_NAMES}
+    assert found == pytest.approx({**values, "ForwardEntailment": None})
+
+
+def test_a_line_with_every_feature():
+    first, second, relation, values = ORIGINAL_ROW
+    cells = " ".join(f"{name}={'NA' if value is None else value}" for name, value in values.items())
+    line = f"[NNS] ||| {first} ||| {second} ||| {cells} ||| 0-0 ||| {relation}"
+    check_original_row(parse(line, features=ORIGINAL_NAMES))
 
 
 @pytest.mark.skipif(not ORIGINAL.exists(), reason="the original lines are not here")
 def test_original_lines():
     lines = list(read_lines(ORIGINAL))
-    first, second, relation, values = ORIGINAL_ROW
-    names = [*values, "ForwardEntailment"]
-    pairs = parse_ppdb(lines[0], names, alignment=True)
+    pairs = parse_ppdb(lines[0], ORIGINAL_NAMES, alignment=True)
     assert len(lines) == 1
     assert len(pairs.first) == 100
     assert pairs.refused.null_count == 100
@@ -135,9 +149,7 @@ def test_original_lines():
     assert pairs.versions == {"2.0"}
     assert pairs.score.null_count == 0
     assert pairs.score.to_pylist() == sorted(pairs.score.to_pylist(), reverse=True)
-    assert (pairs.first[0].as_py(), pairs.second[0].as_py(), pairs.relation[0].as_py()) == (first, second, relation)
-    found = {name: pairs.extra[name][0].as_py() for name in names}
-    assert found == pytest.approx({**values, "ForwardEntailment": None})
+    check_original_row(pairs)
 
 
 def test_rules_with_non_terminals_on_request():

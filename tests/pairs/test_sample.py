@@ -113,6 +113,8 @@ def test_lines_of_2_have_the_fields_and_features_of_the_original(lines_2):
 
 @pytest.mark.skipif(not ORIGINAL.exists(), reason="the 100 original lines are not beside this checkout")
 def test_the_literal_feature_list_is_that_of_the_original_lines(lines_2):
+    """The test above compares the generated lines with the same list on every machine."""
+
     def orders(lines):
         return {tuple(feature.partition("=")[0] for feature in fields[3].split(" ")) for fields in lines}
 

@@ -194,7 +194,7 @@ def test_matched_pairs_have_the_tokens_of_other_shards(tmp_path):
     assert max(run(matched(folder, top=6), pairs)[""]) < 6
     exact = shards(tmp_path / "exact", numbered(7))
     assert len(run(matched(exact), pairs)[""]) == 7
-    with pytest.raises(ValueError, match=r"4 pairs have 12 tokens, .*simpwiki has 13; give more pairs, or smaller"):
+    with pytest.raises(ValueError, match=r"4 pairs .*12 tokens, .*simpwiki has 13"):
         run(matched(folder), pairs[:4])
     with pytest.raises(ValueError, match="0 pairs have 0 tokens"):
         run(matched(folder), [])
@@ -207,9 +207,7 @@ def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path):
     assert run(options, numbered(10)) == {"": [1, 2, 4, 6, 7]}
     (one,) = select(options, selection_columns(table(numbered(10)), options))
     assert one.counts == {"left out": 3, "below the top": 2}
-    with pytest.raises(
-        FileNotFoundError, match="none does not contain finished pair shards; write them with jobs/shard"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"none .*finished pair shards; .*jobs/shard"):
         run(FilterOptions(leave_out=(str(tmp_path / "none"),)), numbered(3))
 
 

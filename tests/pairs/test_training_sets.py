@@ -319,7 +319,7 @@ def test_the_names_are_those_that_can_be_given():
 @pytest.mark.parametrize("name", get_args(SetName))
 def test_a_set_of_known_words_needs_a_vocabulary(name):
     if name.startswith("tacl2015") or name == "pgru2017":
-        with pytest.raises(ValueError, match=f"{name} needs a vocabulary; give word vectors with `words`"):
+        with pytest.raises(ValueError, match=f"{name} needs a vocabulary; .*`words`"):
             row_rules(options_for(name))
     else:
         row_rules(options_for(name))
@@ -368,5 +368,5 @@ def test_bigrams_have_no_trees_and_other_rows_keep_their_texts():
 
 
 def test_bigrams_need_tags_and_alignment():
-    with pytest.raises(ValueError, match="bigrams need the columns first_pos, second_pos, alignment; tag the phrases"):
+    with pytest.raises(ValueError, match=r"bigrams need .*first_pos, second_pos, alignment;"):
         extract_bigrams(pa.table({"first": ["easy job"], "second": ["simple task"]}), "jn", [])

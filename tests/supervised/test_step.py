@@ -227,7 +227,7 @@ def test_what_a_task_cannot_have_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             check_recipe(replace(PLAIN, **changes), task)
-    with pytest.raises(ValueError, match="precision is 'bfloat16'; supervised models are trained in float32"):
+    with pytest.raises(ValueError, match=r"precision is 'bfloat16'; .*float32"):
         replace(PLAIN, precision="bfloat16")
     with pytest.raises(ValueError, match="`head_width` is 0; allowed: 1 to"):
         replace(PLAIN, head_width=0)
@@ -300,9 +300,9 @@ def test_a_crafted_model_folder_is_refused_in_words(tmp_path, part, value):
 
 def test_predict_says_what_it_takes():
     model = model_of("similarity", PLAIN)
-    with pytest.raises(ValueError, match="similarity needs 2 sequences of texts, got 1"):
+    with pytest.raises(ValueError, match=r"similarity needs 2 sequences.* got 1"):
         model.predict(["w1"])
-    with pytest.raises(ValueError, match="one of them is a single text: put it into a list"):
+    with pytest.raises(ValueError, match="one of them is a single text"):
         model.predict("w1", "w2")
     with pytest.raises(ValueError, match="the sequences have 2, 1 texts"):
         model.predict(["w1", "w2"], ["w3"])

@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +19,9 @@ from paraembed.supervised.readers import read_task
 from paraembed.supervised.tasks import drawn_parts
 from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import read_trees
+from tests.evaluation.collection import PUBLISHED
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
-real = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")
+real = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published sets are not there: {PUBLISHED}")
 
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 SICK_ROWS = '1\ta "cat\tthe dog\t1.5\tNEUTRAL\n2\ta cat\ta cat\t5\tENTAILMENT\n3\ta\tno a\t3\tCONTRADICTION\n'
@@ -222,24 +221,20 @@ def test_a_missing_file_is_named_with_its_task(data, name, task):
 
 
 def test_what_is_not_allowed_is_said(data):
-    with pytest.raises(
-        ValueError, match=r"unknown task 'glue'; allowed: similarity, entailment, sentiment, semeval2013"
-    ):
+    with pytest.raises(ValueError, match="task 'glue'; allowed: similarity, entailment, sentiment, semeval2013"):
         read_task("glue", None, data, 0)
-    with pytest.raises(ValueError, match=r"'similarity' has no data set 'sst'; allowed: sick, sts"):
+    with pytest.raises(ValueError, match=r"'similarity' .* 'sst'; allowed: sick, sts"):
         read_task("similarity", "sst", data, 0)
     for path in (data / "sts").glob("201[25]/*"):
         path.unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"no <year>/<set>.tsv of 2012 to 2015, but the task 'similarity' needs at least one"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"no <year>/<set>\.tsv of 2012 to 2015, .*'similarity'"):
         read_task("similarity", "sts", data, 0)
 
 
-@real
-def test_the_published_parts():
+def test_the_published_parts(collection):
+    """The generated files repeat no pair, and have a right and a wrong phrase for each word of SemEval 2013."""
     tasks = {
-        (name, data_set): read_task(name, data_set, DATA, 0)
+        (name, data_set): read_task(name, data_set, collection, 0)
         for name, data_set in itertools.chain(
             (("similarity", one) for one in ("sick", "sts")),
             ((one, None) for one in ("entailment", "semeval2013", "turney")),
@@ -250,20 +245,22 @@ def test_the_published_parts():
         ("similarity", "sick"): (4500, 500, 4927),
         ("similarity", "sts"): (4016, 1002, 5026),  # 16 of the paper's 20 sets, of which it has 4,481, 1,207, 6,060
         ("entailment", None): (4500, 500, 4927),
-        ("semeval2013", None): (7007, 1115, 7490),
+        ("semeval2013", None): (7007, 1115, 7490) if collection == PUBLISHED else (5029, 1116, 7490),
         ("turney", None): (612, 68, 1500),
     }
-    assert "of these 37 of dev and 203 of test are also in train" in tasks["similarity", "sts"].notes[2]
-    assert not any("known files" in note for task in tasks.values() for note in task.notes)
+    repeated = (37, 203) if collection == PUBLISHED else (0, 0)
+    assert "of these {} of dev and {} of test".format(*repeated) in tasks["similarity", "sts"].notes[2]
+    assert any("known files" in note for task in tasks.values() for note in task.notes) == (collection != PUBLISHED)
 
 
 @real
 def test_sentiment_constituents_are_the_authors():
-    task = read_task("sentiment", None, DATA, 0)
+    """The test of three hand-written trees runs on every machine; the counts are the authors' of SST."""
+    task = read_task("sentiment", None, PUBLISHED, 0)
     assert [len(part) for part in (task.train, task.dev, task.test)] == [67_349, 872, 1821]
     assert task.notes == ()
     assert_trees_fit(task)
-    with gzip.open(DATA / "wieting_form/sentiment-train.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(PUBLISHED / "wieting_form/sentiment-train.gz", "rt", encoding="utf-8") as file:
         cells = [line.rstrip("\n").split("\t") for line in file]
     assert len(cells) == len(task.train)
     theirs = {(text.strip(), float(label)) for text, label in cells}
@@ -295,7 +292,7 @@ def test_targets_are_the_two_nearest_scores_by_their_distance(scores, low):
 
 @pytest.mark.parametrize("score", [0.9, 5.1, float("nan")])
 def test_a_score_beyond_the_range_is_refused(score):
-    with pytest.raises(ValueError, match=r"score 1 is .*; allowed: 1 to 5"):
+    with pytest.raises(ValueError, match=r"score 1 is .*allowed: 1 to 5"):
         score_targets(torch.tensor([3.0, score]), 1, 5)
 
 

@@ -1,11 +1,8 @@
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.text import ragged as ragged_module
 from paraembed.text.ragged import Ragged, joined
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
 
@@ -79,8 +76,7 @@ def test_pairs_are_texts_side_by_side(trees, data):
 
 @given(TREES, st.integers(0, 5), st.integers(1, 4))
 def test_texts_that_are_longer(trees, tokens, block):
-    with patch.object(ragged_module, "_BLOCK_TEXTS", block):
-        assert ragged(trees).num_longer(tokens) == sum(len(row) > tokens for row in rows_of(ragged(trees)))
+    assert ragged(trees).num_longer(tokens, block=block) == sum(len(row) > tokens for row in rows_of(ragged(trees)))
 
 
 @given(TREES, st.integers(1, 8))

@@ -191,14 +191,14 @@ def test_a_file_that_the_tokenizer_does_not_have_is_an_error(tmp_path, tiny_word
     config = json.loads((tmp_path / "e" / "config.json").read_text())
     (tmp_path / "e" / "config.json").write_bytes(json_bytes({**config, "tokeniser": "space"}))
     sign_files(tmp_path / "e")
-    with pytest.raises(ValueError, match=r"must list tokenizer.json if, and only if, the tokenizer is subword"):
+    with pytest.raises(ValueError, match=r"must list tokenizer\.json .*tokenizer is subword"):
         checkpoint.load(tmp_path / "e")
 
 
 def test_the_library_is_missing(monkeypatch):
     contents = json.loads(of_kind("cased")[0].to_str()) | {"normalizer": {"type": "NFC"}}
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ValueError, match="needs the package tokenizers; run pip install tokenizers"):
+    with pytest.raises(ValueError, match="package tokenizers; run pip install tokenizers"):
         without_ends(json.dumps(contents).encode())
 
 
@@ -219,7 +219,7 @@ def test_merges_at_which_the_library_aborts_the_process(form):
     vocabulary = {"a": 0, "é": 1, "aé": 2, "##b": 3, "ab": 4, "##é": 5}
     contents |= {"added_tokens": [], "model": contents["model"] | {"vocab": vocabulary, "merges": [form(["a", "é"])]}}
     contents["model"]["continuing_subword_prefix"] = "#"
-    with pytest.raises(ValueError, match=r"merge .* does not begin with the prefix '#'"):
+    with pytest.raises(ValueError, match=r"merge .* not begin .*prefix '#'"):
         without_ends(json.dumps(contents).encode())
     contents["model"] |= {"continuing_subword_prefix": "##", "merges": [form(["a", "##b"]), form(["a", "##é"])]}
     assert vocabulary_of(without_ends(json.dumps(contents).encode())).to_pylist()[3] == "##b"
@@ -227,9 +227,9 @@ def test_merges_at_which_the_library_aborts_the_process(form):
 
 def test_only_the_name_is_not_enough(tiny_words):
     assert contents_of("space") == b""
-    with pytest.raises(ValueError, match=r"has no tokenizer\.json; load it with its encoder folder"):
+    with pytest.raises(ValueError, match=r"has no tokenizer\.json"):
         TokenIds(pa.array([UNKNOWN]), SUBWORD)
-    with pytest.raises(ValueError, match="`oov` is hashed, but avg with the tokenizer subword has only shared"):
+    with pytest.raises(ValueError, match=r"`oov` is hashed, .*subword has only shared"):
         Encoder(
             AvgConfig(), Words(pa.array([UNKNOWN]), np.zeros((1, 2), np.float32)), SubwordTokenizer(b""), oov="hashed"
         )

@@ -67,7 +67,7 @@ def test_more_rows_than_a_block(tmp_path):
     np.testing.assert_array_equal(words.matrix[:-1], matrix)
     np.testing.assert_allclose(words.matrix[-1], matrix.mean(axis=0), atol=1e-7)
     rows[11_900] += "x"
-    with pytest.raises(ValueError, match=r"line 11901: .*x' is not a finite number"):
+    with pytest.raises(ValueError, match=r"line 11901: .*x' .*finite number"):
         read_words(written(tmp_path, rows))
 
 
@@ -140,7 +140,7 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
 
 
 def test_a_cut_of_nothing_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="max_words is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=r"max_words is 0;.* at least 1"):
         read_words(written(tmp_path, ROWS), max_words=0)
 
 
@@ -181,5 +181,5 @@ def test_a_vocabulary_comes_back_as_it_was_saved(tmp_path_factory, words):
 
 @pytest.mark.parametrize("matrix", [np.ones((1, 3), np.float32), np.ones(2, np.float32), np.ones((2, 3))])
 def test_a_matrix_that_does_not_fit_the_vocabulary_is_refused(matrix):
-    with pytest.raises(ValueError, match=r"the matrix is float.* \[.*\]; expected float32 \[2, d\], one row"):
+    with pytest.raises(ValueError, match=r"matrix is .*\]; expected float32 \[2, d\]"):
         Words(pa.array(["a", UNKNOWN]), matrix)

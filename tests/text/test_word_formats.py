@@ -11,8 +11,8 @@ from safetensors.numpy import save_file
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.export.folder import write_folder
-from paraembed.text import word_formats
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
+from paraembed.text.word_formats import binary_blocks
 
 WORDS = ["the", "cät", "New_York", "中"]
 MATRIX = np.random.default_rng(0).standard_normal((4, 3), np.float32)
@@ -25,11 +25,13 @@ def binary(words=WORDS, matrix=MATRIX, feed=b"\n", header=None):
 
 @pytest.mark.parametrize("feed", [b"", b"\n"])
 @pytest.mark.parametrize("at_once", [15, 16, 40, 1 << 24])
-def test_binary_files(feed, at_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(word_formats, "_BYTES", at_once)
+def test_binary_files(feed, at_once, tmp_path):
     (tmp_path / "v.bin").write_bytes(binary(feed=feed))
     (tmp_path / "v.bin.gz").write_bytes(gzip.compress(binary(feed=feed)))
     for name in ("v.bin", "v.bin.gz"):
+        rows, vectors = zip(*binary_blocks(tmp_path / name, block_bytes=at_once), strict=True)
+        assert [word for block in rows for word in block] == WORDS
+        np.testing.assert_array_equal(np.concatenate(vectors), MATRIX)
         words = read_words(tmp_path / name, 3)
         assert words.vocabulary.to_pylist() == ["the", "cät", "new_york", UNKNOWN]
         np.testing.assert_array_equal(words.matrix, MATRIX)  # the fourth row is the mean of those that were cut

@@ -95,6 +95,7 @@ def test_small_and_long_pieces(words):
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
 def test_real_texts():
+    """As ``test_hard_texts``, whose texts are generated, on sentences of novels and of STS."""
     texts = next(novels(20_000))
     for path in sorted((SHARED / "eval/sts").glob("20*/*.tsv")):
         texts += path.read_text(encoding="utf-8").splitlines()

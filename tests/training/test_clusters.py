@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
 from paraembed.recipe import Recipe
-from paraembed.training import pairs as pairs_module
 from paraembed.training.clusters import ClusteredOrder, nearest_anchors, order_for
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import train
@@ -76,10 +74,9 @@ def test_steps_take_the_batches_of_the_order(pairs, make):
 
 
 @pytest.fixture
-def mapped(monkeypatch, pairs):
+def mapped(pairs):
     """The pairs as if they were on disk, in five windows of four blocks of 64 pairs; a block has 6."""
-    monkeypatch.setattr(pairs_module, "_BLOCK_PAIRS", 64)
-    return MappedPairs(pairs.ids, pairs.offsets, teacher=pairs.teacher, window=256)
+    return MappedPairs(pairs.ids, pairs.offsets, teacher=pairs.teacher, window=256, block_pairs=64)
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
@@ -118,13 +115,12 @@ def test_a_resumed_training_has_the_same_batches(where, request, tmp_path):
 
 def _as_two(rank, folder):
     ends, whole = [], make_pairs()
-    mapped = MappedPairs(whole.ids, whole.offsets, teacher=whole.teacher, window=256)
+    mapped = MappedPairs(whole.ids, whole.offsets, teacher=whole.teacher, window=256, block_pairs=64)
     for pairs, compiled in ((whole.slice(0, 600), True), (whole.slice(0, 600), False), (mapped, True), (mapped, False)):
         encoder = encoder_of(RECIPE)
         step = Step(encoder, RECIPE, pairs, rank, 2, compiled=compiled)
-        with patch.object(pairs_module, "_BLOCK_PAIRS", 64):
-            for number, batch in enumerate(step.batches(pairs, 0), 1):
-                step(batch, number)
+        for number, batch in enumerate(step.batches(pairs, 0), 1):
+            step(batch, number)
         ends.append(encoder.matrix.detach().clone())
     torch.save(ends, folder / f"out{rank}")
 

@@ -132,7 +132,7 @@ def test_a_finished_run_is_not_trained_again(make_encoder, pairs, tmp_path):
 
 def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(make_encoder, pairs, tmp_path):
     astray = replace(RECIPE, learning_rate=1e36)
-    with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\); use a lower learning rate"):
+    with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\)"):
         train(make_encoder(astray), pairs, astray, checkpoints=Checkpoints(tmp_path, steps=2))
     assert not list(tmp_path.iterdir())
 
@@ -140,7 +140,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(make_encoder, p
 def test_weights_that_go_astray_in_the_last_step_end_the_run(make_encoder, pairs):
     """The loss of the only step is that of the untouched encoder."""
     astray = replace(RECIPE, epochs=1, learning_rate=1e36, batch_size=1030)
-    with pytest.raises(ValueError, match=r"weights or loss are no longer finite by step 1 \(learning rate 1e\+36\)"):
+    with pytest.raises(ValueError, match=r"finite by step 1 \(learning rate 1e\+36\)"):
         train(make_encoder(astray), pairs, astray)
 
 

@@ -1,5 +1,3 @@
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 import torch
@@ -8,7 +6,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from paraembed.text.ragged import Ragged
-from paraembed.training import objectives
 from paraembed.training.objectives import (
     ContrastPhrases,
     PairedPhrases,
@@ -82,8 +79,7 @@ def ragged(texts):
 
 @given(TEXTS, st.integers(1, 13))
 def test_keys_are_equal_where_the_texts_are_in_whatever_block(texts, block):
-    with patch.object(objectives, "_BLOCK_TEXTS", block):
-        keys = phrase_keys(ragged(texts)).tolist()
+    keys = phrase_keys(ragged(texts), block=block).tolist()
     for text, key in zip(texts, keys, strict=True):
         assert [other == key for other in keys] == [other == text for other in texts]
 
@@ -109,7 +105,7 @@ def test_contrast_phrases_are_uniform_over_types_and_not_of_the_pair():
 
 
 def test_too_few_phrases_are_refused():
-    with pytest.raises(ValueError, match="the pairs have only 2 distinct phrases; contrast phrases need at least 3"):
+    with pytest.raises(ValueError, match=r"only 2 distinct phrases; .*at least 3"):
         ContrastPhrases(ragged([[1], [2], [2], [1]]), 5)
 
 

@@ -1,6 +1,5 @@
 import tracemalloc
 from collections import Counter
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from paraembed.pairs.shards import PAIRS
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
-from paraembed.training import pairs as pairs_module
 from paraembed.training.pairs import (
     MappedPairs,
     MemoryLimit,
@@ -24,12 +22,12 @@ from paraembed.training.pairs import (
 )
 
 
-def numbered(num_pairs, window=None):
+def numbered(num_pairs, window=None, **sizes):
     """Pair i holds the texts [2i] and [2i + 1, 2i + 1], so that ids tell the pair."""
     lengths = np.tile([1, 2], num_pairs)
     ids = np.repeat(np.arange(2 * num_pairs, dtype=np.int32), lengths)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
-    return Ragged(ids, offsets) if window is None else MappedPairs(ids, offsets, window=window)
+    return Ragged(ids, offsets) if window is None else MappedPairs(ids, offsets, window=window, **sizes)
 
 
 def texts(ragged):
@@ -49,8 +47,8 @@ def texts(ragged):
 def test_every_pair_comes_once_an_epoch_in_one_order_also_when_another_number_of_workers_goes_on(
     num_pairs, batch_size, worlds, epoch, steps_before, chunk, window, block
 ):
-    pairs = numbered(num_pairs, window)
-    run = {"epoch": epoch, "seed": 7, "batch_size": batch_size}
+    pairs = numbered(num_pairs, window, block_pairs=block)
+    run = {"epoch": epoch, "seed": 7, "batch_size": batch_size, "chunk_pairs": chunk}
 
     def seen(world, first_pair):
         """Pairs of each step over all workers."""
@@ -60,11 +58,10 @@ def test_every_pair_comes_once_an_epoch_in_one_order_also_when_another_number_of
         assert [len(batches) for batches in ranks] == [num_steps(num_pairs, batch_size, world, first_pair)] * world
         return [pairs_of(step, batch_size) for step in zip(*ranks, strict=True)]
 
-    with patch.multiple(pairs_module, _CHUNK_PAIRS=chunk, _BLOCK_PAIRS=block):
-        broken_off = seen(worlds[0], 0)[:steps_before]
-        first_pair = sum(len(step) for step in broken_off)
-        resumed = [pair for step in [*broken_off, *seen(worlds[1], first_pair)] for pair in step]
-        unbroken = [pair for step in seen(1, 0) for pair in step]
+    broken_off = seen(worlds[0], 0)[:steps_before]
+    first_pair = sum(len(step) for step in broken_off)
+    resumed = [pair for step in [*broken_off, *seen(worlds[1], first_pair)] for pair in step]
+    unbroken = [pair for step in seen(1, 0) for pair in step]
     assert resumed == unbroken
     assert sorted(resumed) == list(range(num_pairs))
     if window is None:
@@ -212,7 +209,7 @@ def test_trees_come_from_their_columns_and_are_right_branching_elsewhere():
     assert none.merges is not None
     assert (len(none), none.merges.dtype) == (0, np.int32)
     wrong = new.set_column(2, "first_tree", pa.array(["((a b) b)", None, None]))
-    with pytest.raises(ValueError, match="the leaves of its tree are 'a b b', but its tokens are 'a b c'"):
+    with pytest.raises(ValueError, match=r"leaves .*'a b b', .*'a b c'"):
         pairs_to_ids([wrong], vocabulary, with_trees=True)
 
 

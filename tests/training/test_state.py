@@ -96,9 +96,9 @@ def test_a_checkpoint_of_another_training_is_refused(make_encoder, pairs, tmp_pa
     folder = Checkpoints(tmp_path)
     train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=folder)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"of another training: recipe\.margin \(was 0\.4, is 0\.5\); use the earlier"):
+    with pytest.raises(ValueError, match=r"another training: recipe\.margin \(was 0\.4, is 0\.5\)"):
         train(make_encoder(RECIPE), pairs, replace(RECIPE, margin=0.5), checkpoints=folder)
-    with pytest.raises(ValueError, match=r"of another training: pairs \(was 1030, is 1029\)"):
+    with pytest.raises(ValueError, match=r"another training: pairs \(was 1030, is 1029\)"):
         train(make_encoder(RECIPE), pairs.slice(0, 2058), RECIPE, checkpoints=folder)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 

@@ -90,7 +90,7 @@ def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, m
 
 def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder, pairs):
     recipe = Recipe(train_words=False)
-    with pytest.raises(ValueError, match="train_words is off, but the encoder avg has no other parameters"):
+    with pytest.raises(ValueError, match=r"train_words is off, .*avg has no other"):
         Step(make_encoder(recipe), recipe, pairs)
 
 

@@ -15,7 +15,6 @@ from paraembed.pairs.shards import PAIRS
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
-from paraembed.training import pairs as pairs_module
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import train
 from paraembed.training.pairs import MappedPairs, MemoryLimit, epoch_batches, pairs_to_ids
@@ -181,10 +180,9 @@ def test_equal_scores_are_no_weights(pairs, objective, make):
 
 
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
-def test_pairs_on_disk_are_trained_and_resumed_with_their_weights(tmp_path, monkeypatch, make):
-    monkeypatch.setattr(pairs_module, "_BLOCK_PAIRS", 64)
+def test_pairs_on_disk_are_trained_and_resumed_with_their_weights(tmp_path, make):
     texts = make_pairs()
-    pairs = MappedPairs(texts.ids, texts.offsets, scores=texts.scores, window=2048)
+    pairs = MappedPairs(texts.ids, texts.offsets, scores=texts.scores, window=2048, block_pairs=64)
     losses, encoder = trained(make, WEIGHTED, pairs)
     others, _ = trained(make, replace(WEIGHTED, pair_weights="none"), pairs)
     assert not torch.equal(losses, others)
@@ -206,7 +204,7 @@ def test_pairs_on_disk_are_trained_and_resumed_with_their_weights(tmp_path, monk
 def test_pairs_without_scores_are_rejected(pairs):
     for scores, message in ((None, "have no scores"), (np.zeros(1030), "mean score of the pairs is 0")):
         texts = replace(pairs, scores=None) if scores is None else scored(pairs, scores)
-        with pytest.raises(ValueError, match=f"{message}; `pair_weights` 'score' needs a score for every pair"):
+        with pytest.raises(ValueError, match=f"{message}; `pair_weights` 'score' needs"):
             step_for(encoder_of(WEIGHTED), WEIGHTED, texts)
 
 
@@ -231,19 +229,19 @@ def test_scores_are_read_with_the_pairs(tmp_path, limit):
 )
 def test_a_score_that_cannot_be_a_weight_is_named_with_its_shard_and_row(tmp_path, score, shown):
     vocabulary = pa.array([UNKNOWN, "a", "b"])
-    with pytest.raises(ValueError, match=rf"the pairs: row 3 \(from 0\) has the score {shown}; .* to none"):
+    with pytest.raises(ValueError, match=rf"the pairs: row 3 .*score {shown}; .*none"):
         pairs_to_ids([block(1.0, 2.0), block(1.0, score)], vocabulary, with_scores=True)
     paths = [tmp_path / f"{number}.parquet" for number in range(2)]
     pq.write_table(block(1.0, 2.0), paths[0])
     pq.write_table(block(*[1.0] * 70_000, score), paths[1])
     check_scores(paths[:1])
-    with pytest.raises(ValueError, match=rf"1.parquet: row 70000 \(from 0\) has the score {shown}; "):
+    with pytest.raises(ValueError, match=rf"1\.parquet: row 70000 .*score {shown}; "):
         check_scores(paths)
 
 
 def test_shards_without_any_score_are_rejected(tmp_path):
     nulls = pa.table({"first": ["a"], "second": ["b"], "score": pa.nulls(1)})
-    with pytest.raises(ValueError, match=r"row 0 \(from 0\) has the score null"):
+    with pytest.raises(ValueError, match=r"row 0 \(from 0\) .*score null"):
         scores_of(nulls, "the pairs", 0)
     with pytest.raises(ValueError, match="there is no column 'score'"):
         scores_of(nulls.drop_columns("score"), "the pairs", 0)

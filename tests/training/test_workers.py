@@ -87,7 +87,7 @@ def test_two_workers_go_on_as_two_or_as_one(tmp_path, caplog, recipe):
 def go_on_apart(rank, folder):
     encoder, pairs = data(AVG)
     where = Checkpoints(folder / f"seen-by-{rank}")
-    with pytest.raises(ValueError, match=r"different checkpoints in .* \(step 124; step 0\); put it in a folder"):
+    with pytest.raises(ValueError, match=r"different checkpoints .*\(step 124; step 0\)"):
         train(encoder, pairs, AVG, rank=rank, world=2, checkpoints=where)
 
 
@@ -103,7 +103,7 @@ def test_a_gpu_that_is_too_small_ends_all_workers():
     with pytest.raises(torch.OutOfMemoryError), _said_by_its_worker(0, 1):
         raise torch.OutOfMemoryError("no 2 GiB")
     with (
-        pytest.raises(RuntimeError, match="worker 1: the GPU's memory is too small: no 2 GiB; use a smaller") as raised,
+        pytest.raises(RuntimeError, match=r"worker 1: .*GPU's memory .*no 2 GiB") as raised,
         _said_by_its_worker(1, 2),
     ):
         raise torch.OutOfMemoryError("no 2 GiB")
@@ -180,8 +180,7 @@ def test_workers_that_drift_apart_stop_before_they_save(tmp_path):
 def test_a_digest_shows_each_changed_bit_and_each_swap(numbers, data):
     bits = torch.tensor(numbers, dtype=torch.int64).to(torch.int32)
     digest = bits_digest(bits.view(torch.float32))
-    with patch.object(loop, "_DIGEST_BLOCK", 7):
-        assert bits_digest(bits.view(torch.float32)) == digest
+    assert bits_digest(bits.view(torch.float32), block=7) == digest
     place, other = (data.draw(st.integers(0, len(bits) - 1)) for _ in range(2))
     changed = bits.clone()
     changed[place] ^= 1 << data.draw(st.integers(0, 30))

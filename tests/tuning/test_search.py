@@ -122,9 +122,9 @@ def test_an_epoch_without_a_score_sets_no_cut_off_and_tpe_is_told_the_best_until
 
 
 def test_settings_that_do_not_go_together_are_refused():
-    with pytest.raises(ValueError, match="`trials` is only for `search` random and tpe"):
+    with pytest.raises(ValueError, match=r"`trials` is only .*random and tpe"):
         SearchSettings(trials=3)
-    with pytest.raises(ValueError, match="`trials` is 19, but the space has 18 points"):
+    with pytest.raises(ValueError, match=r"`trials` is 19, .*18 points"):
         SearchSettings("random", 19).num_trials(SPACE.size)
     assert SearchSettings("tpe").num_trials(18) == 18
     assert SearchSettings("tpe").num_trials(1080) == 32

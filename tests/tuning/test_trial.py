@@ -151,9 +151,7 @@ def test_a_ledger_remembers_and_a_damaged_record_is_named(tmp_path):
     again.drop_failed()
     assert sorted(Ledger(tmp_path / "trials").records) == [0, 1, 2]
     (tmp_path / "trials" / "00001.json").write_text('{"number": 1}')
-    with pytest.raises(
-        ValueError, match=r"00001.json is not the record of a trial .*; remove it to run the trial again"
-    ):
+    with pytest.raises(ValueError, match=r"00001\.json is not the record of"):
         Ledger(tmp_path / "trials")
 
 
@@ -210,24 +208,20 @@ def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
     ]
 
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
-real = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")
 CHOSEN_BY = {space.selection.metric: space.selection for space in SPACES.values() if space.job == "train"}
 
 
-@real
-def test_the_suites_give_every_metric_that_a_space_chooses_by():
+def test_the_suites_give_every_metric_that_a_space_chooses_by(collection):
     read = [one for one in CHOSEN_BY.values() if not one.files]
     assert len(read) >= 7
     for one in read:
-        assert read_selection(one, DATA)
-    assert [suite.name for suite in read_selection(selection_by(PAPERS_22), DATA)] == ["sts", "sick", "pit2015"]
+        assert read_selection(one, collection)
+    assert [suite.name for suite in read_selection(selection_by(PAPERS_22), collection)] == ["sts", "sick", "pit2015"]
 
 
-@real
-def test_a_metric_that_no_set_gives_is_refused_with_those_that_there_are():
+def test_a_metric_that_no_set_gives_is_refused_with_those_that_there_are(collection):
     with pytest.raises(FileNotFoundError, match=r"has no files for sts/2016/mea; .*sts/2016/mean"):
-        read_selection(selection_by("sts/2016/mea"), DATA)
+        read_selection(selection_by("sts/2016/mea"), collection)
 
 
 def test_a_metric_of_pairs_names_their_file():

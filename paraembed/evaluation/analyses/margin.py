@@ -38,11 +38,11 @@ def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32
     return statistic
 
 
-def read_some_pairs(folder: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
+def read_some_pairs(folder: Path, *, most_pairs: int = MOST_PAIRS) -> tuple[pa.StringArray, pa.StringArray, int]:
     """Return first and second texts of some pairs of pair shards, in a fixed random order, and the number of all."""
     shards = read_pair_manifest(folder, for_training=False)["shards"]
     sizes = [int(shard["rows"]) for shard in shards]
-    drawn = np.random.default_rng(0).permutation(sum(sizes))[:MOST_PAIRS]
+    drawn = np.random.default_rng(0).permutation(sum(sizes))[:most_pairs]
     order = np.argsort(drawn)
     ends, parts = np.cumsum(sizes), []
     for shard, size, end in zip(shards, sizes, ends.tolist(), strict=True):

@@ -127,12 +127,12 @@ def check_runs(paths: Sequence[Path]) -> None:
             read_runs(path)
 
 
-def read_runs(path: Path) -> list[Run]:
+def read_runs(path: Path, *, most_bytes: int = _MOST_BYTES) -> list[Run]:
     """Read the runs of a table (``.tsv``, or comma-separated) whose header has ``pairs`` and others of ``COLUMNS``.
 
     Raise ValueError, with file and line, if the header or a cell is invalid.
     """
-    rows = read_quoted(path, _MOST_BYTES)
+    rows = read_quoted(path, most_bytes)
     head = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
     unknown = [cell for cell in head if cell not in COLUMNS]
     if "pairs" not in head or unknown or not {"score", "accuracy"} & {*head} or len({*head}) < len(head):

@@ -124,7 +124,9 @@ class DevicePairs:
         self._orders: dict[tuple[int, int], Future[Longs]] = {}
         self._grids: dict[tuple[int, int], tuple[tuple[int, ...], Tensor]] = {}
 
-    def epoch(self, *, epoch: int, seed: int, batch_size: int, first_pair: int = 0) -> Iterator[DeviceBatch]:
+    def epoch(
+        self, *, epoch: int, seed: int, batch_size: int, first_pair: int = 0, chunk_pairs: int = _CHUNK_PAIRS
+    ) -> Iterator[DeviceBatch]:
         """Yield the same batches as ``epoch_batches``, in the same order.
 
         Their tensors are views that later batches do not overwrite; use them on the CUDA stream that is current here.
@@ -136,8 +138,8 @@ class DevicePairs:
         # chunk again as a whole. After steps of another size (another number of workers) it starts a new chunk.
         begin = first_pair
         if first_pair % step_size == 0:
-            begin -= first_pair % (max(1, _CHUNK_PAIRS // step_size) * step_size)
-        chunks = whole_steps(len(order), step_size, begin, _CHUNK_PAIRS)
+            begin -= first_pair % (max(1, chunk_pairs // step_size) * step_size)
+        chunks = whole_steps(len(order), step_size, begin, chunk_pairs)
         whole = (self._of_chunk(self._source, order[places_SB], batch_size) for places_SB in chunks)
         yield from islice(chain.from_iterable(whole), (first_pair - begin) // step_size, None)
 

@@ -98,7 +98,7 @@ def test_gates_of_an_encoder_in_16_bits(config):
 def test_only_a_gran_with_a_gate_has_one(inputs):
     assert not has_gate(_encoder(AvgConfig()))
     assert not has_gate(_encoder(GranNoGateConfig()))
-    with pytest.raises(CannotMakeError, match="the encoders are avg, but only a GRAN has gates"):
+    with pytest.raises(CannotMakeError, match=r"encoders are avg, .*GRAN has gates"):
         gates(replace(inputs, candidates=inputs.candidates[:1]))
 
 

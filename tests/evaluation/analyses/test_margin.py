@@ -6,7 +6,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from paraembed.evaluation.analyses import margin as module
 from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.margin import margin, margins, read_some_pairs
 from paraembed.io.atomic import SUCCESS, write_json
@@ -55,10 +54,9 @@ def _pair_shards(folder, *sizes):
 
 
 @pytest.mark.parametrize("most", [7, 12, 100])
-def test_pairs_are_drawn_from_all_shards_and_stay_pairs(tmp_path, monkeypatch, most):
-    monkeypatch.setattr(module, "MOST_PAIRS", most)
+def test_pairs_are_drawn_from_all_shards_and_stay_pairs(tmp_path, most):
     folder = _pair_shards(tmp_path / "pairs", 5, 0, 7)
-    first, second, total = read_some_pairs(folder)
+    first, second, total = read_some_pairs(folder, most_pairs=most)
     numbers = [int(text.removeprefix("first")) for text in first.to_pylist()]
     assert second.to_pylist() == [f"second{number}" for number in numbers]
     assert (total, len(numbers), len({*numbers})) == (12, min(most, 12), min(most, 12))

@@ -7,7 +7,6 @@ import pytest
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.analyses import runs as module
 from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.runs import (
     Run,
@@ -101,14 +100,12 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path, text, message):
         read_runs(path)
 
 
-def test_a_table_over_the_limit_is_an_error_and_not_cut(tmp_path, monkeypatch):
+def test_a_table_over_the_limit_is_an_error_and_not_cut(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
-    monkeypatch.setattr(module, "_MOST_BYTES", len(TABLE))
-    assert len(read_runs(path)) == 5
-    monkeypatch.setattr(module, "_MOST_BYTES", len(TABLE) - 1)
+    assert len(read_runs(path, most_bytes=len(TABLE))) == 5
     with pytest.raises(ValueError, match=rf"runs\.csv has more than {len(TABLE) - 1} bytes"):
-        read_runs(path)
+        read_runs(path, most_bytes=len(TABLE) - 1)
 
 
 def _save(folder, words, pairs, nested_subsets, scale):
@@ -148,10 +145,10 @@ def test_what_it_needs_is_said(tmp_path, tiny_words, inputs):
     with pytest.raises(CannotMakeError, match="no accuracy"):
         choice_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
     _save(tmp_path / "old", tiny_words, None, "none", 1)
-    with pytest.raises(ValueError, match="does not record the number of its training pairs"):
+    with pytest.raises(ValueError, match=r"does not record .*training pairs"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="is not an encoder folder and contains none"):
+    with pytest.raises(ValueError, match="not an encoder folder and contains none"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))

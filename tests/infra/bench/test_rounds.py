@@ -60,9 +60,7 @@ def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
 def test_a_program_that_ends_is_named():
     running = start("sleeper", tasks(30))
     try:
-        with pytest.raises(
-            ValueError, match="sleeper ended before the end of its round: RuntimeError: out of steps, ra"
-        ):
+        with pytest.raises(ValueError, match=r"sleeper ended .*: RuntimeError: out of steps"):
             running.run_round()
     finally:
         running.close()

@@ -185,7 +185,7 @@ def test_a_broken_connection_goes_on_where_it_broke(server, source, tmp_path, va
 
 def test_a_later_call_goes_on_too(server, source, tmp_path):
     served = server.serve(stop_after=[700_000, 1, None])
-    with pytest.raises(OSError, match=r"failed 2 times in a row.*700,000 bytes are kept, run the same command again"):
+    with pytest.raises(OSError, match=r"failed 2 times .*700,000 bytes are kept"):
         fetch(source, tmp_path, patience=replace(QUICK, attempts=2))
     assert files(tmp_path) == ["f.gz.part", "f.gz.part.json"]
     assert fetch(source, tmp_path, patience=QUICK).read_bytes() == DATA
@@ -282,7 +282,7 @@ def test_a_body_without_a_length_is_checked_against_the_table(server, source, tm
 def test_a_server_that_falls_silent_is_left(server, source, tmp_path):
     server.serve(stop_after=[1_000_000], stall=True)
     began = time.monotonic()
-    with pytest.raises(OSError, match=r"failed 2 times in a row, last with: timed out; 1,000,000 bytes are kept"):
+    with pytest.raises(OSError, match=r"failed 2 times .*timed out; 1,000,000 bytes"):
         fetch(source, tmp_path, patience=replace(QUICK, attempts=2))
     assert time.monotonic() - began < 5
 
@@ -292,7 +292,7 @@ def test_an_overloaded_server_is_asked_again(server, source, tmp_path):
     assert fetch(source, tmp_path, patience=QUICK).read_bytes() == DATA
     assert len(served.asked) == 3
     server.serve(statuses=[500])
-    with pytest.raises(OSError, match=r"failed 3 times in a row, last with: the server answered 500 Internal"):
+    with pytest.raises(OSError, match=r"failed 3 times .*answered 500 Internal"):
         fetch(source, tmp_path / "other", patience=QUICK)
 
 
@@ -319,7 +319,7 @@ def test_a_refused_connection_is_said_at_once(source, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/f.gz"
-    with pytest.raises(OSError, match=r"cannot be reached \(Connection refused\); check the URL"):
+    with pytest.raises(OSError, match=r"cannot be reached \(Connection refused\)"):
         fetch(replace(source, url=url), tmp_path, patience=Patience(pause=100))
 
 
@@ -328,13 +328,13 @@ def test_the_first_digest_holds_from_then_on(server, source, tmp_path):
     path = fetch(source, tmp_path, patience=QUICK)
     path.unlink()
     server.serve(data=OTHER)
-    with pytest.raises(ValueError, match=rf"the first download had {sha(DATA)}; .*remove its entry from"):
+    with pytest.raises(ValueError, match=f"first download had {sha(DATA)}; .*remove its entry"):
         fetch(source, tmp_path, patience=QUICK)
     assert files(tmp_path) == [FETCHED]
     server.serve()
     path = fetch(source, tmp_path, patience=QUICK)
     path.write_bytes(OTHER)
-    with pytest.raises(ValueError, match=r"f\.gz has sha256 .* it was changed; delete it and download it again"):
+    with pytest.raises(ValueError, match=r"f\.gz has sha256 .* it was changed"):
         fetch(source, tmp_path, patience=QUICK)
     assert path.read_bytes() == OTHER
 
@@ -360,7 +360,7 @@ def test_a_full_disk_keeps_the_part(server, source, tmp_path):
     served = server.serve()
     with (
         small_files(1_234_567),
-        pytest.raises(OSError, match=r"no space left .*f\.gz\.part .* received bytes are kept: free some space"),
+        pytest.raises(OSError, match=r"no space left .*f\.gz\.part .*are kept"),
     ):
         fetch(source, tmp_path, patience=QUICK)
     assert (tmp_path / "f.gz.part").read_bytes() == DATA[:1_234_567]
@@ -370,9 +370,7 @@ def test_a_full_disk_keeps_the_part(server, source, tmp_path):
 
 def test_a_disk_that_is_full_from_the_start(server, source, tmp_path):
     server.serve(length=False, headers={"Content-Length": str(1 << 60)})  # more than any disk
-    with pytest.raises(
-        OSError, match=rf"no space left on the disk for .*{1 << 60:,} bytes are missing, but only [\d,]+ are free"
-    ):
+    with pytest.raises(OSError, match=rf"no space .*{1 << 60:,} bytes .*[\d,]+ are free"):
         fetch(source, tmp_path, patience=QUICK)
 
 
@@ -400,7 +398,7 @@ def test_redirects(server, source, tmp_path):
 
 def test_encryption_is_not_given_up():
     body, headers = io.BytesIO(), HTTPMessage()
-    with pytest.raises(ValueError, match=r"https://a/x redirects to http://a/x, but a redirect from https"):
+    with pytest.raises(ValueError, match="https://a/x redirects to http://a/x"):
         _Redirects().redirect_request(Request("https://a/x"), body, 301, "", headers, "http://a/x")
     assert body.closed
     safer = _Redirects().redirect_request(Request("http://a/x"), io.BytesIO(), 301, "", headers, "https://a/x")
@@ -558,7 +556,7 @@ def test_the_command(server, tmp_path, caplog, capsys):
         run_fetch(Fetch())
     with pytest.raises(ValueError, match=r"unknown source 'ppdb'; allowed: ppdb-\{1\.0,2\.0\}-\{s,m,.*glove-6b"):
         run_fetch(Fetch(("ppdb-2.0-s-all", "ppdb"), cache=tmp_path))
-    with pytest.raises(ValueError, match="--url is the URL of a single file, but 2 names are given"):
+    with pytest.raises(ValueError, match=r"--url is .*single file, but 2 names"):
         run_fetch(Fetch(("glove-6b", "glove-840b"), cache=tmp_path, url="file:///x"))
 
 

@@ -66,12 +66,12 @@ def test_batches_are_those_of_the_cpu(lengths, batch_size, first_pair, chunk, sl
     pairs = ragged([length for pair in lengths for length in pair])
     rank, world = worker
     on_device = DevicePairs(pairs, "cpu", recurrent=recurrent, rank=rank, world=world)
-    constants = {"_CHUNK_PAIRS": chunk, "_MOST_SLOTS": slots, "_MOST_COUNTS": 10 * chunk, "_MOST_PADDING": most_padding}
+    constants = {"_MOST_SLOTS": slots, "_MOST_COUNTS": 10 * chunk, "_MOST_PADDING": most_padding}
     with patch.multiple(device_pairs_module, **constants):
         for epoch in (0, 1, 3):  # one that is begun, one made ahead, one that was not expected
             first = min(first_pair, len(lengths))
             given = {"batch_size": batch_size, "first_pair": first, "seed": 5}
-            found = list(on_device.epoch(epoch=epoch, **given))
+            found = list(on_device.epoch(epoch=epoch, chunk_pairs=chunk, **given))
             expected = list(epoch_batches(pairs, epoch=epoch, rank=rank, world=world, **given))
             assert len(found) == len(expected) == num_steps(len(lengths), batch_size, world, first)
             for one, other in zip(found, expected, strict=True):
@@ -89,9 +89,8 @@ def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(lengths, batch_size, c
     """What dropout draws depends on them."""
     on_device = DevicePairs(ragged([length for pair in lengths for length in pair]), "cpu")
     done = data.draw(st.integers(0, (len(lengths) - 1) // batch_size))
-    with patch.object(device_pairs_module, "_CHUNK_PAIRS", chunk):
-        whole = list(on_device.epoch(epoch=0, seed=5, batch_size=batch_size))
-        rest = list(on_device.epoch(epoch=0, seed=5, batch_size=batch_size, first_pair=done * batch_size))
+    given = {"epoch": 0, "seed": 5, "batch_size": batch_size, "chunk_pairs": chunk}
+    whole, rest = list(on_device.epoch(**given)), list(on_device.epoch(first_pair=done * batch_size, **given))
     assert len(rest) == len(whole) - done
     for one, other in zip(rest, whole[done:], strict=True):
         assert torch.equal(one.ids_T, other.ids_T)
@@ -107,8 +106,8 @@ def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(lengths, batch_size, c
 def test_the_layout_made_on_a_device_is_that_of_the_host(lengths, backward, padded):
     """Where it is padded, each text still reads its tokens in order; the last text stands for padding."""
     lengths = lengths[: len(lengths) // 2 * 2]
-    with patch.object(device_pairs_module, "_MOST_SLOTS", 10_000 if padded else 0):
-        batch = DevicePairs(None, "cpu", recurrent=True).batch_of([ragged(lengths)], len(lengths) // 2)
+    on_device = DevicePairs(None, "cpu", recurrent=True, repeats=padded)
+    batch = on_device.batch_of([ragged(lengths)], len(lengths) // 2)
     packed = pack(batch.offsets, batch.offsets.device, steps=batch.steps, backward=backward)
     if not padded:
         plain = pack(torch.tensor([0, *np.cumsum([*lengths, 1])]), torch.device("cpu"), backward=backward)

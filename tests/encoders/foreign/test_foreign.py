@@ -175,9 +175,7 @@ def test_a_worker_with_another_version_of_a_library_is_refused(tiny):
     drivers = replace(
         packed, identity={**packed.identity, "libraries": {**packed.identity["libraries"], "tokenizers": "0.0.1"}}
     )
-    with pytest.raises(
-        ValueError, match=rf"the libraries\.tokenizers \(was 0\.0\.1, is {installed}\) of a worker's machine"
-    ):
+    with pytest.raises(ValueError, match=rf"libraries\.tokenizers \(was 0\.0\.1, is {installed}\) .*worker"):
         drivers.encoder()
 
 
@@ -284,7 +282,7 @@ def test_each_kind_of_model_fetches_its_own_files_from_the_hub(tmp_path):
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
-        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        environment["PYTHONPATH"] = str(Path(__file__).parents[3])
         done = subprocess.run(
             [sys.executable, "-c", OF_THE_HUB],
             env=environment,
@@ -438,7 +436,7 @@ def test_bad_models(tiny, tmp_path):
         open_encoder(f"{kind}:{folder}/none")
     for file in Path(folder).glob("*.json"):
         file.unlink()
-    with pytest.raises(ValueError, match=f"{kind}:.*( is not a model that|/model: a file is missing; expected)"):
+    with pytest.raises(ValueError, match=f"{kind}:.*(not a model that|/model: .*missing; expected)"):
         open_encoder(tiny)
     save_onnx(tmp_path / "onnx", modules=["Dense"])
     with pytest.raises(ValueError, match=r"onnx:\S+/onnx: modules.json names Dense, which"):
@@ -494,7 +492,7 @@ def test_pooling_of_onnx(tmp_path, pooling, expected, normalizes):
 def test_pooling_of_onnx_that_no_file_states(tmp_path):
     save_onnx(tmp_path / "model", pooling=None)
     name = f"onnx:{tmp_path / 'model'}"
-    with pytest.raises(ValueError, match=r"onnx:\S+/model: .* a vector for each token.* `pooling` mean or cls"):
+    with pytest.raises(ValueError, match=r"onnx:\S+/model: .*each token.* `pooling` mean or cls"):
         open_encoder(name)
     mean, first = (open_encoder(name, Inference(pooling=pooling)) for pooling in ("mean", "cls"))
     assert np.allclose(mean.encode("the cat"), MATRIX[[5, 1]].mean(axis=0))
@@ -502,7 +500,7 @@ def test_pooling_of_onnx_that_no_file_states(tmp_path):
     assert (mean.identity["pooling"], first.identity["pooling"]) == ("mean", "cls")
     assert mean.fingerprint != first.fingerprint
     save_onnx(tmp_path / "stated")
-    with pytest.raises(ValueError, match="`pooling` is cls, but the model's own is mean"):
+    with pytest.raises(ValueError, match=r"`pooling` is cls, .* is mean"):
         open_encoder(f"onnx:{tmp_path / 'stated'}", Inference(pooling="cls"))
 
 
