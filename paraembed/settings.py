@@ -300,9 +300,9 @@ class Smaller:
     """How jobs/export.py makes an encoder smaller, in this order."""
 
     max_words: int | None = None
-    """Number of words or word pieces to keep, the most frequent ones in `texts`; <unk>, special tokens and single
-    characters of word pieces are kept too. Without a word or subword, its tokens are OOV tokens; a removed word piece
-    is divided into shorter ones. For `to` encoder.
+    """Number of words, word pieces or bigrams to keep, the most frequent ones in `texts`; <unk>, special tokens and
+    single characters of word pieces are kept too. Without a word or subword, its tokens are OOV tokens; a removed word
+    piece is divided into shorter ones. For `to` encoder.
     """
     dim: int | None = None
     """Number of dimensions to keep, the first principal components of the vectors of `texts`. For `to` encoder."""

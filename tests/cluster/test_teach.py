@@ -243,7 +243,7 @@ def test_other_settings_share_the_stages(data, taught, work, tmp_path):
     few = replace(EXACT, dim=7, dtype="int8")
     shutil.copytree(taught[0], tmp_path / "all")
     before = {path.name for path in work.iterdir()}
-    with pytest.raises(ValueError, match=r"all was started with another settings.dim .*; settings.dtype .*`overwrite`"):
+    with pytest.raises(ValueError, match=r"all .* settings.dim .*; settings.dtype .*`overwrite`"):
         teach(request(data, few), tmp_path / "all", work)
     teach(request(data, few), tmp_path / "all", work, overwrite=True)
     assert {path.name for path in work.iterdir()} == before
@@ -394,9 +394,9 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     before = digests(work, "**/*")
     assert teach(whole, tmp_path / "whole", work) == (record, True)
     hashed = replace(whole, settings=replace(whole.settings, oov="hashed", min_count=2))
-    with pytest.raises(ValueError, match=r"whole was started with another settings.oov \(was pieces\)"):
+    with pytest.raises(ValueError, match=r"whole .* settings.oov \(was pieces\)"):
         teach(hashed, tmp_path / "whole", work)
-    with pytest.raises(ValueError, match=r"out was started with another settings.oov \(is pieces\)"):
+    with pytest.raises(ValueError, match=r"out .* settings.oov \(is pieces\)"):
         teach(replace(whole, settings=replace(whole.settings, min_count=2)), out, work)
     assert digests(work, "**/*") == before
     capsys.readouterr()
