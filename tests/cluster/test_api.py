@@ -45,7 +45,7 @@ def test_each_function_does_what_its_command_does(sample, tiny_encoder_folder, t
     assert paraembed.search("rows", query, top=3).equals(pq.read_table(tmp_path / "hits.parquet"))
 
 
-def test_bad_input_names_the_parameter(tmp_path):
+def test_bad_input_names_the_parameter(sample, tmp_path):
     with pytest.raises(ValueError, match=r"unknown setting 'epoch' of recipe; allowed: .*epochs"):
         paraembed.train("pairs", "words.txt", tmp_path / "out", epoch=1)
     with pytest.raises(ValueError, match="`suites` and `data` must be given together"):
@@ -58,6 +58,8 @@ def test_bad_input_names_the_parameter(tmp_path):
         paraembed.evaluate("encoder")
     with pytest.raises(ValueError, match=r"`top` is 0;.* at least 1"):
         paraembed.search("embeddings", "cat", top=0)
+    with pytest.raises(FileNotFoundError, match=r"a\.txt does not exist"):
+        paraembed.embed(tmp_path / "encoder", tmp_path / "a.txt", tmp_path / "out")
     with pytest.raises(FileNotFoundError, match="encoder does not exist"):
-        paraembed.embed(tmp_path / "encoder", "a.txt", tmp_path / "out")
+        paraembed.embed(tmp_path / "encoder", sample / "sample" / "sentences.txt", tmp_path / "out")
     assert not [*tmp_path.iterdir()]
