@@ -183,9 +183,8 @@ class BaseRecipe:
             (0.6, 100)
         """
         if not isinstance(values, dict):
-            raise ValueError(
-                f"a recipe is {json.dumps(values)[:80]}; expected a JSON object with the fields of a recipe"
-            )
+            given = json.dumps(values, default=str)[:80]
+            raise ValueError(f"a recipe is {given}; expected a JSON object with the fields of a recipe")
         values = current_names(values)
         allowed = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(allowed))

@@ -8,7 +8,7 @@ import tyro
 
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute_place, named_encoder
-from paraembed.console import say
+from paraembed.console import doing, say
 from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
@@ -99,6 +99,7 @@ def main(flags: Embed) -> None:
         )
     from paraembed.embedding.inputs import find_inputs
 
+    doing("finding the input files")
     files = find_inputs(inputs, flags.reading)
     from paraembed.embedding.columns import check_columns
 

@@ -8,7 +8,7 @@ import tyro
 
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, absolute_place, existing, existing_pairs, named_encoder
-from paraembed.console import say
+from paraembed.console import doing, say
 from paraembed.distillation.settings import STUDENT, TeachSettings, reading_settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.recipe import Recipe, read_recipe
@@ -75,6 +75,7 @@ def main(flags: Teach) -> None:
     recipe = STUDENT if flags.recipe is None else read_recipe(existing(flags.recipe, "--recipe"), Recipe)
     from paraembed.embedding.inputs import find_inputs
 
+    doing("finding the texts")
     text_files = find_inputs(texts, flags.reading)
     from paraembed.embedding.columns import carried_fields
 

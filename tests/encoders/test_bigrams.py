@@ -12,8 +12,10 @@ from paraembed.evaluation.analyses.words import common_words
 from paraembed.export.folder import write_folder
 from paraembed.export.smaller import averaged, pruned, token_counts, write_smaller
 from paraembed.export.word2vec import words_of, write_word2vec
+from paraembed.recipe import Recipe
 from paraembed.settings import Smaller
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
+from paraembed.training.inputs import estimate
 from paraembed.training.pairs import pairs_to_ids
 
 WORDS = [UNKNOWN, "cat", "dog", "naps", "cat\tnaps", "dog\tcat"]
@@ -87,6 +89,12 @@ def test_fractions_of_smaller_encoders_are_those_of_tokens(tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     _, measures = write_smaller([tmp_path / "encoder"], tmp_path / "out", Smaller(max_words=3), tmp_path / "texts.txt")
     assert measures == {"oov_before": 1 / 10, "oov": 2 / 10, "more_tokens": 0}
+
+
+def test_memory_of_a_training_counts_a_bigram_for_each_token(tmp_path):
+    checkpoint.save(encoder_with(), tmp_path / "encoder", recipe={}, provenance={}, model_card="")
+    found, without = (estimate(words, Recipe(), 50, 10, 1).pairs for words in (tmp_path / "encoder", MATRIX.shape))
+    assert found - without == 4 * 50
 
 
 def test_common_words_are_no_bigrams():
