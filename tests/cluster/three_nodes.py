@@ -3,7 +3,6 @@
 Embeds to OUT/0, OUT/1, … until so many raylets were killed: a run may be done before the next kill.
 """
 
-import os
 import random
 import sys
 import time
@@ -20,7 +19,6 @@ NODE = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": Fa
 
 
 def main(encoder, corpus, out, kills):
-    os.environ["RAY_AUTH_MODE"] = "disabled"
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 1, "node_ip_address": "127.0.0.2"})
     nodes = [add(cluster, number) for number in (3, 4)]
     ray.init(address=cluster.address, _node_ip_address="127.0.0.2", log_to_driver=False)
