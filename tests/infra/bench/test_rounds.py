@@ -24,8 +24,8 @@ def miss(clock):
     raise ModuleNotFoundError("no", name="faiss.swig")
 
 
-def tasks(last, workers=1):
-    return [Task(sleep, {"last": last, "rank": rank}, seconds=0.05) for rank in range(workers)]
+def tasks(last, workers=1, seconds=0.05):
+    return [Task(sleep, {"last": last, "rank": rank}, seconds=seconds) for rank in range(workers)]
 
 
 def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
@@ -58,7 +58,7 @@ def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
 
 
 def test_a_program_that_ends_is_named():
-    running = start("sleeper", tasks(30))
+    running = start("sleeper", tasks(30, seconds=60))  # it ends before a round can
     try:
         with pytest.raises(ValueError, match=r"sleeper ended .*: RuntimeError: out of steps"):
             running.run_round()
