@@ -21,10 +21,8 @@ import ray
 import ray.train
 import ray.train.torch
 from ray import tune
-from ray.train import LoggingConfig, RunConfig, ScalingConfig
+from ray.train import LoggingConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError  # nowhere else
-from ray.train.v2.api.exceptions import WorkerGroupError
 
 from paraembed.cluster.session import COLLECTIVE_SECONDS
 from paraembed.io.stage import Mirror
@@ -222,10 +220,14 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     try:
         return str(trainer.fit().return_value)  # type: ignore[attr-defined]
     except WorkerGroupError as error:
-        if any(isinstance(failure, WorkerHealthCheckFailedError) for failure in error.worker_failures.values()):
-            raise  # a worker failed: the trial runs again
-        causes = [f"{type(failure).__name__}: {failure}" for failure in error.worker_failures.values()]
-        return json.dumps(asdict(Ended("failed", "; ".join(causes), (), time.monotonic() - started)))
+        failures = error.worker_failures.values()
+        if not all(isinstance(failure, _TrainingError) for failure in failures):
+            raise  # a worker's process failed: the trial runs again
+        return json.dumps(asdict(Ended("failed", "; ".join(map(str, failures)), (), time.monotonic() - started)))
+
+
+class _TrainingError(Exception):
+    """Error of the training in a worker, whose process goes on."""
 
 
 def _work(config: dict[str, Any]) -> str:
@@ -235,15 +237,18 @@ def _work(config: dict[str, Any]) -> str:
     if not shared.records_graphs:
         turn_off_graphs()
     (inputs,) = ray.get(config["inputs"])
-    return _run(
-        task,
-        inputs,
-        shared.kind.from_dict(task["recipe"]),
-        shared.scorer,
-        device=str(ray.train.torch.get_device()),
-        rank=context.get_world_rank(),
-        world=context.get_world_size(),
-    )
+    try:
+        return _run(
+            task,
+            inputs,
+            shared.kind.from_dict(task["recipe"]),
+            shared.scorer,
+            device=str(ray.train.torch.get_device()),
+            rank=context.get_world_rank(),
+            world=context.get_world_size(),
+        )
+    except Exception as error:
+        raise _TrainingError(f"{type(error).__name__}: {error}") from error
 
 
 class LedgerSearch:

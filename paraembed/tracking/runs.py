@@ -142,6 +142,7 @@ class Run:
 def _source(place: str, text: str) -> tuple[str, str]:
     """Return the type and the JSON of a source of ``mlflow.data``; those of a list of files if it knows none."""
     from mlflow.data.dataset_source_registry import resolve_dataset_source  # noqa: PLC0415  with pandas, 1 s
+    from mlflow.data.meta_dataset import MetaDataset  # noqa: PLC0415
 
     try:
         with warnings.catch_warnings():
@@ -149,7 +150,8 @@ def _source(place: str, text: str) -> tuple[str, str]:
             source = resolve_dataset_source(place)
     except MlflowException:
         return "files", text
-    return source._get_source_type(), source.to_json()
+    about = MetaDataset(source).to_dict()
+    return about["source_type"], about["source"]
 
 
 @contextmanager

@@ -8,23 +8,26 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+import ray
 import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begun, run_sweep
+from paraembed.cluster.tune_trials import _on_group, _Shared
 from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.fingerprint import sha256_of
 from paraembed.recipe import Recipe, read_recipe
-from paraembed.settings import Placement, SearchSettings
+from paraembed.settings import Placement, SearchSettings, Workers
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
+from paraembed.tuning.trial import read_inputs
 from tests.jobs import interrupted, job_command, run_job
 from tune_spaces import SPACES
 
@@ -278,3 +281,14 @@ def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample, tmp_path):
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
     score = metrics_of(paraembed.load(tmp_path / "encoder"), [suite])[METRIC]
     assert ledger.records[0].score == pytest.approx(score, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_fails_the_trial_of_its_group(sample, tmp_path, ray_cluster):
+    recipe = Recipe(epochs=1)
+    inputs = read_inputs(Pairs(recipe, sample / "pairs", sample / "sample" / "vectors.txt.gz"), recipe)
+    task = {"trial": 0, "recipe": recipe.to_dict(), "share": 0.1, "cut_offs": {}}
+    no_scorer = _Shared({}, Recipe, None, Workers(2), {"CPU": 1}, (str(tmp_path), None), None, records_graphs=False)
+    ended = json.loads(_on_group(task, ray.put(inputs), no_scorer))
+    assert ended["status"] == "failed"
+    assert ended["reason"] == "TypeError: 'NoneType' object is not callable"
