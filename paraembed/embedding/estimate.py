@@ -19,7 +19,7 @@ from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Plan, make_plan, part_name
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.encoders.devices import require_device
+from paraembed.encoders.devices import require_device, slowdown
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
@@ -156,10 +156,18 @@ def prepared(
         loaded = open_encoder(str(encoder), inference, fetch)
     else:
         loaded = encoder
+    _warn_of_precision(loaded)
     check_dim(settings, loaded.width)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
     hashed = hash_inputs(files, _show_files)
     return loaded, hashed, complete_settings(settings, hashed, loaded.reads_trees)
+
+
+def _warn_of_precision(encoder: TextEncoder) -> None:
+    """Say that this processor is slow in the number type of the encoder."""
+    precision = encoder.identity.get("precision", "float32")
+    if encoder.identity.get("device") == "cpu" and precision != "float32" and (factor := slowdown(precision)) > 2:
+        say(f"`precision` is {precision}, in which this processor multiplies {factor:.0f} × as slowly as in float32")
 
 
 def _show_files(done: int, total: int) -> None:

@@ -4,10 +4,13 @@ import pytest
 import torch
 
 from paraembed import checkpoint
-from paraembed.embedding.estimate import START_SECONDS, estimate
+from paraembed.embedding import estimate as module
+from paraembed.embedding.estimate import START_SECONDS, dry_run, estimate
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
+from paraembed.encoders.devices import slowdown
+from paraembed.settings import Inference
 from tests.embedding.without_ray import build
 
 
@@ -40,3 +43,16 @@ def test_the_sample_is_embedded_on_one_thread(tiny_encoder_folder, tmp_path):
         assert (set(threads), torch.get_num_threads()) == ({1}, 2)
     finally:
         torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(("precision", "factor"), [("bfloat16", 48.2), ("bfloat16", 1.5), ("float32", 48.2)])
+def test_a_number_type_in_which_the_processor_is_slow_is_said(
+    precision, factor, tiny_encoder_folder, tmp_path, monkeypatch, capsys
+):
+    assert 0.01 < slowdown(precision) < 1000
+    monkeypatch.setattr(module, "slowdown", lambda _: factor)  # both kinds of processors
+    (tmp_path / "t.txt").write_text("the cat sat\n")
+    dry_run(
+        tiny_encoder_folder, [tmp_path / "t.txt"], tmp_path / "out", Settings(), inference=Inference("cpu", precision)
+    )
+    assert ("48 × as slowly" in capsys.readouterr().err) == (precision == "bfloat16" and factor > 2)
