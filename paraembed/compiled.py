@@ -56,7 +56,8 @@ def arithmetic(device: "torch.device") -> str:
     if numba is not None:
         from llvmlite.binding import get_host_cpu_name  # noqa: PLC0415 - comes with numba
 
-        processor = get_host_cpu_name()
+        settings: Any = numba.config  # NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may restrict the instructions
+        processor = " ".join(filter(None, [settings.CPU_NAME or get_host_cpu_name(), settings.CPU_FEATURES]))
     loops = numba.__version__ if numba else "not installed"
     # torch and its BLAS choose their kernels by these; ATEN_CPU_CAPABILITY may restrict them.
     kernels = torch.backends.cpu.get_cpu_capability()
