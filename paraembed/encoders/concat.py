@@ -1,7 +1,7 @@
 """Two encoders as one: its text vector is those of both, one after the other."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from paraembed.settings import Precision
 Matrix = npt.NDArray[np.float32]
 
 _SQRT_HALF = np.float32(np.sqrt(0.5))
+_ROWS = 1024  # at a time: their temporary arrays stay in the cache
 
 
 class Concat:
@@ -77,9 +78,18 @@ class Concat:
         """Return vectors and counts of a string array [n], see ``Encoder.embed``; trees are a ValueError."""
         if trees is not None:
             raise ValueError("trees were given, but a pair of encoders does not read trees; leave them out")
-        first, second = (encoder.embed(texts, batch_size, turn=turn) for encoder in (self.first, self.second))
-        vectors = np.concatenate([normalized(first.vectors), normalized(second.vectors)], axis=1) * _SQRT_HALF
-        return Embedded(vectors, first.num_tokens, first.num_unknown, max(first.num_cut, second.num_cut))
+        vectors = np.empty((len(texts), self.width), np.float32)
+        first = self._write_part(vectors[:, : self.first.width], self.first.embed(texts, batch_size, turn=turn))
+        second = self._write_part(vectors[:, self.first.width :], self.second.embed(texts, batch_size, turn=turn))
+        return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
+
+    @staticmethod
+    def _write_part(vectors_NH: Matrix, embedded: Embedded) -> Embedded:
+        """Write the vectors of one encoder with length √½; return its other results."""
+        for start in range(0, len(vectors_NH), _ROWS):
+            rows = slice(start, start + _ROWS)
+            vectors_NH[rows] = normalized(embedded.vectors[rows]) * _SQRT_HALF
+        return embedded
 
     def encode(self, texts: str | Sequence[str], batch_size: int = BATCH_SIZE) -> Matrix:
         """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""

@@ -150,7 +150,7 @@ def _source(place: str, text: str) -> tuple[str, str]:
             source = resolve_dataset_source(place)
     except MlflowException:
         return "files", text
-    about = MetaDataset(source).to_dict()
+    about = MetaDataset(source).to_dict()  # type: ignore[abstract]  # MLflow's documentation does the same
     return about["source_type"], about["source"]
 
 
