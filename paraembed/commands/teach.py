@@ -9,7 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, absolute_place, existing, existing_pairs, named_encoder
 from paraembed.console import doing, say
-from paraembed.distillation.settings import STUDENT, TeachSettings, reading_settings
+from paraembed.distillation.settings import STUDENT, STUDENT_WITH_BIGRAMS, TeachSettings, reading_settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.recipe import Recipe, read_recipe
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
@@ -72,7 +72,9 @@ def main(flags: Teach) -> None:
     pairs = None if flags.pairs is None else existing_pairs(flags.pairs, "--pairs")
     if flags.recipe is not None and pairs is None:
         raise ValueError("--recipe is for the training on pairs; add --pairs, or leave it out")
-    recipe = STUDENT if flags.recipe is None else read_recipe(existing(flags.recipe, "--recipe"), Recipe)
+    recipe = STUDENT if flags.settings.bigrams is None else STUDENT_WITH_BIGRAMS
+    if flags.recipe is not None:
+        recipe = read_recipe(existing(flags.recipe, "--recipe"), Recipe)
     from paraembed.embedding.inputs import find_inputs
 
     doing("finding the texts")

@@ -1,7 +1,7 @@
 """Settings of ``jobs/teach.py`` that decide the student; this module imports nothing slow."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from paraembed.embedding.settings import Settings
@@ -83,3 +83,5 @@ def reading_settings(columns: Sequence[str]) -> Settings:
 DEFAULT_TEACHING = TeachSettings()
 STUDENT = Recipe(margin=0.6, learning_rate=2e-4, batch_size=500, mega_batch_size=4, epochs=3, word_l2=1e-6)
 """Recipe of the training on pairs, with the scores in docs/teach.md."""
+STUDENT_WITH_BIGRAMS = replace(STUDENT, learning_rate=3e-4)
+"""The same for students with vectors of bigrams."""
