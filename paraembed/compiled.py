@@ -1,7 +1,7 @@
 """Compile loops to machine code with numba, if it is installed."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import torch
@@ -56,8 +56,11 @@ def arithmetic(device: "torch.device") -> str:
     if numba is not None:
         from llvmlite.binding import get_host_cpu_name  # noqa: PLC0415 - comes with numba
 
-        settings: Any = numba.config  # NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may restrict the instructions
-        processor = " ".join(filter(None, [settings.CPU_NAME or get_host_cpu_name(), settings.CPU_FEATURES]))
+        processor, settings = get_host_cpu_name(), cast("Any", numba.config)
+        if settings.CPU_NAME is not None:  # NUMBA_CPU_NAME; numba still takes the features of the host
+            processor = f"{settings.CPU_NAME} on {processor}"
+        if settings.CPU_FEATURES is not None:  # NUMBA_CPU_FEATURES
+            processor = f"{processor} with features {settings.CPU_FEATURES or 'none'}"
     loops = numba.__version__ if numba else "not installed"
     # torch and its BLAS choose their kernels by these; ATEN_CPU_CAPABILITY may restrict them.
     kernels = torch.backends.cpu.get_cpu_capability()

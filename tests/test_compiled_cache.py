@@ -11,6 +11,7 @@ import pytest
 import paraembed
 
 compiled_cache = pytest.importorskip("paraembed.compiled_cache")  # needs numba
+get_host_cpu_name = pytest.importorskip("llvmlite.binding").get_host_cpu_name
 
 
 @pytest.mark.parametrize("changed", ["compiled.py", "pairs/hashing.py", "text/scan.py"])
@@ -23,17 +24,27 @@ def test_machine_code_is_kept_apart_for_every_state_of_the_source(changed, tmp_p
     assert digest_of(copy) != digest_of(source)
 
 
-def test_loops_are_kept_in_the_folder_of_the_content_and_named_after_their_processor(tmp_path):
-    """numba's locator and its settings of processors are not documented; see ``compiled_cache``."""
-    program = (
-        "import torch; import paraembed.text.scan; from paraembed.compiled import arithmetic; "
-        "print(arithmetic(torch.device('cpu')))"
-    )
-    restricted = {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CPU_NAME": "x86-64-v2", "NUMBA_CPU_FEATURES": "+sse4.2"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **restricted}, capture_output=True, text=True, check=True
-    )
-    assert "processor x86-64-v2 +sse4.2 with" in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == [
-        f"paraembed-{compiled_cache.digest_of(Path(paraembed.__file__).parent)}"
-    ]
+def run(program, **environment):
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True).stdout
+
+
+def test_machine_code_is_kept_in_a_folder_of_the_content(tmp_path):
+    """How numba finds its locators is not documented; see ``compiled_cache``."""
+    run("import paraembed.text.scan", NUMBA_CACHE_DIR=str(tmp_path))
+    folder = f"paraembed-{compiled_cache.digest_of(Path(paraembed.__file__).parent)}"
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({}, "processor HOST with"),
+        ({"NUMBA_CPU_NAME": "x86-64-v2"}, "processor x86-64-v2 on HOST with"),
+        ({"NUMBA_CPU_FEATURES": "+sse4.2"}, "processor HOST with features +sse4.2 with"),
+        ({"NUMBA_CPU_NAME": "generic"}, "processor generic on HOST with features none with"),
+    ],
+)
+def test_the_arithmetic_names_restrictions_of_the_processor(environment, named):
+    program = "import torch; from paraembed.compiled import arithmetic; print(arithmetic(torch.device('cpu')))"
+    assert named.replace("HOST", get_host_cpu_name()) in run(program, **environment)

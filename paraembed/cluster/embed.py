@@ -15,7 +15,7 @@ from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.session import ray_session
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
-from paraembed.embedding.estimate import prepared, workers_of
+from paraembed.embedding.estimate import prepared, warn_if_slow, workers_of
 from paraembed.embedding.inputs import InputFile, changed_inputs
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.part import REJECTED, PartReport, rejected_name
@@ -96,7 +96,7 @@ def embed(
             _clear_up(store, str(encoder), run, reports, workers)
             say(f"{home} is already finished, {rows:,} rows; nothing to do")
             return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
-        _say_plan(run.plan, todo, workers, home)
+        _say_plan(run.plan, todo, workers, home, loaded)
         manifest.uncommit(store, str(encoder))
         tries, peak = Counter[str](), 0
         pool = None
@@ -195,7 +195,7 @@ def _within(limits: Limits, settings: Settings, store: Store, results: Iterable[
         yield done
 
 
-def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:
+def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: TextEncoder) -> None:
     done = len(plan.parts) - len(todo)
     before = f"; {done} of them are already done" if done else ""
     say(f"{plan.rows:,} rows in {len(plan.parts)} parts to {home}, workers: {min(workers, len(todo))}{before}")
@@ -203,6 +203,8 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:
     for number in dict.fromkeys(part.file for part in todo):
         if plan.inputs[number].compressed and parts[number] > 1:
             say(f"{plan.inputs[number].shown} is compressed, so one process decompresses it for all workers")
+    if todo:
+        warn_if_slow(encoder)
 
 
 def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) -> None:

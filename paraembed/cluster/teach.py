@@ -140,7 +140,7 @@ def _describe(run: Run, request: Request, files: Sequence[InputFile], teacher: T
         run.dataset("evaluation sets left out", sets, list(map(str, request.leave_out)), "teaching")
     if request.pairs is not None:
         digest = sha256_of(request.pairs / "manifest.json")
-        run.params({"recipe": request.recipe.to_dict(), "pairs": digest})
+        run.params({"recipe": request.training.to_dict(), "pairs": digest})
         run.dataset("pairs", digest, [str(request.pairs)], "teaching", num_pairs(request.pairs))
     run.tags({"workers": str(workers), "teacher_fingerprint": teacher.fingerprint})
     run.link("encoder_run", "fingerprint", teacher.fingerprint)
@@ -239,7 +239,7 @@ class _StagesOnRay(Stages):
             self._write_start()
         # A vocabulary that does not fit the pairs is only warned of: the hours of the teacher are not thrown away.
         folders = self.folder("shards"), self.folder("start")
-        data = Pairs(self.request.recipe, *folders, min_coverage=0.0, has_ptb_tokens=self._has_ptb_tokens)
+        data = Pairs(self.request.training, *folders, min_coverage=0.0, has_ptb_tokens=self._has_ptb_tokens)
         with self._timed("trained"):
             train_model(Training("student", data, self.folder("trained"), Placement()))
 
@@ -248,7 +248,7 @@ class _StagesOnRay(Stages):
         counts = self._stage("pairs", lambda folder: write_pairs(pairs, left_out(self.request.leave_out), folder))
         without = f"; {counts['read'] - counts['kept']:,} have a text of the evaluation sets"
         say(f"{counts['kept']:,} pairs of {counts['read']:,}{without if self.request.leave_out else ''}")
-        check_num_pairs(counts["kept"], self.request.recipe.batch_size, 1)
+        check_num_pairs(counts["kept"], self.request.training.batch_size, 1)
         settings = ShardSettings(columns=("first", "second"), tokenizer="space")
         with self._timed("shards"):
             shard_pairs([self.folder("pairs") / PAIRS], self.folder("shards"), settings, workers=self.workers)

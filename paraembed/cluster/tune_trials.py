@@ -222,12 +222,12 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     except WorkerGroupError as error:
         failures = error.worker_failures.values()
         if not all(isinstance(failure, _TrainingError) for failure in failures):
-            raise  # a worker's process failed: the trial runs again
+            raise  # a process failed, or did not start: the trial runs again
         return json.dumps(asdict(Ended("failed", "; ".join(map(str, failures)), (), time.monotonic() - started)))
 
 
 class _TrainingError(Exception):
-    """Error of the training in a worker, whose process goes on."""
+    """Error raised by the training in a worker; its process is still running."""
 
 
 def _work(config: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, absolute_place, existing, existing_pairs, named_encoder
 from paraembed.console import doing, say
-from paraembed.distillation.settings import STUDENT, STUDENT_WITH_BIGRAMS, TeachSettings, reading_settings
+from paraembed.distillation.settings import TeachSettings, reading_settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.recipe import Recipe, read_recipe
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
@@ -45,8 +45,8 @@ class Teach:
     default: no training. The texts are tokenized again; subwords need them as they are: shard with --tokenizer space.
     """
     recipe: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Recipe of this training, a .json file such as a sweep writes; default: margin 0.6, mega-batches of 4 x 500
-    pairs, 3 epochs."""
+    """Recipe of this training, a .json file such as a sweep writes; default: margin 0.6, learning rate 2e-4 or
+    with --bigrams 3e-4, mega-batches of 4 x 500 pairs, 3 epochs."""
     work: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of the stages, which is kept; default: <out>.teach."""
     settings: Annotated[TeachSettings, tyro.conf.arg(name="")] = field(default_factory=TeachSettings)
@@ -72,9 +72,7 @@ def main(flags: Teach) -> None:
     pairs = None if flags.pairs is None else existing_pairs(flags.pairs, "--pairs")
     if flags.recipe is not None and pairs is None:
         raise ValueError("--recipe is for the training on pairs; add --pairs, or leave it out")
-    recipe = STUDENT if flags.settings.bigrams is None else STUDENT_WITH_BIGRAMS
-    if flags.recipe is not None:
-        recipe = read_recipe(existing(flags.recipe, "--recipe"), Recipe)
+    recipe = None if flags.recipe is None else read_recipe(existing(flags.recipe, "--recipe"), Recipe)
     from paraembed.embedding.inputs import find_inputs
 
     doing("finding the texts")

@@ -10,7 +10,7 @@ from paraembed.distillation.ridge import COLUMNS, frequencies
 from paraembed.distillation.stages import Request, of_both, opened
 from paraembed.distillation.states import sums_states
 from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
-from paraembed.embedding.estimate import estimate, workers_of
+from paraembed.embedding.estimate import estimate, warn_if_slow, workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
@@ -44,6 +44,7 @@ def dry_run(request: Request, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, fe
         return
     teacher, pieces, files = opened(request, gpus, fetch)
     embedders, _ = workers_of(teacher, workers, gpus)
+    warn_if_slow(teacher)
     doing("embedding a sample with the teacher")
     columns = request.text_columns
     expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)), embedders)
@@ -63,7 +64,7 @@ def dry_run(request: Request, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, fe
         ("ridge", f"{slices} slices, {steps} steps", duration(ridge)),
     ]
     if request.pairs is not None:
-        pairs, recipe = num_pairs(request.pairs), request.recipe
+        pairs, recipe = num_pairs(request.pairs), request.training
         rate = _PAIRS_PER_SECOND * _MEASURED_WIDTH / teacher.width
         expected_time = f"{duration(recipe.epochs * pairs / rate)} (assumes {rate:,.0f} pairs/s)"
         lines += [

@@ -84,4 +84,4 @@ DEFAULT_TEACHING = TeachSettings()
 STUDENT = Recipe(margin=0.6, learning_rate=2e-4, batch_size=500, mega_batch_size=4, epochs=3, word_l2=1e-6)
 """Recipe of the training on pairs, with the scores in docs/teach.md."""
 STUDENT_WITH_BIGRAMS = replace(STUDENT, learning_rate=3e-4)
-"""The same for students with vectors of bigrams."""
+"""Recipe of the training on pairs for students with vectors of bigrams, with the scores in docs/teach.md."""

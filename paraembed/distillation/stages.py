@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from paraembed import checkpoint
 from paraembed.console import doing
 from paraembed.distillation.ridge import Regression
-from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, TeachSettings, Units
+from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, STUDENT_WITH_BIGRAMS, TeachSettings, Units
 from paraembed.distillation.states import read_states, sums_states
 from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import (
@@ -87,7 +87,7 @@ class Request:
         text_columns: columns with texts; empty for .txt files.
         leave_out: files of evaluation sets, whose texts are left out.
         pairs: folder of pair shards on which the result of the regression is trained; None: no training.
-        recipe: recipe of this training.
+        recipe: recipe of this training; None: ``STUDENT``, or with bigrams ``STUDENT_WITH_BIGRAMS``.
         settings: settings of the student.
         inference: settings of the teacher.
         reading: limits on reading an input file.
@@ -99,11 +99,16 @@ class Request:
     text_columns: tuple[str, ...] = ()
     leave_out: tuple[Path, ...] = ()
     pairs: Path | None = None
-    recipe: Recipe = STUDENT
+    recipe: Recipe | None = None
     settings: TeachSettings = DEFAULT_TEACHING
     inference: Inference = DEFAULT_INFERENCE
     reading: TableLimits = DEFAULT_TABLE_LIMITS
     files: tuple[InputFile, ...] | None = None
+
+    @property
+    def training(self) -> Recipe:
+        """Recipe of the training."""
+        return self.recipe or (STUDENT if self.settings.bigrams is None else STUDENT_WITH_BIGRAMS)
 
 
 def of_both(request: Request) -> dict[str, Request]:
@@ -155,12 +160,12 @@ def _check(request: Request, teacher: TextEncoder) -> None:
         )
     if request.pairs is not None:
         for name, allowed in _OF_STUDENTS.items():
-            if (value := getattr(request.recipe, name)) != allowed:
+            if (value := getattr(request.training, name)) != allowed:
                 raise ValueError(
                     f"the recipe of the student has {name} {value!r}; allowed: {allowed!r}; train the finished student "
                     "with other recipes, as `words` of jobs/train.py"
                 )
-        check_num_pairs(num_pairs(request.pairs), request.recipe.batch_size, 1)
+        check_num_pairs(num_pairs(request.pairs), request.training.batch_size, 1)
 
 
 @dataclass(frozen=True)
@@ -200,7 +205,7 @@ class Stages:
             start = _digest(ridge, self.oov)
             # Earlier versions trained words on the shards' own tokens; pieces have always been cut from the texts.
             tokenizer = ["ptb-v1"] if pieces is None and not self._has_ptb_tokens else []
-            trained = {"start": start, "trained": _digest(start, pairs, request.recipe.to_dict(), *tokenizer)}
+            trained = {"start": start, "trained": _digest(start, pairs, request.training.to_dict(), *tokenizer)}
         digests |= {"vectors": vectors, "states": vectors, "alone": alone, "prior": prior, "ridge": ridge, **trained}
         student = _digest(trained.get("trained", ridge), settings.dim, self.oov, settings.dtype)
         return {**digests, "student": student}
@@ -255,7 +260,7 @@ class Stages:
             "settings": request.settings.to_dict(),
             "text_files": [file.name for file in self.files],
         }
-        return record if request.pairs is None else {**record, "recipe": request.recipe.to_dict()}
+        return record if request.pairs is None else {**record, "recipe": request.training.to_dict()}
 
     def folder(self, name: str) -> Path:
         """Return the folder of a stage."""

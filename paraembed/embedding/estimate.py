@@ -95,6 +95,18 @@ def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             return
 
 
+def warn_if_slow(encoder: TextEncoder) -> None:
+    """Say that this processor multiplies matrices slowly in the number type of an encoder that multiplies any."""
+    device, precision = (encoder.identity.get(name) for name in ("device", "precision"))
+    if device != "cpu" or precision in {None, "float32"} or not getattr(encoder, "gains_from_gpu", True):
+        return
+    if (factor := slowdown(precision)) > 2:
+        say(
+            f"`precision` is {precision}: matrix products take {factor:.0f} × as long as in float32 on this processor; "
+            "use float32"
+        )
+
+
 def dry_run(
     encoder: str | Path,
     inputs: Sequence[str | Path],
@@ -118,6 +130,7 @@ def dry_run(
     what = encoder, inputs, store, settings, workers
     loaded, files, settings = prepared(*what, reading, gpus.on(inference), fetch, files)
     workers, gpu_share = workers_of(loaded, workers, gpus)
+    warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
     expected = estimate(loaded, make_plan(files, settings), workers)
     lines = [
@@ -156,18 +169,10 @@ def prepared(
         loaded = open_encoder(str(encoder), inference, fetch)
     else:
         loaded = encoder
-    _warn_of_precision(loaded)
     check_dim(settings, loaded.width)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
     hashed = hash_inputs(files, _show_files)
     return loaded, hashed, complete_settings(settings, hashed, loaded.reads_trees)
-
-
-def _warn_of_precision(encoder: TextEncoder) -> None:
-    """Say that this processor is slow in the number type of the encoder."""
-    precision = encoder.identity.get("precision", "float32")
-    if encoder.identity.get("device") == "cpu" and precision != "float32" and (factor := slowdown(precision)) > 2:
-        say(f"`precision` is {precision}, in which this processor multiplies {factor:.0f} × as slowly as in float32")
 
 
 def _show_files(done: int, total: int) -> None:

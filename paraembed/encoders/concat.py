@@ -18,7 +18,7 @@ from paraembed.settings import Precision
 Matrix = npt.NDArray[np.float32]
 
 _SQRT_HALF = np.float32(np.sqrt(0.5))
-_ROWS = 1024  # at a time: their temporary arrays stay in the cache
+_ROWS = 1024  # normalized at a time, so that temporary arrays stay in the cache
 
 
 class Concat:
@@ -79,23 +79,24 @@ class Concat:
         if trees is not None:
             raise ValueError("trees were given, but a pair of encoders does not read trees; leave them out")
         vectors = np.empty((len(texts), self.width), np.float32)
-        first = self._write_part(vectors[:, : self.first.width], self.first.embed(texts, batch_size, turn=turn))
-        second = self._write_part(vectors[:, self.first.width :], self.second.embed(texts, batch_size, turn=turn))
+        first = self.first.embed(texts, batch_size, turn=turn)
+        _write_normalized(vectors[:, : self.first.width], first.vectors)
+        second = self.second.embed(texts, batch_size, turn=turn)
+        _write_normalized(vectors[:, self.first.width :], second.vectors)
         return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
-
-    @staticmethod
-    def _write_part(vectors_NH: Matrix, embedded: Embedded) -> Embedded:
-        """Write the vectors of one encoder with length √½; return its other results."""
-        for start in range(0, len(vectors_NH), _ROWS):
-            rows = slice(start, start + _ROWS)
-            vectors_NH[rows] = normalized(embedded.vectors[rows]) * _SQRT_HALF
-        return embedded
 
     def encode(self, texts: str | Sequence[str], batch_size: int = BATCH_SIZE) -> Matrix:
         """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""
         embedded = self.embed(pa.array([texts] if isinstance(texts, str) else texts, pa.large_string()), batch_size)
         warn_of_unread(embedded, self.max_tokens)
         return embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
+
+
+def _write_normalized(out_NH: Matrix, vectors_NH: Matrix) -> None:
+    """Write the vectors with length √½."""
+    for start in range(0, len(out_NH), _ROWS):
+        rows = slice(start, start + _ROWS)
+        out_NH[rows] = normalized(vectors_NH[rows]) * _SQRT_HALF
 
 
 @dataclass(frozen=True)

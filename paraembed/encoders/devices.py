@@ -1,6 +1,7 @@
 """Devices on which encoders compute."""
 
 import time
+from functools import cache
 from typing import Literal
 
 import torch
@@ -31,8 +32,9 @@ def require_gpus(count: int, available: int) -> None:
         raise ValueError(f"`gpus` is {count}, but PyTorch finds only {available} on this machine; give fewer")
 
 
+@cache
 def slowdown(precision: Precision) -> float:
-    """Return how many times as long as in float32 this processor multiplies matrices in a number type.
+    """Return the time of a matrix product in a number type on this processor, divided by that in float32.
 
     AMD EPYC without AVX-512: 48 in bfloat16; a processor with AMX is faster in bfloat16 than in float32.
     """
@@ -40,7 +42,7 @@ def slowdown(precision: Precision) -> float:
 
 
 def _seconds(dtype: torch.dtype) -> float:
-    """Return the shortest of three times of a product of the size in a small transformer, 0.08 GFLOP."""
+    """Return the shortest of three times of a matrix product as large as in a small transformer, 0.08 GFLOP."""
     states, weights = torch.ones(256, 384, dtype=dtype), torch.ones(384, 384, dtype=dtype)
     times = []
     for _ in range(3):

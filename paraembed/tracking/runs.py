@@ -150,8 +150,8 @@ def _source(place: str, text: str) -> tuple[str, str]:
             source = resolve_dataset_source(place)
     except MlflowException:
         return "files", text
-    about = MetaDataset(source).to_dict()  # type: ignore[abstract]  # MLflow's documentation does the same
-    return about["source_type"], about["source"]
+    config = MetaDataset(source).to_dict()  # type: ignore[abstract]  # as MLflow's own example creates it
+    return config["source_type"], config["source"]
 
 
 @contextmanager

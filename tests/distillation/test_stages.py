@@ -11,6 +11,7 @@ from paraembed.distillation.settings import TeachSettings
 from paraembed.distillation.stages import Request, Stages, differing, opened
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
+from paraembed.recipe import Recipe
 from paraembed.settings import Gpus
 from paraembed.text.vocabulary import UNKNOWN, Words
 
@@ -45,3 +46,10 @@ def test_inputs_that_are_not_recorded_are_named_if_nothing_else_differs(wanted, 
     (tmp_path / "texts.txt").rename(tmp_path / "others.txt")
     now = recorded(replace(wanted, texts=[str(tmp_path / "others.txt")]), tmp_path)
     assert differing(before, now) == "text_files[0] (was texts.txt, is others.txt)"
+
+
+def test_bigrams_have_a_learning_rate_of_their_own_unless_a_recipe_is_given(wanted):
+    recipe = Recipe(learning_rate=0.5)
+    ordered = replace(wanted, settings=TeachSettings(bigrams=2))
+    assert (wanted.training.learning_rate, ordered.training.learning_rate) == (2e-4, 3e-4)
+    assert replace(ordered, recipe=recipe).training == recipe

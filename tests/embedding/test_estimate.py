@@ -1,16 +1,18 @@
 import gzip
+import re
 
 import pytest
 import torch
 
 from paraembed import checkpoint
 from paraembed.embedding import estimate as module
-from paraembed.embedding.estimate import START_SECONDS, dry_run, estimate
+from paraembed.embedding.estimate import START_SECONDS, estimate, warn_if_slow
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig, DanConfig
 from paraembed.encoders.devices import slowdown
-from paraembed.settings import Inference
 from tests.embedding.without_ray import build
 
 
@@ -45,14 +47,19 @@ def test_the_sample_is_embedded_on_one_thread(tiny_encoder_folder, tmp_path):
         torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize(("precision", "factor"), [("bfloat16", 48.2), ("bfloat16", 1.5), ("float32", 48.2)])
+@pytest.mark.parametrize(
+    ("config", "precision", "factor", "said"),
+    [
+        (DanConfig(), "bfloat16", 48.2, ["48 ×"]),
+        (DanConfig(), "bfloat16", 1.9, []),
+        (DanConfig(), "float32", 48.2, []),
+        (AvgConfig(), "bfloat16", 48.2, []),  # multiplies no matrices
+    ],
+)
 def test_a_number_type_in_which_the_processor_is_slow_is_said(
-    precision, factor, tiny_encoder_folder, tmp_path, monkeypatch, capsys
+    config, precision, factor, said, tiny_words, monkeypatch, capsys
 ):
     assert 0.01 < slowdown(precision) < 1000
     monkeypatch.setattr(module, "slowdown", lambda _: factor)  # both kinds of processors
-    (tmp_path / "t.txt").write_text("the cat sat\n")
-    dry_run(
-        tiny_encoder_folder, [tmp_path / "t.txt"], tmp_path / "out", Settings(), inference=Inference("cpu", precision)
-    )
-    assert ("48 × as slowly" in capsys.readouterr().err) == (precision == "bfloat16" and factor > 2)
+    warn_if_slow(Encoder(config, tiny_words, "ptb-v1").placed("cpu", precision))
+    assert re.findall(r"\d+ ×", capsys.readouterr().err) == said

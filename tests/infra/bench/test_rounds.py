@@ -58,7 +58,7 @@ def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
 
 
 def test_a_program_that_ends_is_named():
-    running = start("sleeper", tasks(30, seconds=60))  # it ends before a round can
+    running = start("sleeper", tasks(30, seconds=60))  # the program fails after 30 ms
     try:
         with pytest.raises(ValueError, match=r"sleeper ended .*: RuntimeError: out of steps"):
             running.run_round()
