@@ -1,25 +1,27 @@
 """Plots as PNG files: lines, bars and points of analyses, training curves, sweep results.
 
 The same input gives the same bytes. matplotlib's objects are used without pyplot, because pyplot keeps its figures in
-global state.
+global state. matplotlib is imported where a plot is drawn, because every training worker imports this module, and
+matplotlib takes 0.7 s.
 """
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import colormaps, rc_context
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from paraembed.io.atomic import write_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Colors of Okabe and Ito, which color-blind readers can distinguish."""
@@ -37,7 +39,6 @@ EFFECTS, CURVES, PARALLEL = "effects.png", "curves.png", "parallel.png"
 """File names that ``draw_sweep`` writes."""
 
 Vector = npt.NDArray[np.float64]
-_plain_text = rc_context({"text.parse_math": False})  # a word, a label or a file's name may hold a $
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,21 @@ class Panel:
     first_color: int = 0  # number of the first color
 
 
+@contextmanager
+def _plain_text() -> Iterator[None]:
+    """Draw a $ as it is: a word, a label or a file's name may hold one."""
+    from matplotlib import rc_context  # noqa: PLC0415 - see the first lines
+
+    with rc_context({"text.parse_math": False}):
+        yield
+
+
 def shortened(text: str, most: int) -> str:
     """Return a text, truncated to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-@_plain_text
+@_plain_text()
 def lines(
     panels: Sequence[Panel],
     labels: tuple[str, str],
@@ -112,7 +122,7 @@ def lines(
     return _png(figure)
 
 
-@_plain_text
+@_plain_text()
 def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> bytes:
     """Draw a bar for each series at each tick of a panel; horizontal ones, for long names, have three panels a row."""
     most = max(4, *(len(panel.ticks) for panel in panels))
@@ -148,7 +158,7 @@ def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> by
     return _png(figure)
 
 
-@_plain_text
+@_plain_text()
 def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = "") -> bytes:
     """Draw a point for each value at its position, in three plots per row; four are drawn two by two.
 
@@ -200,7 +210,7 @@ class ScoreCurve:
     best: int  # step of the best checkpoint, which is marked
 
 
-@_plain_text
+@_plain_text()
 def draw_training(
     path: Path,
     title: str,
@@ -218,6 +228,8 @@ def draw_training(
     names, of every report; not empty. ``num_pairs`` is the number of pairs, or of what ``unit`` names, per epoch.
     ``scores`` are drawn next to the curves, ``score_curve`` as a third curve.
     """
+    from matplotlib.ticker import PercentFormatter  # noqa: PLC0415 - see the first lines
+
     num_curves = 2 if score_curve is None else 3
     height = max(2.5 * num_curves, min(_MOST_INCHES, 1.6 + _SCORE_INCHES * len(scores)))
     figure = _figure(12 if scores else 7.5, height, title)
@@ -236,7 +248,7 @@ def draw_training(
         _draw_score_curve(bottom, score_curve, num_pairs)
     bottom.set_xlabel(f"epoch ({num_pairs:,} {unit}s each; {int(steps[-1]):,} steps in all)")
     if epochs[-1] > 1:
-        bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
+        bottom.xaxis.set_major_locator(_whole_numbers())
     if scores:
         _draw_changes(figure.add_subplot(grid[:, 1]), scores)
     _write(path, figure)
@@ -252,7 +264,7 @@ class Trial:
     curve: Sequence[tuple[int, float]]  # epochs and scores
 
 
-@_plain_text
+@_plain_text()
 def draw_sweep(
     folder: Path, parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
 ) -> list[Path]:
@@ -272,7 +284,10 @@ def draw_sweep(
     return [folder / name for name in figures]
 
 
-def _figure(width: float, height: float, title: str = "") -> Figure:
+def _figure(width: float, height: float, title: str = "") -> "Figure":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     if title:
@@ -280,7 +295,13 @@ def _figure(width: float, height: float, title: str = "") -> Figure:
     return figure
 
 
-def _png(figure: Figure) -> bytes:
+def _whole_numbers() -> "Locator":
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
+    return MaxNLocator(integer=True)
+
+
+def _png(figure: "Figure") -> bytes:
     file = io.BytesIO()
     with warnings.catch_warnings():
         # A word in a script that the font lacks is drawn as a box; the table next to the picture has it right.
@@ -289,11 +310,11 @@ def _png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def _write(path: Path, figure: Figure) -> None:
+def _write(path: Path, figure: "Figure") -> None:
     write_file(path, lambda file: file.write(_png(figure)))
 
 
-def _grid(panels: Sequence[Panel], columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+def _grid(panels: Sequence[Panel], columns: int, width: float, height: float) -> tuple["Figure", list["Axes"]]:
     """Return a figure with one titled plot per panel; ``width`` and ``height`` are the inches of a plot."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
@@ -307,14 +328,14 @@ def _grid(panels: Sequence[Panel], columns: int, width: float, height: float) ->
     return figure, grid
 
 
-def _tidy(axes: Axes, title: str = "", grid: Literal["both", "x", "y"] = "both") -> None:
+def _tidy(axes: "Axes", title: str = "", grid: Literal["both", "x", "y"] = "both") -> None:
     """Set the title at the left, add a faint grid and remove the frame."""
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(visible=True, axis=grid, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _legend_above(figure: Figure, grid: Sequence[Axes], columns: int) -> None:
+def _legend_above(figure: "Figure", grid: Sequence["Axes"], columns: int) -> None:
     """Add one legend for all plots above them."""
     both = [pair for axes in grid for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True)]
     if both:
@@ -337,7 +358,7 @@ def _points(series: Series) -> tuple[Vector, Vector]:
     return np.arange(len(values), dtype=np.float64) if series.places is None else np.asarray(series.places), values
 
 
-def _named_levels(axes: Axes, levels: Mapping[str, float]) -> None:
+def _named_levels(axes: "Axes", levels: Mapping[str, float]) -> None:
     for level in levels.values():
         axes.axhline(level, color=_GRAY, linestyle="--", linewidth=1.2)
     low, high = axes.get_ylim()
@@ -356,7 +377,7 @@ def _named_levels(axes: Axes, levels: Mapping[str, float]) -> None:
         )
 
 
-def _draw_curve(axes: Axes, epochs: Vector, values: Vector, sizes: Vector, label: str) -> None:
+def _draw_curve(axes: "Axes", epochs: Vector, values: Vector, sizes: Vector, label: str) -> None:
     """Draw every report as a faint line, and means over 1 % of the run as a thick line."""
     bins = np.minimum((_BINS * epochs / epochs[-1]).astype(int), _BINS - 1)
     weights = np.bincount(bins, sizes)
@@ -370,7 +391,7 @@ def _draw_curve(axes: Axes, epochs: Vector, values: Vector, sizes: Vector, label
     _tidy(axes, label)
 
 
-def _draw_score_curve(axes: Axes, curve: ScoreCurve, num_pairs: int) -> None:
+def _draw_score_curve(axes: "Axes", curve: ScoreCurve, num_pairs: int) -> None:
     """Draw each evaluation as a point, ring the best one, and connect consecutive points that have scores."""
     epochs = np.array([pairs / num_pairs for _, pairs, _ in curve.points])
     values = np.array([np.nan if score is None else 100 * score for *_, score in curve.points])
@@ -381,7 +402,7 @@ def _draw_score_curve(axes: Axes, curve: ScoreCurve, num_pairs: int) -> None:
     _tidy(axes, f"{curve.name} × 100 (kept: {values[best]:.2f} after step {curve.best:,})")
 
 
-def _draw_changes(axes: Axes, scores: Sequence[ScoreChange]) -> None:
+def _draw_changes(axes: "Axes", scores: Sequence[ScoreChange]) -> None:
     before_color = "#9a9a9a"
     for row, score in enumerate(scores):
         weight = "bold" if score.is_mean else "normal"
@@ -405,7 +426,7 @@ def _draw_changes(axes: Axes, scores: Sequence[ScoreChange]) -> None:
 
 def _effects_figure(
     parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
-) -> Figure:
+) -> "Figure":
     """Draw the scores of all trials over each parameter's values, with the mean per value."""
     columns = min(4, len(parameters))
     rows = -(-len(parameters) // columns)
@@ -428,7 +449,7 @@ def _effects_figure(
     return figure
 
 
-def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> Figure:
+def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> "Figure":
     """Draw the score of every trial by epoch."""
     figure = _figure(7.5, 4.6, f"{metric} by epoch")
     axes = figure.subplots()
@@ -444,7 +465,7 @@ def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> Fi
             zorder=3 if is_best else 2,
             label=f"best: trial {trial.number}" if is_best else None,
         )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(_whole_numbers())
     axes.set_xlabel("epoch")
     _tidy(axes)
     if best is not None:
@@ -454,11 +475,13 @@ def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> Fi
 
 def _parallel_figure(
     parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
-) -> Figure:
+) -> "Figure":
     """Draw each trial as a line through its values, colored by score; the line of the best trial is thick."""
     width = len(parameters)
     figure = _figure(max(7.5, 1.6 * (width + 1)), 4.8, f"{metric}: all trials")
     axes = figure.subplots()
+    from matplotlib import colormaps  # noqa: PLC0415 - see the first lines
+
     scores = np.array([trial.score for trial in trials])
     low, high = float(scores.min()), float(scores.max())
     heights = (scores - low) / (high - low or 1.0)
