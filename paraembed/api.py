@@ -34,7 +34,7 @@ from paraembed.tracking.fetch import fetch_encoder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from paraembed.cluster.embed import Outcome
+    from paraembed.cluster.embed import EmbeddingResult
     from paraembed.embedding.settings import Limits
     from paraembed.evaluation.report import Report
 
@@ -139,7 +139,7 @@ def embed(
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
     **settings: Any,
-) -> "Outcome":
+) -> "EmbeddingResult":
     """Write one embedding for each row of text or tables to Parquet files, as ``jobs/embed.py`` does; the same call
     resumes a stopped run.
 
@@ -216,7 +216,7 @@ def evaluate(
 
     if bool(suites) != (data is not None) or not (suites or pairs or held_out):
         raise ValueError("no data to score on; give `suites` and `data`, `pairs`, or `held_out`")
-    request = evaluation.Request(
+    request = evaluation.EvaluationRequest(
         encoders=tuple(map(_absolute_name, _several(encoders))),
         words=None if words is None else _absolute(words),
         suites=tuple(map(str, _several(suites))),

@@ -32,7 +32,7 @@ from paraembed.supervised.scores import saved_rows
 from paraembed.text.subword import vocabulary_of, without_ends
 from paraembed.text.vocabulary import Words
 from paraembed.training.state import Counters, load_state, save_state
-from paraembed.tuning.ledger import Epoch, Ledger, Record
+from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from tests import fuzz
 from tests.embedding.without_ray import build
@@ -328,7 +328,7 @@ def test_records_of_trials(tmp_path):
     points = Points("smoke", SPACES["smoke"])
     point = points.at(points.space.choices(0))
     curve = (Epoch(1, 0.5, 0.25, {"a": 0.5}, 1.0), Epoch(2, None, 0.25, {}, 2.0))
-    record = Record(0, point.choices, point.recipe.to_dict(), 1.0, "finished", "", curve, 2.5, 1e9)
+    record = TrialRecord(0, point.choices, point.recipe.to_dict(), 1.0, "finished", "", curve, 2.5, 1e9)
     Ledger(tmp_path).add(record)
 
     def load():

@@ -30,7 +30,7 @@ from paraembed.embedding.columns import carried_fields
 from paraembed.embedding.inputs import check_apart, list_inputs
 from paraembed.embedding.part import REPORTS, embed_part, embedded, layout
 from paraembed.embedding.plan import Plan, make_plan, part_name
-from paraembed.embedding.rows import Rows, read_part
+from paraembed.embedding.rows import InputRows, read_part
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
@@ -306,7 +306,7 @@ PROGRAMS: dict[str, Callable[[Work], Pass]] = {
 }
 
 
-def _rows(plan: Plan) -> Iterator[Rows]:
+def _rows(plan: Plan) -> Iterator[InputRows]:
     for part in plan.parts:
         yield from read_part(plan.inputs[0], part, plan.settings)
 

@@ -14,7 +14,7 @@ from infra.bench.generated import draw_lines, draw_words
 from infra.bench.rounds import Clock, Program, Result, Task, has, measure, metrics, show_table, start
 from paraembed.console import doing, say
 from paraembed.embedding.inputs import list_inputs
-from paraembed.embedding.manifest import Run, begun_run, commit
+from paraembed.embedding.manifest import EmbeddingRun, begun_run, commit
 from paraembed.embedding.mine import Comparison, neighbors, tiles
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.part import embed_part
@@ -70,7 +70,7 @@ def _write_output(options: Search, rows: int, folder: Path) -> Path:
     encoder = Encoder(AvgConfig(), words, "space", options.seed).requires_grad_(False).eval()
     encoder.fingerprint = "bench"
     plan = make_plan(list_inputs([str(texts)]), Settings(keep=("text",)))
-    embedding, store = Run("bench", "space", plan), Folder(out)
+    embedding, store = EmbeddingRun("bench", "space", plan), Folder(out)
     with begun_run(store, embedding) as reports:
         for part in plan.parts:
             reports[part.name] = embed_part(encoder, plan.inputs[0], part, plan.settings, store)

@@ -31,7 +31,7 @@ from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
 from paraembed.training.fast import cpu
-from paraembed.training.loop import Report
+from paraembed.training.loop import ProgressReport
 from paraembed.training.loop import train as train_loop
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import step_for
@@ -151,7 +151,7 @@ def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world
     if world > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meeting-{key}", rank=rank, world_size=world)
 
-    def on_report(report: Report) -> None:
+    def on_report(report: ProgressReport) -> None:
         if rank == 0 and not size.epochs:
             clock(report.step)
         elif rank == 0 and (report.step % 10_000 == 0 or report.end_of_epoch):

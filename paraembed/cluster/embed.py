@@ -17,7 +17,7 @@ from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
 from paraembed.embedding.estimate import prepared, warn_if_slow, workers_of
 from paraembed.embedding.inputs import InputFile, changed_inputs
-from paraembed.embedding.manifest import Run
+from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import REJECTED, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
@@ -35,7 +35,7 @@ from paraembed.tracking.spool import spool_path
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EmbeddingResult:
     """Result of a run.
 
     Attributes:
@@ -64,7 +64,7 @@ def embed(
     gpus: Gpus = DEFAULT_GPUS,
     loaded: TextEncoder | None = None,
     files: Sequence[InputFile] | None = None,
-) -> Outcome:
+) -> EmbeddingResult:
     """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
     ``paraembed.embed``, ``loaded`` is the encoder of that name, if it is open already, and ``files`` are those of
     ``find_inputs``, if they are found already.
@@ -95,7 +95,7 @@ def embed(
             rows = sum(report.rows for report in reports.values())
             _clear_up(store, str(encoder), run, reports, workers)
             say(f"{home} is already finished, {rows:,} rows; nothing to do")
-            return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
+            return EmbeddingResult(rows, len(run.plan.parts), 0, was_finished=True)
         _say_plan(run.plan, todo, workers, home, loaded)
         manifest.uncommit(store, str(encoder))
         tries, peak = Counter[str](), 0
@@ -130,7 +130,7 @@ def embed(
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
-    return Outcome(written["rows"], len(run.plan.parts), len(todo))
+    return EmbeddingResult(written["rows"], len(run.plan.parts), len(todo))
 
 
 def _hold(stack: ExitStack, folder: Folder) -> bool:
@@ -142,7 +142,7 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
     return True
 
 
-def _clear_up(store: Store, encoder: str, run: Run, reports: dict[str, PartReport], workers: int) -> None:
+def _clear_up(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> None:
     """Finish a run that was killed after its commit."""
     if isinstance(store, Folder):
         remove_previous(store.path)
@@ -160,9 +160,11 @@ def _clear_up(store: Store, encoder: str, run: Run, reports: dict[str, PartRepor
         send_left(out)
 
 
-def _run(store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
+def _run(
+    store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool
+) -> EmbeddingRun:
     """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed."""
-    new = Run(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
+    new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
     if manifest.check_folder(store):
         try:
             return manifest.continued_run(store, new)

@@ -16,7 +16,7 @@ from paraembed.cluster import metrics
 from paraembed.cluster.session import on_cluster
 from paraembed.console import doing, duration
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.manifest import Run
+from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.plan import Part, Plan
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.worker import Done, PartWorker
@@ -41,7 +41,7 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class Workers:
+class WorkerPool:
     """Actors that are running or starting."""
 
     actors: list[Any]
@@ -51,7 +51,7 @@ class Workers:
 
 
 @contextmanager
-def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> Iterator[Workers]:
+def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> Iterator[WorkerPool]:
     """Start actors without waiting for them; they are killed at the end of the block.
 
     Each actor has one CPU and a fraction of a GPU. With a GPU, an actor works on two parts at a time: one is encoded
@@ -65,14 +65,14 @@ def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> I
     actors: list[Any] = [actor.options(**on_gpu).remote() for _ in range(count)]
     try:
         starting = {worker.ready.remote(shared): worker for worker in actors for _ in range(_IN_FLIGHT)}
-        yield Workers(actors, shared, starting, gpu_share)
+        yield WorkerPool(actors, shared, starting, gpu_share)
     finally:
         for worker in actors:
             ray.kill(worker)
 
 
 def embed_parts(
-    workers: Workers, run: Run, todo: list[Part], out: str, tries: Counter[str]
+    workers: WorkerPool, run: EmbeddingRun, todo: list[Part], out: str, tries: Counter[str]
 ) -> Generator[Done, None, None]:
     """Embed parts; yield each result when it is done, and show the progress.
 
@@ -85,7 +85,7 @@ def embed_parts(
         ValueError, OSError: embedding a part failed; Ray wraps the error.
     """
     shared = workers.encoder
-    progress = Progress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
+    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
     # A slot is a running call. An actor gets parts once it has answered, so an actor without a CPU delays nothing.
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
     tasks, retries = _tasks(run.plan, todo), deque[_Task]()
@@ -194,7 +194,7 @@ def _result(ref: Any, task: _Task | None, tries: Counter[str], *, is_queued: boo
     return done
 
 
-class Progress:
+class EmbeddingProgress:
     """Progress line of an embedding run: counts of rows, ``done`` of them, and of parts that were ``retried``."""
 
     def __init__(self, total: int, before: int) -> None:

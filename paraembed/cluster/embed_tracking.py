@@ -10,27 +10,26 @@ from typing import Any
 import numpy as np
 
 from paraembed.embedding import manifest
-from paraembed.embedding.manifest import MEMO, RECORDED, Run
+from paraembed.embedding.manifest import MEMO, RECORDED, EmbeddingRun
 from paraembed.embedding.part import REPORTS, PartReport
 from paraembed.io.fingerprint import json_bytes
 from paraembed.io.store import Folder, Store, is_there, read_bytes, write_json
-from paraembed.tracking.runs import Run as Tracked
-from paraembed.tracking.runs import tracked_run
+from paraembed.tracking.runs import Run, tracked_run
 
 _HISTOGRAM = f"{REPORTS}/part-seconds.json"
 
 
 @dataclass(frozen=True)
-class Record:
+class TrackedEmbedding:
     """An MLflow run of an embedding."""
 
-    tracked: Tracked
+    tracked: Run
     store: Store  # the output; its reports keep the files that are sent to MLflow later
     scratch: Path | None  # folder for copies of files from an object store; None if the output is a folder
 
 
 @contextmanager
-def recorded(store: Store, shown: Store) -> Iterator[Record]:
+def recorded(store: Store, shown: Store) -> Iterator[TrackedEmbedding]:
     """Open an MLflow run for the length of the block, or resume that of a resumed embedding.
 
     ``shown``, the final output, names the run; records that cannot be sent are spooled next to it.
@@ -42,11 +41,11 @@ def recorded(store: Store, shown: Store) -> Iterator[Record]:
 
 
 @contextmanager
-def _tracked(store: Store, shown: Store) -> Iterator[Record]:
+def _tracked(store: Store, shown: Store) -> Iterator[TrackedEmbedding]:
     if isinstance(store, Folder) and isinstance(shown, Folder):
         out, memo = shown.path, store.path / MEMO
         with tracked_run(f"embed {out.name}", out, memo) as tracked:
-            yield Record(tracked, store, None)
+            yield TrackedEmbedding(tracked, store, None)
         return
     out = Path.cwd() / shown.name  # MLflow's default store and the spool go next to it
     with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +53,7 @@ def _tracked(store: Store, shown: Store) -> Iterator[Record]:
         with tracked_run(f"embed {out.name}", out, memo) as tracked:
             if memo.exists():
                 store.write(MEMO, lambda file: file.write(memo.read_bytes()))
-            yield Record(tracked, store, Path(folder))
+            yield TrackedEmbedding(tracked, store, Path(folder))
 
 
 def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
@@ -68,7 +67,7 @@ def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
     return copy
 
 
-def describe(tracked: Tracked, encoder: str, run: Run, workers: int) -> None:
+def describe(tracked: Run, encoder: str, run: EmbeddingRun, workers: int) -> None:
     """Log parameters (what decides the output) and tags (what a resumed run may change)."""
     listing = manifest.listing_digest(run.plan)
     counts = {"num_inputs": len(run.plan.inputs), "parts": len(run.plan.parts)}
@@ -78,7 +77,9 @@ def describe(tracked: Tracked, encoder: str, run: Run, workers: int) -> None:
     tracked.link("encoder_run", "fingerprint", run.encoder)
 
 
-def record(into: Record, written: dict[str, Any], reports: Iterable[PartReport], measured: Mapping[str, float]) -> None:
+def record(
+    into: TrackedEmbedding, written: dict[str, Any], reports: Iterable[PartReport], measured: Mapping[str, float]
+) -> None:
     """Log the result: counts, measurements, seconds per part, and the manifest."""
     seconds = np.array([report.seconds for report in reports])
     counts, edges = np.histogram(seconds, bins=20)

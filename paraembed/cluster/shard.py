@@ -32,7 +32,7 @@ from paraembed.pairs.parse import parse_source, reading_of
 from paraembed.pairs.parts import (
     SAMPLED,
     ParsedPart,
-    Part,
+    SourcePart,
     SourceReport,
     check_pairs,
     cut_parts,
@@ -153,7 +153,7 @@ def shard_pairs(
 
 
 def _run(
-    task: _Task, parts: Sequence[Part], work: Work, identity: dict[str, Any], upload: Callable[[], object]
+    task: _Task, parts: Sequence[SourcePart], work: Work, identity: dict[str, Any], upload: Callable[[], object]
 ) -> dict[str, Any]:
     """Write and upload the output; return its manifest."""
     from paraembed.tracking.runs import tracked_run  # noqa: PLC0415 - as in ``shard_pairs``
@@ -182,7 +182,7 @@ def _run(
     return manifest
 
 
-def _shard(task: _Task, parts: Sequence[Part], work: Path, identity: dict[str, Any]) -> dict[str, Any]:
+def _shard(task: _Task, parts: Sequence[SourcePart], work: Path, identity: dict[str, Any]) -> dict[str, Any]:
     """Write the outputs to ``work/result``; return the manifest."""
     partitions = num_partitions(sum(file["bytes"] for file in identity["inputs"]))
     files = parsed_parts(parts, _parse_all(task, parts, partitions))
@@ -209,7 +209,7 @@ class _Parts(Datasource):
     The pairs are written to files, not to Ray's object store, so that a killed run resumes from the files.
     """
 
-    def __init__(self, task: _Task, parts: Sequence[Part], partitions: int) -> None:
+    def __init__(self, task: _Task, parts: Sequence[SourcePart], partitions: int) -> None:
         self._task = ray.put(task)  # once, not with every read task: it may hold a million words
         self._parts, self._partitions = parts, partitions
 
@@ -225,7 +225,7 @@ class _Parts(Datasource):
         ]
 
 
-def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[SourceReport]:
+def _parse_all(task: _Task, parts: Sequence[SourcePart], partitions: int) -> list[SourceReport]:
     """Parse the parts on Ray Data, one task per part."""
     doing(f"parsing {len(parts):,} parts")
     workers = min(task.workers, len(parts))
@@ -243,12 +243,12 @@ def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[Sour
     return [reports[number] for number in range(len(parts))]
 
 
-def _parsed_rows(task: _Task, parts: Sequence[Part], partitions: int, workers: int) -> Iterator[dict[str, Any]]:
+def _parsed_rows(task: _Task, parts: Sequence[SourcePart], partitions: int, workers: int) -> Iterator[dict[str, Any]]:
     """Yield the row about each part, as ``_parse`` returns it, in the order in which the parts are done."""
     if task.here:
         shared = ray.put(task)
 
-        def parse(numbered: tuple[int, Part]) -> dict[str, Any]:
+        def parse(numbered: tuple[int, SourcePart]) -> dict[str, Any]:
             (block,) = _parse(*numbered, shared, partitions)
             return dict(block.to_pylist()[0])
 
@@ -262,7 +262,7 @@ def _parsed_rows(task: _Task, parts: Sequence[Part], partitions: int, workers: i
         yield from data.iter_rows()
 
 
-def _parse(number: int, part: Part, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:
+def _parse(number: int, part: SourcePart, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:
     """Parse a part, unless an earlier run did; return a block of one row: number, error, was it parsed before."""
     error, before = "", part.report.exists()
     if not before:
@@ -303,7 +303,7 @@ def _select(task: _Task, files: Sequence[ParsedPart]) -> list[tuple[Selected, li
         return [(Selected("", np.zeros(0, np.int64)), stays)]
     save_masks(files, stays)
 
-    def columns_of(part: Part) -> None:
+    def columns_of(part: SourcePart) -> None:
         pq.write_table(selection_table(part.parsed, np.load(part.mask, mmap_mode="r"), settings), part.columns)
 
     list(run_tasks(columns_of, [file.part for file in files], task.workers, here=task.here))

@@ -16,7 +16,7 @@ from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, Normal, Regression
-from paraembed.distillation.stages import MANIFEST, Request, Stages, differing, of_both, opened
+from paraembed.distillation.stages import MANIFEST, Stages, StudentRequest, differing, of_both, opened
 from paraembed.distillation.states import SummingTeacher, write_states
 from paraembed.distillation.texts import (
     PAIRS,
@@ -50,7 +50,13 @@ _PART_ROWS = 10_000  # Rows in a part of the teacher's vectors; a stopped job lo
 
 
 def teach(
-    request: Request, out: Path, work: Path, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, overwrite: bool = False
+    request: StudentRequest,
+    out: Path,
+    work: Path,
+    *,
+    workers: int = 2,
+    gpus: Gpus = DEFAULT_GPUS,
+    overwrite: bool = False,
 ) -> tuple[dict[str, Any], bool]:
     """Write a student of a teacher; the same call resumes. Return how the student was taught, as its folder records it,
     and whether it was finished before.
@@ -86,7 +92,7 @@ def teach(
 
 
 def _teach_both(
-    request: Request, out: Path, work: Path, workers: int, gpus: Gpus, overwrite: bool
+    request: StudentRequest, out: Path, work: Path, workers: int, gpus: Gpus, overwrite: bool
 ) -> tuple[dict[str, Any], bool]:
     """Write a student of word pieces and one of words in ``work``, and both as one encoder; see ``teach``."""
     before = checkpoint.parts_of_concat(out) if checkpoint.is_concat(out) or not overwrite else []
@@ -132,7 +138,9 @@ def _student_at(out: Path) -> dict[str, Any]:
     return dict((checkpoint.read_config(out).get("provenance") or {}).get("taught") or {"identity": ""})
 
 
-def _describe(run: Run, request: Request, files: Sequence[InputFile], teacher: TextEncoder, workers: int) -> None:
+def _describe(
+    run: Run, request: StudentRequest, files: Sequence[InputFile], teacher: TextEncoder, workers: int
+) -> None:
     run.params({"teacher": request.teacher, **asdict(request.settings)})
     run.dataset("texts", digest_of([file.sha256 for file in files]), [file.shown for file in files], "teaching")
     if request.leave_out:

@@ -24,7 +24,7 @@ from paraembed.cluster.session import (
     ray_session,
     wait_for_workers,
 )
-from paraembed.cluster.train_worker import Task, work_on
+from paraembed.cluster.train_worker import WorkerTask, work_on
 from paraembed.cluster.watch import interrupting, servers_end
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
@@ -101,14 +101,14 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingResult:
     """Result of ``train_model``: the table of scores, if there are any, and whether nothing was left to do."""
 
     table: Table | None
     was_finished: bool
 
 
-def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
+def train_model(training: Training, *, overwrite: bool = False) -> TrainingResult:
     """Train a model and write its folder; the same call resumes a killed training.
 
     ``overwrite`` replaces another model at ``out``, and discards another unfinished training there.
@@ -121,14 +121,14 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
     _fetch_work(training)
     work = Work(out, training.work, "identity.json", data.identity(), _FILES, f"jobs/{data.job}.py", overwrite)
 
-    def finished() -> Outcome | None:
+    def finished() -> TrainingResult | None:
         if not work.is_finished(data.identity_at):
             return None
         send_left(training.home.records)
         say(f"{shown(training.uri or out)} is already finished; nothing to do")
         if training.register is not None:
             say("warning: `register` has no effect after a training; register the model of its MLflow run")
-        return Outcome(data.table_at(out), was_finished=True)
+        return TrainingResult(data.table_at(out), was_finished=True)
 
     before = finished()
     if before:
@@ -151,7 +151,7 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
         table = _train(training, work)
         work.remove()
         training.shared.remove()
-    return Outcome(table, was_finished=False)
+    return TrainingResult(table, was_finished=False)
 
 
 def check_output(uri: str | None, placement: Workers, job: str, *, overwrite: bool) -> None:
@@ -281,7 +281,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
     relay = None if in_process else relayed(run.spool, run.started)
     storage, filesystem = training.shared.place("ray")
     logged, trace, records = relay or run.spool, training.trace, records_graphs()
-    task = Task(training.shared, data.for_workers(), device, saves, logged, trace, memory, records)
+    task = WorkerTask(training.shared, data.for_workers(), device, saves, logged, trace, memory, records)
     trainer = TorchTrainer(
         work_on,  # type: ignore[arg-type]
         train_loop_config={"task": task},

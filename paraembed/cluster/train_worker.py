@@ -24,7 +24,7 @@ from paraembed.tracking.runs import Run, system_metrics
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import first_problem, gather_texts
 from paraembed.training.inputs import Memory, available_memory, check_memory
-from paraembed.training.loop import Report, Request
+from paraembed.training.loop import ProgressReport, SaveRequest
 from paraembed.training.state import Checkpoints, Counters
 
 _BLOCK_ROWS = 65_536
@@ -32,7 +32,7 @@ _COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX i
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """Task of a worker.
 
     The folder ``work`` of the training is visible to all workers; it has the untrained model in ``untrained``, and the
@@ -52,7 +52,7 @@ class Task:
     records_graphs: bool = True  # whether the driver's environment lets steps be recorded
 
 
-def work_on(config: dict[str, Task]) -> dict[str, Any]:
+def work_on(config: dict[str, WorkerTask]) -> dict[str, Any]:
     """Train on one worker, ``config["task"]``; return the final ``counters``, an ``error``, or ``stopped``.
 
     Rank 0 saves the model to ``work/trained`` and returns the result that is used. Errors that the user can correct are
@@ -73,7 +73,7 @@ def work_on(config: dict[str, Task]) -> dict[str, Any]:
 
 
 @contextmanager
-def _own_folder(task: Task) -> Iterator[Task]:
+def _own_folder(task: WorkerTask) -> Iterator[WorkerTask]:
     """Yield the task with a folder of this worker, if the work is on an object store; it is removed at the end."""
     if task.work.uri is None:
         yield task
@@ -85,7 +85,7 @@ def _own_folder(task: Task) -> Iterator[Task]:
 
 
 @one_thread()  # one worker is the job's own process, which scores afterwards
-def _train(task: Task) -> Counters:
+def _train(task: WorkerTask) -> Counters:
     if not task.records_graphs:
         turn_off_graphs()
     context, data = ray.train.get_context(), task.data
@@ -162,15 +162,15 @@ def agree(problem: str, world: int, device: torch.device) -> None:
         )
 
 
-def _poll(relay: Relay, rank: int) -> Request:
+def _poll(relay: Relay, rank: int) -> SaveRequest:
     """Return whether Ray knows that a machine of a worker is about to be removed, or the driver was stopped."""
     is_preempted = ray.train.get_preemption_info() is not None  # all workers have to ask
     if rank == 0 and relay.is_stopped():
-        return Request.STOP
-    return Request.SAVE if is_preempted else Request.NONE
+        return SaveRequest.STOP
+    return SaveRequest.SAVE if is_preempted else SaveRequest.NONE
 
 
-def _save(model: Any, task: Task) -> None:
+def _save(model: Any, task: WorkerTask) -> None:
     try:
         task.data.save(model, task.work.folder / "trained", card="")
         task.work.push("trained")
@@ -182,7 +182,7 @@ def _save(model: Any, task: Task) -> None:
         ) from None
 
 
-def _report(run: Run, rank: int, data: TrainingData, report: Report) -> None:
+def _report(run: Run, rank: int, data: TrainingData, report: ProgressReport) -> None:
     """Handle a report: rank 0 shows and logs it, all workers report to Ray Train once per epoch."""
     if rank == 0:
         values = {

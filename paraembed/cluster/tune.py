@@ -30,11 +30,11 @@ from paraembed.tracking.runs import Run
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs
 from paraembed.training.inputs import available_memory, estimate
-from paraembed.tuning.ledger import Ledger, Record
+from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.search import suggest
 from paraembed.tuning.table import GrowingTable, draw_results, write_results
-from paraembed.tuning.trial import DECIDES_INPUTS, Inputs, inputs_key, read_inputs, spread, trial_seconds
+from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs, spread, trial_seconds
 from tune_spaces.space import Selection
 
 SAMPLE = "tuning-pairs"
@@ -114,7 +114,7 @@ class Swept:
     """Result of a sweep: all trials, and the best of them."""
 
     ledger: Ledger
-    best: Record
+    best: TrialRecord
 
 
 def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
@@ -264,7 +264,7 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     return replace(data, folder=sweep.out / SAMPLE)
 
 
-def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, Inputs]:
+def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, TrialInputs]:
     """Return the inputs that trials of ``workers`` workers share, by ``inputs_key``.
 
     Raise OSError or ValueError if a recipe needs more pairs or more memory, or the words cover too few of the tokens.
@@ -279,7 +279,7 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
             f"{data.unit}, a larger `sample`{fewer}"
         )
     _check_memory(points, data, concurrent, workers)
-    inputs = dict[str, Inputs]()
+    inputs = dict[str, TrialInputs]()
     for recipe in recipes:
         if inputs_key(recipe) not in inputs:
             inputs[inputs_key(recipe)] = read_inputs(data, recipe)
@@ -320,7 +320,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     scorer = sweep.data.scorer(sweep.selection.metric)
     table = GrowingTable(points, ledger, sweep.num_trials)
 
-    def on_record(record: Record) -> None:
+    def on_record(record: TrialRecord) -> None:
         log_trial(run, record, points.shown(record.recipe, record.share))
         table.add(record)
 
@@ -341,7 +341,7 @@ def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
 
 
 def _say_budget(
-    sweep: Sweep, inputs: Mapping[str, Inputs], scorer: Scorer, todo: Sequence[int], concurrent: int
+    sweep: Sweep, inputs: Mapping[str, TrialInputs], scorer: Scorer, todo: Sequence[int], concurrent: int
 ) -> None:
     """Print the expected time of the sweep, and the score before training."""
     doing("measuring how long a trial takes")
@@ -369,7 +369,7 @@ def _say_budget(
     )
 
 
-def log_trial(sweep: Run, record: Record, shown: dict[str, Any]) -> None:
+def log_trial(sweep: Run, record: TrialRecord, shown: dict[str, Any]) -> None:
     """Log a trial that has ended to the run of a sweep; ``shown`` has the values of the searched fields."""
     ended = int(1000 * record.ended)
     started = ended - int(1000 * record.seconds)

@@ -30,10 +30,10 @@ from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, 
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import SearchSettings, Workers
 from paraembed.training.best import Scorer
-from paraembed.tuning.ledger import Ledger, Record
+from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import cut_offs, suggest
-from paraembed.tuning.trial import Ended, Inputs, inputs_key, run_trial
+from paraembed.tuning.trial import Ended, TrialInputs, inputs_key, run_trial
 
 _TRIES = 4  # of a trial whose worker fails: the second at once, the others when Ray knows which machines are left
 _PAUSE_SECONDS = 20.0  # Ray sees a machine's death after 9 to 15 s, and until then sends trials there
@@ -58,7 +58,7 @@ class _Shared:
 @environment(RAY_TUNE)
 def run_trials(
     searcher: "LedgerSearch",
-    inputs: dict[str, Inputs],
+    inputs: dict[str, TrialInputs],
     scorer: Scorer,
     placement: Workers,
     resources: Mapping[str, float],
@@ -193,7 +193,7 @@ def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
         tune.report({"ended": ended, "asker": asker})
 
 
-def _run(task: dict[str, Any], inputs: Inputs, recipe: BaseRecipe, scorer: Scorer, **placement: Any) -> str:
+def _run(task: dict[str, Any], inputs: TrialInputs, recipe: BaseRecipe, scorer: Scorer, **placement: Any) -> str:
     """Train a point; return how it ended, as JSON."""
     cuts = {int(epoch): score for epoch, score in task["cut_offs"].items()}
     return json.dumps(asdict(run_trial(inputs, recipe, task["share"], scorer, cuts, **placement)))
@@ -265,7 +265,7 @@ class LedgerSearch:
         ledger: Ledger,
         concurrent: int,
         max_failures: int,
-        on_record: Callable[[Record], None],
+        on_record: Callable[[TrialRecord], None],
         on_epoch: Callable[[int, int, float | None], None],
     ) -> None:
         self.points, self.settings, self.ledger = points, settings, ledger
@@ -334,7 +334,7 @@ class LedgerSearch:
     def _keep(self, number: int, ended: dict[str, Any]) -> None:
         point = self.points.at(self.choices(number))
         of_point = {"choices": point.choices, "recipe": point.recipe.to_dict(), "share": point.share}
-        record = Record.from_dict({"number": number, **of_point, **ended, "ended": time.time()})
+        record = TrialRecord.from_dict({"number": number, **of_point, **ended, "ended": time.time()})
         try:
             self.ledger.add(record)
         except OSError as problem:  # a full disk: raised here, Ray Tune would wrap it in a stack trace
@@ -365,7 +365,7 @@ class LedgerSearch:
                 )
         return self._choices[number]
 
-    def _known(self, number: int) -> list[Record]:
+    def _known(self, number: int) -> list[TrialRecord]:
         """Return the records that trial ``number`` may depend on."""
         if not self.settings.looks_back:
             return []

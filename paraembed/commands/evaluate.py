@@ -33,7 +33,7 @@ from paraembed.process import one_thread
 from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, RESAMPLES, AnalysisOptions, Inference
 
 if TYPE_CHECKING:
-    from paraembed.evaluation.evaluate import Outcome, Request
+    from paraembed.evaluation.evaluate import EvaluationRequest, EvaluationResult
     from paraembed.io.stage import Mirror, Stage
 
 _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
@@ -126,7 +126,9 @@ def main(flags: Evaluate) -> None:
     say(f"wrote {files}, to {out}; next: python jobs/{following} …")
 
 
-def _evaluate(flags: Evaluate, paths: Mapping[str, Any], home: "Mirror", named: Callable[[str], str]) -> "Outcome":
+def _evaluate(
+    flags: Evaluate, paths: Mapping[str, Any], home: "Mirror", named: Callable[[str], str]
+) -> "EvaluationResult":
     from paraembed.evaluation.evaluate import evaluate, low_coverage, prepare
     from paraembed.evaluation.selection import suites_digest
     from paraembed.tracking.fetch import fetch_encoder
@@ -159,13 +161,13 @@ def _evaluate(flags: Evaluate, paths: Mapping[str, Any], home: "Mirror", named: 
     return outcome
 
 
-def request_of(flags: Evaluate, paths: Mapping[str, Any]) -> "Request":
+def request_of(flags: Evaluate, paths: Mapping[str, Any]) -> "EvaluationRequest":
     """Return the flags, with the paths of ``paths_of``, as a request for the core."""
-    from paraembed.evaluation.evaluate import Request
+    from paraembed.evaluation.evaluate import EvaluationRequest
 
     renamed = {"encoders": paths["encoder"], "baselines": names_in(flags.baseline), "suites": names_in(flags.suite)}
-    same = [own.name for own in fields(Request) if own.name not in renamed]
-    return Request(**renamed, **{name: paths.get(name, getattr(flags, name)) for name in same})
+    same = [own.name for own in fields(EvaluationRequest) if own.name not in renamed]
+    return EvaluationRequest(**renamed, **{name: paths.get(name, getattr(flags, name)) for name in same})
 
 
 def check(flags: Evaluate) -> None:

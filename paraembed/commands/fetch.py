@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.console import doing, show
-from paraembed.pairs.public.download import Progress, Report
+from paraembed.pairs.public.download import DownloadProgress, Report
 from paraembed.pairs.public.fetch import default_cache, fetch_unpacked
 from paraembed.pairs.public.sources import SOURCES, Source, find_source
 
@@ -74,7 +74,7 @@ def _reporter() -> Report:
     """Return a function that logs notes, and shows the progress since the last note in the status line."""
     started, before = 0.0, -1
 
-    def report(progress: Progress) -> None:
+    def report(progress: DownloadProgress) -> None:
         nonlocal started, before
         if progress.note:
             log.info("  %s: %s", progress.name, progress.note)

@@ -81,12 +81,12 @@ def main(flags: Teach) -> None:
 
     carried_fields(text_files[:1], reading_settings(flags.text_column))
     from paraembed.distillation.estimate import dry_run
-    from paraembed.distillation.stages import Request
+    from paraembed.distillation.stages import StudentRequest
     from paraembed.tracking.fetch import fetch_encoder
 
     files = [file for path in sets for file in _files_of(path)]
     data = teacher, texts, flags.text_column, tuple(files), pairs, recipe
-    request = Request(*data, flags.settings, flags.inference, flags.reading, text_files)
+    request = StudentRequest(*data, flags.settings, flags.inference, flags.reading, text_files)
     if flags.dry_run:
         dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)
         return

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, frequencies
-from paraembed.distillation.stages import Request, of_both, opened
+from paraembed.distillation.stages import StudentRequest, of_both, opened
 from paraembed.distillation.states import sums_states
 from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
 from paraembed.embedding.estimate import estimate, warn_if_slow, workers_of
@@ -27,7 +27,9 @@ _MORE_PRODUCTS = 4  # The regression computes these besides its steps: sums, dia
 _PAIRS_PER_SECOND, _MEASURED_WIDTH = 5200, 384  # Measured in docs/teach.md: 3 epochs of 260,618 pairs in 2.5 minutes.
 
 
-def dry_run(request: Request, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, fetch: Fetch | None = None) -> None:
+def dry_run(
+    request: StudentRequest, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, fetch: Fetch | None = None
+) -> None:
     """Print what each stage takes; nothing is written.
 
     The times of the teacher and of the regression are measured, with two seconds of embedding and one product. That of
@@ -74,7 +76,7 @@ def dry_run(request: Request, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, fe
     print_table(("stage", "rows", f"estimated time, {workers} workers"), [*lines, ("student", "the units", "–")])
 
 
-def _seconds_of_product(files: tuple[InputFile, ...], request: Request, pieces: Pieces | None) -> float:
+def _seconds_of_product(files: tuple[InputFile, ...], request: StudentRequest, pieces: Pieces | None) -> float:
     """Return the seconds per text of a product AᵀA X of the regression, measured on some texts."""
     texts = next(read_texts(files, request.text_columns), pa.array([], pa.string())).slice(0, _SAMPLE_TEXTS)
     if pieces is None:

@@ -78,7 +78,7 @@ _SECONDS = "_seconds.json"
 
 
 @dataclass(frozen=True)
-class Request:
+class StudentRequest:
     """What decides a student.
 
     Attributes:
@@ -111,7 +111,7 @@ class Request:
         return self.recipe or (STUDENT if self.settings.bigrams is None else STUDENT_WITH_BIGRAMS)
 
 
-def of_both(request: Request) -> dict[str, Request]:
+def of_both(request: StudentRequest) -> dict[str, StudentRequest]:
     """Return the requests of the two students that become one encoder, by units."""
     units: tuple[Units, Units] = ("subword", "word")
     settings, oov = request.settings, request.settings.oov
@@ -120,7 +120,7 @@ def of_both(request: Request) -> dict[str, Request]:
 
 
 def opened(
-    request: Request, gpus: Gpus, fetch: Fetch | None
+    request: StudentRequest, gpus: Gpus, fetch: Fetch | None
 ) -> tuple[TextEncoder, Pieces | None, tuple[InputFile, ...]]:
     """Return the teacher, the pieces of its tokenizer if they are the units, and the files with the texts.
 
@@ -148,7 +148,7 @@ def _pieces(teacher: TextEncoder) -> Pieces:
         raise ValueError(f"`units` is subword, but {error}; or use `units` word") from None
 
 
-def _check(request: Request, teacher: TextEncoder) -> None:
+def _check(request: StudentRequest, teacher: TextEncoder) -> None:
     settings, width = request.settings, teacher.width
     if settings.dim is not None and settings.dim > width:
         raise ValueError(
@@ -173,7 +173,7 @@ class Stages:
     """Stages of a job, see the module."""
 
     work: Path
-    request: Request
+    request: StudentRequest
     files: tuple[InputFile, ...]
     teacher: TextEncoder
     pieces: Pieces | None

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from paraembed.encoders.base import BATCH_SIZE, Embedded
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
-from paraembed.encoders.protocol import ALONE, Packed, TextEncoder, Turn
+from paraembed.encoders.protocol import ALONE, PackedEncoder, TextEncoder, Turn
 from paraembed.encoders.states import StateSums, merged
 from paraembed.io.atomic import write_file
 
@@ -86,9 +86,9 @@ class SummingTeacher:
 
 @dataclass(frozen=True)
 class PackedSummingTeacher:
-    """``SummingTeacher`` in a form for other processes; see ``Packed``."""
+    """``SummingTeacher`` in a form for other processes; see ``PackedEncoder``."""
 
-    teacher: Packed
+    teacher: PackedEncoder
     folder: Path
 
     def encoder(self) -> SummingTeacher:

@@ -21,7 +21,7 @@ from paraembed.io.inflate import BLOCK_BYTES, is_compressed, read_blocks
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.parquet import is_parquet
 from paraembed.io.places import Place, locate, name_of, require_file, size_of, to_place, without_credentials
-from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, Table, json_object, read_records
+from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, TableFormat, json_object, read_records
 
 TEXT_FIELD = "text"
 KNOWN = ".txt (one text per line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
@@ -108,7 +108,7 @@ class InputFile:
         if pieces is None:
             pieces = read_blocks(self.place, self.block_bytes, self.limits.max_inflation)
         most = self.max_line_bytes if self.kind == "csv" else self.limits.max_line_bytes
-        table = Table(len(self.columns), self.max_field_lines, start == 0)
+        table = TableFormat(len(self.columns), self.max_field_lines, start == 0)
         return read_records(pieces, self.kind, self.shown, most, table)
 
 
@@ -375,7 +375,7 @@ def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimit
     """Return the names of the columns, from the first records of a file."""
     if kind == "text":
         return (TEXT_FIELD,)
-    table = Table(0, limits.max_field_lines, from_start=True)
+    table = TableFormat(0, limits.max_field_lines, from_start=True)
     records = next(read_records(pieces, kind, shown, limits.max_line_bytes, table))
     if kind == "jsonl":
         keys: dict[str, None] = {}

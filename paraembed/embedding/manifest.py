@@ -50,7 +50,7 @@ _THREADS = 16  # to check parts; an answer of an object store takes 20 ms and mo
 
 
 @dataclass(frozen=True)
-class Run:
+class EmbeddingRun:
     """Everything that decides the bytes of an output."""
 
     encoder: str  # fingerprint of the encoder folder
@@ -115,7 +115,7 @@ def check_folder(store: Store) -> bool:
     return begun
 
 
-def continued_run(store: Store, new: Run) -> Run:
+def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
     """Return the unfinished run in a place, to resume it as ``new``, whose plan has no parts yet. Raise ValueError if
     it was started with another encoder, tokenizer, setting or input; the message names it with both values.
 
@@ -127,7 +127,7 @@ def continued_run(store: Store, new: Run) -> Run:
     return replace(new, plan=replace(stored.plan, inputs=new.plan.inputs))  # files that moved are the same files
 
 
-def decides(run: Run) -> dict[str, Any]:
+def decides(run: EmbeddingRun) -> dict[str, Any]:
     """Return everything that decides the bytes of an output, by name; the paths of the inputs are not included."""
     plan = run.plan
     model = {"model": dict(run.identity)} if run.identity else {}
@@ -136,7 +136,7 @@ def decides(run: Run) -> dict[str, Any]:
     return {"tokeniser": run.tokenizer, **encoder, **model, **asdict(plan.settings), "inputs": files}
 
 
-def read_run(store: Store) -> Run:
+def read_run(store: Store) -> EmbeddingRun:
     """Return the run that was started in a place. Raise FileNotFoundError or ValueError if its plan is missing or
     damaged.
     """
@@ -148,13 +148,13 @@ def read_run(store: Store) -> Run:
         model = value.get("model", {})
         if model != {}:
             checked(_Model, model, "model")
-        return Run(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]), model)
+        return EmbeddingRun(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]), model)
     except ValueError as error:
         raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start over") from None
 
 
 @contextmanager
-def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
+def begun_run(store: Store, run: EmbeddingRun) -> Iterator[dict[str, PartReport]]:
     """Lock a place for a run; yield the reports of the finished parts, by name. Raise ValueError if another run is
     writing there, or was started there after ``run`` was planned.
     """
@@ -177,7 +177,7 @@ def encoder_name(store: Store) -> str:
         return ""
 
 
-def _check_same(store: Store, run: Run) -> None:
+def _check_same(store: Store, run: EmbeddingRun) -> None:
     """Raise ValueError if the plan in a place belongs to another run."""
     if changed := differences(_identity(read_run(store)), _identity(run)):
         raise ValueError(f"another run, with another {changed}, is writing to {store}; use a separate `out` for each")
@@ -190,7 +190,7 @@ def _sweep(store: Store) -> None:
             store.delete(f"{folder}{name}")  # a writer that lost its driver may have renamed it in the meantime
 
 
-def finished_parts(store: Store, run: Run) -> dict[str, PartReport]:
+def finished_parts(store: Store, run: EmbeddingRun) -> dict[str, PartReport]:
     """Return the reports, by part name, of the parts of this run whose files match their reports."""
     names = set(store.names(REPORTS))
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -200,7 +200,7 @@ def finished_parts(store: Store, run: Run) -> dict[str, PartReport]:
         return {report.name: report for report in done if report is not None}
 
 
-def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
+def _finished(store: Store, run: EmbeddingRun, part: Part) -> PartReport | None:
     try:
         report: PartReport = read_json(store, f"{REPORTS}/{part.name}.json", PartReport)
     except (OSError, ValueError):
@@ -238,7 +238,7 @@ def uncommit(store: Store, encoder: str) -> None:
 
 
 def commit(
-    store: Store, run: Run, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
+    store: Store, run: EmbeddingRun, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
 ) -> dict[str, Any]:
     """Write ``_manifest.json``, then ``_SUCCESS``; return the manifest, which is equal for every run of the same plan.
 
@@ -331,7 +331,7 @@ def _is_unchanged(store: Store, report: PartReport) -> bool:
     return same and (not report.n_rejected or is_there(store, rejected_name(report.name)))
 
 
-def _identity(run: Run) -> dict[str, Any]:
+def _identity(run: EmbeddingRun) -> dict[str, Any]:
     """Return the identity of a run; two runs may write to one output only if their identities are equal."""
     parts = digest_of([asdict(part) for part in run.plan.parts])
     return {**decides(run), "parts": parts}

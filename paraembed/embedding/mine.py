@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from paraembed.embedding.columns import is_text
 from paraembed.embedding.index import nearest_in_index, open_index
 from paraembed.embedding.output import Embeddings, Vectors
-from paraembed.embedding.search import Best, candidates, exact_cosines, margin, unit
+from paraembed.embedding.search import NearestRows, candidates, exact_cosines, margin, unit
 from paraembed.io.atomic import write_file
 from paraembed.io.escape import listed
 from paraembed.settings import MineSettings
@@ -106,10 +106,10 @@ def neighbors(comparison: Comparison, block: int, path: Path, *, tile_rows: int 
     settings, (start, stop) = comparison.settings, comparison.blocks[block]
     firsts = np.concatenate([rows.vectors for rows in comparison.output.blocks(start, stop)])
     units, error = unit(firsts), margin(comparison.output.width)
-    nearest = Best(len(firsts), comparison.top, settings.threshold)
+    nearest = NearestRows(len(firsts), comparison.top, settings.threshold)
     pairs: list[Pairs] = []
     for rows in comparison.seconds.blocks(start if comparison.other is None else 0):
-        unit_rows, of_rows = unit(rows.vectors), Best(len(rows.vectors), comparison.top, settings.threshold)
+        unit_rows, of_rows = unit(rows.vectors), NearestRows(len(rows.vectors), comparison.top, settings.threshold)
         for left in tiles(len(firsts), tile_rows):
             for right in tiles(len(rows.vectors), tile_rows):
                 if comparison.other is None and rows.first + right.stop <= start + left.start + 1:
@@ -171,8 +171,8 @@ def _leave_out(scores: Vectors, first: int, second: int) -> None:
         scores[np.arange(second, second + num_seconds) <= np.arange(first, first + num_firsts)[:, None]] = -np.inf
 
 
-def _pairs_of(best: Best, start: int, *, is_second: bool) -> Pairs:
-    """Return the pairs of a ``Best`` whose items are the rows from ``start`` on, either second or first rows."""
+def _pairs_of(best: NearestRows, start: int, *, is_second: bool) -> Pairs:
+    """Return the pairs of a ``NearestRows`` whose items are the rows from ``start`` on, either second or first rows."""
     hits = best.hits()
     pairs = np.empty(len(hits.row), PAIR)
     pairs["second" if is_second else "first"] = start + hits.query
@@ -216,7 +216,7 @@ def last_of_top(comparison: Comparison, span: tuple[int, int], *, are_seconds: b
             items.append(of_span["second"])
             cosines.append(of_span["cosine"])
             rows.append(of_span["first"])
-    best = Best(stop - start, comparison.top)
+    best = NearestRows(stop - start, comparison.top)
     best.add(np.concatenate(items) - start, np.concatenate(rows), np.concatenate(cosines))
     last = np.empty(stop - start, LAST)
     last["cosine"], last["row"] = best.cosines[:, -1], best.rows[:, -1]

@@ -56,7 +56,7 @@ class _Manifest(TypedDict):
     parts: list[_Part]
 
 
-class Block(NamedTuple):
+class VectorBlock(NamedTuple):
     """Vectors float32 [n, d] of consecutive rows, starting at row ``first``."""
 
     first: int
@@ -119,7 +119,7 @@ class Embeddings:
         """Number of rows."""
         return int(self.starts[-1])
 
-    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[VectorBlock]:
         """Yield the vectors of rows ``start`` to ``stop`` - 1, one row group at a time, while threads read ahead. Raise
         FileNotFoundError or ValueError if a part is missing or damaged.
 
@@ -138,7 +138,7 @@ class Embeddings:
                         return
                     group, reading = waiting.popleft()
                     vectors, first = reading.result(), max(start, group.first)
-                    yield Block(first, vectors[first - group.first : stop - group.first])
+                    yield VectorBlock(first, vectors[first - group.first : stop - group.first])
             finally:
                 for _, reading in waiting:
                     reading.cancel()

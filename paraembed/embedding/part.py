@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
-from paraembed.embedding.rows import NO_MULTI_LINE, MultiLine, Rows, read_part
+from paraembed.embedding.rows import NO_MULTI_LINE, InputRows, MultiLine, read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import ALONE, TextEncoder, Turn
 from paraembed.io.fingerprint import digest_of
@@ -172,7 +172,7 @@ def _schema(encoder: TextEncoder, source: InputFile, settings: Settings) -> pa.S
 
 def _batches(
     encoder: TextEncoder,
-    rows: Iterator[Rows],
+    rows: Iterator[InputRows],
     schema: pa.Schema,
     source: InputFile,
     settings: Settings,

@@ -69,7 +69,7 @@ NO_MULTI_LINE = MultiLine()
 
 
 @dataclass(frozen=True)
-class Rows:
+class InputRows:
     """n rows of an input."""
 
     carried: list[pa.Array]  # the id column and the columns to copy, arrays [n]
@@ -83,7 +83,7 @@ class Rows:
 
 @dataclass
 class _Block:
-    """Rows before they are split into batches: the wanted columns by name; the other fields are those of ``Rows``."""
+    """Rows before they are split into batches: the wanted columns by name; other fields as in ``InputRows``."""
 
     columns: dict[str, pa.Array]
     row_numbers: npt.NDArray[np.int64]
@@ -107,7 +107,7 @@ def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Par
         yield part, b"".join(pieces)
 
 
-def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[Rows]:
+def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[InputRows]:
     """Yield the rows of a part, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
     ``data`` is the text of the part of a compressed file, from ``stream_parts``; None: read the file from its start.
     """
@@ -129,7 +129,7 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
             of_rows = {name: column.slice(start, stop - start).cast(pa.string()) for name, column in strings.items()}
             others = (block.rejected, block.num_replaced, block.multi_line) if start == 0 else ([], 0, NO_MULTI_LINE)
             columns = [column.slice(start, stop - start) for column in carried]
-            yield Rows(columns, of_rows["text"], of_rows.get("tree"), block.row_numbers[start:stop], *others)
+            yield InputRows(columns, of_rows["text"], of_rows.get("tree"), block.row_numbers[start:stop], *others)
 
 
 def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:

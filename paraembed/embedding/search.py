@@ -141,7 +141,7 @@ def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
             "the encoder of the output"
         )
     # One more than asked for shows whether rows that are left out tie with the last one.
-    best = Best(len(vectors), min(top + embeddings.has_input_ids, embeddings.rows))
+    best = NearestRows(len(vectors), min(top + embeddings.has_input_ids, embeddings.rows))
     for query, row, cosine in _above_cuts(embeddings, vectors, best.cuts, best.top):
         best.add(query, row, cosine)
     return _ordered_by_id(embeddings, vectors, best, top) if embeddings.has_input_ids else best.hits()
@@ -166,7 +166,7 @@ def _above_cuts(
             yield query, block.first + start + row, exact_cosines(vectors, query, rows, row)
 
 
-def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "Best", top: int) -> Hits:
+def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "NearestRows", top: int) -> Hits:
     """Return the ``top`` best rows of each query, with ties in the order of the ids; ``best`` has them in input order,
     and one more if there are more.
     """
@@ -345,7 +345,7 @@ def exact_cosines(left: Vectors, left_rows: Indices, right: Vectors, right_rows:
     return cosines
 
 
-class Best:
+class NearestRows:
     """The best ``top`` rows of each item, with cosines of at least ``least``; ties are in the order of the rows."""
 
     def __init__(self, size: int, top: int, least: float = -np.inf) -> None:

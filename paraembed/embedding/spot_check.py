@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.inputs import InputFile, comparable
-from paraembed.embedding.manifest import PLAN, Run, read_run, tolerance
+from paraembed.embedding.manifest import PLAN, EmbeddingRun, read_run, tolerance
 from paraembed.embedding.part import embedded
 from paraembed.embedding.plan import Part
 from paraembed.encoders.devices import chosen_device
@@ -69,7 +69,7 @@ def compare_sample(
     return done, problems or ([] if num_compared else ["no row could be compared"])
 
 
-def inference_of(run: Run, trust_remote_code: bool) -> Inference:
+def inference_of(run: EmbeddingRun, trust_remote_code: bool) -> Inference:
     """Return the settings of a run; the device is the run's if this machine has it."""
     names = ("precision", "prompt", "backend", "pooling", "batch_tokens")
     settings = {name: run.identity[name] for name in names if run.identity.get(name) is not None}
@@ -78,7 +78,7 @@ def inference_of(run: Run, trust_remote_code: bool) -> Inference:
     return Inference(device=device, trust_remote_code=trust_remote_code, **settings)
 
 
-def changed_encoder(run: Run, encoder: TextEncoder, *tolerated: str) -> str:
+def changed_encoder(run: EmbeddingRun, encoder: TextEncoder, *tolerated: str) -> str:
     """Return the fields in which an encoder differs from that of a run; not those of the machine, nor ``tolerated``."""
     before, now = (
         {name: value for name, value in identity.items() if name not in {*_OF_A_MACHINE, *tolerated}}
@@ -89,7 +89,9 @@ def changed_encoder(run: Run, encoder: TextEncoder, *tolerated: str) -> str:
     return differences({"fingerprint": run.encoder}, {"fingerprint": encoder.fingerprint})
 
 
-def _compare(encoder: TextEncoder, run: Run, part: Part, store: Store, inputs: Sequence[str]) -> tuple[int, str]:
+def _compare(
+    encoder: TextEncoder, run: EmbeddingRun, part: Part, store: Store, inputs: Sequence[str]
+) -> tuple[int, str]:
     """Return the number of compared rows of a part, and a problem, or an empty string."""
     source = named_input(run.plan.inputs[part.file], inputs)
     settings = replace(run.plan.settings, batch_size=min(_ROWS, run.plan.settings.batch_size))
@@ -113,7 +115,7 @@ def _compare(encoder: TextEncoder, run: Run, part: Part, store: Store, inputs: S
     return len(expected), f"has another vector in row {far[0]}" if len(far) else ""
 
 
-def _tolerance(run: Run) -> float:
+def _tolerance(run: EmbeddingRun) -> float:
     """Return the largest difference of a row's vector that is accepted, relative to its largest value."""
     return _TOLERANCE[run.plan.settings.dtype] + tolerance(run.identity)
 

@@ -8,7 +8,7 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import PartReport, embed_part
 from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
-from paraembed.encoders.protocol import Packed, TextEncoder
+from paraembed.encoders.protocol import PackedEncoder, TextEncoder
 from paraembed.io.places import to_place
 from paraembed.io.store import Store, open_store
 from paraembed.process import use_one_thread
@@ -35,14 +35,14 @@ class PartWorker:
         self._encoder: TextEncoder | None = None
         self._store: Store | None = None
 
-    def ready(self, packed: Packed) -> None:
+    def ready(self, packed: PackedEncoder) -> None:
         """Load the encoder."""
         with self._loading:
             if self._encoder is None:
                 self._encoder = packed.encoder()
 
     def embed(
-        self, packed: Packed, source: InputFile, part: Part, settings: Settings, out: str, data: bytes | None
+        self, packed: PackedEncoder, source: InputFile, part: Part, settings: Settings, out: str, data: bytes | None
     ) -> Done:
         """Embed one part; see ``embed_part``. Every call includes the encoder, so that a restarted process gets it,
         too.

@@ -101,7 +101,7 @@ def _write_normalized(out_NH: Matrix, vectors_NH: Matrix) -> None:
 
 @dataclass(frozen=True)
 class PackedConcat:
-    """Two encoders as settings and arrays, see ``Packed``."""
+    """Two encoders as settings and arrays, see ``PackedEncoder``."""
 
     first: Weights
     second: Weights

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from paraembed.encoders.base import drawn
 from paraembed.encoders.configs import BiGranConfig, CellOptions, Form, Gran5Config, GranNoGateConfig, GranOptions
 from paraembed.encoders.lstm import BiRecurrent, Lstm, Reader, Recurrent, sigmoid_backward
-from paraembed.encoders.packed import Packed, in_float32, project_words
+from paraembed.encoders.packed import PackedTokens, in_float32, project_words
 
 
 def build(config: GranOptions, dimension: int, generator: torch.Generator) -> Recurrent | BiRecurrent:
@@ -47,7 +47,7 @@ class Gran(Reader):
         self.bias = nn.Parameter(torch.zeros(gates))
         self.stacked = dict.fromkeys(("input_weight", "state_weight", "sum_weight", "bias"), gates // dimension)
 
-    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
+    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: PackedTokens) -> Tensor:
         """Return the vectors a_t [P, D]."""
         states_PD: Tensor = self.lstm(rows_RD, ids_P, packed)
         words_PD = F.embedding(ids_P, rows_RD)
@@ -74,7 +74,7 @@ class _GatedSums(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: Packed, keep: bool
+        ctx: Any, words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: PackedTokens, keep: bool
     ) -> Tensor:
         gates_PG = torch.empty_like(logits_PG) if keep else logits_PG
         sums_PD = torch.empty_like(words_PD)

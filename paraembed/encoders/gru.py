@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from paraembed.encoders.base import Composition, drawn
 from paraembed.encoders.configs import GruConfig
-from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
+from paraembed.encoders.packed import PackedTokens, Steps, in_float32, pack, project_words
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
 tanh_backward = torch.ops.aten.tanh_backward
@@ -54,7 +54,7 @@ class _LastStates(torch.autograd.Function):
     """Map inputs [P, 3 · H] of update gate, reset gate and candidate to the last states [N, H] of the texts."""
 
     @staticmethod
-    def forward(ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, packed: Packed, keep: bool) -> Tensor:
+    def forward(ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, packed: PackedTokens, keep: bool) -> Tensor:
         width = weight_GH.shape[1]
         gate_weight, candidate_weight = weight_GH[: 2 * width].t(), weight_GH[2 * width :].t()
         values_PG = inputs_PG.clone() if keep else inputs_PG  # become z, r and h̃
@@ -77,7 +77,7 @@ class _LastStates(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_NH: Tensor) -> tuple[Tensor | None, ...]:
         values_PG, states_PH, weight_GH = ctx.saved_tensors
-        packed: Packed = ctx.packed
+        packed: PackedTokens = ctx.packed
         width, first = weight_GH.shape[1], packed.sizes[0]
         gate_weight, candidate_weight = weight_GH[: 2 * width], weight_GH[2 * width :]
         update_PH, reset_PH, candidate_PH = values_PG.chunk(3, dim=1)

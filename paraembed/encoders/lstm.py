@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition, drawn
 from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, CellOptions, Combine, LstmOptions, Pool
-from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
+from paraembed.encoders.packed import PackedTokens, Steps, in_float32, pack, project_words
 from paraembed.process import use_exact_cudnn
 
 # grad · out·(1 - out) and grad · (1 - out²), each in one pass
@@ -39,7 +39,7 @@ class Reader(nn.Module):
     width: int  # H, the length of the vectors
 
     @abstractmethod
-    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
+    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: PackedTokens) -> Tensor:
         """Return a vector for each slot, [P, H], given the rows of the tokens in the order of the slots."""
 
 
@@ -101,7 +101,7 @@ class BiRecurrent(Composition):
         return F.linear(torch.cat((ahead_NH, back_NH), dim=1), self.combine_weight, self.combine_bias).tanh()
 
 
-def pooled(vectors_PH: Tensor, packed: Packed, offsets_N1: Tensor, pool: Pool) -> Tensor:
+def pooled(vectors_PH: Tensor, packed: PackedTokens, offsets_N1: Tensor, pool: Pool) -> Tensor:
     """Pool the vectors of the slots into text vectors, [N, H]."""
     if pool == "mean":
         offsets = offsets_N1.to(vectors_PH.device)
@@ -131,14 +131,14 @@ class Lstm(Reader):
         self.stacked = {"input_weight": gates, "state_weight": gates, "bias": gates, "peepholes": gates - 1}
         self._is_torchs = options.output_gate and not options.peepholes
 
-    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
+    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: PackedTokens) -> Tensor:
         """Return the states [P, H]."""
         if self._is_torchs:
             return self._by_torch(F.embedding(ids_P, rows_RD), packed)
         inputs_PG = project_words(rows_RD, ids_P, self.input_weight, self.bias)
         return lstm_states(inputs_PG, self.state_weight, self.peepholes, packed)
 
-    def _by_torch(self, words_PD: Tensor, packed: Packed) -> Tensor:
+    def _by_torch(self, words_PD: Tensor, packed: PackedTokens) -> Tensor:
         """Return the states [P, H] of torch's LSTM; cuDNN needs its parameters in one block of memory."""
         parameters = self.input_weight, self.state_weight, self.bias, torch.zeros_like(self.bias)
         piece = torch.cat([parameter.flatten() for parameter in parameters]).split_with_sizes(
@@ -153,7 +153,7 @@ class Lstm(Reader):
             return torch.lstm(words_PD, sizes, (start_1NH, start_1NH), stacked, True, 1, 0.0, backward, False)[0]
 
 
-def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: Packed) -> Tensor:
+def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: PackedTokens) -> Tensor:
     """Return the states h_t of an LSTM, [P, H], from W_x x_t + b of the gates i, f, c and, with an output gate, o.
 
     The inputs are overwritten with the gates if no gradient is needed; the peepholes are w_ci, w_cf and w_co, or None.
@@ -164,7 +164,7 @@ def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | Non
 class _States(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: Packed, keep: bool
+        ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: PackedTokens, keep: bool
     ) -> Tensor:
         width = weight_GH.shape[1]
         num_gates = len(weight_GH) // width

@@ -21,7 +21,7 @@ _ROUNDED = torch.bfloat16, torch.float16
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedTokens:
     """Position of each token of a batch, time-major."""
 
     sizes: tuple[int, ...]  # number of slots of each step, not increasing; their sum is P
@@ -70,7 +70,9 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def pack(offsets_N1: Tensor, device: torch.device, *, steps: Steps | None = None, backward: bool = False) -> Packed:
+def pack(
+    offsets_N1: Tensor, device: torch.device, *, steps: Steps | None = None, backward: bool = False
+) -> PackedTokens:
     """Return the layout of a batch of non-empty texts on the device of the words. With ``steps``, it is computed on the
     device, in this shape, and ``offsets_N1`` are there, too. ``backward`` reads each text from its last token to its
     first; ``sizes`` and the order of the texts stay the same.
@@ -96,10 +98,10 @@ def pack(offsets_N1: Tensor, device: torch.device, *, steps: Steps | None = None
     last[:] = starts[lengths - 1] + rank
     on_device = to_device(places, device)
     at_work = tuple(sizes.tolist())
-    return Packed(at_work, on_device[:total], on_device[total : 2 * total], on_device[2 * total :])
+    return PackedTokens(at_work, on_device[:total], on_device[total : 2 * total], on_device[2 * total :])
 
 
-def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> Packed:
+def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> PackedTokens:
     device, num_texts = offsets_N1.device, len(offsets_N1) - 1
     lengths_N, order_N = offsets_N1.diff(), torch.arange(num_texts, device=device)
     rank_N = order_N
@@ -117,7 +119,7 @@ def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> Packed:
     step_T = offsets_N1[text_T + 1] - 1 - places_T if backward else places_T - offsets_N1[text_T]
     last_step = len(steps.sizes) - 1
     slots_T = starts_L[step_T.clamp(max=last_step)] + rank_N[text_T]
-    return Packed(steps.sizes, tokens_P, slots_T, starts_L[(lengths_N - 1).clamp(max=last_step)] + rank_N)
+    return PackedTokens(steps.sizes, tokens_P, slots_T, starts_L[(lengths_N - 1).clamp(max=last_step)] + rank_N)
 
 
 def in_float32(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:

@@ -60,11 +60,11 @@ class TextEncoder(Embeds, Protocol):
         lock if several threads use the encoder.
         """
 
-    def packed(self, *, is_local: bool = False) -> "Packed":
+    def packed(self, *, is_local: bool = False) -> "PackedEncoder":
         """Return the encoder in a form for other processes; ``is_local``: only for those of this machine."""
 
 
-class Packed(Protocol):
+class PackedEncoder(Protocol):
     """Encoder as settings and arrays, which Ray's object store holds once per machine."""
 
     def encoder(self) -> TextEncoder:

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from paraembed.encoders.base import Composition, drawn
 from paraembed.encoders.configs import IrnnConfig, RnnConfig
-from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
+from paraembed.encoders.packed import PackedTokens, Steps, in_float32, pack, project_words
 
 
 def build(config: RnnConfig | IrnnConfig, dimension: int, generator: torch.Generator) -> "Rnn | Irnn":
@@ -69,7 +69,7 @@ class Irnn(Composition):
 
 
 def last_states(
-    inputs_PH: Tensor, weight_HH: Tensor, packed: Packed, activation: Literal["tanh", "relu", "identity"]
+    inputs_PH: Tensor, weight_HH: Tensor, packed: PackedTokens, activation: Literal["tanh", "relu", "identity"]
 ) -> Tensor:
     """Return the state h_t = f(inputs_t + W h_{t-1}) after the last token of each text, [N, H], in the order of the
     texts. The inputs are overwritten with the states if no gradient is needed.
@@ -89,7 +89,9 @@ place.
 
 class _LastStates(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, inputs_PH: Tensor, weight_HH: Tensor, packed: Packed, activation: str, keep: bool) -> Tensor:
+    def forward(
+        ctx: Any, inputs_PH: Tensor, weight_HH: Tensor, packed: PackedTokens, activation: str, keep: bool
+    ) -> Tensor:
         activate, _ = _ACTIVATIONS[activation]
         states_PH = inputs_PH.clone() if keep else inputs_PH
         steps = states_PH.split_with_sizes(packed.sizes)
@@ -104,7 +106,7 @@ class _LastStates(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_NH: Tensor) -> tuple[Tensor | None, ...]:
         states_PH, weight_HH = ctx.saved_tensors
-        packed: Packed = ctx.packed
+        packed: PackedTokens = ctx.packed
         _, times_slope = _ACTIVATIONS[ctx.activation]
         grad_PH = torch.zeros_like(states_PH).index_copy_(0, packed.last, grad_NH)
         steps = packed.steps(grad_PH, states_PH)

@@ -17,7 +17,7 @@ from paraembed.text.vocabulary import Words
 
 @dataclass(frozen=True)
 class Weights:
-    """Encoder as options and arrays, see ``Packed`` and ``Encoder``; all workers of a machine share the arrays."""
+    """Encoder as options and arrays, see ``PackedEncoder``; all workers of a machine share the arrays."""
 
     config: EncoderConfig
     options: dict[str, Any]

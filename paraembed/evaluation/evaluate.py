@@ -22,7 +22,7 @@ Progress = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class Request:
+class EvaluationRequest:
     """Candidates, suites and options of an evaluation."""
 
     encoders: tuple[str, ...] = ()  # names of encoders, see ``open_encoder``
@@ -45,7 +45,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EvaluationResult:
     """Report of an evaluation, the written files, and the reasons of analyses that could not be made."""
 
     report: Report
@@ -53,7 +53,7 @@ class Outcome:
     missing: tuple[str, ...]
 
 
-def prepare(request: Request, fetch: Fetch, progress: Progress) -> tuple[list[Candidate], list[Suite]]:
+def prepare(request: EvaluationRequest, fetch: Fetch, progress: Progress) -> tuple[list[Candidate], list[Suite]]:
     """Read the candidates and the suites, and check everything that can be checked before scoring."""
     progress("reading the sets")
     suites = read_all(request)
@@ -64,8 +64,8 @@ def prepare(request: Request, fetch: Fetch, progress: Progress) -> tuple[list[Ca
 
 
 def evaluate(
-    request: Request, candidates: Sequence[Candidate], suites: Sequence[Suite], out: Path, progress: Progress
-) -> Outcome:
+    request: EvaluationRequest, candidates: Sequence[Candidate], suites: Sequence[Suite], out: Path, progress: Progress
+) -> EvaluationResult:
     """Score the candidates on the suites, and write scores, analyses and the report to the folder ``out``."""
     report = compare(candidates, suites, resamples=request.resamples, progress=progress)
     remove_earlier(out)
@@ -76,10 +76,10 @@ def evaluate(
         files += tuple(path for analysis in analyses for path in analysis.files)
         files += (write_html(report, analyses, out),)
     missing = tuple(f"{analysis.heading.title}: {analysis.reason}" for analysis in analyses if analysis.reason)
-    return Outcome(report, files, missing)
+    return EvaluationResult(report, files, missing)
 
 
-def read_all(request: Request) -> list[Suite]:
+def read_all(request: EvaluationRequest) -> list[Suite]:
     """Return the suites of an evaluation."""
     suites: list[Suite] = []
     if request.data:
@@ -90,7 +90,7 @@ def read_all(request: Request) -> list[Suite]:
     return suites + ([read_pairs_files(request.pairs)] if request.pairs else [])
 
 
-def find_candidates(request: Request, fetch: Fetch, progress: Progress) -> list[Candidate]:
+def find_candidates(request: EvaluationRequest, fetch: Fetch, progress: Progress) -> list[Candidate]:
     """Return the candidates of an evaluation: encoders, the untrained average of the words, baselines."""
     candidates = []
     for number, name in enumerate(request.encoders, start=1):
@@ -108,7 +108,7 @@ def find_candidates(request: Request, fetch: Fetch, progress: Progress) -> list[
     return unique_labels([*candidates, *(overlap_candidates() if names & {HEURISTICS, "all"} else [])])
 
 
-def _inference_for(name: str, request: Request) -> Inference:
+def _inference_for(name: str, request: EvaluationRequest) -> Inference:
     """Return the settings of an encoder, without those that are for the models of other libraries next to it."""
     settings = request.inference
     if is_peer(name) or not any(map(is_peer, request.encoders)):

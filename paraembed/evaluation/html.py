@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import DictLoader, Environment, StrictUndefined
 
 from paraembed.evaluation.analyses import PAGE
-from paraembed.evaluation.analyses.content import Analysis, Cell, Table
+from paraembed.evaluation.analyses.content import Analysis, AnalysisTable, Cell
 from paraembed.evaluation.report import Report
 from paraembed.io.atomic import write_file
 
@@ -156,7 +156,7 @@ def _are_numeric(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
     return [all(_NUMBER.fullmatch(row[column]) for row in rows) for column in range(width)]
 
 
-def _shown_rows(table: Table) -> list[list[str]]:
+def _shown_rows(table: AnalysisTable) -> list[list[str]]:
     return [[_shown(cell, table.decimals) for cell in row] for row in table.rows]
 
 

@@ -10,8 +10,8 @@ line. Every line of a file therefore belongs to one kept record or is one reject
 multi-line cell is rejected, the lines of the cell are read as separate rows. This includes a cell that holds another
 table with the same number of columns.
 
-If ``Table.repairs`` is false, rows are read like Python's ``csv`` reads them: a quote inside of an unquoted cell is a
-plain character, a row may have any number of lines and cells, and wrong quoting makes the whole row invalid.
+If ``TableFormat.repairs`` is false, rows are read like Python's ``csv`` reads them: a quote inside of an unquoted cell
+is a plain character, a row may have any number of lines and cells, and wrong quoting makes the whole row invalid.
 """
 
 import csv
@@ -49,7 +49,7 @@ _FAULTS = {
 }
 
 
-class Table(NamedTuple):
+class TableFormat(NamedTuple):
     """How to read the rows of a CSV or TSV file."""
 
     width: int = 0  # cells of a row; 0: any number, to read the header
@@ -169,7 +169,7 @@ def _parsed(data: bytes, kind: Kind, names: Sequence[str], wanted: Sequence[str]
 
 
 def read_records(
-    pieces: Iterable[bytes], kind: Kind, name: str, max_line_bytes: int, table: Table
+    pieces: Iterable[bytes], kind: Kind, name: str, max_line_bytes: int, table: TableFormat
 ) -> Iterator[Records]:
     """Split bytes, which start with a record and arrive in pieces, into complete records.
 
@@ -221,7 +221,9 @@ def read_records(
         yield checked(_cut(data, kind, table, max_line_bytes, is_first=is_first, is_whole=True))
 
 
-def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first: bool, is_whole: bool) -> Records:
+def _cut(
+    data: bytes, kind: Kind, table: TableFormat, max_line_bytes: int, *, is_first: bool, is_whole: bool
+) -> Records:
     """Return the records of ``data`` that are certainly complete, or all of them if ``is_whole``."""
     octets = np.frombuffer(data, np.uint8)
     start = len(BYTE_ORDER_MARK) if is_first and data.startswith(BYTE_ORDER_MARK) else 0

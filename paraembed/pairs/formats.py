@@ -16,7 +16,7 @@ from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows, read_lines
 from paraembed.io.parquet import is_parquet, open_parquet, read_batches
 from paraembed.io.places import Place, name_of, require_file, size_of
-from paraembed.io.tables import Records, Table, json_object, read_records
+from paraembed.io.tables import Records, TableFormat, json_object, read_records
 from paraembed.pairs.columns import (
     HEADER_ROWS,
     columns_of,
@@ -237,7 +237,7 @@ def _read_tsv(
 def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
     """Yield pairs from rows with quoting; line breaks in a field are rejected: two stray quotes would join lines."""
     pieces = ahead(read_blocks(path, reading.block_bytes, reading.limits.max_inflation))
-    table = Table(from_start=True, repairs=False)
+    table = TableFormat(from_start=True, repairs=False)
     blocks = read_records(pieces, "csv", str(path), reading.limits.max_line_bytes, table)
     heads = list[Records]()
     while sum(map(len, heads)) <= HEADER_ROWS and (block := next(blocks, None)) is not None:

@@ -26,7 +26,7 @@ class ParsedPairs:
     extra: dict[str, pa.Array] = field(default_factory=dict)  # further columns [n] by name, such as features of PPDB
 
 
-class Rows(Protocol):
+class ByteRows(Protocol):
     """n rows of a file, as bytes."""
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class Block:
 
     form: str  # format of the file: ppdb, tsv, csv, words, aligned, parquet or jsonl
     first_row: int  # number of the first row in the file, from 0
-    raw: Rows  # original rows, to show rejected ones
+    raw: ByteRows  # original rows, to show rejected ones
     pairs: ParsedPairs
     # Int64 [n], number of the line of each row, from 0; None if every row is one line.
     lines: npt.NDArray[np.int64] | None = None

@@ -91,7 +91,7 @@ def join_reports(spans: Sequence[SourceReport]) -> SourceReport:
 
 
 @dataclass(frozen=True)
-class Part:
+class SourcePart:
     """A source of pairs, or a span of one."""
 
     source: Source  # pair file, or two aligned ones
@@ -127,7 +127,7 @@ class Part:
 class ParsedPart:
     """A parsed part with its counts."""
 
-    part: Part
+    part: SourcePart
     report: SourceReport
     first_rank: int  # rank of its first row: the number of lines before it in its source
     stays: npt.NDArray[np.bool_] = field(repr=False)  # bool [report.parsed], False for duplicates
@@ -138,7 +138,7 @@ class ParsedPart:
         return len(self.stays) - int(self.stays.sum())
 
 
-def parsed_parts(parts: Sequence[Part], reports: Sequence[SourceReport]) -> list[ParsedPart]:
+def parsed_parts(parts: Sequence[SourcePart], reports: Sequence[SourceReport]) -> list[ParsedPart]:
     """Return parsed parts in order, with their first ranks; no pair is marked as duplicate yet."""
     files: list[ParsedPart] = []
     for part, report in zip(parts, reports, strict=True):
@@ -248,14 +248,14 @@ def describe(sources: Sequence[InputSource], *, with_pairs: bool) -> list[str]:
     return lines
 
 
-def cut_parts(sources: Sequence[InputSource], folder: Path, span_bytes: int) -> list[Part]:
+def cut_parts(sources: Sequence[InputSource], folder: Path, span_bytes: int) -> list[SourcePart]:
     """Split sources into the parts that one task parses each; the result files of the parts go to ``folder``."""
     spans = [
         (source.source, source.name, span)
         for source in sources
         for span in spans_of(source.source, source.form, span_bytes=span_bytes)
     ]
-    return [Part(*span, folder / f"parsed-{number:05d}.parquet") for number, span in enumerate(spans)]
+    return [SourcePart(*span, folder / f"parsed-{number:05d}.parquet") for number, span in enumerate(spans)]
 
 
 def digests_of(inputs: Sequence[Place]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from paraembed.process import mlflow_is_quiet
 from paraembed.stops import STOPPED, last_act
 from paraembed.tracking.sender import Sender, last_run, write_memo
 from paraembed.tracking.spool import AnySpool, Spool, held_spool, spool_path
-from paraembed.tracking.store import PARENT, Store, stamp_of
+from paraembed.tracking.store import PARENT, TrackingStore, stamp_of
 
 _DIGEST_DIGITS = 36  # of a data set, in MLflow's tables
 _SOURCE_CHARACTERS = 60_000  # of a data set; MLflow takes 65,535
@@ -64,7 +64,7 @@ class Run:
         return self._sender.run_id if self._sender else None
 
     @property
-    def store(self) -> Store | None:
+    def store(self) -> TrackingStore | None:
         """The store; None in a worker, which only appends to the spool."""
         return self._sender.store if self._sender else None
 
@@ -210,7 +210,7 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
     """
     enclosing = _enclosing.get()
     with mlflow_is_quiet(), held_spool(out) as spool:
-        store = Store(out)
+        store = TrackingStore(out)
         store.check()
         key, is_new = _begin(spool, store, name, memo, enclosing)
         sender = Sender(spool, store, memo, key if is_new else "")
@@ -250,14 +250,14 @@ def send_left(out: Path) -> None:
     with mlflow_is_quiet(), held_spool(out) as spool:
         if spool.path != spool.home:  # a job is writing it
             return
-        store = Store(out)
+        store = TrackingStore(out)
         if _close_left(spool, "FINISHED") and not _is_elsewhere(spool, store):
             sender = Sender(spool, store)
             sender.start()
             sender.finish()
 
 
-def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: Run | None) -> tuple[str, bool]:
+def _begin(spool: Spool, store: TrackingStore, name: str, memo: Path | None, enclosing: Run | None) -> tuple[str, bool]:
     """Append the start or continuation of a run; return its key, and whether the run is new."""
     if _is_elsewhere(spool, store):
         _move_aside(spool)
@@ -292,7 +292,7 @@ def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: 
     return key, not remembered
 
 
-def _remembered(memo: Path | None, store: Store) -> dict[str, Any]:
+def _remembered(memo: Path | None, store: TrackingStore) -> dict[str, Any]:
     """Return a memo's entry for a run in this store; empty if it has none."""
     try:
         value = read_json(memo) if memo and memo.exists() else {}
@@ -317,7 +317,7 @@ def _close_left(spool: Spool, status: str) -> bool:
     return bool(records)
 
 
-def _is_elsewhere(spool: Spool, store: Store) -> bool:
+def _is_elsewhere(spool: Spool, store: TrackingStore) -> bool:
     """Return whether the last run in a spool belongs to another store."""
     records = list(spool.read())
     last = last_run(records)

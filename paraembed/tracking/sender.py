@@ -15,8 +15,8 @@ from mlflow.exceptions import MlflowException
 
 from paraembed.console import doing
 from paraembed.io.atomic import write_json
-from paraembed.tracking.spool import Record, Spool, is_record
-from paraembed.tracking.store import METRICS, PARAMS, STORE_ERRORS, Store, in_a_line
+from paraembed.tracking.spool import Spool, SpoolRecord, is_record
+from paraembed.tracking.store import METRICS, PARAMS, STORE_ERRORS, TrackingStore, in_a_line
 
 _IDLE_SECONDS = 1.0  # between looks at the file, which other processes append to
 _PAUSE_SECONDS = 10.0  # between tries while the store does not answer
@@ -50,7 +50,7 @@ class Sender:
     with the key ``new``.
     """
 
-    def __init__(self, spool: Spool, store: Store, memo: Path | None = None, new: str = "") -> None:
+    def __init__(self, spool: Spool, store: TrackingStore, memo: Path | None = None, new: str = "") -> None:
         self.spool, self.store = spool, store
         self._memo, self._new = memo, new
         records = list(spool.read())
@@ -162,7 +162,7 @@ class Sender:
             )
         self._is_away = True
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: SpoolRecord) -> None:
         """Send one record, or set it aside; raise _AwayError if the store is temporarily unavailable."""
         kind, value, key = record.kind, record.value, self._key
         if kind in {"sent", "opened"}:
@@ -254,26 +254,26 @@ def _is_refusal(error: Exception) -> bool:
     return not isinstance(error, STORE_ERRORS)
 
 
-def _run_of(record: Record) -> str:
+def _run_of(record: SpoolRecord) -> str:
     """Return the key of the run that starts with a record; empty if none does."""
     if record.kind == "open":
         return str(record.value["key"])
     return str(record.value) if record.kind == "resume" else ""
 
 
-def last_run(records: Sequence[Record]) -> str:
+def last_run(records: Sequence[SpoolRecord]) -> str:
     """Return the key of the run of the last records; empty if there is none."""
     return next(filter(None, map(_run_of, reversed(records))), "")
 
 
-def _merged(records: Iterable[Record]) -> Iterator[Record]:
+def _merged(records: Iterable[SpoolRecord]) -> Iterator[SpoolRecord]:
     """Yield the same records, with those of metrics merged into batches."""
-    waiting: Record | None = None
+    waiting: SpoolRecord | None = None
     for record in records:
         if waiting is None:
             waiting = record
         elif waiting.kind == record.kind == "metrics" and len(waiting.value) + len(record.value) <= METRICS:
-            waiting = Record(record.end, "metrics", waiting.value + record.value)
+            waiting = SpoolRecord(record.end, "metrics", waiting.value + record.value)
         else:
             yield waiting
             waiting = record

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Record:
+class SpoolRecord:
     """One record."""
 
     end: int  # byte offset after the record in the file
@@ -83,7 +83,7 @@ class Spool:
         """Size of the file in bytes; 0 if it is missing."""
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def read(self, start: int = 0) -> Iterator[Record]:
+    def read(self, start: int = 0) -> Iterator[SpoolRecord]:
         """Yield the complete records from byte ``start`` on; damaged lines are skipped, with one warning."""
         with self.path.open("rb") as file:
             file.seek(start)
@@ -96,7 +96,7 @@ class Spool:
                 self._is_damaged = True
 
 
-def decoded(data: bytes, start: int) -> Iterator[Record | None]:
+def decoded(data: bytes, start: int) -> Iterator[SpoolRecord | None]:
     """Yield the records of a part of a spool that begins at byte ``start``; None for a line that is not a record.
 
     A last line without a line end is left for the next call.
@@ -108,12 +108,12 @@ def decoded(data: bytes, start: int) -> Iterator[Record | None]:
             yield _decode(line, end)
 
 
-def _decode(line: bytes, end: int) -> Record | None:
+def _decode(line: bytes, end: int) -> SpoolRecord | None:
     try:
         kind, value = json.loads(line)
     except (ValueError, TypeError, RecursionError):
         return None
-    return Record(end, kind, value) if is_record(kind, value) else None
+    return SpoolRecord(end, kind, value) if is_record(kind, value) else None
 
 
 def is_record(kind: Any, value: Any) -> bool:

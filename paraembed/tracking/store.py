@@ -34,7 +34,7 @@ _NETWORK = re.compile(
 )
 
 
-class Store:
+class TrackingStore:
     """Tracking store of a job: ``MLFLOW_TRACKING_URI``, or ``mlruns`` in the working folder.
 
     In a submitted job, whose working folder is temporary, ``mlruns`` is next to the output.

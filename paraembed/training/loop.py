@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Report:
+class ProgressReport:
     """Progress of a run since its last report.
 
     Attributes:
@@ -69,7 +69,7 @@ class Report:
     end_of_epoch: bool
 
 
-class Request(IntEnum):
+class SaveRequest(IntEnum):
     """Request to a running training: save the state at once and continue, or save it and stop."""
 
     NONE = 0
@@ -99,10 +99,10 @@ def train(
     checkpoints: Checkpoints | None = None,
     rank: int = 0,
     world: int = 1,
-    on_report: Callable[[Report], None] = lambda _: None,
+    on_report: Callable[[ProgressReport], None] = lambda _: None,
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
-    poll: Callable[[], Request] | None = None,
+    poll: Callable[[], SaveRequest] | None = None,
 ) -> Counters:
     """Train an encoder in place; resume from the last checkpoint, if there is one.
 
@@ -169,10 +169,10 @@ def run_steps(
     *,
     decides: dict[str, Any] | None = None,
     checkpoints: Checkpoints | None = None,
-    on_report: Callable[[Report], None] = lambda _: None,
+    on_report: Callable[[ProgressReport], None] = lambda _: None,
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
-    poll: Callable[[], Request] | None = None,
+    poll: Callable[[], SaveRequest] | None = None,
 ) -> Counters:
     """Run the steps of all epochs; further arguments, result and errors are those of ``train``.
 
@@ -239,7 +239,7 @@ class _Meter:
     def report_is_due(self) -> bool:
         return self.counters.step % REPORT_STEPS == 0 or self.counters.pairs_in_epoch == self.num_pairs
 
-    def report(self, loss_sum: float, active_sum: float) -> Report:
+    def report(self, loss_sum: float, active_sum: float) -> ProgressReport:
         """Return a report, given sums over the steps since the last report and over all workers."""
         counters, now = self.counters, time.perf_counter()
         loss, active = loss_sum / counters.unreported_steps, active_sum / counters.unreported_steps
@@ -250,7 +250,7 @@ class _Meter:
         counters.unreported_steps = 0
         counters.curve.append((counters.step, counters.pairs, loss, active))
         self.clock, self.pairs = now, counters.pairs
-        return Report(
+        return ProgressReport(
             epoch=counters.epoch + 1,
             epochs=self.recipe.epochs,
             step=counters.step,
@@ -271,7 +271,7 @@ class _Requests:
     """
 
     def __init__(
-        self, poll: Callable[[], Request] | None, stop_asked: Callable[[], bool], world: int, device: torch.device
+        self, poll: Callable[[], SaveRequest] | None, stop_asked: Callable[[], bool], world: int, device: torch.device
     ) -> None:
         self._poll, self._stop_asked, self.world, self.device = poll, stop_asked, world, device
         self.every = self.left = 1
@@ -291,7 +291,7 @@ class _Requests:
         if self._poll is None or self.left:
             return False
         now, request = time.perf_counter(), self._poll()
-        answer = [request == Request.SAVE, request == Request.STOP, now - self.polled_at]
+        answer = [request == SaveRequest.SAVE, request == SaveRequest.STOP, now - self.polled_at]
         sums = _over_workers(torch.tensor(answer, dtype=torch.float64, device=self.device), self.world)
         num_save, num_stop, seconds = sums.tolist()
         fitting = self.every * _POLL_SECONDS * self.world / max(seconds, 1e-9)

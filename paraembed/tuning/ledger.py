@@ -49,7 +49,7 @@ def counting(curve: Sequence[Epoch], keeps_best: bool) -> tuple[float, Epoch | N
 
 
 @dataclass(frozen=True)
-class Record:
+class TrialRecord:
     """Record of a trial that has ended.
 
     Attributes:
@@ -95,7 +95,7 @@ class Record:
         return {**asdict(self), "choices": on_disk(self.choices)}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], where: str = "record") -> "Record":
+    def from_dict(cls, values: dict[str, Any], where: str = "record") -> "TrialRecord":
         """Return the record that ``to_dict`` wrote; messages name its file, ``where``.
 
         Raises:
@@ -125,10 +125,10 @@ class Ledger:
     ) -> None:
         self.folder, self._saved, self._dropped = folder, saved, dropped
         folder.mkdir(parents=True, exist_ok=True)
-        self.records: dict[int, Record] = {}
+        self.records: dict[int, TrialRecord] = {}
         for path in sorted(folder.glob("*.json")):
             try:
-                record = Record.from_dict(read_json(path), path.name)
+                record = TrialRecord.from_dict(read_json(path), path.name)
                 if path != self._path(record.number):
                     raise ValueError(f"its number is {record.number}")
             except ValueError as error:
@@ -137,7 +137,7 @@ class Ledger:
                 ) from None
             self.records[record.number] = record
 
-    def add(self, record: Record) -> None:
+    def add(self, record: TrialRecord) -> None:
         """Add a record; it is written to disk before it is used."""
         path = self._path(record.number)
         write_json(path, record.to_dict())
@@ -152,15 +152,15 @@ class Ledger:
             path.unlink()
             del self.records[record.number]
 
-    def failed(self) -> list[Record]:
+    def failed(self) -> list[TrialRecord]:
         """Return the records of failed trials."""
         return [record for record in self.in_order() if record.status == "failed"]
 
-    def in_order(self) -> list[Record]:
+    def in_order(self) -> list[TrialRecord]:
         """Return all records by trial number."""
         return [self.records[number] for number in sorted(self.records)]
 
-    def best(self) -> Record | None:
+    def best(self) -> TrialRecord | None:
         """Return the finished record with the highest score, the first one on a tie; None if no trial finished."""
         finished = [record for record in self.in_order() if record.status == "finished"]
         return max(finished, key=lambda record: record.score, default=None)

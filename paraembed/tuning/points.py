@@ -8,7 +8,7 @@ from typing import Any
 from paraembed.names import current_names
 from paraembed.papers import find_recipe, find_supervised_recipe
 from paraembed.recipe import BaseRecipe, Recipe, SupervisedRecipe
-from paraembed.tuning.ledger import Record
+from paraembed.tuning.ledger import TrialRecord
 from tune_spaces.space import Space
 
 SHARE = "share"
@@ -105,7 +105,7 @@ class Points:
         except ValueError as error:
             raise ValueError(f"the space {self.name}: {error}") from None
 
-    def check_record(self, record: Record, num_trials: int) -> None:
+    def check_record(self, record: TrialRecord, num_trials: int) -> None:
         """Raise ValueError if the record of a trial does not belong to a point of this space."""
         sizes = {name: len(values) for name, values in self.space.axes.items()}
         fits = record.choices.keys() == sizes.keys() and all(

@@ -18,14 +18,18 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from paraembed.process import optuna_is_quiet
 from paraembed.settings import SearchSettings
-from paraembed.tuning.ledger import Record
+from paraembed.tuning.ledger import TrialRecord
 from tune_spaces.space import Space
 
 _ASKS = 20  # of TPE for a point that has had no trial yet
 
 
 def suggest(
-    space: Space, settings: SearchSettings, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[Record]
+    space: Space,
+    settings: SearchSettings,
+    number: int,
+    earlier: Sequence[Mapping[str, int]],
+    known: Sequence[TrialRecord],
 ) -> dict[str, int]:
     """Return the point of a trial, numbered from 0, given the points of all trials before it, and the records of those
     that it depends on.
@@ -50,7 +54,7 @@ def _shuffled(space: Space, seed: int | tuple[int, int]) -> list[int]:
     return numbers
 
 
-def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[Record]) -> dict[int, float]:
+def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[TrialRecord]) -> dict[int, float]:
     """Return epoch → score that a trial must reach to continue: the best 1/reduction of earlier trials."""
     cuts = {}
     epoch = 1
@@ -64,7 +68,7 @@ def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[Record]) -> 
 
 @optuna_is_quiet()
 def _suggest_tpe(
-    space: Space, seed: int, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[Record]
+    space: Space, seed: int, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[TrialRecord]
 ) -> dict[str, int]:
     axes = {name: _distribution(values) for name, values in space.axes.items()}
     records = {record.number: record for record in known}
@@ -91,7 +95,7 @@ def _distribution(values: Sequence[Any]) -> BaseDistribution:
     return CategoricalDistribution(tuple(range(len(values))))
 
 
-def _told(axes: dict[str, BaseDistribution], choices: Mapping[str, int], record: Record | None) -> FrozenTrial:
+def _told(axes: dict[str, BaseDistribution], choices: Mapping[str, int], record: TrialRecord | None) -> FrozenTrial:
     """Return a trial for Optuna, marked as running if it has no record, so that TPE avoids its neighborhood."""
     trial = partial(create_trial, params=dict(choices), distributions=axes)
     if record is None:

@@ -15,7 +15,7 @@ from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell
 from paraembed.names import on_disk
 from paraembed.plots import Trial, draw_sweep
-from paraembed.tuning.ledger import Ledger, Record
+from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
 
 _SCORE = 7  # characters
@@ -140,12 +140,12 @@ class GrowingTable:
         """Show the progress of a trial."""
         self._show(f"  trial {trial}: epoch {epoch}, {'no score' if score is None else f'{score:.4f}'}")
 
-    def add(self, record: Record) -> None:
+    def add(self, record: TrialRecord) -> None:
         """Write the row of a trial that has ended."""
         say(self.row(record))
         self._show("")
 
-    def row(self, record: Record) -> str:
+    def row(self, record: TrialRecord) -> str:
         """Return a row, for example ``   12   0.7012     0.6         1e-05   2/2    3.1 s  finished``."""
         shown = self._points.shown(record.recipe, record.share)
         cells = [value_text(value).rjust(self._widths[name]) for name, value in shown.items()]

@@ -27,7 +27,7 @@ from paraembed.training.best import PATIENCE, Scorer
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
 from paraembed.training.inputs import check_coverage, encoder_of
-from paraembed.training.loop import AstrayError, Report, run_steps, train
+from paraembed.training.loop import AstrayError, ProgressReport, run_steps, train
 from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Epoch, Status, counting
 from paraembed.tuning.points import Point
@@ -46,7 +46,7 @@ _SECONDS = 3.0  # of a trial's steps
 
 
 @dataclass(frozen=True)
-class Inputs:
+class TrialInputs:
     """Inputs that trials share; they are read-only.
 
     Attributes:
@@ -70,7 +70,9 @@ class Inputs:
     oov: Oov = "shared"
 
     @classmethod
-    def of(cls, model: Encoder | Supervised, examples: Ragged | ExampleIds, *, is_pretrained: bool = False) -> "Inputs":
+    def of(
+        cls, model: Encoder | Supervised, examples: Ragged | ExampleIds, *, is_pretrained: bool = False
+    ) -> "TrialInputs":
         """Return the inputs of trials that start like a model; with its weights if it is a pretrained encoder."""
         encoder = model.encoder if isinstance(model, Supervised) else model
         own = encoder.vocabulary, encoder.matrix.detach().numpy()
@@ -86,12 +88,12 @@ class Inputs:
         """Return the number of pairs or examples."""
         return len(self.texts) // 2 if self.targets is None else len(self.targets)
 
-    def first(self, num: int) -> "Inputs":
+    def first(self, num: int) -> "TrialInputs":
         """Return the first ``num`` pairs or examples."""
         texts = self.texts.slice(0, num * (len(self.texts) // len(self)))
         return replace(self, texts=texts, targets=None if self.targets is None else self.targets[:num])
 
-    def part(self, share: float, seed: int) -> "Inputs":
+    def part(self, share: float, seed: int) -> "TrialInputs":
         """Return a random fraction of the pairs, at least two; for one seed, a smaller sample is a subset of a larger
         one.
         """
@@ -118,7 +120,7 @@ class Inputs:
         *,
         rank: int = 0,
         world: int = 1,
-        on_report: Callable[[Report], None] = lambda _: None,
+        on_report: Callable[[ProgressReport], None] = lambda _: None,
     ) -> Counters:
         """Train a model returned by ``model``, in place; arguments and errors are those of ``training.loop.train``."""
         if self.targets is None:
@@ -131,7 +133,7 @@ def _tensor(values: npt.NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(values.copy())  # shared memory cannot be written to
 
 
-def read_inputs(data: TrainingData, recipe: BaseRecipe) -> Inputs:
+def read_inputs(data: TrainingData, recipe: BaseRecipe) -> TrialInputs:
     """Read the inputs of a recipe like its training does.
 
     Raises:
@@ -142,7 +144,7 @@ def read_inputs(data: TrainingData, recipe: BaseRecipe) -> Inputs:
     check_coverage(coverage, data.min_coverage, data.vectors, data.texts)
     examples, _, notes = data.read(model)
     say(*notes)
-    return Inputs.of(model, examples, is_pretrained=recipe.starts_from_encoder)
+    return TrialInputs.of(model, examples, is_pretrained=recipe.starts_from_encoder)
 
 
 def inputs_key(recipe: BaseRecipe) -> str:
@@ -172,7 +174,7 @@ class Ended:
 
 @one_thread()
 def run_trial(
-    inputs: Inputs,
+    inputs: TrialInputs,
     recipe: BaseRecipe,
     share: float,
     scorer: Scorer,
@@ -237,7 +239,7 @@ class _Watcher:
         self.curve: list[Epoch] = []
         self.started = time.monotonic()
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: ProgressReport) -> None:
         if not report.end_of_epoch:
             return
         status, reason = self._verdict(report) if self.rank == 0 else ("finished", "")
@@ -248,7 +250,7 @@ class _Watcher:
         if status != "finished":
             raise _EndError(status, reason)
 
-    def _verdict(self, report: Report) -> tuple[Status, str]:
+    def _verdict(self, report: ProgressReport) -> tuple[Status, str]:
         score, metrics, problem = self._scored(report.epoch)
         if problem and not self.scorer.keeps_best:
             return "failed", problem
@@ -280,7 +282,9 @@ def spread(trials: Sequence[int]) -> list[int]:
 
 
 @one_thread()
-def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer: Scorer, device: str) -> float | None:
+def trial_seconds(
+    points: Sequence[Point], inputs: Mapping[str, TrialInputs], scorer: Scorer, device: str
+) -> float | None:
     """Return the mean time of a trial over the points, in seconds, on one CPU or GPU.
 
     Return None if no trial gets far enough to measure. An error here is ignored, since it also fails the trial, which
@@ -293,7 +297,7 @@ def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer:
     return sum(measured) / len(measured) if measured else None
 
 
-def _seconds(point: Point, inputs: Inputs, scorer: Scorer, device: str) -> float:
+def _seconds(point: Point, inputs: TrialInputs, scorer: Scorer, device: str) -> float:
     recipe = point.recipe
     clock = time.perf_counter()
     model = inputs.model(recipe, device)

@@ -21,7 +21,7 @@ from paraembed import checkpoint
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
 from paraembed.cluster.embed import embed
-from paraembed.cluster.embed_parts import Progress
+from paraembed.cluster.embed_parts import EmbeddingProgress
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
 from paraembed.commands.job import user_error
@@ -440,7 +440,7 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
 
 
 def test_progress_in_words():
-    progress = Progress(1000, 200)
+    progress = EmbeddingProgress(1000, 200)
     assert progress.line(1.0) == "200 of 1,000 rows  20%  0 rows/s  starting"
     progress.done += 400
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left"

@@ -19,7 +19,7 @@ from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs.outputs import read_identity
-from paraembed.pairs.parts import Part, SourceReport, about_sources, parsed_parts
+from paraembed.pairs.parts import SourcePart, SourceReport, about_sources, parsed_parts
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import PAIRS, has_ptb_tokens, read_pair_manifest
 from tests.jobs import digests, interrupted, job_command
@@ -294,7 +294,7 @@ def test_sources_are_put_together_in_one_pass():
 
     for size in (200, 400):
         looked_at.clear()
-        parts = [Part(Path("x"), Counting(f"{number // 2}.gz"), (0, 1), Path("p")) for number in range(size)]
+        parts = [SourcePart(Path("x"), Counting(f"{number // 2}.gz"), (0, 1), Path("p")) for number in range(size)]
         files = parsed_parts(parts, [SourceReport(3, 2, {"empty text": 1}, lines=3)] * size)
         assert [file.first_rank for file in files] == [0, 3] * (size // 2)
         for file in files:

@@ -21,7 +21,7 @@ from paraembed.cluster.teach import teach
 from paraembed.distillation import texts as distillation
 from paraembed.distillation.estimate import dry_run
 from paraembed.distillation.settings import STUDENT, TeachSettings
-from paraembed.distillation.stages import Request
+from paraembed.distillation.stages import StudentRequest
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
@@ -71,7 +71,7 @@ def shards(data, ray_cluster):
 
 
 def request(data, settings=EXACT, **more):
-    return Request(
+    return StudentRequest(
         str(data / "teacher"), [str(data / "texts.txt")], leave_out=(data / "set.tsv",), settings=settings, **more
     )
 
@@ -215,7 +215,7 @@ def test_a_student_with_bigrams_learns_the_order_of_words(ray_cluster, tmp_path,
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     (tmp_path / "pairs.tsv").write_text("".join(f"{first}\t{second}\n" for first, second in pairwise(texts[:200])))
     shard_pairs([tmp_path / "pairs.tsv"], tmp_path / "pairs", ShardSettings(tokenizer="space"))
-    alone = Request(str(tmp_path / "teacher"), [str(tmp_path / "texts.txt")], settings=EXACT)
+    alone = StudentRequest(str(tmp_path / "teacher"), [str(tmp_path / "texts.txt")], settings=EXACT)
     ordered = replace(alone, settings=replace(EXACT, bigrams=3))
     work, expected = tmp_path / "work", teacher.encode(texts)
     cosines, explained = [], []
@@ -294,7 +294,9 @@ def test_token_states_become_the_prior(ray_cluster, data, tmp_path, monkeypatch)
     words = ["cat", "dog", "river", "bank", "money", "unaffable"]
     texts = [" ".join(text) for text in islice(product(words, repeat=4), 7, 1207, 15)]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
-    with_states = Request(f"st:{minilm()}", [str(tmp_path / "texts.txt")], settings=TeachSettings(alone_weight=1e-6))
+    with_states = StudentRequest(
+        f"st:{minilm()}", [str(tmp_path / "texts.txt")], settings=TeachSettings(alone_weight=1e-6)
+    )
     teach(with_states, tmp_path / "1", tmp_path / "work1", workers=1)
     for stage in ("texts", "units", "alone"):
         (folder,) = (tmp_path / "work1").glob(f"{stage}-*")
@@ -329,7 +331,7 @@ def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
     texts += ["A\U0001f600 <s> \\ 漢", "é" * 3]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     settings, recipe = TeachSettings(units="subword", l2=1e-3, steps=40), replace(STUDENT, batch_size=40)
-    wanted = Request(teacher, [str(tmp_path / "texts.txt")], settings=settings)
+    wanted = StudentRequest(teacher, [str(tmp_path / "texts.txt")], settings=settings)
     with_pairs = kind == "unigram"
     if with_pairs:
         (tmp_path / "pairs.tsv").write_text("".join(f"{first}\t{second}\n" for first, second in pairwise(texts[:200])))
@@ -363,7 +365,9 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     teacher, draw = save_transformer(subword_tokenizer("bytes"), tmp_path), np.random.default_rng(0)
     texts = [" ".join(draw.choice(" ".join(TAUGHT).split(), draw.integers(2, 9))) for _ in range(100)]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
-    wanted = Request(teacher, [str(tmp_path / "texts.txt")], settings=TeachSettings(units="both", min_count=1, dim=5))
+    wanted = StudentRequest(
+        teacher, [str(tmp_path / "texts.txt")], settings=TeachSettings(units="both", min_count=1, dim=5)
+    )
     out, work = tmp_path / "out", tmp_path / "work"
     record, was_finished = teach(wanted, out, work)
     both = checkpoint.load_any(out)
@@ -468,7 +472,7 @@ def test_a_job_killed_while_it_sums_token_states_resumes_to_the_same_bytes(ray_c
     (tmp_path / "texts.txt").write_text("\n".join(sorted(texts)))
     teacher = save_transformer(subword_tokenizer("bytes"), tmp_path)
     settings = TeachSettings(units="subword")
-    wanted = Request(teacher, [str(tmp_path / "texts.txt")], settings=settings)
+    wanted = StudentRequest(teacher, [str(tmp_path / "texts.txt")], settings=settings)
     assert teach(wanted, tmp_path / "unbroken", tmp_path / "other")[0]["texts"] > 10_000
     given = "--teacher", teacher, "--texts", tmp_path / "texts.txt", "--units", "subword"
     given += "--work", tmp_path / "work", "--out", tmp_path / "out"

@@ -23,7 +23,7 @@ from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words
 from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.choosing import read_labels_for, without_idle_axes
-from paraembed.tuning.ledger import Epoch, Ledger, Record
+from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
 from tests.cluster.test_tune import kill_after_a_trial
@@ -214,7 +214,7 @@ def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
     assert _retraining(on_two).endswith("--out MODEL --workers 2")
     curve = (Epoch(1, 0.5, 0.1, {"dev/pearson": 0.5}, 1.0),)
     recipe = points.at({}).recipe.to_dict()
-    Ledger(sweep.trials).add(Record(0, {}, recipe, 1.0, "finished", "", curve, 1.0, 1e9, keeps_best=True))
+    Ledger(sweep.trials).add(TrialRecord(0, {}, recipe, 1.0, "finished", "", curve, 1.0, 1e9, keeps_best=True))
     with tracked_run("sweep", sweep.out, sweep.out / "run.json") as run:
         run_sweep(sweep, run)
     assert (sweep.out / "results.csv").is_file()

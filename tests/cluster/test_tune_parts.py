@@ -29,7 +29,7 @@ from paraembed.settings import Placement, SearchSettings
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning import table
-from paraembed.tuning.ledger import Epoch, Ledger, Record
+from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import GrowingTable, best_first
 from paraembed.tuning.trial import Ended
@@ -287,7 +287,7 @@ def record(number, scores, status="finished"):
     point = POINTS.at(SMOKE.choices(number))
     values = json.loads(ended(scores, status))
     at = {"number": number, "choices": point.choices, "recipe": point.recipe.to_dict(), "share": 1.0}
-    return Record.from_dict({**at, **values, "ended": 1e9 + number + 0.25 * len(scores)})
+    return TrialRecord.from_dict({**at, **values, "ended": 1e9 + number + 0.25 * len(scores)})
 
 
 def test_the_table_has_the_finished_trials_the_best_first(tmp_path):

@@ -11,7 +11,7 @@ import ray
 from mlflow.tracking import MlflowClient
 
 from paraembed.evaluation.choose import check_held_out
-from paraembed.evaluation.evaluate import Request, find_candidates
+from paraembed.evaluation.evaluate import EvaluationRequest, find_candidates
 from paraembed.io.fingerprint import sha256_of
 from paraembed.tracking.store import EXPERIMENT
 from tests.jobs import run_job
@@ -160,7 +160,7 @@ def test_names_from_outside_do_nothing_in_the_files_that_are_opened(folder, caps
 
 
 def test_pairs_of_the_training_are_not_held_out(folder):
-    request = Request(encoders=("encoder",), held_out=folder / "pairs", choices=2)
+    request = EvaluationRequest(encoders=("encoder",), held_out=folder / "pairs", choices=2)
     (folder / "pairs").mkdir()
     (folder / "pairs" / "manifest.json").write_text("{}")
     config = json.loads((folder / "encoder" / "config.json").read_text())

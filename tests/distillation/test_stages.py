@@ -8,7 +8,7 @@ import pytest
 
 from paraembed import checkpoint
 from paraembed.distillation.settings import TeachSettings
-from paraembed.distillation.stages import Request, Stages, differing, opened
+from paraembed.distillation.stages import Stages, StudentRequest, differing, opened
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.recipe import Recipe
@@ -22,7 +22,7 @@ def wanted(tmp_path):
     words = Words(pa.array([UNKNOWN, "cat", "dog"]), np.eye(3, dtype=np.float32))
     checkpoint.save(Encoder(AvgConfig(), words, "space"), tmp_path / "t", recipe={}, provenance={}, model_card="")
     (tmp_path / "texts.txt").write_text("cat\ndog\n")
-    return Request(str(tmp_path / "t"), [str(tmp_path / "texts.txt")])
+    return StudentRequest(str(tmp_path / "t"), [str(tmp_path / "texts.txt")])
 
 
 def recorded(request, work):

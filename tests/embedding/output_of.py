@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed import checkpoint
-from paraembed.embedding.output import Block
+from paraembed.embedding.output import VectorBlock
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
@@ -53,7 +53,7 @@ class InMemory:
         stop = self.rows if stop is None else stop
         for first in range(start - start % self.group_rows, stop, self.group_rows):
             begin, end = max(first, start), min(first + self.group_rows, stop)
-            yield Block(begin, self.vectors[begin:end])
+            yield VectorBlock(begin, self.vectors[begin:end])
 
 
 def cosine(left, right):

@@ -19,7 +19,7 @@ from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import (
     MANIFEST,
-    Run,
+    EmbeddingRun,
     begun_run,
     check_folder,
     commit,
@@ -260,7 +260,9 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
     same = [config["fingerprint"], config["tokeniser"], inputs, SETTINGS]
 
     def continued(encoder, tokenizer, inputs, settings, identity=None):
-        return continued_run(Folder(out), Run(encoder, tokenizer, Plan(inputs, settings, ()), identity or {})).plan
+        return continued_run(
+            Folder(out), EmbeddingRun(encoder, tokenizer, Plan(inputs, settings, ()), identity or {})
+        ).plan
 
     assert continued(*same).rows == 7
     with pytest.raises(ValueError, match=r"model.device \(was None, is cuda\)"):

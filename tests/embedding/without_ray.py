@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
-from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, continued_run
+from paraembed.embedding.manifest import EmbeddingRun, begun_run, check_folder, commit, continued_run
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import Plan, make_plan
 from paraembed.io.store import open_store
@@ -25,7 +25,7 @@ def build(
     encoder, store = open_encoder(str(encoder), inference), open_store(out)
     files = list_inputs([inputs] if isinstance(inputs, Path) else inputs)
     settings = complete_settings(settings, files, encoder.reads_trees)
-    new = Run(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
+    new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
     run = continued_run(store, new) if check_folder(store) else replace(new, plan=make_plan(files, settings))
     plan = run.plan
     embedded = {}

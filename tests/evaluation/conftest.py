@@ -6,7 +6,7 @@ import pytest
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, GranConfig
-from paraembed.evaluation.analyses.content import Inputs
+from paraembed.evaluation.analyses.content import AnalysisInputs
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
@@ -36,4 +36,4 @@ def inputs(tiny_words):
         for label, config in (("avg", AvgConfig()), ("gran", GranConfig()))
     )
     report = compare(candidates, [suite], resamples=0)
-    return Inputs(report, candidates, (suite,), AnalysisOptions())
+    return AnalysisInputs(report, candidates, (suite,), AnalysisOptions())

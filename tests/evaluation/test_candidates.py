@@ -7,7 +7,7 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.candidates import Candidate, named
-from paraembed.evaluation.evaluate import Request, find_candidates
+from paraembed.evaluation.evaluate import EvaluationRequest, find_candidates
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.settings import Inference, is_peer
@@ -33,16 +33,16 @@ def test_encoders_are_scored_with_the_settings_of_embedding(tmp_path, tiny_encod
     names = (str(tiny_encoder_folder), save_tiny("onnx", tmp_path / "model"))
     how = Inference(prompt="dog ", precision="bfloat16")
     with pytest.raises(ValueError, match="`precision`"):
-        find_candidates(Request(names, inference=how), None, str)
-    own, other = find_candidates(Request(names, inference=Inference(prompt="dog ")), None, str)
+        find_candidates(EvaluationRequest(names, inference=how), None, str)
+    own, other = find_candidates(EvaluationRequest(names, inference=Inference(prompt="dog ")), None, str)
     assert own.encoder.identity == {}
     assert np.allclose(other.encoder.embed(pa.array(["the cat"])).vectors, MATRIX[[2, 5, 1]].mean(axis=0), atol=1e-6)
     assert other.description == "model, a model of onnxruntime, prompt 'dog '".replace("model", names[1][5:], 1)
-    (coarse,) = find_candidates(Request(names[:1], inference=Inference(precision="bfloat16")), None, str)
+    (coarse,) = find_candidates(EvaluationRequest(names[:1], inference=Inference(precision="bfloat16")), None, str)
     assert coarse.encoder.identity["precision"] == "bfloat16"
     assert coarse.description.endswith("precision 'bfloat16'")
     with pytest.raises(ValueError, match="`prompt` only applies"):
-        find_candidates(Request(names[:1], inference=how), None, str)
+        find_candidates(EvaluationRequest(names[:1], inference=how), None, str)
 
 
 def test_prefixes():

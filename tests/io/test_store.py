@@ -14,7 +14,7 @@ import pytest
 
 from paraembed import checkpoint
 from paraembed.embedding.inputs import list_inputs
-from paraembed.embedding.manifest import Run, begun_run, finished_parts
+from paraembed.embedding.manifest import EmbeddingRun, begun_run, finished_parts
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
@@ -224,7 +224,7 @@ def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(serv
         checkpoint.save(Encoder(AvgConfig(), tiny_words, tokenizer), folder, recipe={}, provenance={}, model_card="")
         encoders.append(checkpoint.load(folder))
     uri, plan = server.uri("out"), make_plan(list_inputs([texts]), SETTINGS)
-    first, second = (Run(encoder.fingerprint, encoder.tokenizer, plan) for encoder in encoders)
+    first, second = (EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan) for encoder in encoders)
     with begun_run(open_store(uri), first):
         embed_part(encoders[0], plan.inputs[0], plan.parts[0], SETTINGS, open_store(uri))
     with pytest.raises(ValueError, match=r"another tokenizer \(was ptb.* writing to s3://bucket/out"):

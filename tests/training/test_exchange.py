@@ -13,7 +13,7 @@ from paraembed.encoders.configs import ProjConfig
 from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.training.exchange import first_problem, gather, gather_texts, sum_over_workers
-from paraembed.training.fast.gpu import Graphs, Inputs, all_record
+from paraembed.training.fast.gpu import Graphs, StepInputs, all_record
 from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
@@ -152,7 +152,7 @@ def check_recordings(rank):
     graphs, runs = OneFails(torch.device("cpu"), 2), []
     graphs.rank, graphs._records = rank, True
     for shape in (1, 2):
-        inputs = Inputs({"ids": torch.ones(shape)}, None, None, 1, 2, 1)
+        inputs = StepInputs({"ids": torch.ones(shape)}, None, None, 1, 2, 1)
         graphs._seen[inputs.shape] = 3  # what comes before needs a GPU
         for _ in range(2):
             graphs(runs.append, inputs)

@@ -22,7 +22,7 @@ from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training import loop
-from paraembed.training.loop import Request, _said_by_its_worker, bits_digest, run_steps, train
+from paraembed.training.loop import SaveRequest, _said_by_its_worker, bits_digest, run_steps, train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
 from tests.training.conftest import Killed
@@ -117,7 +117,7 @@ def train_with_notice(rank, folder):
     def poll():
         nonlocal polls
         polls += 1
-        return Request.SAVE if rank == 1 and polls >= 40 else Request.NONE
+        return SaveRequest.SAVE if rank == 1 and polls >= 40 else SaveRequest.NONE
 
     unnoticed, pairs = data(PROJ)
     train(unnoticed, pairs, PROJ, rank=rank, world=2)
@@ -141,7 +141,7 @@ def train_with_stop(rank, folder):
     train(whole, pairs, PROJ, rank=rank, world=2)
     encoder, _ = data(PROJ)
     checkpoints, polls = Checkpoints(folder / "checkpoints", keep=9), iter(range(1, 1000))
-    poll = lambda: Request.STOP if next(polls) == 70 and rank == 1 else Request.NONE  # noqa: E731
+    poll = lambda: SaveRequest.STOP if next(polls) == 70 and rank == 1 else SaveRequest.NONE  # noqa: E731
     with patch.object(loop, "_POLL_SECONDS", 0), pytest.raises(KeyboardInterrupt):
         train(encoder, pairs, PROJ, rank=rank, world=2, checkpoints=checkpoints, poll=poll)
     saved = sorted(path.name for path in checkpoints.folder.iterdir())

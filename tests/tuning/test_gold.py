@@ -18,9 +18,9 @@ from paraembed.supervised.tasks import Examples, Task
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Evaluation
 from paraembed.training.loop import run_steps
-from paraembed.tuning.ledger import Record
+from paraembed.tuning.ledger import TrialRecord
 from paraembed.tuning.points import Point
-from paraembed.tuning.trial import Inputs, inputs_key, run_trial, trial_seconds
+from paraembed.tuning.trial import TrialInputs, inputs_key, run_trial, trial_seconds
 
 RECIPE = SupervisedRecipe(tokenizer="space", epochs=6, batch_size=10, learning_rate=0.05, head_width=5, word_l2=0.01)
 
@@ -56,7 +56,9 @@ def finetuned(model, task, recipe):
 
 
 def record(ended):
-    return Record.from_dict({"number": 0, "choices": {}, "recipe": {}, "share": 1.0, **asdict(ended), "ended": 1e9})
+    return TrialRecord.from_dict(
+        {"number": 0, "choices": {}, "recipe": {}, "share": 1.0, **asdict(ended), "ended": 1e9}
+    )
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Told:
 
 
 def inputs_of(model, task, is_pretrained=False):
-    return Inputs.of(model, example_ids(model, task.train), is_pretrained=is_pretrained)
+    return TrialInputs.of(model, example_ids(model, task.train), is_pretrained=is_pretrained)
 
 
 def read_only(inputs):

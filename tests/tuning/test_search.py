@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from ray.tune.schedulers.async_hyperband import _Bracket
 
 from paraembed.settings import SearchSettings
-from paraembed.tuning.ledger import Epoch, Record
+from paraembed.tuning.ledger import Epoch, TrialRecord
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import _distribution, _told, cut_offs, suggest
 from tune_spaces import SPACES
@@ -25,7 +25,7 @@ def record(number, choices, scores, stopped=False):
     point = POINTS.at(choices)
     curve = tuple(Epoch(at, score, 0.1, {}, 1.0 * at) for at, score in enumerate(scores, 1))
     status = "stopped" if stopped else "finished" if scores else "failed"
-    return Record(number, choices, point.recipe.to_dict(), 1.0, status, "", curve, 1.0, 0.0)
+    return TrialRecord(number, choices, point.recipe.to_dict(), 1.0, status, "", curve, 1.0, 0.0)
 
 
 def utility(choices):
@@ -68,7 +68,7 @@ def test_tpe_learns_from_scores():
         for number in range(40):
             choices.append(suggest(space, SearchSettings("tpe", 40, 1), number, choices, records))
             curve = (Epoch(1, sign * float(choices[-1]["batch_size"] + choices[-1]["margin"]), 0.0, {}, 1.0),)
-            records.append(Record(number, choices[-1], {}, 1.0, "finished", "", curve, 1.0, 0.0))
+            records.append(TrialRecord(number, choices[-1], {}, 1.0, "finished", "", curve, 1.0, 0.0))
         return sum(sign * one.score for one in records[-15:]) / 15
 
     assert mean_of_last(1) > 2.5  # of 0 to 4; drawn blindly: 2

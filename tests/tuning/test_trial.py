@@ -18,10 +18,10 @@ from paraembed.plots import CURVES, EFFECTS, PARALLEL
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.tuning.choosing import needed, read_selection, selection_by
-from paraembed.tuning.ledger import Epoch, Ledger, Record
+from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
-from paraembed.tuning.trial import Inputs, inputs_key, run_trial
+from paraembed.tuning.trial import TrialInputs, inputs_key, run_trial
 from tune_spaces import SPACES
 
 POINTS = Points("smoke", SPACES["smoke"])
@@ -37,7 +37,7 @@ def texts(num_pairs):
 def inputs(tiny_words):
     matrix = tiny_words.matrix.copy()
     matrix.setflags(write=False)  # as from the object store
-    return Inputs(tiny_words.vocabulary, matrix, texts(40))
+    return TrialInputs(tiny_words.vocabulary, matrix, texts(40))
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_trials_weigh_pairs_by_their_scores(inputs, scorer):
 
 
 def test_a_share_of_the_pairs_lies_in_a_larger_one(tiny_words):
-    inputs = Inputs(tiny_words.vocabulary, tiny_words.matrix, texts(100))
+    inputs = TrialInputs(tiny_words.vocabulary, tiny_words.matrix, texts(100))
     assert inputs.part(1.0, 1) is inputs
     small, large = inputs.part(0.1, 1), inputs.part(0.5, 1)
     assert (len(small), len(large)) == (10, 50)
@@ -137,7 +137,7 @@ def record(number, scores, status="finished"):
     )
     reason = "" if status == "finished" else "the loss is nan"
     recipe = POINTS.at(choices).recipe.to_dict()
-    return Record(number, choices, recipe, 1.0, status, reason, curve, 2.5, 1e9)
+    return TrialRecord(number, choices, recipe, 1.0, status, reason, curve, 2.5, 1e9)
 
 
 def test_a_ledger_remembers_and_a_damaged_record_is_named(tmp_path):

@@ -125,7 +125,7 @@ class ForeignEncoder:
 
 @dataclass(frozen=True)
 class PackedModel:
-    """Encoder of another library in a form for other processes; see ``Packed``."""
+    """Encoder of another library in a form for other processes; see ``PackedEncoder``."""
 
     kind: str
     files: PackedFiles

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
-from paraembed.evaluation.analyses.content import Analysis, CannotMakeError, Content, Heading, Inputs
+from paraembed.evaluation.analyses.content import Analysis, AnalysisInputs, CannotMakeError, Content, Heading
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Suite
@@ -18,7 +18,7 @@ from paraembed.settings import AnalysisOptions
 
 SCORES, PAGE = "scores.json", "report.html"
 
-ANALYSES: tuple[tuple[Heading, Callable[[Inputs], Content]], ...] = (
+ANALYSES: tuple[tuple[Heading, Callable[[AnalysisInputs], Content]], ...] = (
     (pairs.BY_TOKENS, pairs.score_by_length),
     (pairs.BY_GOLD, pairs.error_by_gold),
     (pairs.BY_RATIO, pairs.error_by_ratio),
@@ -49,7 +49,7 @@ def analyse(
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"{out} is a file, but plots and tables need a folder; choose another `out`")
     out.mkdir(parents=True, exist_ok=True)
-    inputs = Inputs(report, tuple(candidates), tuple(suites), options)
+    inputs = AnalysisInputs(report, tuple(candidates), tuple(suites), options)
     analyses = []
     for number, (heading, make) in enumerate(ANALYSES, start=1):
         progress(f"analysis {number} of {len(ANALYSES)}: {heading.title}")

@@ -29,7 +29,7 @@ def cell(value: float) -> Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class AnalysisInputs:
     """An evaluation with the user's options. Costly results are cached by the identity of this object."""
 
     report: Report  # the scores, one column per candidate
@@ -68,7 +68,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Table:
+class AnalysisTable:
     """Table of numbers in an analysis."""
 
     name: str  # name of its file, without suffix
@@ -83,7 +83,7 @@ class Content:
     """Result of an analysis."""
 
     text: str  # explanation of the numbers in a few sentences
-    tables: tuple[Table, ...]
+    tables: tuple[AnalysisTable, ...]
     picture: bytes = b""  # plot as PNG; empty if a table is clearer
     tables_matter: bool = False  # whether the tables are as important as the plot
 
@@ -148,14 +148,14 @@ class Pool:
         rows: Iterable[tuple[Cell, ...]],
         decimals: int = 2,
         title: str = "",
-    ) -> Table:
+    ) -> AnalysisTable:
         """Return the table of an analysis of these pairs; the default title is the name of the pool."""
         name = f"{heading.name}-{self.name.replace('/', '-')}"
-        return Table(name, title or self.name, tuple(head), tuple(rows), decimals)
+        return AnalysisTable(name, title or self.name, tuple(head), tuple(rows), decimals)
 
 
 @lru_cache(maxsize=1)  # several analyses ask for the same
-def pools(inputs: Inputs) -> list[Pool]:
+def pools(inputs: AnalysisInputs) -> list[Pool]:
     """Return the pools: one per suite for the sets of its named groups, such as the years of STS, and one for every
     other set.
 
@@ -181,7 +181,7 @@ def pools(inputs: Inputs) -> list[Pool]:
     return pooled
 
 
-def text_pools(inputs: Inputs) -> list[Pool]:
+def text_pools(inputs: AnalysisInputs) -> list[Pool]:
     """Return the pools of phrases and sentences; raise CannotMakeError if there are none."""
     of_texts = [pool for pool in pools(inputs) if pool.are_texts]
     if not of_texts:
@@ -201,7 +201,7 @@ def on_gold_scale(cosines: Vector, low: float, high: float) -> Vector:
     return low + (high - low) * np.clip(cosines, 0, 1)
 
 
-def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tokenizer: str) -> Pool:
+def _pool(inputs: AnalysisInputs, name: str, members: list[tuple[str, ScoredPairs]], tokenizer: str) -> Pool:
     first = pa.concat_arrays([pairs.first for _, pairs in members])
     second = pa.concat_arrays([pairs.second for _, pairs in members])
     known = inputs.report.predictions

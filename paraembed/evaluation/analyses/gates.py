@@ -18,8 +18,8 @@ from torch import Tensor
 from paraembed.encoders import Encoder
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.lstm import BiRecurrent, Recurrent
-from paraembed.encoders.packed import Packed, pack, project_words
-from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
+from paraembed.encoders.packed import PackedTokens, pack, project_words
+from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
 from paraembed.evaluation.measures import Vector
 from paraembed.io.lines import read_text
 from paraembed.plots import Panel, Series, bars
@@ -127,7 +127,7 @@ def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> l
     return [Mean(str(names[index]), float(means[index]), int(counts[index])) for index in order]
 
 
-def gates(inputs: Inputs) -> Content:
+def gates(inputs: AnalysisInputs) -> Content:
     """Analyze the gates of each GRAN: by word of the scored texts, by tag and label of the tagged file."""
     encoders = inputs.encoders()
     grans = [(label, encoder) for label, encoder in encoders if has_gate(encoder)]
@@ -156,7 +156,7 @@ def gates(inputs: Inputs) -> Content:
                 series = [Series("", [mean.norm for mean in ends])]
                 panels.append(Panel(title, series, [mean.name for mean in ends]))
             if rows:
-                tables.append(Table(f"{HEADING.name}-{slug}-{number}", title, (head, *_HEAD), tuple(rows)))
+                tables.append(AnalysisTable(f"{HEADING.name}-{slug}-{number}", title, (head, *_HEAD), tuple(rows)))
     if not tables:
         raise CannotMakeError(f"no known word occurs {LEAST_TOKENS} times in the scored texts; add `suite` sts")
     text = (
@@ -193,7 +193,7 @@ def _norms(encoder: Encoder, texts: Ragged) -> Vector:
     return mean
 
 
-def _gates(reader: Gran, matrix: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
+def _gates(reader: Gran, matrix: Tensor, ids_P: Tensor, packed: PackedTokens) -> Tensor:
     """Return the gate on the word, or the only gate, for each slot, [P, D]: between 0 and 1."""
     states_PD = reader.lstm(matrix, ids_P, packed)
     logits_PG = project_words(matrix, ids_P, reader.input_weight, reader.bias) + states_PD @ reader.state_weight.t()

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
+from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
 from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.choose import is_trained_on
 from paraembed.evaluation.measures import Vector
@@ -54,7 +54,7 @@ def read_some_pairs(folder: Path, *, most_pairs: int = MOST_PAIRS) -> tuple[pa.S
     return table["first"].chunk(0), table["second"].chunk(0), sum(sizes)
 
 
-def margin(inputs: Inputs) -> Content:
+def margin(inputs: AnalysisInputs) -> Content:
     """Analyze the distribution of the statistic for each candidate with vectors."""
     folder = inputs.options.margin_pairs
     if folder is None:
@@ -91,10 +91,10 @@ def margin(inputs: Inputs) -> Content:
         f"Means the paper prints for PPDB XL: {printed}."
     )
     head = ("encoder", "pairs", "mean", "above zero, %")
-    return Content(text, (Table(HEADING.name, "", head, rows, 4),), _draw(statistics))
+    return Content(text, (AnalysisTable(HEADING.name, "", head, rows, 4),), _draw(statistics))
 
 
-def _whose(folder: Path, inputs: Inputs) -> str:
+def _whose(folder: Path, inputs: AnalysisInputs) -> str:
     """Return a note on whether these are the training pairs of the candidates."""
     trained = [candidate.label for candidate in inputs.candidates if is_trained_on(folder, candidate.trained_on)]
     others = [

@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.evaluation.analyses.content import (
+    AnalysisInputs,
+    AnalysisTable,
     CannotMakeError,
     Cell,
     Content,
     Heading,
-    Inputs,
     Ints,
-    Table,
     cell,
     text_pools,
 )
@@ -54,7 +54,7 @@ _CHANGE = (
 Mask = npt.NDArray[np.bool_]
 
 
-def score_by_length(inputs: Inputs) -> Content:
+def score_by_length(inputs: AnalysisInputs) -> Content:
     """Compute Pearson's r of the pairs by length."""
     tables, panels, missing = [], [], ""
     for pool in text_pools(inputs):
@@ -91,7 +91,7 @@ def score_by_length(inputs: Inputs) -> Content:
     return Content(text, tuple(tables), lines(panels, ("tokens of the longer text, pairs", "")))
 
 
-def error_by_gold(inputs: Inputs) -> Content:
+def error_by_gold(inputs: AnalysisInputs) -> Content:
     """Compute the mean absolute error in each range of the gold score."""
     tables, panels = [], []
     for pool in text_pools(inputs):
@@ -107,7 +107,7 @@ def error_by_gold(inputs: Inputs) -> Content:
     return Content(text, tuple(tables), bars(panels, "mean absolute error"))
 
 
-def error_by_ratio(inputs: Inputs) -> Content:
+def error_by_ratio(inputs: AnalysisInputs) -> Content:
     """Compute the mean absolute error by length ratio and by overlap ratio."""
     tables, panels = [], []
     for pool in text_pools(inputs):
@@ -138,7 +138,7 @@ def error_by_ratio(inputs: Inputs) -> Content:
     return Content(text, tuple(tables), bars(panels, "mean absolute error"))
 
 
-def unknown_words(inputs: Inputs) -> Content:
+def unknown_words(inputs: AnalysisInputs) -> Content:
     """Relate the score of each set to its fraction of OOV tokens, for each candidate that counts them."""
     names = list(dict.fromkeys(name for pool in text_pools(inputs) for name in pool.sets))
     rows: list[tuple[Cell, ...]] = []
@@ -174,8 +174,8 @@ def unknown_words(inputs: Inputs) -> Content:
     )
     heads = ("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation")
     tables = (
-        Table(f"{UNKNOWN.name}-correlation", "rank correlation", heads, tuple(correlations)),
-        Table(
+        AnalysisTable(f"{UNKNOWN.name}-correlation", "rank correlation", heads, tuple(correlations)),
+        AnalysisTable(
             UNKNOWN.name,
             "sets",
             ("encoder", "set", "unknown, %", "Pearson", "against the 75th percentile"),
@@ -189,7 +189,7 @@ def unknown_words(inputs: Inputs) -> Content:
     return Content(text, tables, scatter(plots, ("tokens without a vector, %", "")))
 
 
-def disagreement(inputs: Inputs) -> Content:
+def disagreement(inputs: AnalysisInputs) -> Content:
     """Find the pairs on which two encoders disagree most."""
     other = _compared(inputs)
     shows_texts = inputs.options.show_texts
@@ -300,7 +300,7 @@ def _or_nan(correlation: Callable[[Vector, Vector], float], predicted: Vector, g
         return np.nan
 
 
-def _error_heads(inputs: Inputs) -> tuple[str, ...]:
+def _error_heads(inputs: AnalysisInputs) -> tuple[str, ...]:
     return (*inputs.labels, *(f"change against {label}, %" for label in inputs.labels[1:]))
 
 
@@ -314,7 +314,7 @@ def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ..
     return rows
 
 
-def _compared(inputs: Inputs) -> int:
+def _compared(inputs: AnalysisInputs) -> int:
     """Return the column to compare the first one with; raise CannotMakeError if there is none."""
     against, labels = inputs.options.against, inputs.labels
     if against is not None:

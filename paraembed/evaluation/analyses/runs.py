@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
+from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.tables import Column
@@ -34,7 +34,7 @@ Curves = dict[str, list[tuple[int, float]]]
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """One training run."""
 
     pairs: int
@@ -46,7 +46,7 @@ class Run:
     accuracy: float | None = None
 
 
-def score_by_data(inputs: Inputs) -> Content:
+def score_by_data(inputs: AnalysisInputs) -> Content:
     """Plot the mean score against the number of pairs, on a log scale."""
     runs = find_runs(inputs)
     curves = score_curves(runs)
@@ -66,7 +66,7 @@ def score_by_data(inputs: Inputs) -> Content:
     return _content(SCORE, text, curves, runs, "score", levels, title)
 
 
-def choice_by_data(inputs: Inputs) -> Content:
+def choice_by_data(inputs: AnalysisInputs) -> Content:
     """Plot the accuracy against the number of pairs, with one curve for each number of contrast phrases."""
     runs = find_runs(inputs)
     curves = choice_curves(runs)
@@ -81,7 +81,7 @@ def choice_by_data(inputs: Inputs) -> Content:
     return _content(CHOICE, text, curves, runs, "accuracy, %", levels, "accuracy, %")
 
 
-def score_curves(runs: list[Run]) -> Curves:
+def score_curves(runs: list[TrainingRun]) -> Curves:
     """Return the scores by encoder and order; a run on all pairs belongs to both orders of its encoder."""
     orders = {
         encoder: {run.order for run in runs if run.encoder == encoder} for encoder in {run.encoder for run in runs}
@@ -94,7 +94,7 @@ def score_curves(runs: list[Run]) -> Curves:
     return _curves(spread, lambda run: "" if run.order == "none" else run.order, lambda run: run.score)
 
 
-def choice_curves(runs: list[Run]) -> Curves:
+def choice_curves(runs: list[TrainingRun]) -> Curves:
     """Return the accuracies by encoder and number of contrast phrases."""
     return _curves(runs, lambda run: f"k = {run.k}" if run.k else "", lambda run: run.accuracy)
 
@@ -106,12 +106,12 @@ def amounts_shown(curves: Curves) -> list[int]:
 
 
 @lru_cache(maxsize=1)  # both curves ask for the same, and to score the runs takes a while
-def find_runs(inputs: Inputs) -> list[Run]:
+def find_runs(inputs: AnalysisInputs) -> list[TrainingRun]:
     """Return the runs that the user lists, by amount of data; raise CannotMakeError if there are none."""
     paths = inputs.options.runs
     if not paths:
         raise CannotMakeError("no runs on several amounts of data were given; set `runs` to encoder folders or a table")
-    results: list[Run] = []
+    results: list[TrainingRun] = []
     for path in paths:
         results += [_scored(folder, inputs) for folder in _folders(path)] or read_runs(path)
     return sorted(results, key=lambda run: (run.pairs, run.encoder, run.order, run.k or 0))
@@ -127,7 +127,7 @@ def check_runs(paths: Sequence[Path]) -> None:
             read_runs(path)
 
 
-def read_runs(path: Path, *, most_bytes: int = _MOST_BYTES) -> list[Run]:
+def read_runs(path: Path, *, most_bytes: int = _MOST_BYTES) -> list[TrainingRun]:
     """Read the runs of a table (``.tsv``, or comma-separated) whose header has ``pairs`` and others of ``COLUMNS``.
 
     Raise ValueError, with file and line, if the header or a cell is invalid.
@@ -153,7 +153,7 @@ def main_score(column: Column, names: Sequence[str]) -> float | None:
     return None if math.isnan(value) else 100 * value
 
 
-def score_names(inputs: Inputs) -> list[str]:
+def score_names(inputs: AnalysisInputs) -> list[str]:
     """Return the score that runs are compared by: one of ``_SUITES_OF``, else the first mean, else the first score."""
     scores = [score for score in inputs.report.columns[0].scores if not score.name.startswith("choose/")]
     available = {score.name for score in scores}
@@ -162,12 +162,14 @@ def score_names(inputs: Inputs) -> list[str]:
     return (preferred or means or [score.name for score in scores])[:1]
 
 
-def choice_names(inputs: Inputs) -> list[str]:
+def choice_names(inputs: AnalysisInputs) -> list[str]:
     """Return the score for choosing the paraphrase among other phrases."""
     return [score.name for score in inputs.report.columns[0].scores if score.name.startswith("choose/")][:1]
 
 
-def _curves(runs: list[Run], kind: Callable[[Run], str], value: Callable[[Run], float | None]) -> Curves:
+def _curves(
+    runs: list[TrainingRun], kind: Callable[[TrainingRun], str], value: Callable[[TrainingRun], float | None]
+) -> Curves:
     """Return the values of the runs that have one, by encoder and kind."""
     curves: Curves = {}
     for run in sorted(runs, key=lambda run: (run.encoder, run.order, run.k or 0, run.pairs)):
@@ -179,13 +181,19 @@ def _curves(runs: list[Run], kind: Callable[[Run], str], value: Callable[[Run], 
 
 
 def _content(
-    heading: Heading, text: str, curves: Curves, runs: list[Run], value: str, levels: dict[str, float], title: str
+    heading: Heading,
+    text: str,
+    curves: Curves,
+    runs: list[TrainingRun],
+    value: str,
+    levels: dict[str, float],
+    title: str,
 ) -> Content:
     most = max(run.pairs for run in runs)
     rows = tuple(
         (name, pairs, 100 * pairs / most, measured) for name, points in curves.items() for pairs, measured in points
     )
-    table = Table(heading.name, "", ("runs", "pairs", "share of the largest, %", value), rows, 2)
+    table = AnalysisTable(heading.name, "", ("runs", "pairs", "share of the largest, %", value), rows, 2)
     series = []
     for name, points in curves.items():
         pairs, values = zip(*points, strict=True)
@@ -194,7 +202,7 @@ def _content(
     return Content(text, (table,), picture)
 
 
-def _levels(inputs: Inputs, names: list[str], *, with_baselines: bool = False) -> dict[str, float]:
+def _levels(inputs: AnalysisInputs, names: list[str], *, with_baselines: bool = False) -> dict[str, float]:
     shown = {candidate.label for candidate in inputs.candidates if with_baselines or not candidate.is_baseline}
     columns = [column for column in inputs.report.columns if column.label in shown]
     scores = {column.label: main_score(column, names) for column in columns}
@@ -230,7 +238,7 @@ def _folders(path: Path) -> list[Path]:
     return folders
 
 
-def _scored(folder: Path, inputs: Inputs) -> Run:
+def _scored(folder: Path, inputs: AnalysisInputs) -> TrainingRun:
     config = checkpoint.read_config(folder)
     num_pairs = _num_pairs(folder, config)
     data = config["provenance"]["data"]
@@ -240,10 +248,10 @@ def _scored(folder: Path, inputs: Inputs) -> Run:
     score, accuracy = (main_score(report.columns[0], group) for group in names)
     recipe: dict[str, Any] = config.get("recipe") or {}
     k = recipe.get("contrast_phrases") if recipe.get("objective") == "contrastive" else None
-    return Run(num_pairs, config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)
+    return TrainingRun(num_pairs, config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)
 
 
-def _run(path: Path, line: int, head: list[str], cells: list[str]) -> Run:
+def _run(path: Path, line: int, head: list[str], cells: list[str]) -> TrainingRun:
     if len(cells) != len(head):
         raise ValueError(
             f"{path}, line {line}: {len(cells)} cells, but the header has {len(head)} columns; correct the line"
@@ -267,4 +275,4 @@ def _run(path: Path, line: int, head: list[str], cells: list[str]) -> Run:
     if pairs is None:
         raise ValueError(f"{path}, line {line}: the number of pairs is missing; add it")
     whole_k = None if k is None else int(k)
-    return Run(int(pairs), given.get("encoder", ""), order, numbers["score"], whole_k, numbers["accuracy"])
+    return TrainingRun(int(pairs), given.get("encoder", ""), order, numbers["score"], whole_k, numbers["accuracy"])

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.averages import ScaledAvg
-from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
+from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
 from paraembed.evaluation.measures import unit_rows
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.bigrams import is_bigram
@@ -67,7 +67,7 @@ def default_words(vocabulary: Sequence[str]) -> list[str]:
     return chosen + [letters[index] for index in np.linspace(0, len(letters) - 1, missing, dtype=int)]
 
 
-def neighbors(inputs: Inputs) -> Content:
+def neighbors(inputs: AnalysisInputs) -> Content:
     """Find the nearest neighbors of words in the vector space of each candidate."""
     encoders = inputs.encoders()
     wanted = [word.lower() for word in inputs.options.neighbors_of] or default_words(common_words(encoders[0][1])[0])
@@ -77,12 +77,12 @@ def neighbors(inputs: Inputs) -> Content:
         "order is mostly that of frequency. `neighbors_of` asks for other words."
     )
     head = ("word", *(label for label, _ in encoders))
-    return Content(text, (Table(NEIGHBORS.name, "", head, tuple(zip(wanted, *columns, strict=True))),))
+    return Content(text, (AnalysisTable(NEIGHBORS.name, "", head, tuple(zip(wanted, *columns, strict=True))),))
 
 
-def norms(inputs: Inputs) -> Content:
+def norms(inputs: AnalysisInputs) -> Content:
     """Find the longest and the shortest word vectors of each candidate."""
-    tables: list[Table] = []
+    tables: list[AnalysisTable] = []
     panels = []
     for label, encoder in inputs.encoders():
         words, matrix = common_words(encoder)
@@ -97,7 +97,9 @@ def norms(inputs: Inputs) -> Content:
             for high, low in zip(longest, shortest, strict=True)
         )
         number = len(tables)
-        tables.append(Table(f"{NORMS.name}-{number + 1}", label, ("longest", "norm", "shortest", "norm "), rows, 3))
+        tables.append(
+            AnalysisTable(f"{NORMS.name}-{number + 1}", label, ("longest", "norm", "shortest", "norm "), rows, 3)
+        )
         ends = longest + shortest[::-1]
         series = [Series("", lengths[ends])]
         panels.append(Panel(label, series, [words[index] for index in ends], float(np.median(lengths)), number))

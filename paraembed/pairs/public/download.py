@@ -32,7 +32,7 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504}  # answers worth another try
 
 
 @dataclass(frozen=True)
-class Progress:
+class DownloadProgress:
     """Progress of a download: bytes received, and total bytes if the server sends them.
 
     ``note`` describes an event (a broken connection, a restart); it is empty otherwise.
@@ -44,7 +44,7 @@ class Progress:
     note: str = ""
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[DownloadProgress], None]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def download(source: Source, part: Path, report: Report, patience: Patience, *, 
                 "the same command again to resume"
             )
         pause = min(patience.pause * 2 ** (tries - 1), _LONGEST_PAUSE)
-        report(Progress(source.name, _size(part), None, f"{failure}; trying again in {pause:.0f} s"))
+        report(DownloadProgress(source.name, _size(part), None, f"{failure}; trying again in {pause:.0f} s"))
         time.sleep(pause)
 
 
@@ -167,14 +167,18 @@ def _receive(source: Source, part: Path, report: Report, timeout: float, *, dige
             )
         if not answer.start:
             if have:
-                report(Progress(source.name, 0, total, "the server sends the whole file: starting over"))
+                report(DownloadProgress(source.name, 0, total, "the server sends the whole file: starting over"))
             part.unlink(missing_ok=True)
             state = {"url": without_credentials(source.url), "validator": answer.validator, "total": answer.total}
             write_json(_state_of(part), state)
         with full_disk_in_words(part, "received bytes are kept"):
             size = _append(source, part, answer, total, report)
     if total is None:
-        report(Progress(source.name, size, None, "the server does not send the size of the file; it may be incomplete"))
+        report(
+            DownloadProgress(
+                source.name, size, None, "the server does not send the size of the file; it may be incomplete"
+            )
+        )
     elif size < total:
         raise _BrokenError(f"the connection ended after {size:,} of {total:,} bytes")
 
@@ -202,7 +206,7 @@ def _append(source: Source, part: Path, answer: _Answer, total: int | None, repo
             while data:
                 written = file.write(data)
                 size, data = size + written, data[written:]
-            report(Progress(source.name, size, total))
+            report(DownloadProgress(source.name, size, total))
         os.fsync(file.fileno())
     return size
 

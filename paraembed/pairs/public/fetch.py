@@ -21,8 +21,8 @@ from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.inflate import check_inflation
 from paraembed.io.places import require_file, without_credentials
 from paraembed.pairs.public.download import (
+    DownloadProgress,
     Patience,
-    Progress,
     Report,
     discard,
     download,
@@ -105,7 +105,7 @@ def fetch_unpacked(
         records = _records(cache)
         record = records[source.file]
         if record.get("unpacked") != record["sha256"] or not folder.is_dir():
-            report(Progress(source.name, path.stat().st_size, path.stat().st_size, "unpacking"))
+            report(DownloadProgress(source.name, path.stat().st_size, path.stat().st_size, "unpacking"))
             with full_disk_in_words(folder, "the archive is kept"):
                 unpack(path, folder)
             write_json(cache / FETCHED, records | {source.file: record | {"unpacked": record["sha256"]}})

@@ -76,7 +76,7 @@ _WARM_UP = 3  # steps of a shape before it is recorded; what libraries allocate 
 
 
 @dataclass(frozen=True)
-class Inputs:
+class StepInputs:
     """Inputs of a step on the device.
 
     Attributes:
@@ -120,11 +120,11 @@ class Graphs:
         self._records = device.type == "cuda" and all_record(world, device)
         self._memory = torch.cuda.graph_pool_handle() if self._records else None  # of all shapes
         self._stream = torch.cuda.Stream(device) if self._records else None  # type: ignore[no-untyped-call]
-        self._recorded: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, Inputs]] = {}
+        self._recorded: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, StepInputs]] = {}
         self._seen: dict[tuple[object, ...], int] = {}
         self._failed: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, run: Callable[[Inputs], None], inputs: Inputs) -> None:
+    def __call__(self, run: Callable[[StepInputs], None], inputs: StepInputs) -> None:
         """Run a step function, the same one in every call; after the first steps of a shape, replay its recording."""
         if not self._records:
             run(inputs)
@@ -152,7 +152,7 @@ class Graphs:
         self._records = False
         self._recorded.clear()
 
-    def _warm_up(self, run: Callable[[Inputs], None], inputs: Inputs) -> None:
+    def _warm_up(self, run: Callable[[StepInputs], None], inputs: StepInputs) -> None:
         """Run the step on the stream that records, where libraries then have what they allocate at first use."""
         assert self._stream is not None
         current = torch.cuda.current_stream(self._device)
@@ -161,7 +161,7 @@ class Graphs:
             run(inputs)
         current.wait_stream(self._stream)
 
-    def _record(self, run: Callable[[Inputs], None], inputs: Inputs) -> bool:
+    def _record(self, run: Callable[[StepInputs], None], inputs: StepInputs) -> bool:
         """Record the step for inputs of this shape, without running it; return whether all workers could.
 
         If one of them could not, none of them replays any graph from here on, because NCCL demands that all workers do.
@@ -178,7 +178,9 @@ class Graphs:
         self._recorded[inputs.shape] = graph, recorded
         return True
 
-    def _captured(self, run: Callable[[Inputs], None], recorded: Inputs) -> tuple[torch.cuda.CUDAGraph | None, str]:
+    def _captured(
+        self, run: Callable[[StepInputs], None], recorded: StepInputs
+    ) -> tuple[torch.cuda.CUDAGraph | None, str]:
         """Return the graph of the step with these inputs, and the problem if it could not be recorded."""
         graph = None
         try:
@@ -278,7 +280,7 @@ class DeviceStep:
             self._train(inputs)
         return self._result.clone()
 
-    def _inputs(self, batch: DeviceBatch | Batch, step: int) -> tuple[bool, Inputs]:
+    def _inputs(self, batch: DeviceBatch | Batch, step: int) -> tuple[bool, StepInputs]:
         """Return whether shapes like that of a batch repeat, and its inputs, with draws in the order of ``Step``."""
         generator, more = step_draws(self.recipe.seed, step, self.rank), dict[str, Tensor]()
         compares_texts = self._excludes or self._gathers_pool
@@ -306,7 +308,7 @@ class DeviceStep:
             more |= {"step_ids": batch.ids.reshape(-1), "step_text": batch.text}
         tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
         merges = self._merges(batch.parts.of(self.rank)) if self.encoder.composition.reads_trees else None
-        return batch.repeats, Inputs(tensors, batch.steps, merges, batch.total, batch.num_texts, num_own // 2)
+        return batch.repeats, StepInputs(tensors, batch.steps, merges, batch.total, batch.num_texts, num_own // 2)
 
     @property
     def _gathers_pool(self) -> bool:
@@ -354,7 +356,7 @@ class DeviceStep:
         assert merges is not None
         return torch.from_numpy(np.append(merges, np.int32(0)))  # the padding is one token
 
-    def _train(self, inputs: Inputs) -> None:
+    def _train(self, inputs: StepInputs) -> None:
         tensors, recipe = inputs.tensors, self.recipe
         values = self._closed_form(inputs) if self._in_closed_form else self._by_autograd(inputs)
         ids_P, text_WT = tensors.get("step_ids", tensors["ids"]), tensors.get("step_text", tensors["text"][None])
@@ -398,7 +400,7 @@ class DeviceStep:
         again_T = places_T % count
         return sorted_T[starts_T[again_T]], (places_T < count)[:, None], sums_TD[again_T]
 
-    def _by_autograd(self, inputs: Inputs) -> Tensor:
+    def _by_autograd(self, inputs: StepInputs) -> Tensor:
         """Return the gradient of each token's word vector [T, D]; those of other parameters are in ``grad``."""
         recipe = self.recipe
         leaf_TD = self.matrix.index_select(0, inputs.tensors["ids"]).requires_grad_(recipe.train_words)
@@ -428,7 +430,7 @@ class DeviceStep:
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
-    def _terms(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+    def _terms(self, leaf_TD: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor | None]:
         """Return the terms of the objective, and vectors of length 1 of the pairs' texts for the teacher's."""
         recipe, num_texts = self.recipe, 2 * inputs.num_pairs
         encoded_MH, chosen_by_MH = self._encoded(leaf_TD, inputs)
@@ -441,7 +443,7 @@ class DeviceStep:
             encoded_MH, chosen_by_MH = unit(encoded_MH), None if chosen_by_MH is None else unit(chosen_by_MH)
         return self._compared(encoded_MH, chosen_by_MH, inputs), scaled_NH
 
-    def _compared(self, vectors_MH: Tensor, chosen_by_MH: Tensor | None, inputs: Inputs) -> Tensor:
+    def _compared(self, vectors_MH: Tensor, chosen_by_MH: Tensor | None, inputs: StepInputs) -> Tensor:
         """Return the terms of the objectives that compare the pairs with other texts."""
         recipe, vectors_NH = self.recipe, vectors_MH[: 2 * inputs.num_pairs]
         num_texts = len(vectors_NH)
@@ -467,7 +469,7 @@ class DeviceStep:
             terms += [recipe.info_nce * of_pool]
         return torch.cat([part.float() for part in terms], dim=1)
 
-    def _encoded(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+    def _encoded(self, leaf_TD: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor | None]:
         """Encode the texts of a step, like ``Step._encoded``."""
         recipe, tensors = self.recipe, inputs.tensors
         places_T = torch.arange(len(leaf_TD), device=self.device)
@@ -482,7 +484,7 @@ class DeviceStep:
         with torch.no_grad():
             return vectors_NH, self._composed(leaf_TD.detach(), before_T, before_T, inputs)
 
-    def _composed(self, rows_RD: Tensor, ids_T: Tensor, order_T: Tensor, inputs: Inputs) -> Tensor:
+    def _composed(self, rows_RD: Tensor, ids_T: Tensor, order_T: Tensor, inputs: StepInputs) -> Tensor:
         """Return the vectors [N, H] of texts with the given order of tokens and the given word vectors."""
         composition = self.encoder.composition
         structure = [inputs.tensors["offsets"], *([] if inputs.merges is None else [inputs.merges])]
@@ -493,7 +495,7 @@ class DeviceStep:
         return vectors[:-1].float()
 
     @torch.no_grad()
-    def _chosen(self, vectors_NH: Tensor, pool_PH: Tensor, inputs: Inputs) -> Tensor:
+    def _chosen(self, vectors_NH: Tensor, pool_PH: Tensor, inputs: StepInputs) -> Tensor:
         recipe, tensors = self.recipe, inputs.tensors
         # The least violating candidate is next to the threshold of its term, which is in float32.
         is_exact = recipe.negatives == "min_violation"
@@ -505,7 +507,7 @@ class DeviceStep:
         positive_B1 = positive(vectors_NH) if is_exact else None
         return choose(recipe.negatives, similarity_NP, positive_B1, recipe.margin, tensors.get("draws"))
 
-    def _closed_form(self, inputs: Inputs) -> Tensor:
+    def _closed_form(self, inputs: StepInputs) -> Tensor:
         """Return the gradient by any token of a text [N + 1, D], for bag-of-words encoders, without autograd."""
         lengths_M1 = inputs.tensors["offsets"].diff()[:-1, None].float()
         bags = inputs.tensors["ids"], self.matrix, inputs.tensors["offsets"][:-1]  # the last is the padding
@@ -522,7 +524,7 @@ class DeviceStep:
         grad_MD = grad_MD / lengths_M1 if self._is_mean else grad_MD
         return F.pad(grad_MD, (0, 0, 0, inputs.num_texts + 1 - len(grad_MD)))
 
-    def _margin_gradient(self, vectors_MD: Tensor, inputs: Inputs) -> Tensor:
+    def _margin_gradient(self, vectors_MD: Tensor, inputs: StepInputs) -> Tensor:
         """Return the gradient of the mean loss by a worker's vectors; write loss and fraction to ``_result``."""
         pairs, total = inputs.num_pairs, inputs.total
         vectors_ND, pool_PD = vectors_MD[: 2 * pairs], vectors_MD

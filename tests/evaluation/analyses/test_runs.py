@@ -9,7 +9,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.runs import (
-    Run,
+    TrainingRun,
     amounts_shown,
     choice_by_data,
     choice_curves,
@@ -36,11 +36,11 @@ def test_a_table(tmp_path):
     path.write_text(TABLE)
     runs = read_runs(path)
     assert runs == [
-        Run(200, "avg", "random", 55.5),
-        Run(100, "avg", "ordered", 50),
-        Run(400, "avg", "none", 60),
-        Run(100, "gru", "none", None, 9, 70),
-        Run(400, "gru", "none", None, 29, 91.5),
+        TrainingRun(200, "avg", "random", 55.5),
+        TrainingRun(100, "avg", "ordered", 50),
+        TrainingRun(400, "avg", "none", 60),
+        TrainingRun(100, "gru", "none", None, 9, 70),
+        TrainingRun(400, "gru", "none", None, 29, 91.5),
     ]
     with_tabs = tmp_path / "runs.tsv"
     with_tabs.write_text(TABLE.replace(",", "\t"))
@@ -48,20 +48,29 @@ def test_a_table(tmp_path):
 
 
 def test_all_pairs_end_both_curves():
-    runs = [Run(400, "avg", "none", 60), Run(200, "avg", "random", 55), Run(200, "avg", "ordered", 54), Run(9, "dan")]
+    runs = [
+        TrainingRun(400, "avg", "none", 60),
+        TrainingRun(200, "avg", "random", 55),
+        TrainingRun(200, "avg", "ordered", 54),
+        TrainingRun(9, "dan"),
+    ]
     assert score_curves(runs) == {"avg, ordered": [(200, 54), (400, 60)], "avg, random": [(200, 55), (400, 60)]}
-    assert score_curves([Run(9, "dan", "none", 1.0)]) == {"dan": [(9, 1.0)]}
+    assert score_curves([TrainingRun(9, "dan", "none", 1.0)]) == {"dan": [(9, 1.0)]}
 
 
 def test_a_curve_for_each_number_of_contrast_phrases():
-    runs = [Run(40, "gru", k=29, accuracy=90), Run(4, "gru", k=29, accuracy=80), Run(4, "gru", k=9, accuracy=70)]
+    runs = [
+        TrainingRun(40, "gru", k=29, accuracy=90),
+        TrainingRun(4, "gru", k=29, accuracy=80),
+        TrainingRun(4, "gru", k=9, accuracy=70),
+    ]
     curves = choice_curves(runs)
     assert curves == {"gru, k = 9": [(4, 70)], "gru, k = 29": [(4, 80), (40, 90)]}
     assert list(curves) == ["gru, k = 9", "gru, k = 29"]
 
 
 def test_amounts_at_the_axis():
-    nested_subsets = [Run(3_033_753 >> at, score=1.0) for at in range(20)]
+    nested_subsets = [TrainingRun(3_033_753 >> at, score=1.0) for at in range(20)]
     assert amounts_shown(score_curves(nested_subsets)) == [3_033_753 >> at for at in range(0, 20, 3)]
     assert amounts_shown(score_curves(nested_subsets[:3])) == [run.pairs for run in nested_subsets[:3]]
 

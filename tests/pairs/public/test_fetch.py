@@ -28,7 +28,7 @@ import tyro
 
 from paraembed.commands.fetch import Fetch, next_command, run_fetch
 from paraembed.io.atomic import locked
-from paraembed.pairs.public.download import Patience, Progress, _Redirects
+from paraembed.pairs.public.download import DownloadProgress, Patience, _Redirects
 from paraembed.pairs.public.fetch import FETCHED, default_cache, fetch, fetch_unpacked, unpack
 from paraembed.pairs.public.sources import PARTS, SIZES, SOURCES, Source, find_source
 
@@ -164,7 +164,7 @@ def test_a_file_is_fetched_whole_and_recorded(server, source, tmp_path):
         "f.gz": {"bytes": len(DATA), "sha256": sha(DATA), "url": source.url}
     }
     assert [one.received for one in seen] == sorted(one.received for one in seen)
-    assert seen[-1] == Progress("one", len(DATA), len(DATA))
+    assert seen[-1] == DownloadProgress("one", len(DATA), len(DATA))
     assert fetch(source, path.parent) == path
     assert len(served.asked) == 1
     assert served.asked[0]["Accept-Encoding"] == "identity"

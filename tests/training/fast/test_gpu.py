@@ -31,7 +31,7 @@ from paraembed.text.ragged import Ragged, joined
 from paraembed.training.best import Evaluation
 from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast import step_kind
-from paraembed.training.fast.gpu import DeviceStep, Graphs, Inputs
+from paraembed.training.fast.gpu import DeviceStep, Graphs, StepInputs
 from paraembed.training.loop import train as whole_training
 from paraembed.training.pairs import MappedPairs
 from paraembed.training.state import Checkpoints
@@ -254,7 +254,7 @@ def test_a_step_that_cannot_be_recorded_runs_without_a_graph(caplog):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     graphs, total = Graphs(device), torch.zeros(1, device=device)
     graphs._records = True
-    inputs = Inputs({"ones": torch.ones(1, device=device)}, None, None, 1, 2, 1)
+    inputs = StepInputs({"ones": torch.ones(1, device=device)}, None, None, 1, 2, 1)
 
     def run(inputs):
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
