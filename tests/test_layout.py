@@ -121,6 +121,15 @@ def test_the_core_and_the_gpu_tests_need_neither_ray_nor_mlflow():
     assert "test_equal_runs_on_a_gpu_give_equal_bits" in collected.stdout
 
 
+def test_a_training_worker_imports_no_more_than_it_needs():
+    """Each worker would spend seconds on what only the driver does."""
+    slow = "mlflow", "sqlalchemy", "alembic", "matplotlib", "scipy.stats", "tyro", "optuna"
+    modules = "sys, paraembed.cluster.train_worker, paraembed.tuning.trial"
+    program = f"import {modules}; print(*{{*sys.modules}} & {{*{slow}}})"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def words_of(pattern):
     """Number of words of the longest string in an expression; what an f-string inserts counts as one word."""
     texts = [ast.unparse(node) for node in ast.walk(pattern) if isinstance(node, ast.Constant | ast.JoinedStr)]

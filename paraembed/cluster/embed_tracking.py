@@ -14,7 +14,8 @@ from paraembed.embedding.manifest import MEMO, RECORDED, EmbeddingRun
 from paraembed.embedding.part import REPORTS, PartReport
 from paraembed.io.fingerprint import json_bytes
 from paraembed.io.store import Folder, Store, is_there, read_bytes, write_json
-from paraembed.tracking.runs import Run, tracked_run
+from paraembed.tracking.records import Run
+from paraembed.tracking.runs import tracked_run
 
 _HISTOGRAM = f"{REPORTS}/part-seconds.json"
 

@@ -36,7 +36,8 @@ from paraembed.io.places import Place
 from paraembed.io.resume import Work, check_own_files
 from paraembed.io.store import Folder, commit_manifest, is_committed
 from paraembed.settings import MineSettings, check_workers
-from paraembed.tracking.runs import Run, send_left, tracked_run
+from paraembed.tracking.records import Run
+from paraembed.tracking.runs import send_left, tracked_run
 
 _JOB = "jobs/mine.py"
 _PART = r"part-\d{5,}-of-\d{5,}\.parquet"

@@ -42,7 +42,8 @@ from paraembed.io.store import Folder, is_there
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import DEFAULT_GPUS, Gpus, Placement, Smaller, check_workers
 from paraembed.tracking.fetch import fetch_encoder
-from paraembed.tracking.runs import Run, send_left, tracked_run
+from paraembed.tracking.records import Run
+from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Pairs
 from paraembed.training.loop import check_num_pairs
 

@@ -35,7 +35,8 @@ from paraembed.io.stage import Mirror, sibling
 from paraembed.process import ray_data, records_graphs
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.stops import STOP_SIGNALS, RunFailedError
-from paraembed.tracking.runs import Run, send_left, tracked_run
+from paraembed.tracking.records import Run
+from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
 from paraembed.training.inputs import Coverage, available_memory, check_coverage, check_memory
 from paraembed.training.loop import TRACED_STEPS

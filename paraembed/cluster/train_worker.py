@@ -20,7 +20,7 @@ from paraembed.console import doing, duration, say, shown_status
 from paraembed.io.places import shown
 from paraembed.io.stage import Mirror
 from paraembed.process import one_thread, quiet_ray, turn_off_graphs
-from paraembed.tracking.runs import Run, system_metrics
+from paraembed.tracking.records import Run, system_metrics
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import first_problem, gather_texts
 from paraembed.training.inputs import Memory, available_memory, check_memory

@@ -26,7 +26,7 @@ from paraembed.settings import Placement, SearchSettings
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.tasks import write_split
-from paraembed.tracking.runs import Run
+from paraembed.tracking.records import Run
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs
 from paraembed.training.inputs import available_memory, estimate

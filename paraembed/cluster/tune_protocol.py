@@ -24,8 +24,9 @@ from paraembed.io.stage import child
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import read_config
+from paraembed.tracking.records import Run
 from paraembed.tracking.registry import ALIAS, register
-from paraembed.tracking.runs import Run, tracked_run
+from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs, Table
 
 _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuning-pairs", "ray")

@@ -15,7 +15,7 @@ from paraembed.settings import DEFAULT_SMALLER, Smaller, is_shipped
 
 if TYPE_CHECKING:
     from paraembed.encoders import Encoder
-    from paraembed.tracking.runs import Run
+    from paraembed.tracking.records import Run
 
 GROUPS = {"smaller encoder": "texts max_words dim dtype oov_pieces"}
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import stats
 
 from paraembed.compiled import compiled
 from paraembed.encoders.base import warn_of_unread
@@ -54,12 +53,16 @@ def pearson(predicted: Vector, gold: Vector) -> float:
         >>> round(pearson(np.array([0.1, 0.4, 0.9]), np.array([1.0, 3.0, 5.0])), 4)
         0.9897
     """
+    from scipy import stats  # noqa: PLC0415 - 1 s, which workers that do not evaluate do without
+
     _check(predicted, gold)
     return float(stats.pearsonr(predicted, gold).statistic)
 
 
 def spearman(predicted: Vector, gold: Vector) -> float:
     """Return Spearman's rank correlation of two vectors [N], with mean ranks for ties; errors as in ``pearson``."""
+    from scipy import stats  # noqa: PLC0415 - as in ``pearson``
+
     _check(predicted, gold)
     return float(stats.spearmanr(predicted, gold).statistic)
 

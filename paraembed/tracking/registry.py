@@ -20,7 +20,7 @@ from paraembed.encoders import ENCODERS
 from paraembed.tracking.store import STORE_ERRORS, in_a_line
 
 if TYPE_CHECKING:
-    from paraembed.tracking.runs import Run
+    from paraembed.tracking.records import Run
 
 ALIAS = "champion"
 LOADER = "paraembed.tracking.registered_encoder"

@@ -4,7 +4,6 @@ Every record can be sent twice: metrics, parameters and tags are rows with keys,
 found again by a tag.
 """
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paraembed.io.places import in_submitted_job, without_credentials
 from paraembed.tracking.database import whole_database
+from paraembed.tracking.spool import stamp_of
 
 EXPERIMENT = "paraembed"
 RUN_KEY = "paraembed.run"  # tag: by it a run is found whose creation was not confirmed
@@ -239,13 +239,6 @@ def network_file_system(path: Path, mounts: str | None = None) -> str | None:
     resolved = path.resolve()
     kind = next((kinds[folder] for folder in (resolved, *resolved.parents) if folder in kinds), "")
     return kind if _NETWORK.fullmatch(kind) else None
-
-
-def stamp_of(path: Path) -> str:
-    """Return a digest of the names, sizes and times of a file, or of all files of a folder."""
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    about = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
 def in_a_line(error: BaseException) -> str:

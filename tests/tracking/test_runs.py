@@ -17,7 +17,8 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.tracking import sender as tracking_sender
 from paraembed.tracking import store as tracking_store
-from paraembed.tracking.runs import Run, send_left, system_metrics, tracked_run
+from paraembed.tracking.records import Run, system_metrics
+from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.tracking.spool import KINDS, Spool, decoded, spool_path
 from paraembed.tracking.store import network_file_system
 from tests import fuzz
