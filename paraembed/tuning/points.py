@@ -1,7 +1,6 @@
 """Points of a search space with the user's fixed fields, and the recipe of each point."""
 
 from collections.abc import Mapping, Set
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,7 +87,7 @@ class Points:
         Raises:
             ValueError: a field is unknown or its value is not allowed; the message names the space.
         """
-        values = deepcopy(self.base.values())
+        values = self.base.values()
         values["epochs"] = self.space.tuning_epochs
         share, options = 1.0, dict[str, Any]()
         for name, value in current_names({**self.space.fields(choices), **self.fixed}).items():

