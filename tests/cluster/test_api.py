@@ -30,8 +30,8 @@ def test_each_function_does_what_its_command_does(sample, tiny_encoder_folder, t
     encoder = paraembed.train(pairs, words, "api", **SETTINGS, teacher=["first", "second"])
     assert encoder.fingerprint == paraembed.load("command").fingerprint
 
-    embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4))
-    done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4)
+    embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4, workers=1))
+    done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4, workers=1)
     assert (done.rows, done.parts) == (10, 3)
     assert digests(tmp_path / "api-rows", "*.parquet") == digests(tmp_path / "rows", "*.parquet") != {}
 
