@@ -477,11 +477,11 @@ def _parallel_figure(
     parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
 ) -> "Figure":
     """Draw each trial as a line through its values, colored by score; the line of the best trial is thick."""
+    from matplotlib import colormaps  # noqa: PLC0415 - see the first lines
+
     width = len(parameters)
     figure = _figure(max(7.5, 1.6 * (width + 1)), 4.8, f"{metric}: all trials")
     axes = figure.subplots()
-    from matplotlib import colormaps  # noqa: PLC0415 - see the first lines
-
     scores = np.array([trial.score for trial in trials])
     low, high = float(scores.min()), float(scores.max())
     heights = (scores - low) / (high - low or 1.0)

@@ -124,7 +124,7 @@ def test_the_core_and_the_gpu_tests_need_neither_ray_nor_mlflow():
 def test_a_training_worker_imports_no_more_than_it_needs():
     """Each worker would spend seconds on what only the driver does."""
     slow = "mlflow", "sqlalchemy", "alembic", "matplotlib", "scipy.stats", "tyro", "optuna"
-    modules = "sys, paraembed.cluster.train_worker, paraembed.tuning.trial"
+    modules = "sys, paraembed.cluster.train_worker, paraembed.cluster.tune_trials"
     program = f"import {modules}; print(*{{*sys.modules}} & {{*{slow}}})"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -36,7 +36,7 @@ from paraembed.tracking.spool import spool_path
 
 @dataclass(frozen=True)
 class EmbeddingResult:
-    """Result of a run.
+    """Result of ``embed``.
 
     Attributes:
         rows: rows of the output.

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.console import doing, show
-from paraembed.pairs.public.download import DownloadProgress, Report
+from paraembed.pairs.public.download import DownloadProgress, OnProgress
 from paraembed.pairs.public.fetch import default_cache, fetch_unpacked
 from paraembed.pairs.public.sources import SOURCES, Source, find_source
 
@@ -70,7 +70,7 @@ def next_command(source: Source, path: Path) -> str:
     return f"python jobs/shard.py --input {given}{form} --out {out}"
 
 
-def _reporter() -> Report:
+def _reporter() -> OnProgress:
     """Return a function that logs notes, and shows the progress since the last note in the status line."""
     started, before = 0.0, -1
 

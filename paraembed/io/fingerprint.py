@@ -72,3 +72,10 @@ def _short(value: Any) -> str:
     """Return a value for messages; digests are truncated."""
     text = re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
     return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}…"
+
+
+def stamp_of(path: Path) -> str:
+    """Return a digest of the names, sizes and times of a file, or of all files of a folder."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    about = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(about).encode()).hexdigest()

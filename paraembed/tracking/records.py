@@ -1,7 +1,8 @@
 """What a job and its workers log: records of a run, and the load of a machine. They go to a file, from which
-``tracking.runs`` sends them to the store.
+``tracking.sender`` sends them to the store.
 
-MLflow is imported where a record needs it, because training workers log, too, and importing it takes 4 s.
+MLflow takes 4 s to import, and training workers log, too. It is imported for the source of a data set, and by the
+thread that samples the load of the machine.
 """
 
 import json
@@ -14,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paraembed.io.fingerprint import digest_of
+from paraembed.io.fingerprint import digest_of, stamp_of
 from paraembed.io.places import without_credentials
-from paraembed.tracking.spool import AnySpool, Spool, stamp_of
+from paraembed.tracking.spool import AnySpool, Spool
 
 if TYPE_CHECKING:
     from paraembed.tracking.sender import Sender
@@ -87,8 +88,8 @@ class Run:
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         """Log metrics at a step."""
-        now = int(time.time() * 1000)
-        self._log("metrics", [[name, float(value), now, step] for name, value in values.items()])
+        milliseconds = now()
+        self._log("metrics", [[name, float(value), milliseconds, step] for name, value in values.items()])
 
     def artifacts(self, path: Path, folder: str | None = None) -> None:
         """Log a file, or all files of a folder, which must stay in place because they may be sent later."""
@@ -151,10 +152,7 @@ def system_metrics(run: Run) -> Iterator[None]:
     if not run.is_logged:
         yield
         return
-    from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL  # noqa: PLC0415
-
-    monitors, ended, started = _monitors(), threading.Event(), run.started
-    interval: Any = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
+    monitors, ended, started = list[Any](), threading.Event(), run.started
 
     def sample() -> None:
         values: dict[str, float] = {}
@@ -165,6 +163,10 @@ def system_metrics(run: Run) -> Iterator[None]:
         run.metrics({f"system/{name}": value for name, value in values.items()}, (now() - started) // 1000)
 
     def watch() -> None:
+        from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL  # noqa: PLC0415
+
+        monitors.extend(_monitors())
+        interval: Any = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
         while not ended.wait(interval.get() or _SAMPLE_SECONDS):
             sample()
 

@@ -1,7 +1,8 @@
 """One MLflow run per job. Records go to a file next to the job's output, and from there to the store.
 
 If the store does not answer, the job continues with a warning. A thread sends the records when the store is reachable
-again; otherwise the next run of the same command does. ``tracking.spool`` is the file, ``tracking.sender`` the thread.
+again; otherwise the next run of the same command does. ``tracking.records`` has the run that a job logs to,
+``tracking.spool`` the file, ``tracking.sender`` the thread.
 """
 
 import logging

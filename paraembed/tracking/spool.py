@@ -5,7 +5,6 @@ line. Only the driver reads the file, and it removes the file when the store has
 """
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -209,10 +208,3 @@ def _hold(path: Path) -> int | None:
     with contextlib.suppress(ValueError):
         return lock_path(path, lambda: os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), path)
     return None
-
-
-def stamp_of(path: Path) -> str:
-    """Return a digest of the names, sizes and times of a file, or of all files of a folder."""
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    about = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr(about).encode()).hexdigest()

@@ -17,9 +17,9 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from sqlalchemy.exc import SQLAlchemyError
 
+from paraembed.io.fingerprint import stamp_of
 from paraembed.io.places import in_submitted_job, without_credentials
 from paraembed.tracking.database import whole_database
-from paraembed.tracking.spool import stamp_of
 
 EXPERIMENT = "paraembed"
 RUN_KEY = "paraembed.run"  # tag: by it a run is found whose creation was not confirmed
@@ -128,7 +128,7 @@ class TrackingStore:
         return True
 
     def send(self, run: str, kind: str, value: Any) -> None:
-        """Write one record; see ``tracking_spool.KINDS``."""
+        """Write one record; see ``tracking.spool.KINDS``."""
         writer = _WRITERS.get(kind)
         if writer is not None:
             writer(self.client, run, value)

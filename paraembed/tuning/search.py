@@ -9,17 +9,18 @@ that of Ray Tune's ``ASHAScheduler`` (Li et al. 2020, stopping variant), whose d
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from paraembed.process import optuna_is_quiet
 from paraembed.settings import SearchSettings
 from paraembed.tuning.ledger import TrialRecord
 from tune_spaces.space import Space
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
 
 _ASKS = 20  # of TPE for a point that has had no trial yet
 
@@ -70,6 +71,8 @@ def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[TrialRecord]
 def _suggest_tpe(
     space: Space, seed: int, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[TrialRecord]
 ) -> dict[str, int]:
+    import optuna  # noqa: PLC0415 - a second, which trials and other searches do without
+
     axes = {name: _distribution(values) for name, values in space.axes.items()}
     records = {record.number: record for record in known}
     trials = [_told(axes, choices, records.get(trial)) for trial, choices in enumerate(earlier)]
@@ -87,16 +90,20 @@ def _suggest_tpe(
     return next(choices for choices in untried if tuple(choices.values()) not in tried)
 
 
-def _distribution(values: Sequence[Any]) -> BaseDistribution:
+def _distribution(values: Sequence[Any]) -> "BaseDistribution":
     """Return an ordered distribution for sorted numbers, else a categorical one."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution  # noqa: PLC0415 - as above
+
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == len(values) and values in (tuple(sorted(values)), tuple(sorted(values, reverse=True))):
         return IntDistribution(0, len(values) - 1)
     return CategoricalDistribution(tuple(range(len(values))))
 
 
-def _told(axes: dict[str, BaseDistribution], choices: Mapping[str, int], record: TrialRecord | None) -> FrozenTrial:
+def _told(axes: dict[str, "BaseDistribution"], choices: Mapping[str, int], record: TrialRecord | None) -> "FrozenTrial":
     """Return a trial for Optuna, marked as running if it has no record, so that TPE avoids its neighborhood."""
+    from optuna.trial import TrialState, create_trial  # noqa: PLC0415 - as above
+
     trial = partial(create_trial, params=dict(choices), distributions=axes)
     if record is None:
         return trial(state=TrialState.RUNNING)

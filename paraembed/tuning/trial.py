@@ -163,7 +163,7 @@ class _EndError(Exception):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a trial ended; see ``ledger.Record``."""
+    """How a trial ended; see ``ledger.TrialRecord``."""
 
     status: Status
     reason: str

@@ -1,6 +1,7 @@
 """The Python API gives what the commands give, byte for byte."""
 
 from dataclasses import replace
+from inspect import signature
 
 import pyarrow.parquet as pq
 import pytest
@@ -33,6 +34,7 @@ def test_each_function_does_what_its_command_does(sample, tiny_encoder_folder, t
     embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4, workers=1))
     done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4, workers=1)
     assert (done.rows, done.parts) == (10, 3)
+    assert signature(paraembed.embed).parameters["workers"].default == embed.Embed.workers
     assert digests(tmp_path / "api-rows", "*.parquet") == digests(tmp_path / "rows", "*.parquet") != {}
 
     evaluate.main(evaluate.Evaluate(("command",), pairs=(str(scored),), resamples=50, out="scores"))

@@ -19,7 +19,6 @@ import torch
 from mlflow.tracking import MlflowClient
 
 from paraembed import checkpoint
-from paraembed.cluster import embed as embedding
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
 from paraembed.cluster.embed_parts import EmbeddingProgress
@@ -48,7 +47,7 @@ from tests.jobs import digests, interrupted, job_command, run_job
 pytestmark = pytest.mark.usefixtures("in_store")
 
 SMALL = Settings(part_rows=1000)
-embed = partial(embedding.embed, workers=1)  # a second worker takes longer to start than these take to embed
+embed = partial(module_of_embed.embed, workers=1)  # a second one takes longer to start than these tests take to embed
 
 
 @pytest.fixture(scope="module")
@@ -467,7 +466,7 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
     assert not (out / "_SUCCESS").exists()
     assert len(list(out.glob("part-*.parquet"))) < 205
     settings = replace(SMALL, part_rows=100)
-    done = embed(tiny_encoder_folder, [corpus], out, settings)
+    done = embed(tiny_encoder_folder, [corpus], out, settings, workers=2)
     assert 0 < done.embedded < 205
     embed(tiny_encoder_folder, [corpus], tmp_path / "unbroken", settings)
     assert digests(out) == digests(tmp_path / "unbroken")

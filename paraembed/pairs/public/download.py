@@ -44,7 +44,7 @@ class DownloadProgress:
     note: str = ""
 
 
-Report = Callable[[DownloadProgress], None]
+OnProgress = Callable[[DownloadProgress], None]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def require_address(url: str) -> None:
         )
 
 
-def download(source: Source, part: Path, report: Report, patience: Patience, *, digest_known: bool) -> None:
+def download(source: Source, part: Path, report: OnProgress, patience: Patience, *, digest_known: bool) -> None:
     """Download a source to ``part``, or resume an earlier partial download if that is safe.
 
     Every received piece, and every other event, is reported. A download without validators is resumed only if the
@@ -146,7 +146,7 @@ def full_disk_in_words(path: Path, kept: str) -> Iterator[None]:
         ) from None
 
 
-def _receive(source: Source, part: Path, report: Report, timeout: float, *, digest_known: bool) -> None:
+def _receive(source: Source, part: Path, report: OnProgress, timeout: float, *, digest_known: bool) -> None:
     """Request the missing bytes over one connection, append them, and check that the file is complete."""
     state = _resumable(source, part, digest_known=digest_known)
     have = _size(part) if state else 0
@@ -196,7 +196,7 @@ def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, A
     return state if of_use and (state["total"] is None or _size(part) <= state["total"]) else {}
 
 
-def _append(source: Source, part: Path, answer: _Answer, total: int | None, report: Report) -> int:
+def _append(source: Source, part: Path, answer: _Answer, total: int | None, report: OnProgress) -> int:
     """Append the response to the partial download; return its new size."""
     size = answer.start
     if total is not None and total - size > (free := shutil.disk_usage(part.parent).free):

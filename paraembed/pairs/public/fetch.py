@@ -22,8 +22,8 @@ from paraembed.io.inflate import check_inflation
 from paraembed.io.places import require_file, without_credentials
 from paraembed.pairs.public.download import (
     DownloadProgress,
+    OnProgress,
     Patience,
-    Report,
     discard,
     download,
     full_disk_in_words,
@@ -46,7 +46,7 @@ def default_cache() -> Path:
     return Path(named).expanduser() if named else Path.home() / ".cache" / "paraembed"
 
 
-def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None) -> Path:
+def fetch(source: Source, cache: Path, report: OnProgress = lambda _: None, patience: Patience | None = None) -> Path:
     """Download a source to the cache unless the cache holds it, and check its digest (from the table or the first
     download); return the file.
 
@@ -91,7 +91,7 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
 
 
 def fetch_unpacked(
-    source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None
+    source: Source, cache: Path, report: OnProgress = lambda _: None, patience: Patience | None = None
 ) -> Path:
     """Download a source, with the errors of ``fetch``; an archive is also unpacked, once, to the folder ``CACHE/NAME``.
 
