@@ -74,7 +74,7 @@ def run_trials(
     folder, storage = home.folder / "ray", home.place("ray")
     shutil.rmtree(folder, ignore_errors=True)
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
-    desk = ray.remote(num_cpus=0)(_Desk).remote()
+    desk = _start_desk()
     dispatcher = _Dispatcher(searcher, desk)
     shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, desk, records_graphs())
     trainable = tune.with_parameters(_trial, shared=shared)
@@ -108,18 +108,21 @@ def run_trials(
         raise searcher.problem
 
 
-class _Desk:
-    """Queue of points for trials, one per trial; runs in an actor."""
+def _start_desk() -> Any:
+    """Start the actor that is the queue of points for trials, one per trial."""
 
-    def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Queue[str]] = defaultdict(asyncio.Queue)
+    class Desk:  # defined here, so that its process does not import this module: 5 s of CPU while the trials start
+        def __init__(self) -> None:
+            self._tasks: dict[str, asyncio.Queue[str]] = defaultdict(asyncio.Queue)
 
-    async def give(self, asker: str, task: str) -> None:
-        await self._tasks[asker].put(task)
+        async def give(self, asker: str, task: str) -> None:
+            await self._tasks[asker].put(task)
 
-    async def take(self, asker: str) -> str:
-        """Wait for the next task of a trial and return it; an empty task ends the trial."""
-        return await self._tasks[asker].get()
+        async def take(self, asker: str) -> str:
+            """Wait for the next task of a trial and return it; an empty task ends the trial."""
+            return await self._tasks[asker].get()
+
+    return ray.remote(num_cpus=0)(Desk).remote()
 
 
 class _Dispatcher(tune.Callback, tune.Stopper):
