@@ -16,7 +16,7 @@ settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
 torch.set_num_threads(1)  # two threads spin at barriers as soon as Ray runs beside them
 
-_RUNS_RAY = {"cluster", "commands", "end_to_end", "tracking"}  # folders
+_RUNS_RAY = {"cluster", "end_to_end"}  # folders
 _FAST = {"tests", "io", "text", "papers"}  # folders
 _NOT_FAST = {"test_wordpiece.py"}
 _FAST_FILES = {"test_encoders.py", "test_step.py", "test_objectives.py", "test_measures.py"}

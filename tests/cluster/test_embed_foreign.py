@@ -31,11 +31,10 @@ def corpus(tmp_path):
 
 
 def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
-    model, out = f"st:{minilm()}", tmp_path / "out-3"
+    model, out = f"st:{minilm()}", tmp_path / "out"
     build(model, corpus, SMALL, tmp_path / "alone")
-    for workers in (1, 3):
-        assert embed(model, [corpus], tmp_path / f"out-{workers}", SMALL, workers=workers).rows == 120
-        assert digests(tmp_path / f"out-{workers}") == digests(tmp_path / "alone")
+    assert embed(model, [corpus], out, SMALL, workers=2).rows == 120
+    assert digests(out) == digests(tmp_path / "alone")
     assert embed(model, [corpus], out, SMALL, workers=1).was_finished
     manifest = json.loads((out / "_manifest.json").read_text())
     assert (manifest["model"]["same_bytes"], manifest["model"]["max_tokens"]) == (True, 254)

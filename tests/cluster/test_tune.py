@@ -194,7 +194,7 @@ def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(sample, tmp_pa
     points = Points("failing", space)
     suites = read_selection(space.selection, sample / "sample")
     pairs = Pairs(Recipe(), sample / "pairs", sample / "sample" / "vectors.txt.gz", suites)
-    sweep = Sweep(points, space.selection, pairs, tmp_path / "out", concurrent=2, max_failures=2)
+    sweep = Sweep(points, space.selection, pairs, tmp_path / "out", concurrent=1, max_failures=2)
     ledger = run(sweep, "failing")
     assert [one.status for one in ledger.in_order()] == ["failed", "finished", "failed"]
     assert ledger.records[0].reason

@@ -40,6 +40,7 @@ def put(path, data):
     return path
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
@@ -52,7 +53,7 @@ def put(path, data):
         ("fake.gz", b"a\tb\n", r"fake\.gz is not a complete gzip file"),
     ],
 )
-def test_unusable_pair_files(call, tmp_path, name, data, message):
+def test_unusable_pair_files(ray_cluster, call, tmp_path, name, data, message):
     if data is not None:
         put(tmp_path / name, data)
     assert re.search(message, call("shard", "--input", tmp_path / name, "--out", tmp_path / "out"))

@@ -19,7 +19,8 @@ def export(run_job, tmp_path):
     return partial(run_job, "export")
 
 
-def test_a_smaller_encoder_that_evaluate_and_embed_take(export, run_job, tmp_path, capsys):
+@pytest.mark.ray
+def test_a_smaller_encoder_that_evaluate_and_embed_take(ray_cluster, export, run_job, tmp_path, capsys):
     for seed, name in enumerate("ab"):
         saved(tmp_path / name, seed=seed)
     line = "--encoder a b --to encoder --out deep/small --texts texts.txt --max-words 3 --dim 2 --dtype int8"
@@ -46,7 +47,8 @@ def test_a_smaller_encoder_that_evaluate_and_embed_take(export, run_job, tmp_pat
     assert "number of tokens" not in capsys.readouterr().err
 
 
-def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(export, run_job, tmp_path, capsys):
+@pytest.mark.ray
+def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(ray_cluster, export, run_job, tmp_path, capsys):
     saved(tmp_path / "a", seed=1)
     line = "--encoder a small --to concat --out deep/both"
     assert export(line) == 0

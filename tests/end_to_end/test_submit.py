@@ -84,22 +84,21 @@ def submit(client, *command):
     )
 
 
-@pytest.mark.timeout(900)  # three jobs with a Ray driver each: 30 s to 3 min
+@pytest.mark.timeout(900)  # a Ray driver, and a worker for each job: 30 s to 3 min
 def test_jobs_run_by_submission(client, tmp_path):
     sample = tmp_path / "sample"
     write_sample(sample, lines=3000, dimension=20, sentences=500, test_pairs=200, ppdb_version="2.0")
     vectors, encoder = sample / "vectors.txt.gz", tmp_path / "encoder"
-    pairs = tmp_path / "pairs"
-    done = submit(client, "jobs/shard.py", "--input", sample / "ppdb-2.0-format.gz", "--out", pairs)
-    assert done.returncode == 0, done.stdout + done.stderr
-    out, settings = tmp_path / "embeddings", ["--epochs", "1", "--tokenizer", "space"]
-    others = [
+    pairs, out, one = tmp_path / "pairs", tmp_path / "embeddings", ["--workers", "1"]
+    settings = ["--epochs", "1", "--tokenizer", "space"]
+    flow = [
+        ["jobs/shard.py", "--input", sample / "ppdb-2.0-format.gz", "--out", pairs, *one],
         ["jobs/train.py", "--pairs", pairs, "--words", vectors, "--out", encoder, *settings],
         ["jobs/evaluate.py", "--encoder", encoder, "--pairs", sample / "test-pairs.tsv"],
-        ["jobs/embed.py", "--encoder", encoder, "--input", sample / "sentences.txt", "--out", out],
+        ["jobs/embed.py", "--encoder", encoder, "--input", sample / "sentences.txt", "--out", out, *one],
         ["jobs/verify.py", out],
     ]
-    done = submit(client, "-c", IN_ONE_PYTHON, json.dumps(others, default=str))
+    done = submit(client, "-c", IN_ONE_PYTHON, json.dumps(flow, default=str))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test-pairs" in done.stdout
     assert json.loads((out / "_manifest.json").read_text())["rows"] == 500
