@@ -32,7 +32,7 @@ from paraembed.pairs.settings import ShardSettings
 from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
-from paraembed.stops import STOPPED_LINE
+from paraembed.stops import STOPPED_LINE, RunFailedError
 from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
 from paraembed.training.loop import train as train_pairs
@@ -329,7 +329,7 @@ def test_bad_places_are_refused_and_left_alone(sample, tmp_path):
 
 def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample, tmp_path):
     astray = replace(RECIPE, encoder=ProjConfig(), learning_rate=1e36)
-    with pytest.raises(ValueError, match=r"nan by step \d+ .*1e\+36"):
+    with pytest.raises(RunFailedError, match=r"nan by step \d+ .*1e\+36"):
         fit(sample, tmp_path / "avg", astray)
     assert (tmp_path / "avg.training" / "untrained" / "config.json").is_file()
     with pytest.raises(ValueError, match=r"another recipe\.encoder\.name \(was proj, is avg\)"):
@@ -387,6 +387,18 @@ def test_changed_shards_are_refused(sample, tmp_path):
 
 def with_children(job):
     return [*job.children(recursive=True), job]
+
+
+class Failing(Pairs):
+    def train(self, model, examples, **how):  # noqa: ARG002
+        raise ValueError(f"worker {how['rank']} of {how['world']} fails")
+
+
+@pytest.mark.slow
+def test_an_error_in_two_workers_is_that_of_the_first(sample, tmp_path):
+    failing = Failing(RECIPE, sample / "pairs", sample / "sample" / "vectors.txt.gz")
+    with pytest.raises(RunFailedError, match="worker 0 of 2 fails"):
+        train_model(Training("test", failing, tmp_path / "avg", Placement(workers=2)))
 
 
 def saved_steps(work):
