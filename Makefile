@@ -65,8 +65,8 @@ lint: $(STAMP)
 
 # Two at a time: Ray's workers run at a low priority, so the other tests do, too. More at once, and the processes that
 # Ray starts take longer than the 15 seconds that it waits for them.
-test: lint
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray test-core
+test: $(STAMP)
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray lint test-core
 
 test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"

@@ -140,6 +140,7 @@ def test_a_job_for_gpus_ends_where_there_is_none(corpus, tiny_encoder_folder, tm
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_part_that_kills_every_worker_is_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):

@@ -224,6 +224,7 @@ def test_two_workers_see_every_example(data, tmp_path):
     assert config["provenance"]["scores"]["test"]["values"]["pearson"] > 0.3
 
 
+@pytest.mark.slow
 def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data, tmp_path, capsys):
     recipe = replace(find_supervised_recipe("iclr2016/supervised-avg"), tokenizer="space", epochs=60)
     finetune(data, tmp_path / "whole", "sentiment", name="iclr2016/supervised-avg", recipe=recipe)

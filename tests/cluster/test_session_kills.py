@@ -94,6 +94,7 @@ def test_a_ray_that_loses_a_process_while_it_starts(tmp_path, name):
     assert Path(line.rpartition(" ")[2]).is_dir(), "no logs where the error says"
 
 
+@pytest.mark.slow
 def test_a_stop_of_all_processes_of_a_job_is_no_error(tmp_path):
     job = start(tmp_path, "ready")
     for process in [await_process(job, "gcs_server"), await_process(job, "raylet"), psutil.Process(job.pid)]:

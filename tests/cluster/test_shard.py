@@ -135,6 +135,7 @@ def test_what_older_code_left_or_is_damaged_is_not_gone_on_from(ray_cluster, inp
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp_path, capsys):
     inputs = []
     for number in range(6):

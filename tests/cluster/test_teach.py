@@ -204,6 +204,7 @@ def unit(vectors):
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_student_with_bigrams_learns_the_order_of_words(ray_cluster, tmp_path, capsys):
     draw = np.random.default_rng(0)
@@ -287,6 +288,7 @@ def test_pairs_are_mined_from_the_vectors_of_the_teacher(data, taught, work, tmp
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
 def test_token_states_become_the_prior(ray_cluster, data, tmp_path, monkeypatch):
@@ -360,6 +362,7 @@ def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
 def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tmp_path, capsys):
