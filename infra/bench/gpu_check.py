@@ -110,7 +110,7 @@ def _weights(encoder: Encoder) -> Tensor:
 def _step(encoder: Encoder, recipe: Recipe, pairs: Ragged, kind: str) -> Step | DeviceStep:
     """Return a step: recorded (graphs), with the collectives of several workers (exchange), eager, or plain."""
     if kind == "plain":
-        return Step(encoder, recipe, pairs, compiled=False)
+        return Step(encoder, recipe, pairs)
     step = DeviceStep(encoder, recipe, pairs)
     step.exchanges = kind == "exchange"
     if kind == "eager":

@@ -4,9 +4,8 @@ parameters.
 Every draw is f(seed, step, worker), so a resumed run draws the same numbers as an uninterrupted one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,54 +13,29 @@ import torch
 from torch import Tensor
 
 from paraembed.encoders import Encoder
-from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
-from paraembed.training.clusters import order_for
+from paraembed.training.base_step import BaseStep, TrainingStep
 from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import DeviceStep
-from paraembed.training.negatives import MegaNegatives, Negatives, mega_batch_size
+from paraembed.training.negatives import Negatives
 from paraembed.training.objectives import (
-    ContrastPhrases,
     contrastive_terms,
     info_nce_terms,
     margin_terms,
     reported_terms,
     squared_l2_terms,
-    step_draws,
     unit,
     with_contrast,
     with_teacher,
 )
-from paraembed.training.pairs import Batch, epoch_batches
+from paraembed.training.pairs import Batch
 from paraembed.training.regularize import dropped, scrambled_texts
-from paraembed.training.teacher import check_teacher
-from paraembed.training.update import Update
-from paraembed.training.weights import PairWeights
 
 # Pairs a step and worker, of avg with 15-token texts. CPU time of two workers' step against two steps of one worker:
 # with 100 pairs 3.5 against 3.3 ms, with 300 7.5 against 11.7 ms (9.9 on two machines), with 1,024 44 against 79 (51).
 _WORTH_SHARING = 300
-
-
-class TrainingStep(Protocol):
-    """Interface of a step for the training loop; see ``Step``."""
-
-    @property
-    def recipe(self) -> BaseRecipe:
-        """Recipe of the training."""
-
-    update: Update
-    """Update of the parameters; its state is that of the step."""
-    rank: int
-    world: int
-    skipped_pairs: int
-
-    def batches(self, pairs: Any, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
-        """Return the batches of an epoch."""
-
-    def __call__(self, batch: Any, step: int) -> Tensor:
-        """Train on a batch."""
 
 
 @dataclass(frozen=True)
@@ -83,83 +57,14 @@ class _Reading:
     read: Ragged
 
 
-class Step:
-    """Training step of a recipe and an encoder.
+class Step(BaseStep):
+    """Training step in PyTorch; on a CPU, compiled loops may read and update the rows of the word matrix."""
 
-    Attributes:
-        update: holds the optimizers' state.
-        skipped_pairs: number of pairs that were alone in a batch or mega-batch and had no negative.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        recipe: Recipe,
-        pairs: Ragged,
-        rank: int = 0,
-        world: int = 1,
-        *,
-        compiled: bool = True,
-    ) -> None:
-        """Prepare the step; ``pairs`` are all pairs of the data, for contrast phrases and false-negative filtering.
-
-        Without ``compiled``, only PyTorch is used, which computes the same result to 1e-6.
-
-        Raises:
-            ValueError: the recipe trains no parameters, or needs phrases, vectors of a teacher or scores that the data
-                do not have.
-        """
-        self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
-        self.device = encoder.matrix.device
-        kind = _kind(encoder, recipe, world) if compiled else "plain"
-        self.update = Update(encoder, recipe, world, kind in {"compiled", "additive", "shared"})
-        self.skipped_pairs = 0
-        check_teacher(recipe, encoder.width, pairs.teacher_width)
-        self._weights = PairWeights.of(recipe, pairs)
-        self._order = order_for(recipe, pairs)
-        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
-        self._mega = None
-        if self._negatives is not None and recipe.pools_batches:
-            self._mega = MegaNegatives(self._negatives, encoder, rank)
-        self._additive = None
-        if kind in {"additive", "shared"}:
-            is_shared = kind == "shared"
-            of_step = encoder, recipe, self._negatives, self._mega, self.update, self._weights
-            self._additive = AdditiveStep(*of_step, rank, is_shared=is_shared)
-        self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
-
-    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Batch]:
-        """Return the batches of an epoch (from 0): this worker's parts of the steps, or whole steps.
-
-        ``first_pair`` pairs of the epoch are already finished, over all workers; the first batch is that of step
-        ``first_step`` of the run, from 1.
-        """
-        recipe, rank, world = self.recipe, self.rank, self.world
-        size = recipe.batch_size
-        if self._additive is not None:
-            size, rank, world = size * world, 0, 1
-        how = {"epoch": epoch, "seed": recipe.seed, "batch_size": size, "first_pair": first_pair}
-        batches = epoch_batches(pairs, rank=rank, world=world, order=self._order, **how)
-        return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
-
-    def __call__(self, batch: Batch, step: int) -> Tensor:
-        """Train on the next batch of ``batches``, at a step counted from 1 over the run.
-
-        Return [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction
-        of the objective's terms above zero.
-        """
-        alone = batch.total == 1 and (self._mega is None or self._mega.is_alone(batch))
-        if self.recipe.is_idle_alone and alone:  # no negative exists: nothing moves
-            self.skipped_pairs += len(batch.texts) // 2
-            return torch.zeros(2, device=self.device)
-        generator = step_draws(self.recipe.seed, step, self.rank)
+    def _train(self, batch: Batch, step: int, generator: np.random.Generator) -> Tensor:
         parts: Sequence[Ragged] = batch.by_worker
         negatives_N = None
         if self._mega is not None:
             parts, negatives_N = self._mega(batch, generator)
-        if self._additive is not None:
-            total, active = self._additive(parts[0], negatives_N, batch.total, step, generator)
-            return torch.tensor([total / batch.total, active / (2 * batch.total)])
         terms, loss = self._loss(parts, negatives_N, step, generator)
         loss = loss / batch.total
         if loss.requires_grad:  # a share without pairs has no graph
@@ -295,18 +200,20 @@ class Step:
 
 
 def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> TrainingStep:
-    """Return the fastest step for recipe and device; arguments and errors are those of ``Step``."""
+    """Return the fastest step for recipe and device; arguments and errors are those of ``BaseStep``."""
     if encoder.matrix.dtype not in {torch.float32, torch.float64}:
         raise ValueError(f"word vectors of {encoder.matrix.dtype} cannot be trained; use float32 or float64")
-    device = encoder.matrix.device.type
-    if _kind(encoder, recipe, world) == "graphs":
+    device, kind = encoder.matrix.device.type, _kind(encoder, recipe, world)
+    if kind == "graphs":
         return DeviceStep(encoder, recipe, pairs, rank, world)
     if recipe.precision != "float32":
         where = f"on a {device.upper()}" if device == "cpu" else "with new dropout masks or float64 word vectors"
         raise ValueError(
             f"precision is {recipe.precision!r}, but a training {where} supports only float32; set precision to float32"
         )
-    return Step(encoder, recipe, pairs, rank, world)
+    if kind in {"additive", "shared"}:
+        return AdditiveStep(encoder, recipe, pairs, rank, world, is_shared=kind == "shared")
+    return Step(encoder, recipe, pairs, rank, world, compiled=kind == "compiled")
 
 
 def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:

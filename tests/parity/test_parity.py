@@ -18,7 +18,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.objectives import ContrastPhrases, step_draws
 from paraembed.training.pairs import Batch
-from paraembed.training.step import Step
+from paraembed.training.step import step_for
 from tests.encoders.oracles import stacks_of, values_of
 from tests.parity import reference
 
@@ -133,7 +133,7 @@ def check_pairs(recipe, dtype=torch.float64, tolerance=1e-12):
     frozen = () if recipe.train_words else ("words",)
     names = [names for _, names in stacks]
     expected = reference.train(start, objective, batches, forms_of(recipe), names, frozen)
-    compare(Step(encoder, recipe, everything), read, stacks, expected, tolerance)
+    compare(step_for(encoder, recipe, everything), read, stacks, expected, tolerance)
 
 
 def variants(kind, options, forms):

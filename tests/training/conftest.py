@@ -11,7 +11,7 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
-from paraembed.training.step import Step
+from paraembed.training.base_step import BaseStep
 
 
 class Killed(BaseException):
@@ -21,14 +21,14 @@ class Killed(BaseException):
 @contextmanager
 def killed_before(step):
     """The training in the block is killed before this step."""
-    original = Step.__call__
+    original = BaseStep.__call__
 
     def killing(self, batch, number):
         if number == step:
             raise Killed
         return original(self, batch, number)
 
-    with patch.object(Step, "__call__", killing), pytest.raises(Killed):
+    with patch.object(BaseStep, "__call__", killing), pytest.raises(Killed):
         yield
 
 

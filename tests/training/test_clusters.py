@@ -13,7 +13,7 @@ from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import train
 from paraembed.training.pairs import MappedPairs, Windows, epoch_batches
 from paraembed.training.state import Checkpoints
-from paraembed.training.step import Step
+from paraembed.training.step import Step, step_for
 from tests.training.conftest import encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
 from tests.training.test_loop import interrupt
@@ -55,16 +55,15 @@ def test_anchors_are_the_most_similar(pairs):
     assert set(nearest_anchors(vectors[:3], 20, 1)) == {0}
 
 
-@pytest.mark.parametrize("make", [Step, DeviceStep])
+@pytest.mark.parametrize("make", [step_for, DeviceStep])
 def test_steps_take_the_batches_of_the_order(pairs, make):
     order = order_for(RECIPE, pairs)(1030, 1, RECIPE.seed)
     step = make(encoder_of(RECIPE), RECIPE, pairs)
     batches = [*step.batches(pairs, 1)][2:4] + [*step.batches(pairs, 1, first_pair=80)][:2]
     for number, batch in enumerate(batches, 2):
         expected = pairs.take_pairs(order[20 * number : 20 * number + 20])
-        texts = batch.parts.of(0) if make is DeviceStep else batch.texts
-        assert np.array_equal(texts.ids, expected.ids)
-        assert np.array_equal(texts.teacher, expected.teacher)
+        assert np.array_equal(batch.texts.ids, expected.ids)
+        assert np.array_equal(batch.texts.teacher, expected.teacher)
     halves = [
         next(epoch_batches(pairs, epoch=1, seed=1, batch_size=20, rank=rank, world=2, order=step._order))
         for rank in (0, 1)
@@ -82,7 +81,7 @@ def mapped(pairs):
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_batches_of_pairs_on_disk_are_of_the_clusters_of_a_window(mapped, epoch):
     """Every pair comes once; a batch that two windows share is random, all others are similar."""
-    step = Step(encoder_of(RECIPE), RECIPE, mapped)
+    step = step_for(encoder_of(RECIPE), RECIPE, mapped)
     batches = [*step.batches(mapped, epoch)]
     number_of = {text.tobytes(): number for number, text in enumerate(mapped.teacher[::2])}
     order = np.array([number_of[text.tobytes()] for batch in batches for text in batch.texts.teacher[::2]])
@@ -92,7 +91,7 @@ def test_batches_of_pairs_on_disk_are_of_the_clusters_of_a_window(mapped, epoch)
     starts = Windows(mapped, epoch=epoch, seed=RECIPE.seed)._starts.tolist()
     is_whole = np.array([not any(0 < start - 20 * place < 20 for start in starts) for place in range(51)])
     assert 46 < is_whole.sum() < 51
-    random = [*Step(encoder_of(RECIPE), replace(RECIPE, batches="random"), mapped).batches(mapped, epoch)]
+    random = [*step_for(encoder_of(RECIPE), replace(RECIPE, batches="random"), mapped).batches(mapped, epoch)]
     shuffled = np.array([number_of[text.tobytes()] for batch in random for text in batch.texts.teacher[::2]])
     whole, shuffled = (numbers[:1020].reshape(-1, 20)[is_whole].reshape(-1) for numbers in (order, shuffled))
     assert mean_cosine(mapped, whole, 20) > mean_cosine(mapped, shuffled, 20) + 0.15
@@ -116,9 +115,14 @@ def test_a_resumed_training_has_the_same_batches(where, request, tmp_path):
 def _as_two(rank, folder):
     ends, whole = [], make_pairs()
     mapped = MappedPairs(whole.ids, whole.offsets, teacher=whole.teacher, window=256, block_pairs=64)
-    for pairs, compiled in ((whole.slice(0, 600), True), (whole.slice(0, 600), False), (mapped, True), (mapped, False)):
+    for pairs, make in (
+        (whole.slice(0, 600), step_for),
+        (whole.slice(0, 600), Step),
+        (mapped, step_for),
+        (mapped, Step),
+    ):
         encoder = encoder_of(RECIPE)
-        step = Step(encoder, RECIPE, pairs, rank, 2, compiled=compiled)
+        step = make(encoder, RECIPE, pairs, rank, 2)
         for number, batch in enumerate(step.batches(pairs, 0), 1):
             step(batch, number)
         ends.append(encoder.matrix.detach().clone())

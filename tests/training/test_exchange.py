@@ -16,7 +16,7 @@ from paraembed.training.exchange import first_problem, gather, gather_texts, sum
 from paraembed.training.fast.gpu import Graphs, StepInputs, all_record
 from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
-from paraembed.training.step import Step
+from paraembed.training.step import step_for
 from tests.training.conftest import encoder_of, make_pairs
 
 ALL = Recipe(encoder=ProjConfig(), negative_pool_workers="all", batch_size=5, optimizer="sgd", learning_rate=0.1)
@@ -50,7 +50,7 @@ def _train_others(rank, folder):
     for changes in OTHERS:
         recipe = replace(ALL, **changes)
         encoder, pairs = encoder_and_pairs()
-        step = Step(encoder, recipe, pairs, rank, 2)
+        step = step_for(encoder, recipe, pairs, rank, 2)
         for number, batch in enumerate(epoch_batches(pairs, epoch=0, seed=1, batch_size=5, rank=rank, world=2), 1):
             step(batch, number)
         ends += [one.detach() for one in encoder.parameters()]

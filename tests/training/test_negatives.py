@@ -15,7 +15,7 @@ from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.negatives import Negatives, candidate_similarity, choose, mega_batch_size, mega_size
 from paraembed.training.objectives import margin_terms, positive, unit
 from paraembed.training.pairs import epoch_batches
-from paraembed.training.step import Step
+from paraembed.training.step import Step, step_for
 from tests.training.conftest import encoder_of
 
 
@@ -193,7 +193,7 @@ def test_negatives_come_from_the_whole_mega_batch_as_it_was_before_its_first_ste
 def test_many_texts_are_chosen_for_in_blocks(pairs):
     """1,030 pairs in one mega-batch are more than fit into one block of the similarity matrix."""
     recipe = Recipe(batch_size=1030, mega_batch_size=2)
-    plain, mega = (Step(encoder_of(recipe), one, pairs) for one in (replace(recipe, mega_batch_size=1), recipe))
+    plain, mega = (step_for(encoder_of(recipe), one, pairs) for one in (replace(recipe, mega_batch_size=1), recipe))
     for number in (1, 2):  # one batch holds all pairs: the mega-batch is that batch
         losses = [step(next(step.batches(pairs, number)), number) for step in (plain, mega)]
         torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=1e-6)
@@ -202,7 +202,7 @@ def test_many_texts_are_chosen_for_in_blocks(pairs):
 def test_a_last_batch_of_one_pair_has_the_negatives_of_its_mega_batch(pairs):
     recipe = replace(RECIPE, batch_size=20, mega_batch_size=3)
     for num_pairs, skipped in ((41, 0), (61, 1)):  # 20 + 20 + 1, and a mega-batch of 1 behind 20 + 20 + 20
-        step = Step(encoder_of(recipe), recipe, pairs.slice(0, 2 * num_pairs))
+        step = step_for(encoder_of(recipe), recipe, pairs.slice(0, 2 * num_pairs))
         losses = [step(one, at) for at, one in enumerate(step.batches(pairs.slice(0, 2 * num_pairs), 0), 1)]
         assert step.skipped_pairs == skipped
         assert (losses[-1] == 0).all() == bool(skipped)

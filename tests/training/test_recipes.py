@@ -15,7 +15,7 @@ from paraembed.papers import RECIPES
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words, read_words
 from paraembed.training.pairs import epoch_batches, pairs_to_ids
-from paraembed.training.step import Step
+from paraembed.training.step import step_for
 
 STEPS, BATCHES = 50, 10
 OF_GRU = 5, 3  # 128 texts of width 200 a step take seconds
@@ -46,7 +46,7 @@ def loss_of(encoder, recipe, pairs, num_batches):
     still = replace(
         recipe, dropout=0.0, word_dropout=0.0, scramble=0.0, learning_rate=1e-30, encoder_learning_rate=None
     )
-    step = Step(encoder, still, pairs)
+    step = step_for(encoder, still, pairs)
     batches = list(epoch_batches(pairs, epoch=99, seed=recipe.seed, batch_size=recipe.batch_size))[:num_batches]
     return float(np.mean([float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]))
 
@@ -59,7 +59,7 @@ def test_a_published_recipe_lowers_its_loss(name, sample):
     encoder = Encoder(recipe.encoder, words, recipe.tokenizer, recipe.seed)
     steps, num_batches = OF_GRU if name.startswith("pgru2017/") else (STEPS, BATCHES)
     before = loss_of(encoder, recipe, pairs, num_batches)
-    step, number = Step(encoder, recipe, pairs), 0
+    step, number = step_for(encoder, recipe, pairs), 0
     while number < steps:
         for batch in epoch_batches(pairs, epoch=number, seed=recipe.seed, batch_size=recipe.batch_size):
             number += 1

@@ -12,7 +12,7 @@ from paraembed.encoders import config_from_dict
 from paraembed.encoders.configs import AvgConfig, ProjConfig, RnnConfig
 from paraembed.recipe import Recipe
 from paraembed.training.pairs import epoch_batches
-from paraembed.training.step import Step, exchanged
+from paraembed.training.step import Step, exchanged, step_for
 from paraembed.training.update import distinct
 
 
@@ -44,7 +44,7 @@ def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):
     encoder = make_encoder(recipe)
     before = encoder.matrix.detach().clone()
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=4))
-    Step(encoder, recipe, pairs)(batch, 1)
+    step_for(encoder, recipe, pairs)(batch, 1)
     moved = (encoder.matrix.detach() != before).any(dim=1).nonzero().flatten().tolist()
     assert moved
     assert set(moved) <= set(batch.texts.ids.tolist())
@@ -55,7 +55,7 @@ def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder, pairs, update)
     """After steps that left moments behind, and with penalties that pull: still nothing moves."""
     recipe = Recipe(encoder=ProjConfig(), batch_size=4, word_l2=0.1, encoder_l2=0.1, update=update)
     encoder = make_encoder(recipe)
-    step = Step(encoder, recipe, pairs)
+    step = step_for(encoder, recipe, pairs)
     for number, batch in enumerate(list(epoch_batches(pairs, epoch=0, seed=1, batch_size=4))[:3], 1):
         step(batch, number)
     before = [parameter.detach().clone() for parameter in encoder.parameters()]
@@ -78,7 +78,7 @@ def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, m
     def loss(**changes):
         changed = replace(recipe, **changes)
         encoder = make_encoder(changed)
-        return float(Step(encoder, changed, pairs)(batch, 1)[0]), encoder.matrix.detach()
+        return float(step_for(encoder, changed, pairs)(batch, 1)[0]), encoder.matrix.detach()
 
     shared, _ = loss(dropout=0.4)
     fresh, moved = loss(dropout=0.4, negative_dropout="fresh")
@@ -91,7 +91,7 @@ def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, m
 def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder, pairs):
     recipe = Recipe(train_words=False)
     with pytest.raises(ValueError, match=r"train_words is off, .*avg has no other"):
-        Step(make_encoder(recipe), recipe, pairs)
+        step_for(make_encoder(recipe), recipe, pairs)
 
 
 @pytest.mark.parametrize("changes", [{"dropout": 0.6}, {"word_dropout": 0.6}])
@@ -99,7 +99,7 @@ def test_negatives_are_chosen_without_dropout(make_encoder, pairs, changes):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, **changes)
     encoder = make_encoder(recipe)
-    vectors, chosen_by = encoded(Step(encoder, recipe, pairs), batch.texts)
+    vectors, chosen_by = encoded(step_for(encoder, recipe, pairs), batch.texts)
     torch.testing.assert_close(chosen_by, encoder(batch.texts).detach(), rtol=0, atol=1e-6)
     assert not torch.allclose(vectors.detach(), chosen_by, atol=1e-2)
 
@@ -110,7 +110,7 @@ def test_scrambling_happens_before_or_after_the_choice(make_encoder, pairs, time
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, encoder=RnnConfig(), scramble=1.0, scramble_time=time)
     encoder = make_encoder(recipe)
-    step = Step(encoder, recipe, pairs)
+    step = step_for(encoder, recipe, pairs)
     plain = encoder(batch.texts).detach()
     vectors, chosen_by = encoded(step, batch.texts)
     assert not torch.allclose(vectors.detach(), plain, atol=1e-4)
@@ -145,7 +145,7 @@ def recorded(make_encoder, recipe, pairs):
     spy = Recorded(encoder)
     encoder.composition = spy
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    Step(encoder, recipe, pairs)(batch, 1)
+    step_for(encoder, recipe, pairs)(batch, 1)
     texts = encoder.with_boundaries(batch.texts)
     return [texts.slice(at, at + 1).ids.tolist() for at in range(len(texts))], spy.words[0]
 

@@ -28,11 +28,7 @@ WEIGHTED = Recipe(batch_size=50, learning_rate=0.01, pair_weights="score")
 SGD = replace(WEIGHTED, optimizer="sgd", learning_rate=2.0)
 
 
-def plain(*how):
-    return Step(*how, compiled=False)
-
-
-STEPS = {"compiled": Step, "plain": plain, "device": DeviceStep}
+STEPS = {"compiled": step_for, "plain": Step, "device": DeviceStep}
 
 
 def trained(make, recipe, pairs, epochs=1):
@@ -123,7 +119,7 @@ def test_steps_are_those_of_numpy(pairs, changes, name):
     recipe = replace(SGD, temperature=0.3, learning_rate=0.5, **changes)
     encoder = encoder_of(recipe).double() if name == "float64" else encoder_of(recipe)
     matrix, mean = encoder.matrix.detach().double().numpy().copy(), pairs.scores.astype(np.float64).mean()
-    step = STEPS.get(name, plain)(encoder, recipe, pairs)
+    step = STEPS.get(name, Step)(encoder, recipe, pairs)
     tolerance = {"rtol": 0, "atol": 1e-7 if name == "float64" else 1e-4}  # the weights are float32
     batches = list(epoch_batches(pairs, epoch=0, seed=recipe.seed, batch_size=recipe.batch_size))
     for number, (own, batch) in enumerate(zip(step.batches(pairs, 0), batches, strict=True), 1):
@@ -186,7 +182,7 @@ def test_pairs_on_disk_are_trained_and_resumed_with_their_weights(tmp_path, make
     losses, encoder = trained(make, WEIGHTED, pairs)
     others, _ = trained(make, replace(WEIGHTED, pair_weights="none"), pairs)
     assert not torch.equal(losses, others)
-    expected, plainly = trained(plain, WEIGHTED, pairs)
+    expected, plainly = trained(Step, WEIGHTED, pairs)
     torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(encoder.matrix, plainly.matrix, rtol=0, atol=1e-5)
     unbroken, resumed = encoder_of(WEIGHTED), encoder_of(WEIGHTED)

@@ -24,7 +24,7 @@ from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training import loop
 from paraembed.training.loop import SaveRequest, _said_by_its_worker, bits_digest, run_steps, train
 from paraembed.training.state import Checkpoints
-from paraembed.training.step import Step
+from paraembed.training.step import step_for
 from tests.training.conftest import Killed
 from tests.training.test_exchange import in_two_processes
 
@@ -159,7 +159,7 @@ def test_workers_stop_at_the_step_at_which_one_of_them_is_stopped(tmp_path):
 def train_apart(rank, folder):
     """The last bit of one number of one worker's moments changes after the first epoch."""
     encoder, pairs = data(PROJ)
-    step = Step(encoder, PROJ, pairs, rank, 2)
+    step = step_for(encoder, PROJ, pairs, rank, 2)
 
     def flip(report):
         if report.end_of_epoch and rank == 1:

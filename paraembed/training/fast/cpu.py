@@ -35,45 +35,44 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.averages import Avg
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
+from paraembed.training.base_step import BaseStep
 from paraembed.training.exchange import all_gather, gather_texts
 from paraembed.training.fast.kernels import composed, gradient_by_token, margin_gradient, row_gradients, texts_by_row
-from paraembed.training.negatives import MegaNegatives, Negatives, no_candidates
+from paraembed.training.negatives import Negatives, no_candidates
 from paraembed.training.objectives import SMALLEST_NORM, info_nce_terms, unit, with_teacher
-from paraembed.training.pairs import share_bounds
-from paraembed.training.update import Update, bias_of
-from paraembed.training.weights import PairWeights
+from paraembed.training.pairs import Batch, share_bounds
+from paraembed.training.update import bias_of
 
 _ROWS_AT_ONCE = 1024  # 1.2 MB at width 300
 _SMALLEST = np.float32(SMALLEST_NORM)
 
 
-class AdditiveStep:
-    """Step of the kinds additive and shared; it moves the word vectors to shared memory."""
+class AdditiveStep(BaseStep):
+    """Step of the kinds additive and shared; its batches have the pairs of all workers."""
 
     def __init__(
         self,
         encoder: Encoder,
         recipe: Recipe,
-        negatives: Negatives | None,
-        mega: MegaNegatives | None,
-        update: Update,
-        weights: PairWeights | None,
-        rank: int,
+        pairs: Ragged,
+        rank: int = 0,
+        world: int = 1,
         *,
-        is_shared: bool,
+        is_shared: bool = False,
     ) -> None:
-        self.encoder, self.recipe, self.rank = encoder, recipe, rank
-        self.negatives, self.mega, self.update, self.weights = negatives, mega, update, weights
+        """Prepare the step; with ``is_shared``, move the word vectors to memory that the workers share, if they can."""
+        super().__init__(encoder, recipe, pairs, rank, world, compiled=True)
+        self._batch_size, self._part = recipe.batch_size * world, {"rank": 0, "world": 1}
         self._how = isinstance(encoder.composition, Avg), recipe.similarity == "cosine", _SMALLEST
         self._places_V = np.full(len(encoder.matrix), -1, np.int32)
         self._grad_NH = self._shared_gradients() if is_shared else None
 
     def _shared_gradients(self) -> Tensor | None:
         """Return shared memory for the gradients of a step's texts; None if the workers cannot share memory."""
-        world, words = self.update.world, self.update.words
+        words = self.update.words
         shapes = [tuple(words[0].shape)] * (len(words) + len(self.update.state()))
-        num_texts = 2 * world * self.recipe.batch_size
-        shared = shared_zeros([*shapes, (num_texts, words[0].shape[1])], self.rank, world)
+        gradients = 2 * self._batch_size, words[0].shape[1]
+        shared = shared_zeros([*shapes, gradients], self.rank, self.world)
         if shared is None:
             return None
         if self.rank == 0:
@@ -83,35 +82,24 @@ class AdditiveStep:
         self.update.move_to(shared[: len(words)], shared[len(words) : -1])
         return shared[-1]
 
-    def __call__(
-        self,
-        texts: Ragged,
-        chosen_N: npt.NDArray[np.int64] | None,
-        total: int,
-        step: int,
-        generator: np.random.Generator,
-    ) -> tuple[float, int]:
-        """Train on the batch of all workers.
-
-        The texts are those of the whole step's ``total`` pairs, equal on every worker, followed by the texts of
-        negatives that are already chosen, if ``chosen_N`` gives the row of each text's negative among them; otherwise
-        this step chooses. Return the sum of the objective's terms in this worker's part, and the number of them above
-        zero.
-        """
-        bounds = share_bounds(total, self.update.world)
+    def _train(self, batch: Batch, step: int, generator: np.random.Generator) -> Tensor:
+        texts, chosen_N, total = batch.texts, None, batch.total
+        if self._mega is not None:  # the texts of the negatives follow those of the pairs
+            (texts,), chosen_N = self._mega(batch, generator)
+        bounds = share_bounds(total, self.world)
         if self._grad_NH is None:
             grad_NH = np.empty((len(texts), self.update.matrix.shape[1]), np.float32)
-            result = self._text_gradients(texts, chosen_N, bounds, total, generator, grad_NH)
+            loss, active = self._text_gradients(texts, chosen_N, bounds, total, generator, grad_NH)
             self._move(texts, grad_NH, step, (0, 1))
-            return result
-        first, last = 2 * bounds[self.rank], 2 * bounds[self.rank + 1]
-        grad_NH = self._grad_NH[: len(texts)].numpy()
-        own = texts.slice(first, last)
-        result = self._text_gradients(own, None, [0, len(own) // 2], total, generator, grad_NH[first:last])
-        dist.barrier()
-        self._move(texts, grad_NH, step, (self.rank, self.update.world))
-        dist.barrier()  # before another worker embeds with rows that are still to move
-        return result
+        else:
+            first, last = 2 * bounds[self.rank], 2 * bounds[self.rank + 1]
+            grad_NH = self._grad_NH[: len(texts)].numpy()
+            own = texts.slice(first, last)
+            loss, active = self._text_gradients(own, None, [0, len(own) // 2], total, generator, grad_NH[first:last])
+            dist.barrier()
+            self._move(texts, grad_NH, step, (self.rank, self.world))
+            dist.barrier()  # before another worker embeds with rows that are still to move
+        return torch.tensor([loss / total, active / (2 * total)])
 
     def _text_gradients(
         self,
@@ -122,18 +110,22 @@ class AdditiveStep:
         generator: np.random.Generator,
         grad_NH: npt.NDArray[np.float32],
     ) -> tuple[float, int]:
-        """Write the gradient of each text by any of its tokens, given the workers' parts; return as ``__call__``."""
+        """Write the gradient of each text by any of its tokens, given the workers' parts of the texts.
+
+        ``chosen_N`` is the row of each text's negative, if it is already chosen. Return the sum of the objective's
+        terms in this worker's part, and the number of them above zero.
+        """
         whole = self.encoder.with_boundaries(texts)
         vectors_NH = np.empty_like(grad_NH)
         norms_N = composed(self.update.matrix.numpy(), whole.ids, whole.offsets, *self._how, vectors_NH)
         rank = min(self.rank, len(bounds) - 2)
         result = 0.0, 0
-        if self.negatives is not None and self.recipe.objective == "margin":
+        if self._negatives is not None and self.recipe.objective == "margin":
             if chosen_N is None:
-                chosen_N = self._choose(self.negatives, torch.from_numpy(vectors_NH), texts, bounds, generator).numpy()
+                chosen_N = self._choose(self._negatives, torch.from_numpy(vectors_NH), texts, bounds, generator).numpy()
             counted = np.array(bounds[rank : rank + 2])
             margin, share = np.float32(self.recipe.margin), np.float32(1 / total)
-            weights_B = np.ones(len(texts) // 2, np.float32) if self.weights is None else self.weights(texts)
+            weights_B = np.ones(len(texts) // 2, np.float32) if self._weights is None else self._weights(texts)
             result = margin_gradient(vectors_NH, chosen_N, margin, share, weights_B, counted, grad_NH)
         else:
             grad_NH[:] = 0
@@ -152,23 +144,23 @@ class AdditiveStep:
         total: int,
         grad_NH: npt.NDArray[np.float32],
     ) -> tuple[float, int]:
-        """Add the gradient of the objectives without a closed form, of all parts; return as ``__call__``."""
+        """Add the gradient of the objectives without a closed form, of all parts; return as ``_text_gradients``."""
         recipe, leaf_NH = self.recipe, torch.from_numpy(vectors_NH).requires_grad_()
         results, whole = [], leaf_NH.new_zeros(())
         parts = [texts.slice(2 * first, 2 * last) for first, last in pairwise(bounds)]
         for part, (first, last) in enumerate(pairwise(bounds)):
             own_NH, terms = leaf_NH[2 * first : 2 * last], leaf_NH.new_zeros(last - first, 0)
-            if self.negatives is not None and recipe.info_nce and last > first:
-                if self.mega is not None:
-                    pool_PH, is_no_candidate_NP = self.mega.candidates(own_NH)
+            if self._negatives is not None and recipe.info_nce and last > first:
+                if self._mega is not None:
+                    pool_PH, is_no_candidate_NP = self._mega.candidates(own_NH)
                 else:
                     is_all = recipe.negative_pool_workers == "all"
                     pool_PH, pool = (leaf_NH, texts) if is_all else (own_NH, parts[part])
-                    excluded_NP = self.negatives.excluded_among(parts[part], pool)
+                    excluded_NP = self._negatives.excluded_among(parts[part], pool)
                     is_no_candidate_NP = no_candidates(recipe, own_NH, pool_PH, 2 * first * is_all, excluded_NP)
                 terms = recipe.info_nce * info_nce_terms(own_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
-                if self.weights is not None:
-                    terms = terms * torch.from_numpy(self.weights(parts[part]))[:, None]
+                if self._weights is not None:
+                    terms = terms * torch.from_numpy(self._weights(parts[part]))[:, None]
             loss = terms.sum()
             if recipe.teacher_objective != "none":
                 scaled_NH = own_NH if recipe.similarity == "cosine" else unit(own_NH)

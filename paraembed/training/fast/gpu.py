@@ -36,38 +36,26 @@ from paraembed.encoders.packed import Steps, to_device
 from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.training.clusters import order_for
+from paraembed.training.base_step import BaseStep
 from paraembed.training.exchange import first_problem, gather, scatter_sum
 from paraembed.training.fast import is_additive
 from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs
-from paraembed.training.negatives import (
-    MegaNegatives,
-    Negatives,
-    candidate_similarity,
-    choose,
-    gathered_pool,
-    mega_batch_size,
-    no_candidates,
-)
+from paraembed.training.negatives import candidate_similarity, choose, gathered_pool, no_candidates
 from paraembed.training.objectives import (
     SMALLEST_NORM,
-    ContrastPhrases,
     contrastive_terms,
     info_nce_terms,
     margin_terms,
     positive,
     reported_terms,
     squared_l2_terms,
-    step_draws,
     unit,
     with_contrast,
     with_teacher,
 )
-from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
+from paraembed.training.pairs import Batch, MappedPairs
 from paraembed.training.regularize import drop, drop_factors, scrambled
-from paraembed.training.teacher import check_teacher
-from paraembed.training.update import Update, bias_of
-from paraembed.training.weights import PairWeights
+from paraembed.training.update import bias_of
 
 log = logging.getLogger(__name__)
 
@@ -202,30 +190,19 @@ def all_record(world: int, device: torch.device) -> bool:
     return not first_problem("" if records_graphs() else "off", world, device)
 
 
-class DeviceStep:
-    """Step of the kind graphs, with the interface of ``Step``.
+class DeviceStep(BaseStep):
+    """Step of the kind graphs; its batches are formed on the device if the pairs are there.
 
     Attributes:
-        skipped_pairs: number of pairs that were alone in a batch and had no negative.
         graphs: runner of the steps.
         exchanges: whether gradients go through the collectives; for a check, also with one worker.
     """
 
     def __init__(self, encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> None:
-        """Copy the pairs to the encoder's device, unless they are on disk; the rest is as in ``Step``."""
-        self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
-        self.skipped_pairs = 0
-        self.update = Update(encoder, recipe, world)
-        self.matrix, self.device = encoder.matrix.detach(), encoder.matrix.device
-        composition, is_contrastive = encoder.composition, recipe.objective == "contrastive"
-        self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
-        check_teacher(recipe, encoder.width, pairs.teacher_width)
-        self._weights = PairWeights.of(recipe, pairs)
-        self._order = order_for(recipe, pairs)
-        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
-        self._mega = None
-        if self._negatives is not None and recipe.pools_batches:
-            self._mega = MegaNegatives(self._negatives, self.encoder, rank)
+        """Copy the pairs to the encoder's device, unless they are on disk; the rest is as in ``BaseStep``."""
+        super().__init__(encoder, recipe, pairs, rank, world)
+        self.matrix = encoder.matrix.detach()
+        composition, is_contrastive = encoder.composition, self._contrast is not None
         # On the device as a whole, unless other texts come with them, or they exceed the memory that is given to them.
         self._is_whole = not (is_contrastive or self._mega or isinstance(pairs, MappedPairs))
         self._pairs = DevicePairs(
@@ -245,49 +222,36 @@ class DeviceStep:
         self._draws_negatives = (
             recipe.objective == "margin" and self._mega is None and recipe.negatives in {"rand", "mix"}
         )
-        self._draws = bool(self._draws_negatives or recipe.scramble or recipe.dropout or recipe.word_dropout)
         self._is_mean = isinstance(composition, Avg)
         self._result = torch.zeros(2, device=self.device)
         self._bias = torch.ones((), device=self.device), torch.ones((), device=self.device)
         self.graphs = Graphs(self.device, world)
 
-    def batches(
-        self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1
-    ) -> Iterator[DeviceBatch] | Iterator[Batch]:
-        """Return the batches of an epoch of the pairs, formed on the device if they are there; see ``Step.batches``."""
-        recipe = self.recipe
-        how = {"epoch": epoch, "seed": recipe.seed, "batch_size": recipe.batch_size, "first_pair": first_pair}
-        if self._is_whole:
-            return self._pairs.epoch(**how)
-        batches = epoch_batches(pairs, rank=self.rank, world=self.world, order=self._order, **how)
-        return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
+    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
+        """Return the batches of an epoch of the pairs; see ``BaseStep.batches``."""
+        if not self._is_whole:
+            return super().batches(pairs, epoch, first_pair, first_step)
+        how = {"epoch": epoch, "seed": self.recipe.seed, "first_pair": first_pair}
+        return self._pairs.epoch(batch_size=self._batch_size, **how)
 
     @torch.no_grad()
-    def __call__(self, batch: DeviceBatch | Batch, step: int) -> Tensor:
-        """Train on a batch of ``batches``, as ``Step`` does."""
-        is_alone = batch.total == 1 and (
-            self._mega is None or (isinstance(batch, Batch) and self._mega.is_alone(batch))
-        )
-        if is_alone and self.recipe.is_idle_alone:  # no negative exists: nothing moves
-            self.skipped_pairs += int(self.rank == 0)
-            return torch.zeros_like(self._result)
-        repeats, inputs = self._inputs(batch, step)
+    def _train(self, batch: DeviceBatch | Batch, step: int, generator: np.random.Generator) -> Tensor:
+        repeats, inputs = self._inputs(batch, step, generator)
         for constant, value in zip(self._bias, bias_of(step), strict=True):
             constant.fill_(value)
         if repeats:
-            self.graphs(self._train, inputs)
+            self.graphs(self._run, inputs)
         else:
-            self._train(inputs)
+            self._run(inputs)
         return self._result.clone()
 
-    def _inputs(self, batch: DeviceBatch | Batch, step: int) -> tuple[bool, StepInputs]:
+    def _inputs(self, batch: DeviceBatch | Batch, step: int, generator: np.random.Generator) -> tuple[bool, StepInputs]:
         """Return whether shapes like that of a batch repeat, and its inputs, with draws in the order of ``Step``."""
-        generator, more = step_draws(self.recipe.seed, step, self.rank), dict[str, Tensor]()
+        more = dict[str, Tensor]()
         compares_texts = self._excludes or self._gathers_pool
         if isinstance(batch, DeviceBatch):
-            numbers = batch.parts.numbers
-            texts = [self._texts.take(numbers_N) for numbers_N in numbers] if compares_texts else []
-            num_own = len(numbers[self.rank])
+            texts = [self._texts.take(numbers_N) for numbers_N in batch.numbers] if compares_texts else []
+            num_own = len(batch.numbers[self.rank])
         else:
             texts, num_own = list(batch.by_worker), len(batch.texts)
             batch = self._formed(batch, step, generator, more)
@@ -295,26 +259,23 @@ class DeviceStep:
             assert self._negatives is not None
             excluded_NP = self._negatives.excluded_by(texts, self.rank)
             more |= {} if excluded_NP is None else {"excluded": excluded_NP}
-        if self._draws:
-            more |= self._drawn(batch, num_own, generator)
+        more |= self._drawn(batch, num_own, generator)
         if self.recipe.teacher_objective != "none":
-            teacher = batch.parts.texts.teacher
+            teacher = batch.source.teacher
             assert teacher is not None
-            more["teacher"] = to_device(teacher[batch.parts.numbers[self.rank][:num_own]], self.device)
+            more["teacher"] = to_device(teacher[batch.numbers[self.rank][:num_own]], self.device)
         if self._weights is not None:
-            weights_B = self._weights(batch.parts.texts, batch.parts.numbers[self.rank][:num_own])
+            weights_B = self._weights(batch.source, batch.numbers[self.rank][:num_own])
             more["weights"] = to_device(weights_B, self.device)[:, None]
         if self.exchanges:
             more |= {"step_ids": batch.ids.reshape(-1), "step_text": batch.text}
         tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
-        merges = self._merges(batch.parts.of(self.rank)) if self.encoder.composition.reads_trees else None
+        merges = self._merges(batch.texts) if self.encoder.composition.reads_trees else None
         return batch.repeats, StepInputs(tensors, batch.steps, merges, batch.total, batch.num_texts, num_own // 2)
 
     @property
     def _gathers_pool(self) -> bool:
-        recipe = self.recipe
-        is_pool_of_all = recipe.has_candidates and recipe.negative_pool_workers == "all"
-        return self.exchanges and is_pool_of_all and self._mega is None
+        return self.exchanges and self.recipe.has_candidates and self.recipe.negative_pool_workers == "all"
 
     def _formed(self, batch: Batch, step: int, generator: np.random.Generator, more: dict[str, Tensor]) -> DeviceBatch:
         """Form a batch on the device with the texts that come to it; ``more`` gets which of them are the negatives."""
@@ -329,7 +290,7 @@ class DeviceStep:
             parts, drawn_BK = with_contrast(self._contrast, parts, self.rank, generator, self.recipe.seed, step)
             more["contrast"] = to_device(drawn_BK.numpy(), self.device)
         whole = [self.encoder.with_boundaries(texts) if len(texts) else texts for texts in parts]
-        return replace(self._pairs.batch_of(whole, batch.total), may_pause=batch.may_pause)
+        return self._pairs.batch_of(whole, batch.total)
 
     def _drawn(self, batch: DeviceBatch, num_texts: int, generator: np.random.Generator) -> dict[str, Tensor]:
         """Return the random draws of regularizers and negatives; the pairs have the first ``num_texts`` texts."""
@@ -338,7 +299,7 @@ class DeviceStep:
         if recipe.scramble:
             order = np.arange(batch.num_tokens)
             if num_texts:
-                places = scrambled(recipe, batch.parts.of(self.rank).slice(0, num_texts), generator)
+                places = scrambled(recipe, batch.texts.slice(0, num_texts), generator)
                 order[: len(places)] = places
             drawn["order"] = to_device(order, self.device)
         if recipe.dropout or recipe.word_dropout:
@@ -356,7 +317,7 @@ class DeviceStep:
         assert merges is not None
         return torch.from_numpy(np.append(merges, np.int32(0)))  # the padding is one token
 
-    def _train(self, inputs: StepInputs) -> None:
+    def _run(self, inputs: StepInputs) -> None:
         tensors, recipe = inputs.tensors, self.recipe
         values = self._closed_form(inputs) if self._in_closed_form else self._by_autograd(inputs)
         ids_P, text_WT = tensors.get("step_ids", tensors["ids"]), tensors.get("step_text", tensors["text"][None])

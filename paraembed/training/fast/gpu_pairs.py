@@ -40,7 +40,8 @@ class DeviceBatch:
         num_tokens: number of tokens in this worker's part, with its padding, at most T.
         num_texts: number of texts in the largest part.
         offsets: start of each text of this worker, start of the padding, and end of the padding, int64 [N + 2].
-        parts: texts of each worker, on the host.
+        source: texts on the host, with those of the step among them.
+        numbers: numbers of each worker's texts among ``source``, N for each worker.
         steps: shape of the layout of a recurrent encoder, with the padding as a text.
         repeats: whether only a few different shapes of this kind occur; the same for all workers.
         total: number of pairs in the step.
@@ -53,7 +54,8 @@ class DeviceBatch:
     num_tokens: int
     num_texts: int
     offsets: Tensor
-    parts: "Parts"
+    source: Ragged
+    numbers: tuple[Longs, ...]
     steps: Steps | None
     repeats: bool
     total: int
@@ -69,17 +71,10 @@ class DeviceBatch:
         """Text of each of this worker's tokens, int64 [num_tokens]."""
         return self.text[self.rank, : self.num_tokens]
 
-
-@dataclass(frozen=True)
-class Parts:
-    """Texts of each worker's part of a step: their numbers among ``texts``, N for each of them."""
-
-    texts: Ragged
-    numbers: tuple[Longs, ...]
-
-    def of(self, rank: int) -> Ragged:
-        """Return the texts of a worker."""
-        return self.texts.take(self.numbers[rank])
+    @property
+    def texts(self) -> Ragged:
+        """Texts of this worker, on the host."""
+        return self.source.take(self.numbers[self.rank])
 
 
 @dataclass(frozen=True)
@@ -176,7 +171,8 @@ class DevicePairs:
                 steps = Steps(*layout, num_tokens=num_tokens)
             yield DeviceBatch(
                 *(ids_WT, text_WT, self.rank, num_tokens, num_texts, offsets),
-                parts=Parts(source.texts, tuple(texts_SN[step] for texts_SN in parts)),
+                source=source.texts,
+                numbers=tuple(texts_SN[step] for texts_SN in parts),
                 steps=steps,
                 repeats=bool(repeats_S[step]),
                 total=total,

@@ -16,7 +16,7 @@ from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
 from paraembed.training.pairs import epoch_batches
-from paraembed.training.step import Step
+from paraembed.training.step import step_for
 
 Peer = Callable[[Words, Sequence[Ragged], torch.device], Iterator[Tensor]]
 
@@ -36,7 +36,7 @@ def test_a_peer_trains_as_we_do(peer, update):
     batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))
     recipe = Recipe(tokenizer="space", batch_size=20, update=update)
     encoder = Encoder(AvgConfig(), draw_words(60, 16, 3), "space")
-    step = Step(encoder, recipe, pairs)
+    step = step_for(encoder, recipe, pairs)
     ours = [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]
     words = draw_words(60, 16, 3)
     theirs = [float(loss) for loss in islice(peer(words, [one.texts for one in batches], torch.device("cpu")), 5)]

@@ -14,7 +14,7 @@ from paraembed.compiled import COMPILED
 from paraembed.encoders.configs import GruConfig, ProjConfig, SumConfig
 from paraembed.recipe import Recipe
 from paraembed.training.fast import cpu as additive
-from paraembed.training.step import Step
+from paraembed.training.step import Step, step_for
 from tests.training.conftest import encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
 
@@ -50,8 +50,8 @@ CHANGES = [
 ]
 
 
-def trained(encoder, recipe, pairs, **how):
-    step = Step(encoder, recipe, pairs, **how)
+def trained(encoder, recipe, pairs, rank=0, world=1, make=step_for):
+    step = make(encoder, recipe, pairs, rank, world)
     losses = [step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]
     return torch.stack(losses)
 
@@ -63,7 +63,7 @@ def test_the_compiled_step_is_that_of_autograd(make_encoder, pairs, changes):
     start = ours.matrix.detach().clone()
     losses = trained(ours, recipe, pairs)
     assert len(losses) == 21
-    torch.testing.assert_close(losses, trained(theirs, recipe, pairs, compiled=False), rtol=1e-6, atol=2e-6)
+    torch.testing.assert_close(losses, trained(theirs, recipe, pairs, make=Step), rtol=1e-6, atol=2e-6)
     torch.testing.assert_close(ours.matrix, theirs.matrix, rtol=0, atol=2e-6)
     assert (ours.matrix - start).abs().max() > 0.02
 
@@ -71,12 +71,12 @@ def test_the_compiled_step_is_that_of_autograd(make_encoder, pairs, changes):
 def test_a_text_whose_vector_is_zero_moves_as_in_autograd(make_encoder, pairs):
     recipe = replace(BASE, optimizer="sgd", learning_rate=1e-9)  # the gradient of a zero vector's cosine is 1e8 wide
     ends = []
-    for compiled in (True, False):
+    for make in (step_for, Step):
         encoder = make_encoder(recipe)
         with torch.no_grad():
             encoder.matrix[:10] = 0.0
         before = encoder.matrix.detach().clone()
-        losses = trained(encoder, recipe, pairs.slice(0, 100), compiled=compiled)
+        losses = trained(encoder, recipe, pairs.slice(0, 100), make=make)
         ends.append((losses, encoder.matrix.detach() - before))
     for one, other in zip(*ends, strict=True):
         assert torch.isfinite(one).all()
@@ -140,8 +140,8 @@ def _own_pool(rank, folder):
         for way in ("shared", "sent", "plain"):
             encoder, pairs = encoder_of(recipe), make_pairs().slice(0, 2 * num_pairs)
             with patch.object(additive, "shared_zeros", return_value=None) if way == "sent" else nullcontext():
-                step = Step(encoder, recipe, pairs, rank, 2, compiled=way != "plain")
-            shares = step._additive is not None and step._additive._grad_NH is not None
+                step = (Step if way == "plain" else step_for)(encoder, recipe, pairs, rank, 2)
+            shares = isinstance(step, additive.AdditiveStep) and step._grad_NH is not None
             assert shares == (way == "shared" and recipe.clip is None and recipe.mega_batch_size == 1)
             losses = [step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]
             dist.barrier()
@@ -170,7 +170,7 @@ def _lets_go(rank, folder):
     encoder.matrix.data = torch.from_numpy(own)
     before, is_held = own.copy(), weakref.ref(own)
     del own
-    step = Step(encoder, recipe, make_pairs(), rank, 2)
+    step = step_for(encoder, recipe, make_pairs(), rank, 2)
     assert is_held() is None
     words = step.update.words
     assert len(words) == 2

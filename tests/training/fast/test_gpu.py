@@ -33,6 +33,7 @@ from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast import step_kind
 from paraembed.training.fast.gpu import DeviceStep, Graphs, StepInputs
 from paraembed.training.loop import train as whole_training
+from paraembed.training.objectives import step_draws
 from paraembed.training.pairs import MappedPairs
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
@@ -134,7 +135,7 @@ def test_the_step_on_a_device_is_that_of_the_cpu(pairs, changes, padded, device)
         merges[pairs.offsets[:-1]] = 0
         pairs = replace(pairs, merges=merges)
     assert step_kind(ours.config, recipe, "cuda", 1) == "graphs"
-    step, plain = DeviceStep(ours, recipe, pairs), Step(theirs, recipe, pairs, compiled=False)
+    step, plain = DeviceStep(ours, recipe, pairs), Step(theirs, recipe, pairs)
     if ours.composition.is_recurrent and recipe.objective == "margin" and recipe.mega_batch_size == 1:
         assert [batch.repeats for batch in step.batches(pairs, 0)] == [padded] * 5
     before = ours.composition.state_dict() if recipe.train_words else {"matrix": ours.matrix.detach().clone()}
@@ -166,7 +167,8 @@ def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
     assert not torch.equal(ends[0], ends[2])
     step = DeviceStep(encoder_of(recipe), recipe, pairs)
     batch = next(step.batches(pairs, 0))
-    first, again, second = (step._inputs(batch, number)[1].tensors["factor0"] for number in (1, 1, 2))
+    draws = (step_draws(recipe.seed, number, 0) for number in (1, 1, 2))
+    first, again, second = (step._inputs(batch, 1, drawn)[1].tensors["factor0"] for drawn in draws)
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
     share = changes.get("dropout", changes.get("word_dropout"))
@@ -175,7 +177,7 @@ def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
 
 def test_what_is_asked_is_noticed(pairs):
     recipe = replace(BASE, encoder=ProjConfig())
-    step = Step(encoder_of(recipe), recipe, pairs, compiled=False)
+    step = Step(encoder_of(recipe), recipe, pairs)
     with AsksNothing(), pytest.raises(AssertionError, match="_local_scalar_dense"):
         float(step(next(step.batches(pairs, 0)), 1)[0])
 
@@ -225,10 +227,10 @@ def test_bfloat16_decides_no_threshold(pairs):
 def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
     """Without a garbage collection, which does not know how large a GPU's tensors are."""
     recipe = replace(BASE, **changes)
-    train(Step(encoder_of(recipe), recipe, pairs), pairs)  # compiles, which leaves cycles
+    train(step_for(encoder_of(recipe), recipe, pairs), pairs)  # compiles, which leaves cycles
     gc.disable()
     try:
-        for kind in (Step, DeviceStep):
+        for kind in (step_for, DeviceStep):
             step = kind(encoder_of(recipe), recipe, pairs)
             train(step, pairs)
             is_held = weakref.ref(step)
@@ -242,7 +244,7 @@ def test_pairs_on_disk_are_trained_in_the_order_of_their_windows(pairs):
     recipe = replace(BASE, encoder=LstmAvgConfig(), negatives="mix")
     mapped = MappedPairs(pairs.ids, pairs.offsets, window=30, block_pairs=10)
     ours, theirs = encoder_of(recipe), encoder_of(recipe)
-    losses = [train(kind, mapped) for kind in (DeviceStep(ours, recipe, mapped), Step(theirs, recipe, mapped))]
+    losses = [train(kind, mapped) for kind in (DeviceStep(ours, recipe, mapped), step_for(theirs, recipe, mapped))]
     in_memory = train(DeviceStep(encoder_of(recipe), recipe, pairs), pairs)
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(ours.matrix, theirs.matrix, rtol=0, atol=1e-5)

@@ -26,7 +26,7 @@ def ragged(lengths):
 def assert_same(found, expected):
     texts = expected.texts
     num_texts, num_tokens = len(texts), len(texts.ids)
-    assert (len(found.parts.of(found.rank)), found.total) == (num_texts, expected.total)
+    assert (len(found.texts), found.total) == (num_texts, expected.total)
     assert found.ids.shape == found.text.shape
     assert found.ids.shape[1] == max(len(found.ids_T), *(len(part.ids) + 1 for part in expected.by_worker))
     for worker, part in enumerate(expected.by_worker):

@@ -17,10 +17,11 @@ from paraembed.encoders import ENCODERS
 from paraembed.encoders.configs import Gran4Config, GruConfig, LstmAvgConfig, ProjConfig, SumConfig
 from paraembed.text.ragged import Ragged
 from paraembed.training import pairs as pairs_module
+from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import bits_digest
 from paraembed.training.pairs import MappedPairs
-from paraembed.training.step import Step
+from paraembed.training.step import Step, step_for
 from tests.training.conftest import encoder_of, taught
 from tests.training.fast.test_gpu import BASE, CHANGES, AsksNothing, name_of
 from tests.training.test_exchange import in_processes
@@ -77,8 +78,8 @@ class Collectives(TorchDispatchMode):
 def num_collectives(step):
     """Gradients of words; those of other parameters; for a pool of all workers the vectors, and their gradients."""
     recipe, num_pool = step.recipe, 2 * (step.recipe.negative_pool_workers == "all" and step.recipe.has_candidates)
-    if isinstance(step, Step) and step._additive is not None:  # two barriers, or the negatives that were chosen
-        return int(recipe.objective == "margin") if step._additive._grad_NH is None else 2
+    if isinstance(step, AdditiveStep):  # two barriers, or the negatives that were chosen
+        return int(recipe.objective == "margin") if step._grad_NH is None else 2
     if isinstance(step, Step):  # all gradients at once
         return 1 + num_pool
     return recipe.train_words + bool(step.update.composition) + num_pool
@@ -118,7 +119,7 @@ def train_all(world, recipes, window, rank, folder):
         pairs = MappedPairs(pairs.ids, pairs.offsets, window=window)
     for number, recipe in enumerate(map(recipe_of, recipes)):
         ours, theirs = encoder_of(recipe), encoder_of(recipe)
-        step, plain = DeviceStep(ours, recipe, pairs, rank, world), Step(theirs, recipe, pairs, rank, world)
+        step, plain = DeviceStep(ours, recipe, pairs, rank, world), step_for(theirs, recipe, pairs, rank, world)
         losses = run(step, pairs), run(plain, pairs, may_ask=True)
         torch.testing.assert_close(*losses, rtol=0, atol=1e-5)
         torch.save(
