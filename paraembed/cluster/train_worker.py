@@ -108,7 +108,7 @@ def _train(task: WorkerTask) -> Counters:
         say(*notes)
     doing("training: the first steps")
     run = Run(task.run if rank == 0 else None)
-    scoring = data.scoring(num)
+    evaluation = data.evaluation(num)
     try:
         with system_metrics(run):
             counters = data.train(
@@ -118,7 +118,7 @@ def _train(task: WorkerTask) -> Counters:
                 rank=rank,
                 world=world,
                 on_report=partial(_report, run, rank, data),
-                evaluation=scoring.evaluation(model, run.metrics, say) if scoring else None,
+                evaluation=replace(evaluation, log_metrics=run.metrics, show=say) if evaluation else None,
                 trace=task.trace if rank == 0 else None,
                 poll=partial(_poll, task.run, rank) if isinstance(task.run, Relay) else None,
             )

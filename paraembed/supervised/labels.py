@@ -27,7 +27,7 @@ from paraembed.supervised.tasks import Task, write_split
 from paraembed.text.tokenize import Tokens
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import Words
-from paraembed.training.best import Scoring
+from paraembed.training.best import Evaluation
 from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
 from paraembed.training.inputs import (
     Coverage,
@@ -235,11 +235,11 @@ class Labels:
         """Return the scorer of the dev set; its metric is the measure of the task."""
         return DevScorer.of(self.task)
 
-    def scoring(self, num: int) -> Scoring:
+    def evaluation(self, num: int) -> Evaluation:
         """Return how the model is evaluated on the dev set; see ``TrainingData``."""
         every = self.recipe.evaluations_apart(num)
         metric = f"dev/{self.task.measure}"
-        return Scoring(self.scorer(), metric, every, self.recipe.patience, {"task": self.task.name})
+        return Evaluation(self.scorer(), metric, every, self.recipe.patience, {"task": self.task.name})
 
     def train(self, model: Supervised, examples: ExampleIds, rank: int = 0, world: int = 1, **how: Any) -> Counters:
         """Train a model in place; it cannot be profiled."""
@@ -251,7 +251,7 @@ class Labels:
         """Score the model once on the test set, write its folder, and return the table of scores."""
         task, model = self.task, models.load(work.folder / "trained")
         num = (counters.pairs - counters.pairs_in_epoch) // counters.epoch if counters.epoch else len(task.train)
-        kept = self.scoring(num).kept(counters)
+        kept = self.evaluation(num).kept(counters)
         if kept is None:
             raise ValueError(
                 "no dev-set evaluation produced a score; check that the words of its texts are in the vocabulary"

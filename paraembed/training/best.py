@@ -25,54 +25,6 @@ PATIENCE = timedelta(hours=6)
 _ROUNDING = 1e-9  # 10 · 0.1 epochs are one, whatever float makes of it
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Result of an evaluation.
-
-    Attributes:
-        step: number of steps finished before the evaluation.
-        epoch: passes over the pairs finished by then.
-        score: the score; None if it is undefined.
-        best: step, finished pairs and score of the best evaluation so far; None without one.
-        since_best: number of scores since the best one.
-        stops: whether the run stops after this evaluation.
-    """
-
-    step: int
-    epoch: float
-    score: float | None
-    best: tuple[int, int, float] | None
-    since_best: int
-    stops: bool
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How a run evaluates its encoder in order to return the best one.
-
-    Attributes:
-        score: called on rank 0 with the number of finished steps; higher is better, NaN means no score. It does not
-            change the encoder.
-        every: epochs between evaluations; the encoder is also evaluated at the end of the run.
-        patience: number of consecutive evaluations without a new best score that end the run; None: no early stopping.
-        decides: JSON value that the score depends on; a checkpoint with another value is rejected.
-        on_score: called on rank 0 with each evaluation.
-    """
-
-    score: Callable[[int], float]
-    every: float = 1.0
-    patience: int | None = None
-    decides: dict[str, Any] = field(default_factory=dict)
-    on_score: Callable[[Evaluated], None] = lambda _: None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if a number is not allowed."""
-        if not 0 < self.every < math.inf:
-            raise ValueError(f"every is {self.every}; expected a number of epochs above 0, such as 0.25")
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience is {self.patience}; it must be at least 1, or None for no early stopping")
-
-
 class Scorer(Protocol):
     """Interface of a function that scores a model; a higher score is better."""
 
@@ -86,47 +38,46 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class Scoring:
-    """How a model is evaluated during training, as in ``Evaluation``; the checkpoint with the highest score is kept.
+class Evaluation:
+    """How a model is evaluated during training; the checkpoint with the highest score is kept.
 
-    ``scorer`` computes the score, whose name is ``metric``.
+    Attributes:
+        scorer: called on rank 0, as a ``Scorer``; it does not change the model. NaN means no score.
+        metric: name of the score.
+        every: epochs between evaluations; the model is also evaluated at the end of the run.
+        patience: number of consecutive evaluations without a new best score that end the run; None: no early stopping.
+        decides: JSON value that the score depends on; a checkpoint with another value is rejected.
+        log_metrics: called on rank 0 with the metrics of each evaluation, and its step.
+        show: called on rank 0 with a line for each evaluation.
     """
 
-    scorer: Scorer
-    metric: str
-    every: float
-    patience: int | None
-    decides: dict[str, Any]
+    scorer: Callable[[Any], tuple[float, dict[str, float]]]
+    metric: str = "score"
+    every: float = 1.0
+    patience: int | None = None
+    decides: dict[str, Any] = field(default_factory=dict)
+    log_metrics: Callable[[dict[str, float], int], object] = lambda *_: None
+    show: Callable[[str], object] = lambda _: None
 
-    def evaluation(
-        self, model: Any, log_metrics: Callable[[dict[str, float], int], object], show: Callable[[str], None]
-    ) -> Evaluation:
-        """Return the evaluation of a model; metrics are logged with their step, and a line is shown for each
-        evaluation.
+    def __post_init__(self) -> None:
+        """Raise ValueError if a number is not allowed."""
+        if not 0 < self.every < math.inf:
+            raise ValueError(f"every is {self.every}; expected a number of epochs above 0, such as 0.25")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience is {self.patience}; it must be at least 1, or None for no early stopping")
 
-        If the score is undefined (all texts have the same vector), a warning is logged and training continues.
+    def score(self, model: Any, step: int) -> float:
+        """Return the score of a model after a step, and log the metrics.
+
+        If the score is undefined (all texts have the same vector), log a warning and return NaN.
         """
-
-        def score(step: int) -> float:
-            try:
-                value, metrics = self.scorer(model)
-            except ValueError as error:
-                log.warning("the evaluation after step %d has no score: %s", step, error)
-                return math.nan
-            log_metrics(metrics, step)
-            return value
-
-        def on_score(evaluated: Evaluated) -> None:
-            value = "no score" if evaluated.score is None else f"{self.metric} {100 * evaluated.score:.2f}"
-            best = ""
-            if evaluated.best is not None:
-                best = f", the best is {100 * evaluated.best[2]:.2f} after step {evaluated.best[0]:,}"
-                best = best if evaluated.since_best else ", the best so far"
-            show(f"evaluation after step {evaluated.step:,}, epoch {evaluated.epoch:.2f}: {value}{best}")
-            if evaluated.stops:
-                show(f"stopping early: no improvement in the last {self.patience} evaluations (`patience`)")
-
-        return Evaluation(score, self.every, self.patience, self.decides, on_score)
+        try:
+            value, metrics = self.scorer(model)
+        except ValueError as error:
+            log.warning("the evaluation after step %d has no score: %s", step, error)
+            return math.nan
+        self.log_metrics(metrics, step)
+        return value
 
     def kept(self, counters: Counters) -> "Kept | None":
         """Return which checkpoint is kept; None if no evaluation has a score."""
@@ -259,7 +210,7 @@ class Best:
         counters = self.counters
         number = torch.tensor(math.nan, dtype=torch.float64)
         if self.rank == 0:
-            number.fill_(self.evaluation.score(counters.step))
+            number.fill_(self.evaluation.score(self.model, counters.step))
         if self._group is not None:
             dist.broadcast(number, 0, group=self._group)
         score = number.item() if number.isfinite() else None
@@ -273,8 +224,20 @@ class Best:
                     self._weights[name].copy_(tensor)
                 else:
                     self._weights[name] = tensor.detach().to("cpu", copy=True)
+        self._show(self.evaluation, score, since_best)
+
+    def _show(self, evaluation: Evaluation, score: float | None, since_best: int) -> None:
+        counters, best = self.counters, ""
+        value = "no score" if score is None else f"{evaluation.metric} {100 * score:.2f}"
+        if counters.best is not None:
+            best = f", the best is {100 * counters.best[2]:.2f} after step {counters.best[0]:,}"
+            best = best if since_best else ", the best so far"
         epoch = counters.pairs / self.num_pairs
-        self.evaluation.on_score(Evaluated(counters.step, epoch, score, counters.best, since_best, self.stops))
+        evaluation.show(f"evaluation after step {counters.step:,}, epoch {epoch:.2f}: {value}{best}")
+        if self.stops:
+            evaluation.show(
+                f"stopping early: no improvement in the last {evaluation.patience} evaluations (`patience`)"
+            )
 
     def take(self) -> None:
         """On rank 0, load the best weights into the encoder, unless it already has them.

@@ -31,7 +31,7 @@ from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
-from paraembed.training.best import Kept, Scorer, Scoring
+from paraembed.training.best import Evaluation, Kept, Scorer
 from paraembed.training.fast import step_kind
 from paraembed.training.inputs import (
     Coverage,
@@ -169,7 +169,7 @@ class TrainingData(Protocol):
     def scorer(self, metric: Sequence[tuple[float, str]]) -> Scorer:
         """Return what scores the trials of a sweep: a weighted sum of scores, unless the task decides the metric."""
 
-    def scoring(self, num: int) -> Scoring | None:
+    def evaluation(self, num: int) -> Evaluation | None:
         """Return how the model is evaluated, for ``num`` examples; None: keep the model of the last step."""
 
     def train(self, model: Any, examples: Any, **how: Any) -> Counters:
@@ -250,20 +250,21 @@ class Pairs:
         return open_teacher(self.teacher, self.shards["shards"])
 
     @cached_property
-    def _scoring(self) -> Scoring | None:
+    def _evaluation(self) -> Evaluation | None:
         if not self.suites:
             return None
         select = chosen_metric(self.selection.select, self.suites)
         decides = {"sets": suites_digest(self.suites), "select": select}
-        return Scoring(self.scorer([(1, select)]), select, self.selection.eval_every, self.selection.patience, decides)
+        how = self.selection.eval_every, self.selection.patience, decides
+        return Evaluation(self.scorer([(1, select)]), select, *how)
 
     def scorer(self, metric: Sequence[tuple[float, str]]) -> SuiteScorer:
         """Return what scores an encoder on the suites."""
         return SuiteScorer(tuple(self.suites), tuple(metric))
 
-    def scoring(self, num: int) -> Scoring | None:  # noqa: ARG002
+    def evaluation(self, num: int) -> Evaluation | None:  # noqa: ARG002
         """Return how the encoder is evaluated; see ``TrainingData``."""
-        return self._scoring
+        return self._evaluation
 
     def inputs(self) -> dict[str, Any]:
         """Return the digests of pairs, word vectors and teacher, labeled data sets that the vectors know, and the
@@ -284,10 +285,10 @@ class Pairs:
         """
         self.shards  # noqa: B018  is read first
         identity = {"recipe": self.recipe.to_dict(), **self.inputs()}
-        if self._scoring is None:
+        if self._evaluation is None:
             return identity
         every = {"every": self.selection.eval_every, "patience": self.selection.patience}
-        return {**identity, "evaluation": {**self._scoring.decides, **every}}
+        return {**identity, "evaluation": {**self._evaluation.decides, **every}}
 
     def identity_at(self, out: Path) -> dict[str, Any]:
         """Return what decided the encoder of a folder."""
@@ -450,8 +451,8 @@ class Pairs:
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
     ) -> Table | None:
         """Evaluate the encoder, and write its folder with scores and a plot; see ``TrainingData``."""
-        kept = self._scoring.kept(counters) if self._scoring else None
-        if self._scoring is not None and kept is None:
+        kept = self._evaluation.kept(counters) if self._evaluation else None
+        if self._evaluation is not None and kept is None:
             log.warning("no evaluation has a score, so the encoder of the last step is kept")
         if kept is not None:
             say(kept.in_words())

@@ -147,9 +147,9 @@ def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path):
             done += 1
             if done == stop_after:
                 raise RuntimeError("killed")
-            return score(model, task, "dev").values["accuracy"]
+            return score(model, task, "dev").values["accuracy"], {}
 
-        evaluation = Evaluation(scored, recipe.evaluations_apart(len(data)), recipe.patience)
+        evaluation = Evaluation(scored, every=recipe.evaluations_apart(len(data)), patience=recipe.patience)
         counters = run_steps(
             model,
             SupervisedStep(model, recipe),

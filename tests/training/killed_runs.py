@@ -57,13 +57,18 @@ def one_run(folder, recipe):
     def note(report):
         os.write(curve, (json.dumps([report.step, report.loss, report.active]) + "\n").encode())
 
-    def note_score(found):
-        os.write(curve, (json.dumps([found.step, found.score, found.since_best]) + "\n").encode())
+    def leap(encoder):
+        """A score that leaps, and that the weights alone decide."""
+        return math.sin(1e4 * encoder.matrix.detach().double().sum().item()), {}
+
+    def note_line(line):
+        if line.startswith("evaluation"):
+            step = int(line.split()[3].rstrip(","))
+            os.write(curve, (json.dumps([step, leap(encoder)[0], line]) + "\n").encode())
 
     evaluation = None
-    if recipe == RECIPES["best"]:  # a score that leaps, and that the weights alone decide
-        leaps = lambda _: math.sin(1e4 * encoder.matrix.detach().double().sum().item())  # noqa: E731
-        evaluation = Evaluation(leaps, every=0.13, patience=12, on_score=note_score)
+    if recipe == RECIPES["best"]:
+        evaluation = Evaluation(leap, every=0.13, patience=12, show=note_line)
     checkpoints = Checkpoints(folder / "checkpoints", steps=7)
     train(encoder, pairs, recipe, checkpoints=checkpoints, on_report=note, evaluation=evaluation)
     save_tensors(encoder.state_dict(), folder / "encoder")

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import count
 
 import pytest
 import torch
@@ -40,11 +41,10 @@ def scripted(encoder, script, seen, **more):
     """The scores of a list, one after the other; keeps the weights at every score."""
     left = iter(script)
 
-    def score(step):
+    def keep(_, step):
         seen[step] = weights(encoder)
-        return next(left)
 
-    return Evaluation(score, **more)
+    return Evaluation(lambda _: (next(left), {}), log_metrics=keep, **more)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,8 @@ def scripted(encoder, script, seen, **more):
 def test_scores_are_taken_at_fixed_steps(every, steps):
     """1,030 pairs in steps of ten; the first step at which so much of an epoch is done, and the last of all."""
     encoder, taken = encoder_of(AVG), []
-    counters = train(encoder, make_pairs(), AVG, evaluation=Evaluation(lambda step: taken.append(step) or 0.0, every))
+    evaluation = Evaluation(lambda _: (0.0, {}), every=every, log_metrics=lambda _, step: taken.append(step))
+    counters = train(encoder, make_pairs(), AVG, evaluation=evaluation)
     assert taken[: len(steps)] == steps
     assert [step for step, *_ in counters.scores] == taken
     assert taken[-1] == 309
@@ -70,11 +71,12 @@ def test_scores_are_taken_at_fixed_steps(every, steps):
 def test_evaluations_change_nothing_and_without_them_the_last_step_counts():
     plain, watched, reports = encoder_of(RECIPE), encoder_of(RECIPE), [[], []]
     without = train(plain, make_pairs(), RECIPE, on_report=reports[0].append)
-    rising = Evaluation(float, 0.25)
+    numbers = count(1)
+    rising = Evaluation(lambda _: (next(numbers), {}), every=0.25)
     counters = train(watched, make_pairs(), RECIPE, on_report=reports[1].append, evaluation=rising)
     assert same(weights(plain), weights(watched))
     assert [(one.step, one.loss) for one in reports[0]] == [(one.step, one.loss) for one in reports[1]]
-    assert (without.scores, without.best, counters.best) == ([], None, (309, 3090, 309.0))
+    assert (without.scores, without.best, counters.best) == ([], None, (309, 3090, 12.0))
 
 
 def test_the_encoder_of_the_first_best_score_is_the_result():
@@ -96,13 +98,14 @@ def test_the_encoder_of_the_first_best_score_is_the_result():
 )
 def test_patience_ends_the_run_and_it_is_not_taken_up_again(tmp_path, script, patience, stop, best):
     encoder, seen, found, reports = encoder_of(RECIPE), {}, [], []
-    evaluation = replace(scripted(encoder, script, seen, every=0.25, patience=patience), on_score=found.append)
+    evaluation = replace(scripted(encoder, script, seen, every=0.25, patience=patience), show=found.append)
     checkpoints = Checkpoints(tmp_path)
     counters = train(
         encoder, make_pairs(), RECIPE, checkpoints=checkpoints, evaluation=evaluation, on_report=reports.append
     )
     assert counters.step == stop == reports[-1].step
-    assert [one.stops for one in found] == [False] * (len(found) - 1) + [True]
+    assert len(found) == len(counters.scores) + 1
+    assert [line.startswith("stopping early") for line in found] == [False] * len(counters.scores) + [True]
     assert counters.best == (None if best is None else (best, 10 * best, script[len([s for s in seen if s < best])]))
     assert same(weights(encoder), seen[best or stop])
     again = encoder_of(RECIPE)
@@ -110,20 +113,19 @@ def test_patience_ends_the_run_and_it_is_not_taken_up_again(tmp_path, script, pa
     assert same(weights(again), weights(encoder))
 
 
-def watch(encoder):
-    return Evaluation(lambda _: wild(encoder), every=0.1, patience=14)
+WATCH = Evaluation(lambda encoder: (wild(encoder), {}), every=0.1, patience=14)
 
 
 @pytest.mark.parametrize("killed_at", [12, 104, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 53, 150))])
 def test_a_killed_run_keeps_the_same_best_encoder(tmp_path, killed_at):
     unbroken = encoder_of(RECIPE)
-    whole = train(unbroken, make_pairs(), RECIPE, evaluation=watch(unbroken))
+    whole = train(unbroken, make_pairs(), RECIPE, evaluation=WATCH)
     assert whole.best is not None
     assert killed_at < whole.step < 309
     broken, resumed = encoder_of(RECIPE), encoder_of(RECIPE)
     with killed_before(killed_at):
-        train(broken, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path, steps=13), evaluation=watch(broken))
-    counters = train(resumed, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path), evaluation=watch(resumed))
+        train(broken, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path, steps=13), evaluation=WATCH)
+    counters = train(resumed, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path), evaluation=WATCH)
     assert (counters.scores, counters.best, counters.curve) == (whole.scores, whole.best, whole.curve)
     assert same(weights(resumed), weights(unbroken))
 
@@ -138,7 +140,7 @@ def test_a_killed_run_keeps_the_same_best_encoder(tmp_path, killed_at):
     ],
 )
 def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path, change, message):
-    begun = Evaluation(lambda _: 0.5, every=0.1, decides={"sets": "ones"})
+    begun = Evaluation(lambda _: (0.5, {}), every=0.1, decides={"sets": "ones"})
     train(encoder_of(SHORT), make_pairs(), SHORT, checkpoints=Checkpoints(tmp_path), evaluation=begun)
     other = None if change is None else replace(begun, **change)
     with pytest.raises(ValueError, match=message):
@@ -154,17 +156,19 @@ def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path, change, m
 )
 def test_bad_numbers_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        Evaluation(lambda _: 0.0, **given)
+        Evaluation(lambda _: (0.0, {}), **given)
 
 
 def train_as_two(rank, folder, recipe):
     """An unbroken run, and one that is broken off at step 52, of which rank 0 alone has scores; then its end."""
     pairs, script = make_pairs(), [0.1, 0.2, 0.5, 0.4, math.nan, 0.3, 0.9]
 
-    def run(encoder, checkpoints=None, on_report=lambda _: None):
-        def score(step):
+    def run(encoder, checkpoints=None, on_report=lambda _: None, num_scored=0):
+        left = iter(script[num_scored:])
+
+        def score(_):
             assert rank == 0
-            return script[step // 10 - 1]
+            return next(left), {}
 
         evaluation = Evaluation(score, every=200 / 1030, patience=3)
         where = {"rank": rank, "world": 2, "checkpoints": checkpoints}
@@ -179,7 +183,7 @@ def train_as_two(rank, folder, recipe):
     with pytest.raises(Killed):
         run(encoder_of(recipe), checkpoints, break_off)
     dist.barrier()
-    found = run(resumed, checkpoints)
+    found = run(resumed, checkpoints, num_scored=3)  # of step 39
     if rank == 0 or recipe == AVG:  # whose words the workers share
         assert same(weights(unbroken), weights(resumed))
     if recipe == AVG:

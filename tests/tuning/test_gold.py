@@ -47,12 +47,9 @@ def untrained(task, words, recipe, seed):
 
 def finetuned(model, task, recipe):
     """The looks of jobs/finetune.py at the development part."""
-
-    def scored(_):
-        return score(model, task, "dev").values[task.measure]
-
     data = example_ids(model, task.train)
-    return run_steps(model, SupervisedStep(model, recipe), data, len(data), evaluation=Evaluation(scored))
+    evaluation = Evaluation(lambda model: (score(model, task, "dev").values[task.measure], {}))
+    return run_steps(model, SupervisedStep(model, recipe), data, len(data), evaluation=evaluation)
 
 
 def record(ended):

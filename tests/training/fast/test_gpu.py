@@ -318,7 +318,7 @@ def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs, tmp_pa
     unbroken, broken, resumed = encoders
 
     def run(encoder, checkpoints, on_report=lambda _: None):
-        evaluation = Evaluation(lambda _: -encoder.matrix.detach().norm().item(), every=7.3)
+        evaluation = Evaluation(lambda encoder: (-encoder.matrix.detach().norm().item(), {}), every=7.3)
         counters = whole_training(
             encoder, pairs, recipe, checkpoints=checkpoints, evaluation=evaluation, on_report=on_report
         )
