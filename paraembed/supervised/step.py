@@ -113,7 +113,7 @@ def epoch_batches(
     num_texts = len(examples.texts) // max(1, len(examples))
     for places_SB in whole_steps(len(examples), batch_size * world, first, _CHUNK_EXAMPLES):
         total = places_SB.shape[1]
-        bounds = step_bounds(total, batch_size, world)
+        bounds = step_bounds(total, world)
         for chosen in order[places_SB]:
             texts = examples.texts.take((num_texts * chosen[:, None] + np.arange(num_texts)).reshape(-1))
             parts = tuple(texts.slice(num_texts * start, num_texts * stop) for start, stop in pairwise(bounds))

@@ -81,6 +81,9 @@ class BaseStep(ABC):
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
             self._mega = MegaNegatives(self._negatives, encoder, rank)
+        is_changed = recipe.dropout or recipe.word_dropout or (recipe.scramble and recipe.scramble_time == "after")
+        # Whether negatives are selected by other vectors than those of the objective, without dropout and scrambling.
+        self._selects_apart = bool(is_changed) and recipe.objective == "margin" and self._mega is None
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:

@@ -322,6 +322,16 @@ def _over_workers(sums: Tensor, world: int) -> Tensor:
     return sums
 
 
+_OTHER_WORKERS = (
+    "resuming after step %(step)d with another number of workers (%(before)d before, now %(now)d): batches differ from "
+    "this step on, so the trained encoder will differ, too; every pair is still seen once per epoch"
+)
+_OTHER_ARITHMETIC = (
+    "resuming after step %(step)d with %(now)s, before with %(before)s: the weights will differ in their last bits "
+    "from those of an uninterrupted run"
+)
+
+
 class _Saver:
     """Saves model, step and counters to checkpoints, and restores them; rank 0 writes, every worker reads."""
 
@@ -349,7 +359,6 @@ class _Saver:
 
     def restore(self) -> Counters:
         """Load the last checkpoint into model and step; return its counters, or those of a new run."""
-        rank, world = self.step.rank, self.step.world
         saved, problem = None, ""
         try:
             weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
@@ -364,32 +373,18 @@ class _Saver:
             self.step.skipped_pairs = self.counters.skipped_pairs
         self._agree(problem)
         self.best.restore(self.counters, saved[1] if saved is not None else {})
-        workers = self.counters.workers
-        if not workers or workers[-1][1] != world:
-            if workers and rank == 0:
-                log.warning(
-                    "resuming after step %d with another number of workers (%d before, now %d): batches differ from "
-                    "this step on, so the trained encoder will differ, too; every pair is still seen once per epoch",
-                    self.counters.step,
-                    workers[-1][1],
-                    world,
-                )
-            workers.append((self.counters.step + 1, world))
-        self._compare_arithmetic()
+        self._record(self.counters.workers, self.step.world, _OTHER_WORKERS)
+        self._record(self.counters.arithmetic, arithmetic(self.model.matrix.device), _OTHER_ARITHMETIC)
         return self.counters
 
-    def _compare_arithmetic(self) -> None:
-        """Warn, and record the step, if a resumed run computes with other CPU instructions or packages than before."""
-        now, earlier, step = arithmetic(self.model.matrix.device), self.counters.arithmetic, self.counters.step
-        if earlier and earlier[-1][1] == now:
+    def _record(self, history: list[tuple[int, Any]], now: Any, warning: str) -> None:
+        """Record the step from which the run has the value ``now``; warn if a resumed run had another one before."""
+        step = self.counters.step
+        if history and history[-1][1] == now:
             return
-        if earlier and self.step.rank == 0:
-            log.warning(
-                "resuming after step %d with %s, before with %s: the weights will differ in their last bits from "
-                "those of an uninterrupted run",
-                *(step, now, earlier[-1][1]),
-            )
-        earlier.append((step + 1, now))
+        if history and self.step.rank == 0:
+            log.warning(warning, {"step": step, "before": history[-1][1], "now": now})
+        history.append((step + 1, now))
 
     def _agree(self, problem: str) -> None:
         """Raise ValueError on all workers unless they resume from the same step; wait until all have read the words."""

@@ -145,13 +145,12 @@ class Negatives:
         Negatives are selected by ``selected_NH``, or by ``vectors_NH`` if that is None; ``parts`` are the texts of each
         worker.
         """
-        if not self.gather:
-            selected_NH = vectors_NH.detach() if selected_NH is None else selected_NH
-            return vectors_NH, self.choose(selected_NH, selected_NH, parts[rank], parts[rank], 0, generator)
-        pool_PH, candidates_PH = gathered_pool(vectors_NH, selected_NH, max(map(len, parts)), self.world)
-        selected_NH = vectors_NH.detach() if selected_NH is None else selected_NH
-        first = rank * max(map(len, parts))
-        return pool_PH, self._choose(selected_NH, candidates_PH, first, self.excluded_by(parts, rank), generator)
+        own_NH, most = vectors_NH.detach() if selected_NH is None else selected_NH, max(map(len, parts))
+        pool_PH, candidates_PH = vectors_NH, own_NH
+        if self.gather:
+            pool_PH, candidates_PH = gathered_pool(vectors_NH, selected_NH, most, self.world)
+        excluded_NP = self.excluded_by(parts, rank)
+        return pool_PH, self.choose(own_NH, candidates_PH, rank * most * self.gather, excluded_NP, generator)
 
     def candidates(
         self, vectors_NH: Tensor, parts: Sequence[Ragged], rank: int, pool_PH: Tensor | None = None
@@ -178,25 +177,10 @@ class Negatives:
             if not is_padding_P.any():
                 return None
             return to_device(np.tile(is_padding_P, (len(parts[rank]), 1)), self.device)
-        keys = [phrase_keys(part) if len(part) else np.zeros(0, np.uint64) for part in parts]
+        keys = [phrase_keys(part) for part in parts]
         pool = np.zeros(len(is_padding_P), np.uint64)
         pool[~is_padding_P] = np.concatenate(keys)
         return to_device(self._excluded(keys[rank], pool) | is_padding_P, self.device)
-
-    def choose(
-        self,
-        vectors_NH: Tensor,
-        pool_PH: Tensor,
-        texts: Ragged,
-        pool_texts: Ragged,
-        first: int,
-        generator: np.random.Generator,
-    ) -> Tensor:
-        """Return the negative of each text of B pairs: its row in the pool, -1 for none, int64 [N]; the pairs are the
-        rows from ``first`` on of the pool.
-        """
-        excluded_NP = self.excluded_among(texts, pool_texts)
-        return self._choose(vectors_NH, pool_PH, first, excluded_NP, generator)
 
     def excluded_among(self, texts: Ragged, pool: Ragged) -> Tensor | None:
         """Return which texts of a pool are excluded for each text, bool [N, P]; None if none are."""
@@ -209,7 +193,7 @@ class Negatives:
         """Return uniform random numbers for the rules rand and mix, float64 [2, N]; see ``choose``."""
         return to_device(generator.random((2, num_texts)), self.device)
 
-    def _choose(
+    def choose(
         self,
         vectors_NH: Tensor,
         pool_PH: Tensor,
@@ -217,6 +201,9 @@ class Negatives:
         excluded_NP: Tensor | None,
         generator: np.random.Generator,
     ) -> Tensor:
+        """Return the negative of each text of B pairs: its row in the pool, -1 for none, int64 [N]; the pairs are the
+        rows from ``first`` on of the pool.
+        """
         recipe = self.recipe
         similarity_NP = candidate_similarity(
             vectors_NH, pool_PH, recipe.negative_pool, first=first, excluded_NP=excluded_NP
@@ -361,6 +348,6 @@ class MegaNegatives:
         chosen = []
         for first in range(0, len(texts), _ROWS_AT_ONCE):
             block = slice(first, min(first + _ROWS_AT_ONCE, len(texts)))
-            own = texts.slice(block.start, block.stop)
-            chosen.append(self.negatives.choose(vectors_GH[block], vectors_GH, own, texts, first, generator))
+            excluded_NP = self.negatives.excluded_among(texts.slice(block.start, block.stop), texts)
+            chosen.append(self.negatives.choose(vectors_GH[block], vectors_GH, first, excluded_NP, generator))
         return torch.cat(chosen) if chosen else torch.zeros(0, dtype=torch.int64, device=vectors_GH.device)

@@ -346,7 +346,7 @@ def epoch_batches(
     in_order = _in_order(pairs, epoch, seed, order)
     for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, chunk_pairs):
         texts, total = in_order(places_SB.reshape(-1)), places_SB.shape[1]
-        bounds = step_bounds(total, batch_size, world)
+        bounds = step_bounds(total, world)
         for first in range(0, len(texts), 2 * total):
             parts = tuple(texts.slice(first + 2 * start, first + 2 * stop) for start, stop in pairwise(bounds))
             yield Batch(parts[rank], total, parts if world > 1 else ())
@@ -372,14 +372,7 @@ def whole_steps(num_pairs: int, step_size: int, first_pair: int, at_once: int) -
         yield np.arange(smaller, num_pairs)[None]
 
 
-def step_bounds(total: int, batch_size: int, world: int) -> list[int]:
-    """Return the first pair of each worker's part of an epoch's step, and the end of the last part, [world + 1]."""
-    if total == batch_size * world:
-        return [batch_size * rank for rank in range(world + 1)]
-    return share_bounds(total, world)
-
-
-def share_bounds(total: int, world: int) -> list[int]:
+def step_bounds(total: int, world: int) -> list[int]:
     """Return the first pair of each worker's part of a step, and the end of the last part, [world + 1].
 
     A step with fewer than two pairs per worker goes to fewer workers, because a single pair has no negative.

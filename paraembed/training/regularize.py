@@ -14,16 +14,17 @@ from paraembed.text.ragged import Ragged
 
 
 def drop_factors(
-    recipe: BaseRecipe, shape: tuple[int, int], generator: torch.Generator, like: Tensor
+    recipe: BaseRecipe, num_tokens: int, generator: np.random.Generator, like_RD: Tensor
 ) -> tuple[Tensor, ...]:
     """Return dropout factors for the word vectors of tokens, zero to two tensors [T, D] and [T, 1]: zero for dropped
     values or words, a scale above 1 for the others.
     """
+    if not (recipe.dropout or recipe.word_dropout):
+        return ()
+    drawn = torch.Generator(like_RD.device).manual_seed(int(generator.integers(2**63)))
     return tuple(
-        torch.empty(size, dtype=like.dtype, device=like.device)
-        .bernoulli_(1 - share, generator=generator)
-        .div_(1 - share)
-        for share, size in ((recipe.dropout, shape), (recipe.word_dropout, (shape[0], 1)))
+        like_RD.new_empty(num_tokens, size).bernoulli_(1 - share, generator=drawn).div_(1 - share)
+        for share, size in ((recipe.dropout, like_RD.shape[1]), (recipe.word_dropout, 1))
         if share
     )
 
@@ -62,11 +63,8 @@ def dropped(
     recipe: BaseRecipe, rows_RD: Tensor, ids_T: Tensor, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
     """Return the word vectors after the recipe's dropout, and the rows of the tokens among them."""
-    if not (recipe.dropout or recipe.word_dropout):
-        return rows_RD, ids_T
-    drawn = torch.Generator(rows_RD.device).manual_seed(int(generator.integers(2**63)))
-    shape = len(ids_T), rows_RD.shape[1]
-    return drop(rows_RD, ids_T, drop_factors(recipe, shape, drawn, rows_RD))
+    factors = drop_factors(recipe, len(ids_T), generator, rows_RD)
+    return drop(rows_RD, ids_T, factors) if factors else (rows_RD, ids_T)
 
 
 def scrambled(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -133,7 +133,7 @@ class Step(BaseStep):
         elif recipe.objective == "margin":
             pool_PH, negatives_N = negatives(vectors_NH, chosen_by_MH, parts, self.rank, generator)
             encoded_PH = pool_PH
-            if recipe.negative_dropout == "fresh" and self._drops:
+            if recipe.negative_dropout == "fresh" and (recipe.dropout or recipe.word_dropout):
                 encoded_PH = self._encoded_again(reading, negatives_N.clamp(min=0), generator)
                 negatives_N = torch.where(negatives_N < 0, -1, torch.arange(num_texts, device=self.device))
             terms = [margin_terms(vectors_NH, encoded_PH, negatives_N, recipe.margin)]
@@ -144,16 +144,6 @@ class Step(BaseStep):
                 pool = negatives.candidates(vectors_NH, parts, self.rank, pool_PH)
             terms += [recipe.info_nce * info_nce_terms(vectors_NH, *pool, recipe.temperature)]
         return torch.cat(terms, dim=1)
-
-    @property
-    def _drops(self) -> bool:
-        return bool(self.recipe.dropout or self.recipe.word_dropout)
-
-    @property
-    def _selects_by_objective(self) -> bool:
-        recipe = self.recipe
-        is_same = not self._drops and (not recipe.scramble or recipe.scramble_time == "before")
-        return is_same or recipe.objective != "margin"
 
     def _reading(
         self, parts: Sequence[Ragged], generator: np.random.Generator, num_scrambled: int | None = None
@@ -179,10 +169,10 @@ class Step(BaseStep):
         recipe, encoder, rows_RD = self.recipe, self.encoder, reading.rows
         if not len(reading.texts):
             nothing = torch.zeros(0, encoder.width, device=self.device, requires_grad=True)
-            return nothing, None if self._selects_by_objective else nothing.detach()
+            return nothing, nothing.detach() if self._selects_apart else None
         read, read_ids_T = reading.read, reading.read_ids
         vectors_NH = encoder.compose(*dropped(recipe, rows_RD, read_ids_T, generator), read)
-        if self._selects_by_objective:
+        if not self._selects_apart:
             return vectors_NH, None
         if recipe.scramble_time == "after":
             read, read_ids_T = reading.texts, torch.from_numpy(reading.ids).to(self.device)

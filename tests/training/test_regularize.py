@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.training.regularize import drop, drop_factors, scrambled
+from paraembed.training.regularize import dropped, scrambled
 
 ROWS, IDS = torch.arange(1.0, 13.0).view(4, 3), torch.tensor([0, 2, 2, 3, 1], dtype=torch.int32)
 
@@ -14,12 +14,6 @@ ROWS, IDS = torch.arange(1.0, 13.0).view(4, 3), torch.tensor([0, 2, 2, 3, 1], dt
 def numbered(lengths):
     """Every token another one, so that its place tells where it came from."""
     return Ragged(np.arange(sum(lengths), dtype=np.int32), np.concatenate(([0], np.cumsum(lengths))))
-
-
-def dropped(rows, ids, dropout, word_dropout, seed):
-    shape, generator = (len(ids), rows.shape[1]), torch.Generator().manual_seed(seed)
-    recipe = Recipe(dropout=dropout, word_dropout=word_dropout)
-    return drop(rows, ids, drop_factors(recipe, shape, generator, rows))
 
 
 def texts_of(texts, places):
@@ -82,11 +76,11 @@ def test_swaps_follow_poisson():
 
 def test_dropout_drops_numbers_and_word_dropout_words():
     ids = torch.zeros(20_000, dtype=torch.int32)
-    numbers, places = dropped(ROWS, ids, 0.4, 0.0, 1)
+    numbers, places = dropped(Recipe(dropout=0.4), ROWS, ids, np.random.default_rng(1))
     assert places.tolist() == list(range(20_000))
     assert (numbers == 0).float().mean().item() == pytest.approx(0.4, abs=0.02)
     assert torch.unique(numbers[:, 0]).tolist() == [0.0, pytest.approx(1 / 0.6)]
-    words, _ = dropped(ROWS, ids, 0.0, 0.25, 1)
+    words, _ = dropped(Recipe(word_dropout=0.25), ROWS, ids, np.random.default_rng(1))
     whole = (words == 0).all(dim=1)
     assert torch.equal(whole, (words == 0).any(dim=1))
     assert whole.float().mean().item() == pytest.approx(0.25, abs=0.02)
@@ -96,7 +90,7 @@ def test_dropout_drops_numbers_and_word_dropout_words():
 def test_dropping_is_seeded_and_lets_gradients_through():
     def run(seed):
         rows = ROWS.clone().requires_grad_()
-        tokens, places = dropped(rows, IDS, 0.5, 0.2, seed)
+        tokens, places = dropped(Recipe(dropout=0.5, word_dropout=0.2), rows, IDS, np.random.default_rng(seed))
         tokens[places].sum().backward()
         assert rows.grad is not None
         return rows.grad

@@ -40,7 +40,7 @@ from paraembed.training.exchange import all_gather, gather_texts
 from paraembed.training.fast.kernels import composed, gradient_by_token, margin_gradient, row_gradients, texts_by_row
 from paraembed.training.negatives import Negatives, no_candidates
 from paraembed.training.objectives import SMALLEST_NORM, info_nce_terms, unit, with_teacher
-from paraembed.training.pairs import Batch, share_bounds
+from paraembed.training.pairs import Batch, step_bounds
 from paraembed.training.update import bias_of
 
 _ROWS_AT_ONCE = 1024  # 1.2 MB at width 300
@@ -86,7 +86,7 @@ class AdditiveStep(BaseStep):
         texts, chosen_N, total = batch.texts, None, batch.total
         if self._mega is not None:  # the texts of the negatives follow those of the pairs
             (texts,), chosen_N = self._mega(batch, generator)
-        bounds = share_bounds(total, self.world)
+        bounds = step_bounds(total, self.world)
         if self._grad_NH is None:
             grad_NH = np.empty((len(texts), self.update.matrix.shape[1]), np.float32)
             loss, active = self._text_gradients(texts, chosen_N, bounds, total, generator, grad_NH)
@@ -196,14 +196,15 @@ class AdditiveStep(BaseStep):
     ) -> Tensor:
         """Return the negative of each text as its row in the step, int64 [N]; each worker computes its part."""
         if len(bounds) == 2:
-            return negatives.choose(vectors_NH, vectors_NH, texts, texts, 0, generator)
+            return negatives.choose(vectors_NH, vectors_NH, 0, negatives.excluded_among(texts, texts), generator)
         starts = [2 * bound for bound in bounds]
         first, last = starts[self.rank : self.rank + 2]
         own_NH, own = vectors_NH[first:last], texts.slice(first, last)
         if self.recipe.negative_pool_workers == "all":
-            chosen_N = negatives.choose(own_NH, vectors_NH, own, texts, first, generator)
+            excluded_NP = negatives.excluded_among(own, texts)
+            chosen_N = negatives.choose(own_NH, vectors_NH, first, excluded_NP, generator)
         else:
-            chosen_N = negatives.choose(own_NH, own_NH, own, own, 0, generator)
+            chosen_N = negatives.choose(own_NH, own_NH, 0, negatives.excluded_among(own, own), generator)
             chosen_N = torch.where(chosen_N < 0, chosen_N, chosen_N + first)
         counts = np.diff(starts).tolist()
         return torch.cat(all_gather(chosen_N, counts))

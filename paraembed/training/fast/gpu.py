@@ -302,11 +302,8 @@ class DeviceStep(BaseStep):
                 places = scrambled(recipe, batch.texts.slice(0, num_texts), generator)
                 order[: len(places)] = places
             drawn["order"] = to_device(order, self.device)
-        if recipe.dropout or recipe.word_dropout:
-            device_generator = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
-            shape = batch.num_tokens, self.matrix.shape[1]
-            factors = drop_factors(recipe, shape, device_generator, self.matrix)
-            drawn |= {f"factor{number}": factor for number, factor in enumerate(factors)}
+        factors = drop_factors(recipe, batch.num_tokens, generator, self.matrix)
+        drawn |= {f"factor{number}": factor for number, factor in enumerate(factors)}
         if self._negatives is not None and self._draws_negatives:
             drawn["draws"] = self._negatives.draws(num_texts, generator)
         return drawn
@@ -432,16 +429,15 @@ class DeviceStep(BaseStep):
 
     def _encoded(self, leaf_TD: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor | None]:
         """Encode the texts of a step, like ``Step._encoded``."""
-        recipe, tensors = self.recipe, inputs.tensors
+        tensors = inputs.tensors
         places_T = torch.arange(len(leaf_TD), device=self.device)
         order_T = tensors.get("order", places_T)
         factors = [tensors[name] for name in ("factor0", "factor1") if name in tensors]
         rows_ids = drop(leaf_TD, order_T, factors) if factors else (leaf_TD, order_T)
         vectors_NH = self._composed(*rows_ids, order_T, inputs)
-        chosen_by_it = not factors and (not recipe.scramble or recipe.scramble_time == "before")
-        if chosen_by_it or recipe.objective != "margin" or self._mega is not None:
+        if not self._selects_apart:
             return vectors_NH, None
-        before_T = places_T if recipe.scramble_time == "after" else order_T
+        before_T = places_T if self.recipe.scramble_time == "after" else order_T
         with torch.no_grad():
             return vectors_NH, self._composed(leaf_TD.detach(), before_T, before_T, inputs)
 

@@ -135,13 +135,13 @@ class DevicePairs:
         if first_pair % step_size == 0:
             begin -= first_pair % (max(1, chunk_pairs // step_size) * step_size)
         chunks = whole_steps(len(order), step_size, begin, chunk_pairs)
-        whole = (self._of_chunk(self._source, order[places_SB], batch_size) for places_SB in chunks)
+        whole = (self._of_chunk(self._source, order[places_SB]) for places_SB in chunks)
         yield from islice(chain.from_iterable(whole), (first_pair - begin) // step_size, None)
 
-    def _of_chunk(self, source: _Source, pairs_SB: Longs, batch_size: int) -> Iterator[DeviceBatch]:
+    def _of_chunk(self, source: _Source, pairs_SB: Longs) -> Iterator[DeviceBatch]:
         total = pairs_SB.shape[1]
-        bounds = step_bounds(total, batch_size, self.world)
-        return self._batches(source, [_texts_of(pairs_SB[:, first:last]) for first, last in pairwise(bounds)], total)
+        parts = [_texts_of(pairs_SB[:, first:last]) for first, last in pairwise(step_bounds(total, self.world))]
+        return self._batches(source, parts, total)
 
     def batch_of(self, parts: Sequence[Ragged], total: int) -> DeviceBatch:
         """Return the batch of a step that is given by the texts of each worker, with their BOS/EOS tokens."""
