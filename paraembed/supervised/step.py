@@ -118,7 +118,7 @@ def epoch_batches(
             texts = examples.texts.take((num_texts * chosen[:, None] + np.arange(num_texts)).reshape(-1))
             parts = tuple(texts.slice(num_texts * start, num_texts * stop) for start, stop in pairwise(bounds))
             own = torch.from_numpy(chosen[bounds[rank] : bounds[rank + 1]])
-            yield ExampleBatch(parts[rank], total, parts if world > 1 else (), targets=examples.targets[own])
+            yield ExampleBatch(parts, total, rank, targets=examples.targets[own])
 
 
 class SupervisedStep:
@@ -177,7 +177,7 @@ class SupervisedStep:
         if self.model.kind.task == "similarity" and self.recipe.target_form == "released":
             targets_N = targets_N + _TARGET_EPS
         result = torch.zeros(2, device=device)
-        step_ids = self.model.encoder.with_boundaries(joined(*batch.parts)).ids if batch.parts else None
+        step_ids = self.model.encoder.with_boundaries(joined(*batch.parts)).ids if self.world > 1 else None
         if len(targets_N):
             outputs_NK = self._outputs(batch.texts, step_ids, len(targets_N), generator)
             loss = self.model.losses(outputs_NK, targets_N).sum() / batch.total

@@ -66,7 +66,9 @@ def sum_over_workers(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def gather_texts(text: str, world: int, device: torch.device) -> list[str]:
-    """Return the texts of all workers, each truncated to 2,000 bytes."""
+    """Return the texts of all workers, each truncated to 2,000 bytes; of one worker alone, its text."""
+    if world == 1:
+        return [text]
     mine = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)
     octets = text.encode()[:_TEXT_BYTES]
     mine[: len(octets)] = torch.tensor(list(octets), dtype=torch.uint8)
@@ -76,7 +78,7 @@ def gather_texts(text: str, world: int, device: torch.device) -> list[str]:
 
 def first_problem(problem: str, world: int, device: torch.device) -> str:
     """Return the problem of the first worker that has one, the same on all workers; empty if none has."""
-    return next(filter(None, gather_texts(problem, world, device) if world > 1 else [problem]), "")
+    return next(filter(None, gather_texts(problem, world, device)), "")
 
 
 def all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:

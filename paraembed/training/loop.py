@@ -390,9 +390,8 @@ class _Saver:
         """Raise ValueError on all workers unless they resume from the same step; wait until all have read the words."""
         if self.checkpoints is None:
             return
-        states = [problem or f"step {self.counters.step}"]
-        if self.step.world > 1:
-            states = gather_texts(states[0], self.step.world, self.model.matrix.device)
+        own = problem or f"step {self.counters.step}"
+        states = gather_texts(own, self.step.world, self.model.matrix.device)
         if problem:
             raise ValueError(problem)
         if len(set(states)) > 1:
@@ -472,15 +471,13 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
         yield
     except AstrayError:
         raise
-    except torch.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, ValueError, OSError) as error:
         if world == 1:
             raise
-        cause = ValueError(f"the GPU's memory is too small: {error}; use a smaller `batch_size` or `max_words`")
+        cause: Exception = error
+        if isinstance(error, torch.OutOfMemoryError):
+            cause = ValueError(f"the GPU's memory is too small: {error}; use a smaller `batch_size` or `max_words`")
         raise RuntimeError(f"worker {rank}: {cause}") from cause
-    except (ValueError, OSError) as error:
-        if world == 1:
-            raise
-        raise RuntimeError(f"worker {rank}: {error}") from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ batch of 100. The cost is embedding every text two more times: once for the choi
 For InfoNCE, the texts of the other batches are candidates with the vectors of that first embedding, without gradient.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
@@ -129,7 +129,7 @@ class Negatives:
         self.world, self.device = world, encoder.matrix.device
         is_word = encoder.config.name == "word"
         self.excludes_equal = recipe.equal_negatives == "excluded" or (recipe.equal_negatives == "auto" and is_word)
-        self.paired = PairedPhrases.of(pairs, _Lemmas(encoder)) if recipe.paired_negatives == "excluded" else None
+        self.paired = PairedPhrases.of(pairs, _lemma_of(encoder)) if recipe.paired_negatives == "excluded" else None
         self.excludes = self.excludes_equal or self.paired is not None
 
     def __call__(
@@ -234,18 +234,13 @@ def gathered_pool(vectors_NH: Tensor, selected_NH: Tensor | None, num_rows: int,
     return pool_PH, selected_PH.detach()
 
 
-class _Lemmas:
-    """Map from the row of a word to the row of its English lemma; None if the lemma has no row."""
+def _lemma_of(encoder: Encoder) -> Callable[[int], int | None]:
+    """Return a map from the row of a word to the row of its English lemma; None if the lemma has no row."""
+    from simplemma import lemmatize  # noqa: PLC0415 - only this option needs it
 
-    def __init__(self, encoder: Encoder) -> None:
-        from simplemma import lemmatize  # noqa: PLC0415 - only this option needs it
-
-        self.lemmatize = lemmatize
-        self.words = encoder.vocabulary.to_pylist()
-        self.rows = {word: row for row, word in enumerate(self.words)}
-
-    def __call__(self, row: int) -> int | None:
-        return self.rows.get(self.lemmatize(self.words[row], "en"))
+    words = encoder.vocabulary.to_pylist()
+    rows = {word: row for row, word in enumerate(words)}
+    return lambda row: rows.get(lemmatize(words[row], "en"))
 
 
 def mega_size(recipe: Recipe, step: int) -> int:
@@ -262,7 +257,7 @@ def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -
     step = first_step
     while group := list(islice(batches, mega_size(recipe, step))):
         for number, batch in enumerate(group):
-            ahead = (joined(*parts) for parts in zip(*(member.by_worker for member in group), strict=True))
+            ahead = (joined(*parts) for parts in zip(*(member.parts for member in group), strict=True))
             yield replace(batch, ahead=tuple(ahead) if number == 0 else (), may_pause=number == len(group) - 1)
         step += len(group)
 
@@ -305,16 +300,16 @@ class MegaNegatives:
             self._ahead, self._done = batch.ahead, [0] * len(batch.ahead)
             self._vectors_GH = compared_vectors(self.encoder, self.negatives.recipe, batch.ahead[self.rank])
         firsts = self._done
-        self._done = [first + len(texts) for first, texts in zip(firsts, batch.by_worker, strict=True)]
+        self._done = [first + len(texts) for first, texts in zip(firsts, batch.parts, strict=True)]
         if self.negatives.recipe.objective != "margin":
-            return batch.by_worker, None
+            return batch.parts, None
         if batch.ahead:
             chosen_G = self._choose(batch.ahead[self.rank], self._vectors_GH, generator)
             counts = [len(texts) for texts in batch.ahead]
             parts = all_gather(chosen_G, counts) if len(counts) > 1 else [chosen_G]
             self._chosen = [part.cpu().numpy() for part in parts]
         read, own_N = [], np.zeros(0, np.int64)
-        for worker, texts in enumerate(batch.by_worker):
+        for worker, texts in enumerate(batch.parts):
             chosen_N = self._chosen[worker][firsts[worker] : self._done[worker]]
             read.append(joined(texts, self._ahead[worker].take(np.maximum(chosen_N, 0))))
             if worker == self.rank:

@@ -299,23 +299,24 @@ class Batch:
     """Part of a step that one worker computes.
 
     Attributes:
-        texts: texts of its pairs, the two of a pair adjacent; empty if the last step has no pairs left for this worker.
+        parts: texts of each worker's pairs, the two of a pair adjacent; empty if the last step has no pairs left for a
+            worker.
         total: number of pairs in the step over all workers.
-        parts: texts of each worker, ``texts`` among them; empty if there is only one worker.
+        rank: number of this worker.
         ahead: the texts of a mega-batch by worker, in the first of its batches.
         may_pause: whether a run may be interrupted after this batch; false within a mega-batch.
     """
 
-    texts: Ragged
+    parts: tuple[Ragged, ...]
     total: int
-    parts: tuple[Ragged, ...] = ()
+    rank: int = 0
     ahead: tuple[Ragged, ...] = ()
     may_pause: bool = True
 
     @property
-    def by_worker(self) -> tuple[Ragged, ...]:
-        """Texts of each worker."""
-        return self.parts or (self.texts,)
+    def texts(self) -> Ragged:
+        """Texts of this worker."""
+        return self.parts[self.rank]
 
 
 def num_steps(num_pairs: int, batch_size: int, world: int = 1, first_pair: int = 0) -> int:
@@ -349,7 +350,7 @@ def epoch_batches(
         bounds = step_bounds(total, world)
         for first in range(0, len(texts), 2 * total):
             parts = tuple(texts.slice(first + 2 * start, first + 2 * stop) for start, stop in pairwise(bounds))
-            yield Batch(parts[rank], total, parts if world > 1 else ())
+            yield Batch(parts, total, rank)
 
 
 def _in_order(pairs: Ragged, epoch: int, seed: int, order_of: Order) -> Callable[[Longs], Ragged]:

@@ -61,10 +61,7 @@ class Step(BaseStep):
     """Training step in PyTorch; on a CPU, compiled loops may read and update the rows of the word matrix."""
 
     def _train(self, batch: Batch, step: int, generator: np.random.Generator) -> Tensor:
-        parts: Sequence[Ragged] = batch.by_worker
-        negatives_N = None
-        if self._mega is not None:
-            parts, negatives_N = self._mega(batch, generator)
+        parts, negatives_N = (batch.parts, None) if self._mega is None else self._mega(batch, generator)
         terms, loss = self._loss(parts, negatives_N, step, generator)
         loss = loss / batch.total
         if loss.requires_grad:  # a share without pairs has no graph

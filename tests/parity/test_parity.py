@@ -113,7 +113,7 @@ def check_pairs(recipe, dtype=torch.float64, tolerance=1e-12):
             batches[-1] |= {"read": own + chosen, "contrast": chosen, "drawn": indices.numpy()}
         elif recipe.negatives in {"mix", "rand"}:
             batches[-1] |= {"draws": draw.random((2, len(own)))}
-        read.append(Batch(ragged(own), PAIRS))
+        read.append(Batch((ragged(own),), PAIRS))
 
     def objective(p, batch, count):
         vectors = reference.encode(kind, p, batch["pairs"], **options)
@@ -262,7 +262,7 @@ def test_a_training_on_labeled_examples_is_the_papers(task, encoder, forms):
     names = [names for _, names in stacks]
     frozen = [name for group in names for name in group if not name.startswith("head.")] * (recipe.mode == "features")
     batches = [{"read": texts[count % BATCHES]} for count in range(1, STEPS + 1)]
-    read = [ExampleBatch(ragged(batch["read"]), len(labels), targets=targets) for batch in batches]
+    read = [ExampleBatch((ragged(batch["read"]),), len(labels), targets=targets) for batch in batches]
     expected = reference.train(values_of(stacks), objective, batches, forms_of(recipe), names, frozen)
     compare(SupervisedStep(model, recipe), read, stacks, expected, 1e-12)
 

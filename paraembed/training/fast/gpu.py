@@ -253,7 +253,7 @@ class DeviceStep(BaseStep):
             texts = [self._texts.take(numbers_N) for numbers_N in batch.numbers] if compares_texts else []
             num_own = len(batch.numbers[self.rank])
         else:
-            texts, num_own = list(batch.by_worker), len(batch.texts)
+            texts, num_own = list(batch.parts), len(batch.texts)
             batch = self._formed(batch, step, generator, more)
         if compares_texts:
             assert self._negatives is not None
@@ -279,7 +279,7 @@ class DeviceStep(BaseStep):
 
     def _formed(self, batch: Batch, step: int, generator: np.random.Generator, more: dict[str, Tensor]) -> DeviceBatch:
         """Form a batch on the device with the texts that come to it; ``more`` gets which of them are the negatives."""
-        parts: Sequence[Ragged] = batch.by_worker
+        parts: Sequence[Ragged] = batch.parts
         if self._mega is not None:
             parts, chosen_N = self._mega(batch, generator)
             more |= {} if chosen_N is None else {"chosen": to_device(chosen_N, self.device)}

@@ -28,13 +28,13 @@ def assert_same(found, expected):
     num_texts, num_tokens = len(texts), len(texts.ids)
     assert (len(found.texts), found.total) == (num_texts, expected.total)
     assert found.ids.shape == found.text.shape
-    assert found.ids.shape[1] == max(len(found.ids_T), *(len(part.ids) + 1 for part in expected.by_worker))
-    for worker, part in enumerate(expected.by_worker):
+    assert found.ids.shape[1] == max(len(found.ids_T), *(len(part.ids) + 1 for part in expected.parts))
+    for worker, part in enumerate(expected.parts):
         rest = found.ids.shape[1] - len(part.ids)
         assert found.ids[worker].tolist() == [*part.ids.tolist(), *[0] * rest]
         text = np.repeat(np.arange(len(part)), part.lengths)
         assert found.text[worker].tolist() == [*text, *[found.num_texts] * rest]
-    assert found.num_texts == max(map(len, expected.by_worker))
+    assert found.num_texts == max(map(len, expected.parts))
     assert (found.ids_T.dtype, found.text_T.dtype, found.offsets.dtype) == (torch.int64,) * 3
     padding = len(found.ids_T) - num_tokens
     assert padding >= 1
@@ -42,7 +42,7 @@ def assert_same(found, expected):
     if not found.repeats:
         assert padding == 1
     if found.steps is not None:
-        read = joined(*expected.by_worker) if found.repeats else texts
+        read = joined(*expected.parts) if found.repeats else texts
         lengths = np.append(read.lengths, 1)
         at_work = tuple(int((lengths > step).sum()) for step in range(len(found.steps.sizes)))
         assert found.steps.sizes == ((num_texts + 1,) * len(at_work) if found.repeats else at_work)
