@@ -32,6 +32,7 @@ from infra.bench.generated import draw_texts, draw_words, word_chances  # noqa: 
 from paraembed.encoders import Encoder, config_from_dict  # noqa: E402
 from paraembed.recipe import Recipe  # noqa: E402
 from paraembed.text.ragged import Ragged  # noqa: E402
+from paraembed.training.base_step import BaseStep  # noqa: E402
 from paraembed.training.fast.gpu import DeviceStep  # noqa: E402
 from paraembed.training.step import Step  # noqa: E402
 
@@ -95,19 +96,19 @@ class Size:
         return torch.cuda.memory_reserved() if self.device.type == "cuda" else 0
 
 
-def run_steps(step: Step | DeviceStep, pairs: Ragged, number: int) -> Iterator[Tensor]:
+def run_steps(step: BaseStep, pairs: Ragged, number: int) -> Iterator[Tensor]:
     """Train for a number of steps, over several epochs; yield the results."""
     numbers = count(1)
     batches = chain.from_iterable(step.batches(pairs, epoch) for epoch in count())
     for batch in islice(batches, number):
-        yield step(batch, next(numbers))  # type: ignore[arg-type]
+        yield step(batch, next(numbers))
 
 
 def _weights(encoder: Encoder) -> Tensor:
     return torch.cat([parameter.detach().flatten().cpu() for parameter in encoder.parameters()])
 
 
-def _step(encoder: Encoder, recipe: Recipe, pairs: Ragged, kind: str) -> Step | DeviceStep:
+def _step(encoder: Encoder, recipe: Recipe, pairs: Ragged, kind: str) -> BaseStep:
     """Return a step: recorded (graphs), with the collectives of several workers (exchange), eager, or plain."""
     if kind == "plain":
         return Step(encoder, recipe, pairs)
@@ -208,7 +209,7 @@ def outlier(size: Size) -> Iterator[Row]:
     ids = np.concatenate([phrases.ids, np.full(size.long_text, 7, np.int32)])
     pairs = Ragged(ids, np.append(phrases.offsets[:-1], len(ids)))
     step = DeviceStep(size.encoder("avg"), Recipe(batch_size=size.batch_sizes[0]), pairs)
-    tokens = sorted(len(batch.ids_T) for batch in step.batches(pairs, 0))  # type: ignore[union-attr]
+    tokens = sorted(len(batch.ids_T) for batch in step.batches(pairs, 0))
     start = time.perf_counter()
     for _ in run_steps(step, pairs, len(tokens)):
         pass

@@ -61,9 +61,3 @@ def encoder_of(recipe):
 def pairs():
     """Those of ``make_pairs``."""
     return make_pairs()
-
-
-@pytest.fixture
-def make_encoder():
-    """``encoder_of``."""
-    return encoder_of

@@ -13,7 +13,7 @@ from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
 from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, train
 from paraembed.training.state import Checkpoints
-from tests.training.conftest import killed_before
+from tests.training.conftest import encoder_of, killed_before
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 SLOW = pytest.mark.slow
@@ -27,9 +27,9 @@ def tensors(encoder):
     return [parameter.detach().clone() for parameter in encoder.parameters()]
 
 
-def test_training_lowers_the_loss_and_reports(make_encoder, pairs):
+def test_training_lowers_the_loss_and_reports(pairs):
     reports = []
-    counters = train(make_encoder(RECIPE), pairs, RECIPE, on_report=reports.append)
+    counters = train(encoder_of(RECIPE), pairs, RECIPE, on_report=reports.append)
     assert [report.step for report in reports] == [100, 103, 200, 206, 300, 309]
     assert [report.epoch for report in reports if report.end_of_epoch] == [1, 2, 3]
     assert {(report.steps, report.epochs) for report in reports} == {(309, 3)}
@@ -46,9 +46,9 @@ def test_training_lowers_the_loss_and_reports(make_encoder, pairs):
         {"pair_weights": "score", "mega_batch_size": 2, "info_nce_weight": 0.5},
     ],
 )
-def test_what_a_recipe_draws_is_drawn_again_after_a_kill(make_encoder, pairs, tmp_path, changes):
+def test_what_a_recipe_draws_is_drawn_again_after_a_kill(pairs, tmp_path, changes):
     recipe = replace(RECIPE, epochs=1, **changes)
-    unbroken, again, stopped, resumed = (make_encoder(recipe) for _ in range(4))
+    unbroken, again, stopped, resumed = (encoder_of(recipe) for _ in range(4))
     train(unbroken, pairs, recipe)
     train(again, pairs, recipe)
 
@@ -61,17 +61,17 @@ def test_what_a_recipe_draws_is_drawn_again_after_a_kill(make_encoder, pairs, tm
         assert torch.equal(one, three)
 
 
-def test_a_run_that_is_resumed_on_another_machine_records_it(make_encoder, pairs, tmp_path, caplog):
+def test_a_run_that_is_resumed_on_another_machine_records_it(pairs, tmp_path, caplog):
     here = arithmetic(torch.device("cpu"))
     with pytest.raises(KeyboardInterrupt):
-        train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=interrupt)
+        train(encoder_of(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=interrupt)
     (saved,) = tmp_path.glob("step-*/state.json")
     body = json.loads(saved.read_text())
     assert body["counters"]["arithmetic"] == [[1, here]]
     body["counters"]["arithmetic"] = [[1, "torch 2.11.0, processor other"]]
     del body["sha256"]
     saved.write_text(json.dumps({**body, "sha256": digest_of(body)}))
-    counters = train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
+    counters = train(encoder_of(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
     step = body["counters"]["step"]
     assert counters.arithmetic == [(1, "torch 2.11.0, processor other"), (step + 1, here)]
     assert f"after step {step} with {here}, before with torch 2.11.0, processor other" in caplog.text
@@ -84,13 +84,13 @@ def interrupt(report):
 @pytest.mark.parametrize(
     "killed_at", [1, 101, 206, *(pytest.param(at, marks=SLOW) for at in (99, 100, 103, 104, 205, 250, 308))]
 )
-def test_resumed_run_is_the_unbroken_run_to_the_bit(make_encoder, pairs, tmp_path, killed_at):
-    unbroken, whole = make_encoder(RECIPE), []
+def test_resumed_run_is_the_unbroken_run_to_the_bit(pairs, tmp_path, killed_at):
+    unbroken, whole = encoder_of(RECIPE), []
     train(unbroken, pairs, RECIPE, on_report=whole.append)
-    broken, seen = make_encoder(RECIPE), []
+    broken, seen = encoder_of(RECIPE), []
     with killed_before(killed_at):
         train(broken, pairs, RECIPE, checkpoints=Checkpoints(tmp_path, seconds=0), on_report=seen.append)
-    resumed = make_encoder(RECIPE)
+    resumed = encoder_of(RECIPE)
     later = []
     train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=later.append)
     assert all(torch.equal(one, other) for one, other in zip(tensors(unbroken), tensors(resumed), strict=True))
@@ -99,12 +99,12 @@ def test_resumed_run_is_the_unbroken_run_to_the_bit(make_encoder, pairs, tmp_pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_between_steps_and_the_run_goes_on(make_encoder, pairs, tmp_path, number):
-    unbroken = make_encoder(RECIPE)
+def test_a_signal_stops_between_steps_and_the_run_goes_on(pairs, tmp_path, number):
+    unbroken = encoder_of(RECIPE)
     whole = []
     train(unbroken, pairs, RECIPE, on_report=whole.append)
     handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-    stopped = make_encoder(RECIPE)
+    stopped = encoder_of(RECIPE)
 
     def stop(report):
         if report.step == 103:
@@ -113,40 +113,40 @@ def test_a_signal_stops_between_steps_and_the_run_goes_on(make_encoder, pairs, t
     with pytest.raises(KeyboardInterrupt):
         train(stopped, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=stop)
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
-    resumed = make_encoder(RECIPE)
+    resumed = encoder_of(RECIPE)
     later = []
     train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=later.append)
     assert curve_of(later) == curve_of(whole)[2:]
     assert all(torch.equal(one, other) for one, other in zip(tensors(unbroken), tensors(resumed), strict=True))
 
 
-def test_a_finished_run_is_not_trained_again(make_encoder, pairs, tmp_path):
-    first = make_encoder(RECIPE)
+def test_a_finished_run_is_not_trained_again(pairs, tmp_path):
+    first = encoder_of(RECIPE)
     train(first, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
-    again = make_encoder(RECIPE)
+    again = encoder_of(RECIPE)
     reports = []
     train(again, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=reports.append)
     assert reports == []
     assert all(torch.equal(one, other) for one, other in zip(tensors(first), tensors(again), strict=True))
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(make_encoder, pairs, tmp_path):
+def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(pairs, tmp_path):
     astray = replace(RECIPE, learning_rate=1e36)
     with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\)"):
-        train(make_encoder(astray), pairs, astray, checkpoints=Checkpoints(tmp_path, steps=2))
+        train(encoder_of(astray), pairs, astray, checkpoints=Checkpoints(tmp_path, steps=2))
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_that_go_astray_in_the_last_step_end_the_run(make_encoder, pairs):
+def test_weights_that_go_astray_in_the_last_step_end_the_run(pairs):
     """The loss of the only step is that of the untouched encoder."""
     astray = replace(RECIPE, epochs=1, learning_rate=1e36, batch_size=1030)
     with pytest.raises(ValueError, match=r"finite by step 1 \(learning rate 1e\+36\)"):
-        train(make_encoder(astray), pairs, astray)
+        train(encoder_of(astray), pairs, astray)
 
 
-def test_texts_are_cut_at_max_tokens(make_encoder, pairs):
+def test_texts_are_cut_at_max_tokens(pairs):
     recipe = replace(RECIPE, epochs=1)
-    cut, whole, by_hand = (make_encoder(recipe) for _ in range(3))
+    cut, whole, by_hand = (encoder_of(recipe) for _ in range(3))
     train(cut, pairs, replace(recipe, max_tokens=2))
     train(whole, pairs, recipe)
     train(by_hand, pairs.cut(2), recipe)
@@ -164,14 +164,14 @@ def test_texts_are_cut_at_max_tokens(make_encoder, pairs):
         (5, 2, 3, "2 for each of 3 workers, but there are only 5 pairs to train on; .* `workers` 2 or less"),
     ],
 )
-def test_too_few_pairs_are_refused(make_encoder, pairs, num_pairs, batch_size, world, message):
+def test_too_few_pairs_are_refused(pairs, num_pairs, batch_size, world, message):
     with pytest.raises(ValueError, match=message):
-        train(make_encoder(RECIPE), pairs.slice(0, 2 * num_pairs), replace(RECIPE, batch_size=batch_size), world=world)
+        train(encoder_of(RECIPE), pairs.slice(0, 2 * num_pairs), replace(RECIPE, batch_size=batch_size), world=world)
 
 
-def test_some_steps_are_traced(make_encoder, pairs, tmp_path, caplog):
+def test_some_steps_are_traced(pairs, tmp_path, caplog):
     recipe = Recipe(batch_size=10, epochs=1)
-    train(make_encoder(recipe), pairs, recipe, trace=tmp_path / "trace.json.gz")
+    train(encoder_of(recipe), pairs, recipe, trace=tmp_path / "trace.json.gz")
     events = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["traceEvents"]
     names = {event.get("name") for event in events}
     assert {name for name in names if str(name).startswith("ProfilerStep")} == {
@@ -179,6 +179,6 @@ def test_some_steps_are_traced(make_encoder, pairs, tmp_path, caplog):
     }
     assert any("paraembed/training/step.py" in str(name) for name in names)
     whole = replace(recipe, batch_size=500)
-    train(make_encoder(whole), pairs, whole, trace=tmp_path / "none.json.gz")
+    train(encoder_of(whole), pairs, whole, trace=tmp_path / "none.json.gz")
     assert "no trace was written: it starts after 20 steps" in caplog.text
     assert not (tmp_path / "none.json.gz").exists()

@@ -16,6 +16,7 @@ from paraembed.io.fingerprint import read_json
 from paraembed.recipe import Recipe
 from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
+from tests.training.conftest import encoder_of
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=2, learning_rate=0.01)
 DECIDES = {"recipe": {"margin": 0.4}}
@@ -86,25 +87,25 @@ def test_counters_come_back_as_they_were(tmp_path):
     assert Counters.from_dict(asdict(counters)) == counters
 
 
-def test_the_last_checkpoints_are_kept(make_encoder, pairs, tmp_path):
+def test_the_last_checkpoints_are_kept(pairs, tmp_path):
     (tmp_path / ".step-0000000007.tmp").mkdir(parents=True)  # of a run that was killed
-    train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path, steps=7, keep=3))
+    train(encoder_of(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path, steps=7, keep=3))
     assert names(tmp_path) == ["step-0000000196", "step-0000000203", "step-0000000206"]
 
 
-def test_a_checkpoint_of_another_training_is_refused(make_encoder, pairs, tmp_path):
+def test_a_checkpoint_of_another_training_is_refused(pairs, tmp_path):
     folder = Checkpoints(tmp_path)
-    train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=folder)
+    train(encoder_of(RECIPE), pairs, RECIPE, checkpoints=folder)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"another training: recipe\.margin \(was 0\.4, is 0\.5\)"):
-        train(make_encoder(RECIPE), pairs, replace(RECIPE, margin=0.5), checkpoints=folder)
+        train(encoder_of(RECIPE), pairs, replace(RECIPE, margin=0.5), checkpoints=folder)
     with pytest.raises(ValueError, match=r"another training: pairs \(was 1030, is 1029\)"):
-        train(make_encoder(RECIPE), pairs.slice(0, 2058), RECIPE, checkpoints=folder)
+        train(encoder_of(RECIPE), pairs.slice(0, 2058), RECIPE, checkpoints=folder)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_where_all_checkpoints_are_damaged_the_run_begins_anew(make_encoder, pairs, tmp_path, caplog):
-    first, second = make_encoder(RECIPE), make_encoder(RECIPE)
+def test_where_all_checkpoints_are_damaged_the_run_begins_anew(pairs, tmp_path, caplog):
+    first, second = encoder_of(RECIPE), encoder_of(RECIPE)
     train(first, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
     for path in tmp_path.iterdir():
         flip(path / "state.safetensors", -1)
@@ -153,9 +154,9 @@ def small_disk(tmp_path):
         subprocess.run([umount, tmp_path], check=True)
 
 
-def goes_on_without_checkpoints(make_encoder, pairs, folder, failing):
+def goes_on_without_checkpoints(pairs, folder, failing):
     """A run is stopped at step 100, goes on to its end while nothing can be written, and once more from step 100."""
-    unbroken, stopped, limited, after = (make_encoder(RECIPE) for _ in range(4))
+    unbroken, stopped, limited, after = (encoder_of(RECIPE) for _ in range(4))
     train(unbroken, pairs, RECIPE)
     checkpoints = Checkpoints(folder, steps=10)
     with pytest.raises(KeyboardInterrupt):
@@ -171,17 +172,17 @@ def goes_on_without_checkpoints(make_encoder, pairs, folder, failing):
     assert torch.equal(after.matrix, unbroken.matrix)
 
 
-def test_a_run_whose_checkpoints_cannot_be_written_goes_on(make_encoder, pairs, tmp_path, caplog):
-    goes_on_without_checkpoints(make_encoder, pairs, tmp_path, files_up_to(1500))
+def test_a_run_whose_checkpoints_cannot_be_written_goes_on(pairs, tmp_path, caplog):
+    goes_on_without_checkpoints(pairs, tmp_path, files_up_to(1500))
     (message,) = caplog.messages
     assert "the checkpoint of step 103 could not be written" in message
     assert "training continues, and earlier checkpoints are kept" in message
 
 
 @pytest.mark.slow
-def test_a_full_disk_costs_a_warning_and_no_checkpoint(make_encoder, pairs, small_disk, caplog):
+def test_a_full_disk_costs_a_warning_and_no_checkpoint(pairs, small_disk, caplog):
     folder = small_disk / "checkpoints"
     folder.mkdir()
-    goes_on_without_checkpoints(make_encoder, pairs, folder, full_disk(small_disk))
+    goes_on_without_checkpoints(pairs, folder, full_disk(small_disk))
     (message,) = caplog.messages
     assert "No space left on device" in message

@@ -14,6 +14,7 @@ from paraembed.recipe import Recipe
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step, exchanged, step_for
 from paraembed.training.update import distinct
+from tests.training.conftest import encoder_of
 
 
 def encoded(step, texts):
@@ -34,14 +35,14 @@ def encoded(step, texts):
         ({"update": "dense"}, 2, "workers sum gradients of the whole word matrix, 0 MB per step"),
     ],
 )
-def test_what_workers_exchange_is_said_and_where_fewer_are_faster(make_encoder, changes, world, line):
+def test_what_workers_exchange_is_said_and_where_fewer_are_faster(changes, world, line):
     recipe = replace(Recipe(), **changes)
-    assert exchanged(make_encoder(recipe), recipe, world).endswith(line)
+    assert exchanged(encoder_of(recipe), recipe, world).endswith(line)
 
 
-def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):
+def test_sparse_steps_leave_other_rows_alone(pairs):
     recipe = Recipe(learning_rate=0.1, batch_size=4, word_l2=0.1)
-    encoder = make_encoder(recipe)
+    encoder = encoder_of(recipe)
     before = encoder.matrix.detach().clone()
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=4))
     step_for(encoder, recipe, pairs)(batch, 1)
@@ -51,10 +52,10 @@ def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):
 
 
 @pytest.mark.parametrize("update", ["sparse", "dense"])
-def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder, pairs, update):
+def test_a_batch_of_one_pair_is_skipped_and_counted(pairs, update):
     """After steps that left moments behind, and with penalties that pull: still nothing moves."""
     recipe = Recipe(encoder=ProjConfig(), batch_size=4, word_l2=0.1, encoder_l2=0.1, update=update)
-    encoder = make_encoder(recipe)
+    encoder = encoder_of(recipe)
     step = step_for(encoder, recipe, pairs)
     for number, batch in enumerate(list(epoch_batches(pairs, epoch=0, seed=1, batch_size=4))[:3], 1):
         step(batch, number)
@@ -70,14 +71,14 @@ SGD = Recipe(encoder=ProjConfig(), optimizer="sgd", learning_rate=1.0, batch_siz
 
 
 @pytest.mark.parametrize("name", ["avg", "scaled_avg", "gran", "recursive"])
-def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, make_encoder, pairs):
+def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, pairs):
     """A negative with its own mask has a vector of its own; without dropout it is the text's vector."""
     recipe = Recipe(encoder=config_from_dict({"name": name}), batch_size=12, negatives="mix", scramble=0.5)
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
 
     def loss(**changes):
         changed = replace(recipe, **changes)
-        encoder = make_encoder(changed)
+        encoder = encoder_of(changed)
         return float(step_for(encoder, changed, pairs)(batch, 1)[0]), encoder.matrix.detach()
 
     shared, _ = loss(dropout=0.4)
@@ -88,35 +89,35 @@ def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, m
     assert loss()[0] == loss(negative_dropout="fresh")[0]
 
 
-def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder, pairs):
+def test_a_recipe_that_leaves_nothing_to_train_is_refused(pairs):
     recipe = Recipe(train_words=False)
     with pytest.raises(ValueError, match=r"train_words is off, .*avg has no other"):
-        step_for(make_encoder(recipe), recipe, pairs)
+        step_for(encoder_of(recipe), recipe, pairs)
 
 
 @pytest.mark.parametrize("changes", [{"dropout": 0.6}, {"word_dropout": 0.6}])
-def test_negatives_are_chosen_without_dropout(make_encoder, pairs, changes):
+def test_negatives_are_chosen_without_dropout(pairs, changes):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, **changes)
-    encoder = make_encoder(recipe)
+    encoder = encoder_of(recipe)
     vectors, chosen_by = encoded(step_for(encoder, recipe, pairs), batch.texts)
     torch.testing.assert_close(chosen_by, encoder(batch.texts).detach(), rtol=0, atol=1e-6)
     assert not torch.allclose(vectors.detach(), chosen_by, atol=1e-2)
 
 
 @pytest.mark.parametrize("time", ["before", "after"])
-def test_scrambling_happens_before_or_after_the_choice(make_encoder, pairs, time):
+def test_scrambling_happens_before_or_after_the_choice(pairs, time):
     """The rnn sees order: the vectors that negatives are chosen by are those of the unshuffled texts, or not."""
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, encoder=RnnConfig(), scramble=1.0, scramble_time=time)
-    encoder = make_encoder(recipe)
+    encoder = encoder_of(recipe)
     step = step_for(encoder, recipe, pairs)
     plain = encoder(batch.texts).detach()
     vectors, chosen_by = encoded(step, batch.texts)
     assert not torch.allclose(vectors.detach(), plain, atol=1e-4)
     assert torch.allclose(chosen_by, plain, atol=1e-6) == (time == "after")
     assert torch.equal(chosen_by, vectors.detach()) == (time == "before")
-    bag = make_encoder(replace(recipe, encoder=AvgConfig()))
+    bag = encoder_of(replace(recipe, encoder=AvgConfig()))
     shuffled, _ = encoded(Step(bag, replace(recipe, encoder=AvgConfig()), pairs), batch.texts)
     torch.testing.assert_close(shuffled, bag(batch.texts), rtol=0, atol=1e-6)
 
@@ -139,9 +140,9 @@ class Recorded(torch.nn.Module):
         return self.mean(rows, ids, offsets)
 
 
-def recorded(make_encoder, recipe, pairs):
+def recorded(recipe, pairs):
     """Words of the texts of a batch as they stand, and as the step gives them to the encoder."""
-    encoder = make_encoder(recipe)
+    encoder = encoder_of(recipe)
     spy = Recorded(encoder)
     encoder.composition = spy
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
@@ -152,11 +153,11 @@ def recorded(make_encoder, recipe, pairs):
 
 @pytest.mark.parametrize("swaps", [None, 1.0])
 @pytest.mark.parametrize("form", ["pair", "each"])
-def test_a_step_scrambles_as_the_recipe_says(make_encoder, pairs, form, swaps):
+def test_a_step_scrambles_as_the_recipe_says(pairs, form, swaps):
     recipe = replace(
         SGD, encoder=AvgConfig(), scramble=0.5, scramble_form=form, scramble_swaps=swaps, bos_eos_tokens="both"
     )
-    before, after = recorded(make_encoder, recipe, pairs)
+    before, after = recorded(recipe, pairs)
     assert [(text[0], text[-1]) for text in after] == [(40, 41)] * len(before)
     assert [sorted(text) for text in after] == [sorted(text) for text in before]
     moved = [[one != other for one, other in zip(*texts, strict=True)] for texts in zip(before, after, strict=True)]
@@ -169,11 +170,11 @@ def test_a_step_scrambles_as_the_recipe_says(make_encoder, pairs, form, swaps):
         assert np.mean([sum(text) for text in moved if any(text)]) < 3
 
 
-def test_contrast_phrases_are_not_scrambled(make_encoder, pairs):
+def test_contrast_phrases_are_not_scrambled(pairs):
     changes = {"encoder": AvgConfig(), "objective": "contrastive", "contrast_phrases": 4}
     recipe = replace(SGD, scramble=1.0, **changes)
     whole = {tuple(pairs.slice(at, at + 1).ids.tolist()) for at in range(len(pairs))}
-    before, after = recorded(make_encoder, recipe, pairs)
+    before, after = recorded(recipe, pairs)
     assert {tuple(text) for text in after[len(before) :]} <= whole
     assert not {tuple(text) for text in after[: len(before)]} <= whole
 

@@ -57,9 +57,9 @@ def trained(encoder, recipe, pairs, rank=0, world=1, make=step_for):
 
 
 @pytest.mark.parametrize("changes", CHANGES)
-def test_the_compiled_step_is_that_of_autograd(make_encoder, pairs, changes):
+def test_the_compiled_step_is_that_of_autograd(pairs, changes):
     recipe = replace(BASE, **changes)
-    ours, theirs = make_encoder(recipe), make_encoder(recipe)
+    ours, theirs = encoder_of(recipe), encoder_of(recipe)
     start = ours.matrix.detach().clone()
     losses = trained(ours, recipe, pairs)
     assert len(losses) == 21
@@ -68,11 +68,11 @@ def test_the_compiled_step_is_that_of_autograd(make_encoder, pairs, changes):
     assert (ours.matrix - start).abs().max() > 0.02
 
 
-def test_a_text_whose_vector_is_zero_moves_as_in_autograd(make_encoder, pairs):
+def test_a_text_whose_vector_is_zero_moves_as_in_autograd(pairs):
     recipe = replace(BASE, optimizer="sgd", learning_rate=1e-9)  # the gradient of a zero vector's cosine is 1e8 wide
     ends = []
     for make in (step_for, Step):
-        encoder = make_encoder(recipe)
+        encoder = encoder_of(recipe)
         with torch.no_grad():
             encoder.matrix[:10] = 0.0
         before = encoder.matrix.detach().clone()
@@ -84,8 +84,8 @@ def test_a_text_whose_vector_is_zero_moves_as_in_autograd(make_encoder, pairs):
     assert ends[0][1][:10].abs().max() > 1e-3
 
 
-def test_a_loss_that_is_no_number_is_told(make_encoder, pairs):
-    encoder = make_encoder(BASE)
+def test_a_loss_that_is_no_number_is_told(pairs):
+    encoder = encoder_of(BASE)
     with torch.no_grad():
         encoder.matrix[:] = np.nan
     assert torch.isnan(trained(encoder, BASE, pairs.slice(0, 100))[:, 0]).all()
