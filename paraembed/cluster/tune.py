@@ -251,15 +251,12 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     data = sweep.data
     if isinstance(data, Labels) or sweep.sample is None or sweep.sample >= data.num_pairs:
         return data
-    files = [data.folder / shard["name"] for shard in data.shards["shards"]]
-    if not files:
-        raise ValueError(f"{data.folder}/manifest.json names no pair shards; shard the pairs again")
-    names = pq.read_schema(files[0]).names
+    names = pq.read_schema(data.paths[0]).names
     columns: tuple[Any, ...] = tuple(name if name in _KEPT_COLUMNS else "ignore" for name in names)
     seed = sweep.settings.seed
     settings = ShardSettings(columns=columns, tokenizer="space", sample=sweep.sample, sample_seed=seed)
     uri = sweep.uri and child(sweep.uri, SAMPLE)
-    shard_pairs(files, sweep.out / SAMPLE, settings, workers=concurrency(sweep), uri=uri)
+    shard_pairs(data.paths, sweep.out / SAMPLE, settings, workers=concurrency(sweep), uri=uri)
     say(f"the trials train on {sweep.sample:,} of {data.num_pairs:,} pairs, drawn with seed {seed}")
     return replace(data, folder=sweep.out / SAMPLE)
 

@@ -239,6 +239,14 @@ class Pairs:
         doing(f"checking the digests of {self.folder.name}")
         return read_pair_manifest(self.folder)
 
+    @cached_property
+    def paths(self) -> list[Path]:
+        """Files of the shards; raise ValueError without any."""
+        paths = [self.folder / shard["name"] for shard in self.shards["shards"]]
+        if not paths:
+            raise ValueError(f"{self.folder}/manifest.json names no pair shards; shard the pairs again")
+        return paths
+
     @property
     def num_pairs(self) -> int:
         """Number of pairs."""
@@ -320,8 +328,8 @@ class Pairs:
             OSError: a column is encrypted.
         """
         text_bytes = 0
-        for shard in self.shards["shards"]:
-            with pq.ParquetFile(self.folder / shard["name"]) as file:
+        for path in self.paths:
+            with pq.ParquetFile(path) as file:
                 groups = chunks_of(file, range(file.num_row_groups), {"first", "second"})
                 text_bytes += sum(chunk.total_uncompressed_size for chunks in groups for chunk in chunks)
         return text_bytes // _TOKEN_BYTES, self.num_pairs, self.words
@@ -333,7 +341,7 @@ class Pairs:
         check_uses_teacher([self.recipe], has_teacher=bool(self.teacher))
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
         if self._reads_scores:
-            check_scores([self.folder / shard["name"] for shard in self.shards["shards"]])
+            check_scores(self.paths)
 
     def check_sweep(self, recipes: Sequence[BaseRecipe], _: int, sample: int | None, retrained: Path | None) -> None:
         """Raise OSError or ValueError if a sweep could not start; see ``TrainingData``."""
@@ -375,7 +383,7 @@ class Pairs:
 
     def untrained(self) -> tuple[Encoder, Coverage]:
         """Return the encoder before training, and the coverage of the pairs by its vocabulary."""
-        encoder, coverage = untrained_encoder(self.words, self.folder, self.shards, self.recipe)
+        encoder, coverage = untrained_encoder(self.words, self._blocks(["first", "second"]), self.recipe)
         check_teacher(self.recipe, encoder.width, self._teacher[0].width if self.teacher else None)
         return encoder, coverage
 
@@ -390,8 +398,8 @@ class Pairs:
 
     def files(self) -> tuple[list[str], list[str]]:
         """Return the shards, and the columns that the encoder reads."""
-        files = [str(self.folder / shard["name"]) for shard in self.shards["shards"]]
-        return files, pair_columns(pq.read_schema(files[0]), self.recipe.encoder.reads_trees, self._reads_scores)
+        columns = pair_columns(pq.read_schema(self.paths[0]), self.recipe.encoder.reads_trees, self._reads_scores)
+        return [*map(str, self.paths)], columns
 
     def read(
         self, model: Encoder, blocks: Iterable[pa.Table] | None = None, scratch: Path | None = None, world: int = 1
@@ -399,7 +407,7 @@ class Pairs:
         """Return the pairs as word ids; see ``TrainingData``."""
         unread: Counter[str] = Counter()
         pairs = pairs_to_ids(
-            self._counted(self._blocks() if blocks is None else blocks, model, unread),
+            self._counted(self._blocks(self.files()[1]) if blocks is None else blocks, model, unread),
             model.vocabulary,
             model.composition.reads_trees,
             with_scores=self._reads_scores,
@@ -422,10 +430,9 @@ class Pairs:
         lines += [exchanged(model, self.recipe, world)] if world > 1 else []
         return pairs, self.num_pairs, lines
 
-    def _blocks(self) -> Iterator[pa.Table]:
-        files, columns = self.files()
-        for file in files:
-            yield from map(pa.table, pq.ParquetFile(file).iter_batches(_BLOCK_ROWS, columns=columns))
+    def _blocks(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        for path in self.paths:
+            yield from map(pa.table, pq.ParquetFile(path).iter_batches(_BLOCK_ROWS, columns=columns))
 
     def _counted(self, blocks: Iterable[pa.Table], encoder: Encoder, unread: Counter[str]) -> Iterator[pa.Table]:
         num_pairs = 0

@@ -5,15 +5,15 @@ needs.
 import gzip
 import logging
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 
 from paraembed import checkpoint
@@ -28,10 +28,10 @@ from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text import OF_PIECES
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import END, LOW_COVERAGE, START, UNKNOWN, Words, add_random_words, read_words, word_row
+from paraembed.training.pairs import both_sides
 
 _NUM_MISSING = 10
 _SHOWN_CHARACTERS = 30
-_BLOCK_ROWS = 65_536
 
 log = logging.getLogger(__name__)
 
@@ -116,17 +116,13 @@ _REMEDIES = (
 )
 
 
-def untrained_encoder(
-    words_file: Path, pairs: Path, shards: dict[str, Any], recipe: BaseRecipe
-) -> tuple[Encoder, Coverage]:
-    """Return the untrained encoder, and the coverage of the pairs by its vocabulary; ``shards`` is their manifest.
-
-    Raises:
-        OSError, ValueError: the same errors as ``initial_words`` and ``read_pair_manifest``.
+def untrained_encoder(words_file: Path, blocks: Iterable[pa.Table], recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
+    """Return the untrained encoder, and the coverage of the pairs in blocks of shards by its vocabulary; the errors are
+    those of ``initial_words``.
     """
     start = initial_words(words_file, recipe)
     tokenizer = tokenizer_of_pairs(words_file, start.tokenizer, reads_trees=recipe.encoder.reads_trees)
-    return _encoder_from(start, _token_counts(pairs, shards, tokenizer, start.words.vocabulary), recipe)
+    return _encoder_from(start, _token_counts(blocks, tokenizer, start.words.vocabulary), recipe)
 
 
 def tokenizer_of_pairs(words: Path, tokenizer: str, *, reads_trees: bool) -> str:
@@ -284,20 +280,17 @@ def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
     return words
 
 
-def _token_counts(pairs: Path, shards: dict[str, Any], tokenizer: str, vocabulary: pa.StringArray) -> pa.StructArray:
+def _token_counts(blocks: Iterable[pa.Table], tokenizer: str, vocabulary: pa.StringArray) -> pa.StructArray:
     """Return the count of each token or word piece in the pairs, with the fields ``values`` and ``counts``."""
-    if not shards["shards"]:
-        raise ValueError(f"{pairs}/manifest.json names no pair shards; shard the pairs again")
     tables = []
-    for shard in shards["shards"]:
-        for batch in pq.ParquetFile(pairs / shard["name"]).iter_batches(_BLOCK_ROWS, columns=["first", "second"]):
-            for column in batch.columns:
-                if tokenizer == "space":
-                    tokens = pc.split_pattern(column, " ").flatten()
-                else:
-                    tokens = tokens_of(column, tokenizer, vocabulary).flat
-                counted = pc.value_counts(tokens)
-                tables.append(pa.table({"token": counted.field("values"), "count": counted.field("counts")}))
+    for block in blocks:
+        texts = both_sides(block)
+        if tokenizer == "space":
+            tokens = pc.split_pattern(texts, " ").flatten()
+        else:
+            tokens = tokens_of(texts, tokenizer, vocabulary).flat
+        counted = pc.value_counts(tokens)
+        tables.append(pa.table({"token": counted.field("values"), "count": counted.field("counts")}))
     total = pa.concat_tables(tables).group_by("token").aggregate([("count", "sum")]).combine_chunks()
     return pa.StructArray.from_arrays([total["token"].chunk(0), total["count_sum"].chunk(0)], ["values", "counts"])
 

@@ -30,12 +30,10 @@ from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.loading import open_encoder
 from paraembed.pairs.settings import ShardSettings
-from paraembed.pairs.shards import read_pair_manifest
 from paraembed.settings import Gpus, Inference, MineSettings
 from paraembed.text.bigrams import TAB
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.data import Pairs
-from paraembed.training.inputs import untrained_encoder
 from paraembed.training.loop import train
 from paraembed.training.pairs import pairs_to_ids
 from tests.encoders.models import TAUGHT, minilm, save_transformer, subword_tokenizer
@@ -348,9 +346,7 @@ def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
     assert (student.tokenizer, student.oov, student.width) == ("subword", "shared", 16 if with_pairs else 32)
     vectors = student.encode(texts)
     if with_pairs:
-        untrained, coverage = untrained_encoder(
-            tmp_path / "student", tmp_path / "pairs", read_pair_manifest(tmp_path / "pairs"), recipe
-        )
+        untrained, coverage = Pairs(recipe, tmp_path / "pairs", tmp_path / "student").untrained()
         assert untrained.encode(texts).tobytes() == vectors.tobytes()
         assert coverage.covered > 0.9
         return

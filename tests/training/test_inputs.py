@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
@@ -31,12 +30,11 @@ PLAIN = Recipe()
 
 @pytest.mark.parametrize("has_ends", [True, False])
 def test_boundary_words_take_the_files_vectors_or_random_ones(tmp_path, has_ends):
-    pq.write_table(pa.table({"first": ["a b"], "second": ["b"]}), tmp_path / "pairs.parquet")
+    block = pa.table({"first": ["a b"], "second": ["b"]})
     ends = "<s> 7 8\n</S> 9 10\n" if has_ends else ""
     (tmp_path / "words.txt").write_text(f"a 1 2\n{ends}b 3 4\n")
-    shards = {"shards": [{"name": "pairs.parquet"}]}
     recipe = Recipe(bos_eos_tokens="both", max_tokens=9)
-    encoder, _ = untrained_encoder(tmp_path / "words.txt", tmp_path, shards, recipe)
+    encoder, _ = untrained_encoder(tmp_path / "words.txt", [block], recipe)
     assert (encoder.bos_eos_tokens, encoder.max_tokens) == ("both", 9)
     rows = {word: encoder.matrix[row].tolist() for row, word in enumerate(encoder.vocabulary.to_pylist())}
     assert ([rows[START], rows[END]] == [[7, 8], [9, 10]]) == has_ends
@@ -80,10 +78,8 @@ def encoder_at(folder, config, words, tokenizer, **more):
 )
 def test_words_of_an_encoder_bring_its_tokenizer(tmp_path, config, words, tokenizer, oov, ids):
     block = pa.table({"first": ["abc b"], "second": ["zebra a"]})
-    pq.write_table(block, tmp_path / "pairs.parquet")
     source = encoder_at(tmp_path / "encoder", AvgConfig(), words, tokenizer, oov=oov)
-    shards = {"shards": [{"name": "pairs.parquet"}]}
-    encoder, found = untrained_encoder(tmp_path / "encoder", tmp_path, shards, Recipe(encoder=config))
+    encoder, found = untrained_encoder(tmp_path / "encoder", [block], Recipe(encoder=config))
     assert (encoder.config, encoder.tokenizer) == (config, tokenizer)
     assert encoder.oov == ("shared" if encoder.composition.reads_trees else oov)
     assert encoder.matrix.tolist() == source.matrix.tolist()
