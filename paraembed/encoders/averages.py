@@ -1,7 +1,5 @@
 """Bag-of-words encoders ``avg``, ``sum``, ``word`` and ``scaled_avg``: sums and means of word vectors."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,16 +8,10 @@ from paraembed.encoders.base import Composition
 from paraembed.encoders.configs import EncoderConfig
 
 
-def build(config: EncoderConfig, dimension: int, _generator: torch.Generator) -> Composition:
-    """Return the composition for word vectors of width ``dimension``."""
-    kinds: dict[str, Callable[[int], Composition]] = {"avg": Avg, "sum": Sum, "word": Word, "scaled_avg": ScaledAvg}
-    return kinds[config.name](dimension)
-
-
 class _OfWords(Composition):
     """Composition whose text vectors are as wide as the word vectors."""
 
-    def __init__(self, dimension: int) -> None:
+    def __init__(self, _config: EncoderConfig, dimension: int, _generator: torch.Generator) -> None:
         super().__init__()
         self.width = dimension
 
@@ -62,10 +54,6 @@ class ScaledAvg(_OfWords):
     """
 
     reads_words = True
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__(dimension)
-        self.for_vocabulary(1)
 
     def for_vocabulary(self, num_words: int) -> None:
         """Set the scale of each of ``num_words`` words to 1."""

@@ -112,6 +112,24 @@ def drawn(generator: torch.Generator, bound: float, *shape: int) -> nn.Parameter
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
 
 
+@torch.no_grad()
+def draw_as_released(name: str, composition: Composition, generator: torch.Generator) -> None:
+    """Replace the initial weights of an encoder by those of the released code (Theano, Lasagne); the papers print none.
+
+    LSTM and GRAN: weights and peepholes N(0, 0.1²). rnn: weights uniform within ±0.01. proj: Glorot-uniform weights.
+    Biases are 0. The other encoders either start as in the released code anyway (dan, irnn), have no parameters, or are
+    not in the released code.
+    """
+    for path, weight in composition.named_parameters():
+        if path.endswith("bias") or path == "combine_weight":
+            continue
+        if name in {"rnn", "proj"}:
+            bound = 0.01 if name == "rnn" else (6 / sum(weight.shape)) ** 0.5
+            weight.uniform_(-bound, bound, generator=generator)
+        else:
+            weight.normal_(0, 0.1, generator=generator)
+
+
 @dataclass(frozen=True)
 class Embedded:
     """Vectors and token counts of n texts.
@@ -193,10 +211,8 @@ class Encoder(nn.Module):
         self.matrix = nn.Parameter(torch.from_numpy(words.matrix))
         generator = torch.Generator().manual_seed(seed)
         self.composition = config.build(words.matrix.shape[1], generator)
-        if init == "released":
-            from paraembed.encoders.initial import draw_as_released  # noqa: PLC0415 - it imports encoders
-
-            draw_as_released(self.composition, generator)
+        if init == "released" and config.has_released_init:
+            draw_as_released(config.name, self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
         has_types = oov in {"hashed", "pieces"}
         if oov != "shared" and (self.composition.reads_trees or (has_types and tokenizer in OF_PIECES)):
@@ -366,7 +382,7 @@ class Encoder(nn.Module):
             raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
         if trees is not None and not self.composition.reads_trees:
             raise ValueError(
-                f"trees were given, but {type(self.composition).__name__} does not read trees; leave them out"
+                f"trees were given, but the encoder {self.config.name} does not read trees; leave them out"
             )
         if trees is not None and len(trees) != len(texts):
             raise ValueError(

@@ -12,11 +12,6 @@ from paraembed.encoders.configs import CnnConfig
 from paraembed.encoders.packed import project_words
 
 
-def build(config: CnnConfig, dimension: int, generator: torch.Generator) -> "Cnn":
-    """Return the composition for word vectors of width ``dimension``."""
-    return Cnn(dimension, config.filters, generator)
-
-
 class Cnn(Composition):
     """g(x)_k = max_t ReLU(f_k · W_w[x_t] - b_k), with Glorot-uniform filters and b = 0.
 
@@ -26,11 +21,11 @@ class Cnn(Composition):
 
     tokens_at_once = 16_384
 
-    def __init__(self, dimension: int, filters: int, generator: torch.Generator) -> None:
+    def __init__(self, config: CnnConfig, dimension: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.width = filters
-        self.weight = drawn(generator, (6 / (dimension + filters)) ** 0.5, filters, dimension)
-        self.bias = nn.Parameter(torch.zeros(filters))
+        self.width = config.filters
+        self.weight = drawn(generator, (6 / (dimension + self.width)) ** 0.5, self.width, dimension)
+        self.bias = nn.Parameter(torch.zeros(self.width))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
         """Return the maxima [N, H]."""

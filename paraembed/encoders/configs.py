@@ -36,13 +36,13 @@ class EncoderConfig:
 
     Attributes:
         name: Name of the encoder.
-        module: Module of this folder whose function ``build`` creates the composition; empty: the encoder's name.
+        composition: Module of this folder, and its class or function that creates the composition.
         reads_trees: Whether the composition reads trees.
-        has_released_init: Whether the released code uses other initial values (see ``encoders.initial``).
+        has_released_init: Whether the released code uses other initial values (see ``draw_as_released``).
     """
 
     name: ClassVar[str]
-    module: ClassVar[str] = ""
+    composition: ClassVar[str]
     reads_trees: ClassVar[bool] = False
     has_released_init: ClassVar[bool] = False
 
@@ -52,13 +52,14 @@ class EncoderConfig:
 
     def build(self, dimension: int, generator: "torch.Generator") -> "Composition":
         """Return the composition for word vectors of width ``dimension``, initialized from ``generator``."""
-        composition: Composition = import_module(self.builder()).build(self, dimension, generator)
+        create = getattr(import_module(self.module()), self.composition.partition(".")[2])
+        composition: Composition = create(self, dimension, generator)
         return composition
 
     @classmethod
-    def builder(cls) -> str:
-        """Return the full name of the module that builds the composition."""
-        return f"{__package__}.{cls.module or cls.name}"
+    def module(cls) -> str:
+        """Return the full name of the module that creates the composition."""
+        return f"{__package__}.{cls.composition.partition('.')[0]}"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class AvgConfig(EncoderConfig):
     """Mean of the word vectors; no options."""
 
     name = "avg"
-    module = "averages"
+    composition = "averages.Avg"
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class SumConfig(EncoderConfig):
     """Sum of the word vectors; no options."""
 
     name = "sum"
-    module = "averages"
+    composition = "averages.Sum"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class WordConfig(EncoderConfig):
     """Vector of the first word; no options."""
 
     name = "word"
-    module = "averages"
+    composition = "averages.Word"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class ScaledAvgConfig(EncoderConfig):
     """Mean of the scaled word vectors; no options."""
 
     name = "scaled_avg"
-    module = "averages"
+    composition = "averages.ScaledAvg"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class ProjConfig(EncoderConfig):
     """
 
     name = "proj"
-    module = "dense"
+    composition = "dense.Proj"
     has_released_init = True
     width: int | None = None
 
@@ -118,7 +119,7 @@ class DanConfig(EncoderConfig):
     """
 
     name = "dan"
-    module = "dense"
+    composition = "dense.Dan"
     layers: int = 1
     activation: Literal["tanh", "relu"] = "tanh"
     width: int | None = None
@@ -134,6 +135,7 @@ class RnnConfig(EncoderConfig):
     """
 
     name = "rnn"
+    composition = "rnn.Rnn"
     has_released_init = True
     activation: Literal["tanh", "relu"] = "tanh"
     width: int | None = None
@@ -144,7 +146,7 @@ class IrnnConfig(EncoderConfig):
     """Linear recurrence that starts with identity weights; no options."""
 
     name = "irnn"
-    module = "rnn"
+    composition = "rnn.Rnn"
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class CellOptions(EncoderConfig):
         peepholes: Use peephole connections from the cell to the gates (Gers 2003).
     """
 
-    module = "lstm"
+    composition = "lstm.build"
     has_released_init = True
     pool: ClassVar[Pool] = "mean"
     output_gate: bool = True
@@ -221,7 +223,7 @@ class BiLstmAvgConfig(LstmOptions):
 class GranOptions(CellOptions):
     """Options of a GRAN's LSTM, and of the form of its gates."""
 
-    module = "gran"
+    composition = "gran.build"
     form: ClassVar[Form] = "gran"
 
 
@@ -301,6 +303,7 @@ class GruConfig(EncoderConfig):
     """
 
     name = "gru"
+    composition = "gru.Gru"
     bias: bool = False
     width: int | None = None
 
@@ -310,6 +313,7 @@ class RecursiveConfig(EncoderConfig):
     """Recursive network over binary constituency trees; no options."""
 
     name = "recursive"
+    composition = "recursive.Recursive"
     reads_trees: ClassVar[bool] = True
 
 
@@ -322,6 +326,7 @@ class CnnConfig(EncoderConfig):
     """
 
     name = "cnn"
+    composition = "cnn.Cnn"
     filters: int = 200
 
 

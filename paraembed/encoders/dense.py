@@ -9,23 +9,15 @@ from paraembed.encoders.base import Composition, drawn
 from paraembed.encoders.configs import DanConfig, ProjConfig
 
 
-def build(config: ProjConfig | DanConfig, dimension: int, generator: torch.Generator) -> "Proj | Dan":
-    """Return the composition for word vectors of width ``dimension``."""
-    width = dimension if config.width is None else config.width
-    if isinstance(config, ProjConfig):
-        return Proj(dimension, width, generator)
-    return Dan(dimension, width, config, generator)
-
-
 class Proj(Composition):
     """g(x) = W_p·avg(x) + b (Wieting 2016 eq. 2), with the initial W_p of ``torch.nn.Linear`` and b = 0."""
 
-    def __init__(self, dimension: int, width: int, generator: torch.Generator) -> None:
+    def __init__(self, config: ProjConfig, dimension: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.width = width
-        self.mean = Avg(dimension)
-        self.weight = drawn(generator, dimension**-0.5, width, dimension)
-        self.bias = nn.Parameter(torch.zeros(width))
+        self.width = config.width or dimension
+        self.mean = Avg(config, dimension, generator)
+        self.weight = drawn(generator, dimension**-0.5, self.width, dimension)
+        self.bias = nn.Parameter(torch.zeros(self.width))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
         """Return the projected means [N, H]."""
@@ -38,10 +30,10 @@ class Dan(Composition):
     Initial values as in the released code: W_1 ~ N(0, 0.1²), Glorot-uniform weights in the other layers, b = 0.
     """
 
-    def __init__(self, dimension: int, width: int, config: DanConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: DanConfig, dimension: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.width = width
-        self.mean = Avg(dimension)
+        width = self.width = config.width or dimension
+        self.mean = Avg(config, dimension, generator)
         self.activation = config.activation
         bound = (3 / width) ** 0.5  # √(6 / (H + H))
         self.weights = nn.ParameterList([torch.empty(width, dimension).normal_(0, 0.1, generator=generator)])

@@ -12,19 +12,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from paraembed.encoders.base import drawn
-from paraembed.encoders.configs import BiGranConfig, CellOptions, Form, Gran5Config, GranNoGateConfig, GranOptions
-from paraembed.encoders.lstm import BiRecurrent, Lstm, Reader, Recurrent, sigmoid_backward
+from paraembed.encoders.configs import Form, GranNoGateConfig, GranOptions
+from paraembed.encoders.lstm import Lstm, Reader, Recurrent, sigmoid_backward
 from paraembed.encoders.packed import PackedTokens, in_float32, project_words
 
 
-def build(config: GranOptions, dimension: int, generator: torch.Generator) -> Recurrent | BiRecurrent:
+def build(config: GranOptions, dimension: int, generator: torch.Generator) -> Recurrent:
     """Return the composition for word vectors of width ``dimension``."""
-    form = config.activation if isinstance(config, GranNoGateConfig) else config.form
-    pool = config.state if isinstance(config, Gran5Config) else config.pool
-    reader = Gran(form, dimension, config, generator)
-    if isinstance(config, BiGranConfig):
-        return BiRecurrent(reader, Gran(form, dimension, config, generator), pool, config.combine, generator)
-    return Recurrent(reader, pool)
+    return Recurrent(lambda: Gran(config, dimension, generator), config, generator)
 
 
 class Gran(Reader):
@@ -33,17 +28,16 @@ class Gran(Reader):
     W_a of ``gran4``.
     """
 
-    def __init__(self, form: Form, dimension: int, options: CellOptions, generator: torch.Generator) -> None:
+    def __init__(self, config: GranOptions, dimension: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.form = form
+        self.form: Form = config.activation if isinstance(config, GranNoGateConfig) else config.form
         self.width = dimension
-        self.lstm = Lstm(dimension, dimension, options, generator)
-        gates = 2 * dimension if form in {"gran3", "gran4", "gran5"} else dimension
-
+        self.lstm = Lstm(config, dimension, dimension, generator)
+        gates = 2 * dimension if self.form in {"gran3", "gran4", "gran5"} else dimension
         shape, bound = (gates, dimension), dimension**-0.5
         self.input_weight = drawn(generator, bound, *shape)
         self.state_weight = drawn(generator, bound, *shape)
-        self.sum_weight = drawn(generator, bound, *shape) if form == "gran4" else None
+        self.sum_weight = drawn(generator, bound, *shape) if self.form == "gran4" else None
         self.bias = nn.Parameter(torch.zeros(gates))
         self.stacked = dict.fromkeys(("input_weight", "state_weight", "sum_weight", "bias"), gates // dimension)
 

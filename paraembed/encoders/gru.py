@@ -18,11 +18,6 @@ sigmoid_backward = torch.ops.aten.sigmoid_backward
 tanh_backward = torch.ops.aten.tanh_backward
 
 
-def build(config: GruConfig, dimension: int, generator: torch.Generator) -> "Gru":
-    """Return the composition for word vectors of width ``dimension``."""
-    return Gru(dimension, config, generator)
-
-
 class Gru(Composition):
     """g(x) = h_n of the gated recurrent unit of Zhou 2017.
 
@@ -34,9 +29,9 @@ class Gru(Composition):
     is_recurrent = True
     tokens_at_once = 16_384
 
-    def __init__(self, dimension: int, config: GruConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: GruConfig, dimension: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.width = dimension if config.width is None else config.width
+        self.width = config.width or dimension
         three = 3 * self.width
         self.input_weight = drawn(generator, self.width**-0.5, three, dimension)
         self.state_weight = drawn(generator, self.width**-0.5, three, self.width)

@@ -6,6 +6,7 @@ matrix product forward and one backward; the gradient of the weight is a single 
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition, drawn
-from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, CellOptions, Combine, LstmOptions, Pool
+from paraembed.encoders.configs import CellOptions, Combine, LstmOptions, Pool
 from paraembed.encoders.packed import PackedTokens, Steps, in_float32, pack, project_words
 from paraembed.process import use_exact_cudnn
 
@@ -23,14 +24,10 @@ sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
-def build(config: LstmOptions, dimension: int, generator: torch.Generator) -> "Recurrent | BiRecurrent":
+def build(config: LstmOptions, dimension: int, generator: torch.Generator) -> "Recurrent":
     """Return the composition for word vectors of width ``dimension``."""
-    width = dimension if config.width is None else config.width
-    reader = Lstm(dimension, width, config, generator)
-    if isinstance(config, BiLstmConfig | BiLstmAvgConfig):
-        reader_back = Lstm(dimension, width, config, generator)
-        return BiRecurrent(reader, reader_back, config.pool, config.combine, generator)
-    return Recurrent(reader, config.pool)
+    width = config.width or dimension
+    return Recurrent(lambda: Lstm(config, dimension, width, generator), config, generator)
 
 
 class Reader(nn.Module):
@@ -44,40 +41,22 @@ class Reader(nn.Module):
 
 
 class Recurrent(Composition):
-    """g(x) from the vectors that a reader computes for the tokens."""
+    """g(x) from the vectors that a reader computes for the tokens, or that two readers of opposite directions compute.
 
-    is_recurrent = True
-    tokens_at_once = 16_384
-
-    def __init__(self, reader: Reader, pool: Pool) -> None:
-        super().__init__()
-        self.width = reader.width
-        self.reader = reader
-        self.pool = pool
-
-    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
-        """Return the vectors [N, H]."""
-        packed = pack(offsets_N1, rows_RD.device, steps=steps)
-        return pooled(self.reader(rows_RD, ids_T[packed.tokens], packed), packed, offsets_N1, self.pool)
-
-
-class BiRecurrent(Composition):
-    """g(x) from the vectors of two readers that read in opposite directions.
-
-    The backward reader's vector of a token depends on the tokens from the end of the text to this token. With ``tanh``,
-    W has the initial values of Glorot (2010), and b = 0.
+    The backward reader's vector of a token depends on the tokens from the end of the text to this token. With the
+    option ``combine`` tanh, W has the initial values of Glorot (2010), and b = 0.
     """
 
     is_recurrent = True
     tokens_at_once = 16_384
 
-    def __init__(
-        self, reader: Reader, reader_back: Reader, pool: Pool, combine: Combine, generator: torch.Generator
-    ) -> None:
+    def __init__(self, new_reader: Callable[[], Reader], config: CellOptions, generator: torch.Generator) -> None:
         super().__init__()
-        width = self.width = reader.width
-        self.reader, self.reader_back = reader, reader_back
-        self.pool = pool
+        combine: Combine | None = getattr(config, "combine", None)  # an option of two directions
+        self.pool: Pool = getattr(config, "state", config.pool)  # an option of gran5
+        self.reader = new_reader()
+        self.reader_back = None if combine is None else new_reader()
+        width = self.width = self.reader.width
         self.combine_weight = self.combine_bias = None
         if combine == "tanh":
             bound = (6 / (3 * width)) ** 0.5
@@ -87,27 +66,23 @@ class BiRecurrent(Composition):
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
         """Return the vectors [N, H]."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
-        back = pack(offsets_N1, rows_RD.device, steps=steps, backward=True)
-        ahead_PH = self.reader(rows_RD, ids_T[packed.tokens], packed)
-        back_PH = self.reader_back(rows_RD, ids_T[back.tokens], back)
-        if self.pool == "last":
-            return self._combined(F.embedding(packed.last, ahead_PH), F.embedding(back.last, back_PH))
-        together_PH = self._combined(ahead_PH, F.embedding(back.slots[packed.tokens], back_PH))
-        return pooled(together_PH, packed, offsets_N1, self.pool)
+        vectors_PH = self.reader(rows_RD, ids_T[packed.tokens], packed)
+        if self.reader_back is not None:
+            back = pack(offsets_N1, rows_RD.device, steps=steps, backward=True)
+            back_PH = self.reader_back(rows_RD, ids_T[back.tokens], back)
+            if self.pool == "last":
+                return self._combined(F.embedding(packed.last, vectors_PH), F.embedding(back.last, back_PH))
+            vectors_PH = self._combined(vectors_PH, F.embedding(back.slots[packed.tokens], back_PH))
+        if self.pool == "mean":
+            offsets = offsets_N1.to(vectors_PH.device)
+            return F.embedding_bag(packed.slots, vectors_PH, offsets, mode="mean", include_last_offset=True)
+        last_NH = F.embedding(packed.last, vectors_PH)  # not [...]: its gradient adds up in no fixed order on a GPU
+        return last_NH if self.pool == "last" else last_NH / offsets_N1.diff().to(last_NH.device)[:, None]
 
     def _combined(self, ahead_NH: Tensor, back_NH: Tensor) -> Tensor:
         if self.combine_weight is None:
             return ahead_NH + back_NH
         return F.linear(torch.cat((ahead_NH, back_NH), dim=1), self.combine_weight, self.combine_bias).tanh()
-
-
-def pooled(vectors_PH: Tensor, packed: PackedTokens, offsets_N1: Tensor, pool: Pool) -> Tensor:
-    """Pool the vectors of the slots into text vectors, [N, H]."""
-    if pool == "mean":
-        offsets = offsets_N1.to(vectors_PH.device)
-        return F.embedding_bag(packed.slots, vectors_PH, offsets, mode="mean", include_last_offset=True)
-    last_NH = F.embedding(packed.last, vectors_PH)  # not [...]: its gradient adds up in no fixed order on a GPU
-    return last_NH if pool == "last" else last_NH / offsets_N1.diff().to(last_NH.device)[:, None]
 
 
 class Lstm(Reader):
@@ -119,24 +94,24 @@ class Lstm(Reader):
     with an output gate, w_co.
     """
 
-    def __init__(self, dimension: int, width: int, options: CellOptions, generator: torch.Generator) -> None:
+    def __init__(self, config: CellOptions, dimension: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
         self.width = width
-        gates = 4 if options.output_gate else 3
+        gates = 4 if config.output_gate else 3
         bound = width**-0.5
         self.input_weight = drawn(generator, bound, gates * width, dimension)
         self.state_weight = drawn(generator, bound, gates * width, width)
         self.bias = nn.Parameter(torch.zeros(gates * width))
-        self.peepholes = drawn(generator, bound, gates - 1, width) if options.peepholes else None
+        self.peepholes = drawn(generator, bound, gates - 1, width) if config.peepholes else None
         self.stacked = {"input_weight": gates, "state_weight": gates, "bias": gates, "peepholes": gates - 1}
-        self._is_torchs = options.output_gate and not options.peepholes
+        self._is_torchs = config.output_gate and not config.peepholes
 
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: PackedTokens) -> Tensor:
         """Return the states [P, H]."""
         if self._is_torchs:
             return self._by_torch(F.embedding(ids_P, rows_RD), packed)
         inputs_PG = project_words(rows_RD, ids_P, self.input_weight, self.bias)
-        return lstm_states(inputs_PG, self.state_weight, self.peepholes, packed)
+        return in_float32(_States, inputs_PG, self.state_weight, self.peepholes, packed)
 
     def _by_torch(self, words_PD: Tensor, packed: PackedTokens) -> Tensor:
         """Return the states [P, H] of torch's LSTM; cuDNN needs its parameters in one block of memory."""
@@ -153,15 +128,9 @@ class Lstm(Reader):
             return torch.lstm(words_PD, sizes, (start_1NH, start_1NH), stacked, True, 1, 0.0, backward, False)[0]
 
 
-def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: PackedTokens) -> Tensor:
-    """Return the states h_t of an LSTM, [P, H], from W_x x_t + b of the gates i, f, c and, with an output gate, o.
-
-    The inputs are overwritten with the gates if no gradient is needed; the peepholes are w_ci, w_cf and w_co, or None.
-    """
-    return in_float32(_States, inputs_PG, weight_GH, peepholes_KH, packed)
-
-
 class _States(torch.autograd.Function):
+    """The states h_t [P, H], from W_x x_t + b of the gates i, f, c and, with an output gate, o."""
+
     @staticmethod
     def forward(
         ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: PackedTokens, keep: bool

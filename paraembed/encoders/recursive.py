@@ -16,11 +16,6 @@ from paraembed.encoders.configs import RecursiveConfig
 from paraembed.encoders.packed import in_float32, to_device
 
 
-def build(_config: RecursiveConfig, dimension: int, generator: torch.Generator) -> "Recursive":
-    """Return the composition for word vectors of width ``dimension``."""
-    return Recursive(dimension, generator)
-
-
 class Recursive(Composition):
     """g(p) = tanh(W [g(c1); g(c2)] + b) for a node p with the children c1, c2; W_w[word] for a leaf.
 
@@ -31,7 +26,7 @@ class Recursive(Composition):
     reads_trees = True
     tokens_at_once = 16_384
 
-    def __init__(self, dimension: int, generator: torch.Generator) -> None:
+    def __init__(self, _config: RecursiveConfig, dimension: int, generator: torch.Generator) -> None:
         super().__init__()
         self.width = dimension
         bound = (6 / (3 * dimension)) ** 0.5

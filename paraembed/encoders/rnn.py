@@ -7,7 +7,7 @@ each word is projected once, and the gradient of the weight is a single product 
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,63 +18,37 @@ from paraembed.encoders.configs import IrnnConfig, RnnConfig
 from paraembed.encoders.packed import PackedTokens, Steps, in_float32, pack, project_words
 
 
-def build(config: RnnConfig | IrnnConfig, dimension: int, generator: torch.Generator) -> "Rnn | Irnn":
-    """Return the composition for word vectors of width ``dimension``."""
-    return Rnn(dimension, config, generator) if isinstance(config, RnnConfig) else Irnn(dimension)
-
-
 class Rnn(Composition):
-    """h_t = f(W_x x_t + W_h h_{t-1} + b), g(x) = h_n; initial weights uniform within ±1/√H, b = 0."""
+    """h_t = f(W_x x_t + W_h h_{t-1} + b), g(x) = h_n; initial weights uniform within ±1/√H, b = 0.
 
+    In ``irnn``, f is the identity and g(x) = h_n / n; initially W_x = W_h = I, which equals ``avg``. Training pulls the
+    weights back to these initial values (λ_c ∈ {1000, 100, 10, 1} in Wieting 2016).
+    """
+
+    activation: str
     is_recurrent = True
     tokens_at_once = 16_384
 
-    def __init__(self, dimension: int, config: RnnConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: RnnConfig | IrnnConfig, dimension: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.width = dimension if config.width is None else config.width
-        self.activation = config.activation
-        self.input_weight = drawn(generator, self.width**-0.5, self.width, dimension)
-        self.state_weight = drawn(generator, self.width**-0.5, self.width, self.width)
+        if isinstance(config, RnnConfig):
+            self.width, self.activation = config.width or dimension, config.activation
+            self.input_weight = drawn(generator, self.width**-0.5, self.width, dimension)
+            self.state_weight = drawn(generator, self.width**-0.5, self.width, self.width)
+        else:
+            self.width, self.activation = dimension, "identity"
+            self.input_weight = nn.Parameter(torch.eye(dimension))
+            self.state_weight = nn.Parameter(torch.eye(dimension))
         self.bias = nn.Parameter(torch.zeros(self.width))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
-        """Return the last states [N, H]."""
+        """Return the last states [N, H], those of ``irnn`` divided by the number of tokens."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PH = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
-        return last_states(inputs_PH, self.state_weight, packed, self.activation)
-
-
-class Irnn(Composition):
-    """h_t = W_x x_t + W_h h_{t-1} + b, g(x) = h_n / n; initially W_x = W_h = I and b = 0, which equals ``avg``.
-
-    Training pulls the weights back to these initial values (λ_c ∈ {1000, 100, 10, 1} in Wieting 2016).
-    """
-
-    is_recurrent = True
-    tokens_at_once = 16_384
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__()
-        self.width = dimension
-        self.input_weight = nn.Parameter(torch.eye(dimension))
-        self.state_weight = nn.Parameter(torch.eye(dimension))
-        self.bias = nn.Parameter(torch.zeros(dimension))
-
-    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
-        """Return the last states divided by the number of tokens, [N, D]."""
-        packed = pack(offsets_N1, rows_RD.device, steps=steps)
-        inputs_PD = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
-        states_ND = last_states(inputs_PD, self.state_weight, packed, "identity")
-        return states_ND / offsets_N1.diff().to(states_ND.device)[:, None]
-
-
-def last_states(
-    inputs_PH: Tensor, weight_HH: Tensor, packed: PackedTokens, activation: Literal["tanh", "relu", "identity"]
-) -> Tensor:
-    """Return the state h_t = f(inputs_t + W h_{t-1}) after the last token of each text, [N, H], in the order of the
-    texts. The inputs are overwritten with the states if no gradient is needed.
-    """
-    return in_float32(_LastStates, inputs_PH, weight_HH, packed, activation)
+        states_NH = in_float32(_LastStates, inputs_PH, self.state_weight, packed, self.activation)
+        if self.activation == "identity":
+            return states_NH / offsets_N1.diff().to(states_NH.device)[:, None]
+        return states_NH
 
 
 _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
@@ -88,6 +62,8 @@ place.
 
 
 class _LastStates(torch.autograd.Function):
+    """The states h_t = f(inputs_t + W h_{t-1}) [N, H] after the last token of each text, in the order of the texts."""
+
     @staticmethod
     def forward(
         ctx: Any, inputs_PH: Tensor, weight_HH: Tensor, packed: PackedTokens, activation: str, keep: bool

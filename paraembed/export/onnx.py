@@ -25,8 +25,8 @@ from paraembed.encoders.cnn import Cnn
 from paraembed.encoders.dense import Dan, Proj
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.gru import Gru
-from paraembed.encoders.lstm import BiRecurrent, Lstm, Reader, Recurrent
-from paraembed.encoders.rnn import Irnn, Rnn
+from paraembed.encoders.lstm import Lstm, Reader, Recurrent
+from paraembed.encoders.rnn import Rnn
 from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_json
 from paraembed.text.vocabulary import UNKNOWN
@@ -188,17 +188,20 @@ def _recurrence(
     return results
 
 
-def _rnn(graph: _Graph, texts: _Texts, rnn: Rnn | Irnn) -> str:
-    activation: dict[str, Any] = {"activations": ["Affine"], "activation_alpha": [1.0], "activation_beta": [0.0]}
-    if isinstance(rnn, Rnn):
-        activation = {"activations": [rnn.activation.capitalize()]}
+def _rnn(graph: _Graph, texts: _Texts, rnn: Rnn) -> str:
+    is_irnn = rnn.activation == "identity"
+    activation: dict[str, Any] = {"activations": [rnn.activation.capitalize()]}
+    if is_irnn:
+        activation = {"activations": ["Affine"], "activation_alpha": [1.0], "activation_beta": [0.0]}
     weights = rnn.input_weight, rnn.state_weight, torch.cat([rnn.bias, torch.zeros_like(rnn.bias)])
     _, last_1NH = _recurrence(graph, texts, "RNN", weights, 2, hidden_size=rnn.width, **activation)
     last_NH = str(graph("Squeeze", last_1NH, graph.constant([0])))
-    return last_NH if isinstance(rnn, Rnn) else str(graph("Div", last_NH, texts.lengths_N1))
+    return str(graph("Div", last_NH, texts.lengths_N1)) if is_irnn else last_NH
 
 
 def _recurrent(graph: _Graph, texts: _Texts, recurrent: Recurrent) -> str:
+    if recurrent.reader_back is not None:
+        return _both_ways(graph, texts, recurrent, recurrent.reader_back)
     vectors_LNH = _read(graph, texts, recurrent.reader)
     if recurrent.pool == "mean":
         return texts.mean(vectors_LNH)
@@ -281,9 +284,9 @@ def _gated_sums(graph: _Graph, texts: _Texts, logits: str, gran: Gran) -> str:
     return str(sums_LND)
 
 
-def _both_ways(graph: _Graph, texts: _Texts, composition: BiRecurrent) -> str:
+def _both_ways(graph: _Graph, texts: _Texts, composition: Recurrent, reader_back: Reader) -> str:
     ahead_LNH = _read(graph, texts, composition.reader)
-    back_LNH = _read(graph, texts, composition.reader_back, "reverse")
+    back_LNH = _read(graph, texts, reader_back, "reverse")
     if composition.pool == "last":  # the backward reader ends at the first token
         both = texts.last(ahead_LNH), graph("Gather", back_LNH, graph.constant(0), axis=0)
     else:
@@ -305,9 +308,7 @@ _VECTORS: dict[type[Composition], Callable[[_Graph, _Texts, Any], str]] = {
     Dan: _layers,
     Cnn: _maxima,
     Rnn: _rnn,
-    Irnn: _rnn,
     Gru: _gru,
     Recurrent: _recurrent,
-    BiRecurrent: _both_ways,
 }
 """Composition → the function that adds its nodes and returns the name of the text vectors [N, H]."""

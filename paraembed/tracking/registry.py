@@ -140,7 +140,7 @@ def _needed() -> tuple[list[Path], list[str]]:
     finder = _Finder(path=[str(root)])
     finder.import_hook(LOADER)
     for config in ENCODERS.values():  # imported when they build, which the finder does not see
-        finder.import_hook(config.builder())
+        finder.import_hook(config.module())
     own = [
         Path(module.__file__)  # type: ignore[attr-defined]
         for name, module in finder.modules.items()

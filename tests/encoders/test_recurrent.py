@@ -25,9 +25,9 @@ from paraembed.encoders.configs import (
     LstmConfig,
     RnnConfig,
 )
-from paraembed.encoders.lstm import lstm_states
-from paraembed.encoders.packed import pack
-from paraembed.encoders.rnn import last_states
+from paraembed.encoders.lstm import _States
+from paraembed.encoders.packed import in_float32, pack
+from paraembed.encoders.rnn import _LastStates
 from tests.encoders.oracles import OFFSETS, assert_equals_the_loop, encoder_of
 
 CPU = torch.device("cpu")
@@ -83,7 +83,7 @@ def test_the_gradient_does_not_spoil_what_it_needs():
     packed, generator = pack(OFFSETS, CPU), torch.Generator().manual_seed(1)
     shapes = (len(packed.tokens), 12), (12, 3), (3, 3)
     parts = [torch.randn(*shape, generator=generator, requires_grad=True) for shape in shapes]
-    total = lstm_states(*parts, packed).square().sum()
+    total = in_float32(_States, *parts, packed).square().sum()
     first = torch.autograd.grad(total, parts, retain_graph=True)
     assert all(map(torch.equal, first, torch.autograd.grad(total, parts)))
 
@@ -114,10 +114,10 @@ def test_without_a_gradient_the_states_take_no_memory_of_their_own():
     packed = pack(OFFSETS, CPU)
     inputs, weight = torch.randn(len(packed.tokens), 3), torch.eye(3).requires_grad_()
     before = inputs.clone()
-    with_gradient = last_states(inputs, weight, packed, "tanh")
+    with_gradient = in_float32(_LastStates, inputs, weight, packed, "tanh")
     torch.testing.assert_close(inputs, before, rtol=0, atol=0)
     with torch.no_grad():
-        without = last_states(inputs, weight, packed, "tanh")
+        without = in_float32(_LastStates, inputs, weight, packed, "tanh")
     torch.testing.assert_close(without, with_gradient, rtol=0, atol=0)
     torch.testing.assert_close(without, inputs[packed.last], rtol=0, atol=0)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
-from paraembed.encoders.recursive import Recursive, arrange
+from paraembed.encoders.recursive import arrange
 from paraembed.text.ragged import Ragged
 from paraembed.text.trees import TreeError
 from paraembed.text.vocabulary import END, START, Words
@@ -87,7 +87,7 @@ def test_merges_that_are_no_trees_are_our_mistake():
 
 def test_gradients():
     generator = torch.Generator().manual_seed(0)
-    composition = Recursive(3, generator).double()
+    composition = RecursiveConfig().build(3, generator).double()
     trees = [(0, (1, 2)), 3, ((4, 0), (1, (2, 3))), (((3, 3), 3), 3), (4, 1)]
     texts = ragged(trees)
     rows = torch.randn(5, 3, dtype=torch.float64, generator=generator, requires_grad=True)
@@ -198,7 +198,7 @@ def test_strings_of_either_kind_and_an_array_of_them(encoder):
 
 
 def test_other_encoders_read_no_trees(tiny_words):
-    with pytest.raises(ValueError, match="Avg does not read trees"):
+    with pytest.raises(ValueError, match="avg does not read trees"):
         Encoder(AvgConfig(), tiny_words, "space").encode("a dog", trees="(a dog)")
     for config in [*(config() for config in ENCODERS.values()), RecursiveConfig()]:
         composition = config.build(4, torch.Generator())
@@ -206,7 +206,7 @@ def test_other_encoders_read_no_trees(tiny_words):
 
 
 def test_initial_values():
-    composition = Recursive(50, torch.Generator().manual_seed(0))
+    composition = RecursiveConfig().build(50, torch.Generator().manual_seed(0))
     assert (composition.width, composition.weight.shape, composition.bias.shape) == (50, (50, 100), (50,))
     assert 0.99 * 0.2 < composition.weight.abs().max() <= 0.2
     assert not composition.bias.any()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.gran import Gran
-from paraembed.encoders.lstm import BiRecurrent, Recurrent
+from paraembed.encoders.lstm import Recurrent
 from paraembed.encoders.packed import PackedTokens, pack, project_words
 from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
 from paraembed.evaluation.measures import Vector
@@ -99,7 +99,7 @@ def has_gate(encoder: Encoder) -> bool:
     """Return whether an encoder is a GRAN with a gate."""
     composition = encoder.composition
     return (
-        isinstance(composition, Recurrent | BiRecurrent)
+        isinstance(composition, Recurrent)
         and isinstance(composition.reader, Gran)
         and composition.reader.form not in {"tanh", "relu"}
     )
@@ -175,15 +175,14 @@ def _norms(encoder: Encoder, texts: Ragged) -> Vector:
     composition = encoder.composition
     if encoder.identity:  # the encoder may be on a GPU, or have 16-bit numbers
         composition = deepcopy(composition).float().cpu()
-    assert isinstance(composition, Recurrent | BiRecurrent)
+    assert isinstance(composition, Recurrent)
     bounded = encoder.with_boundaries(texts)
     offsets, ids_T = torch.from_numpy(bounded.offsets), torch.from_numpy(bounded.ids)
     matrix = encoder.matrix.float().cpu()
-    readers = [(composition.reader, False)]
-    readers += [(composition.reader_back, True)] if isinstance(composition, BiRecurrent) else []
     norms = []
-    for reader, backward in readers:
-        assert isinstance(reader, Gran)
+    for reader, backward in ((composition.reader, False), (composition.reader_back, True)):
+        if not isinstance(reader, Gran):
+            continue  # not a bigran
         packed = pack(offsets, matrix.device, backward=backward)
         norms.append(_gates(reader, matrix, ids_T[packed.tokens], packed).sum(dim=1)[packed.slots].double().numpy())
     extra = len(bounded.ids) - len(texts.ids)
