@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -301,15 +301,6 @@ class Encoder(nn.Module):
         vectors: Tensor = self.composition(rows_RD, ids_T, *structure)
         return vectors
 
-    @overload
-    def encode(self, texts: str, batch_size: int = BATCH_SIZE, trees: str | None = None) -> npt.NDArray[np.float32]: ...
-    @overload
-    def encode(
-        self,
-        texts: Sequence[str],
-        batch_size: int = BATCH_SIZE,
-        trees: Sequence[str | None] | pa.StringArray | None = None,
-    ) -> npt.NDArray[np.float32]: ...
     def encode(
         self,
         texts: str | Sequence[str],
@@ -342,8 +333,7 @@ class Encoder(nn.Module):
                 "sequences of both"
             )
         if isinstance(texts, str):
-            vectors_1H = self.encode([texts], batch_size, None if trees is None else [trees])
-            vector_H: npt.NDArray[np.float32] = vectors_1H[0]
+            vector_H: npt.NDArray[np.float32] = self.encode([texts], batch_size, None if trees is None else [trees])[0]
             return vector_H
         if trees is not None and not isinstance(trees, pa.Array):
             trees = pa.array(trees, pa.string())
@@ -518,7 +508,9 @@ class Encoder(nn.Module):
     def _computed(self, texts: Ragged, types_UD: Floats) -> Floats:
         """Return the vectors [n, H] of n non-empty texts, in halves if a GPU has too little memory for them."""
         try:
-            return _to_numpy(self._with_types(texts, types_UD) if (texts.ids < 0).any() else self(texts))
+            computed_NH: Tensor = self._with_types(texts, types_UD) if (texts.ids < 0).any() else self(texts)
+            vectors_NH: Floats = computed_NH.float().cpu().numpy()
+            return vectors_NH
         except torch.OutOfMemoryError:
             if len(texts) == 1:
                 raise ValueError(
@@ -560,8 +552,3 @@ def _check_pieces(oov: Oov, pieces: Encoder | None, width: int) -> None:
             f"{pieces.tokenizer}; give one that is avg, has the width of the words, {width}, and tokenizes into word "
             "pieces or subwords"
         )
-
-
-def _to_numpy(vectors_NH: Tensor) -> Floats:
-    vectors: Floats = vectors_NH.float().cpu().numpy()
-    return vectors
