@@ -1,23 +1,53 @@
-"""Compile loops to machine code with numba, if it is installed."""
+"""Compile loops to machine code with numba, if it is installed, and find the code on disk by the content of its source.
 
+numba's own cache depends on the path of the source. ``ray job submit`` runs from a new copy of the working folder each
+time, so every worker would compile everything again: 8 s of a core for the tokenizer alone.
+"""
+
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import torch
 
 try:
+    import llvmlite
     import numba
+    from numba.core.caching import UserWideCacheLocator
 except ImportError:  # a bare machine: torch, numpy and pyarrow alone
     numba = None  # type: ignore[assignment]
+    UserWideCacheLocator = object  # type: ignore[assignment,misc]
 
 COMPILED = numba is not None
 """Whether ``compiled`` compiles; plain Python runs these loops a hundred times slower."""
 
 # Where numba keeps the code: the folder of paraembed, else its own.
-_PLACES = "paraembed.compiled_cache.ByContent,UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator"
+_PLACES = "paraembed.compiled.ByContent,UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator"
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class ByContent(UserWideCacheLocator):
+    """Cache folder for one state of package and compiler, in NUMBA_CACHE_DIR or else the user's cache folder."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
+        super().__init__(py_func, py_file)  # type: ignore[no-untyped-call]
+        settings: Any = numba.config
+        folder = Path(settings.CACHE_DIR or Path(self._cache_path).parent)
+        self._cache_path = str(folder / f"paraembed-{digest_of(Path(__file__).parent)}")
+
+
+@cache
+def digest_of(folder: Path) -> str:
+    """Return a digest of a package's modules and the compiler, since compiled code includes functions of any module."""
+    digest = hashlib.sha256(f"numba {numba.__version__}, llvmlite {llvmlite.__version__}\n".encode())
+    for path in sorted(folder.rglob("*.py")):
+        source = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)} {len(source)}\n".encode() + source)
+    return digest.hexdigest()[:24]
 
 
 def compiled(function: _Function, **more: Any) -> _Function:

@@ -17,7 +17,6 @@ ORDER = (
         "names",
         "options",
         "settings",
-        "compiled_cache",
         "compiled",
         "stops",
         "io",

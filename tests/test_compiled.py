@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import paraembed
+from paraembed.compiled import digest_of
 
-compiled_cache = pytest.importorskip("paraembed.compiled_cache")  # needs numba
+pytest.importorskip("numba")
 get_host_cpu_name = pytest.importorskip("llvmlite.binding").get_host_cpu_name
 
 
@@ -18,10 +19,10 @@ get_host_cpu_name = pytest.importorskip("llvmlite.binding").get_host_cpu_name
 def test_machine_code_is_kept_apart_for_every_state_of_the_source(changed, tmp_path):
     source, copy = Path(paraembed.__file__).parent, tmp_path / "paraembed"
     shutil.copytree(source, copy)
-    digest_of = compiled_cache.digest_of.__wrapped__
-    assert digest_of(copy) == digest_of(source)
+    digest = digest_of.__wrapped__
+    assert digest(copy) == digest(source)
     (copy / changed).write_text((copy / changed).read_text() + "\n# changed\n")
-    assert digest_of(copy) != digest_of(source)
+    assert digest(copy) != digest(source)
 
 
 def run(program, **environment):
@@ -30,9 +31,9 @@ def run(program, **environment):
 
 
 def test_machine_code_is_kept_in_a_folder_of_the_content(tmp_path):
-    """How numba finds its locators is not documented; see ``compiled_cache``."""
+    """How numba finds its locators is not documented; see ``ByContent``."""
     run("import paraembed.text.scan", NUMBA_CACHE_DIR=str(tmp_path))
-    folder = f"paraembed-{compiled_cache.digest_of(Path(paraembed.__file__).parent)}"
+    folder = f"paraembed-{digest_of(Path(paraembed.__file__).parent)}"
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 
