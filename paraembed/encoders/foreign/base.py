@@ -85,8 +85,7 @@ class ForeignEncoder:
 
     def packed(self, *, is_local: bool = False) -> "PackedModel":
         """Return the model's files and the settings, for other processes; see ``TextEncoder``."""
-        files, digest = PackedFiles.of(self.files, is_local=is_local), digest_of(self.files.digests)
-        return PackedModel(self.kind, files, digest, self.inference, self.identity)
+        return PackedModel(self.kind, PackedFiles.of(self.files, is_local=is_local), self.inference, self.identity)
 
     def embed(
         self,
@@ -129,7 +128,6 @@ class PackedModel:
 
     kind: str
     files: PackedFiles
-    digest: str
     inference: Inference
     identity: Mapping[str, Any]
 
@@ -140,7 +138,8 @@ class PackedModel:
         from paraembed.encoders.foreign import open_files  # noqa: PLC0415 - it imports the classes above
 
         set_environment(HUB_OFFLINE, override=True)
-        encoder = open_files(self.kind, self.files.unpacked(self.digest), self.inference, f"{self.kind}:{self.digest}")
+        digest = digest_of(self.identity["files"])
+        encoder = open_files(self.kind, self.files.unpacked(digest), self.inference, f"{self.kind}:{digest}")
         if changed := differences(self.identity, encoder.identity):
             raise ValueError(
                 f"the {changed} of a worker's machine differs from the driver's; install the same versions on "
@@ -176,9 +175,9 @@ def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
     return whole[:start], whole[start + len(bare) :]
 
 
-def padded(ids: Ragged, before: list[int], after: list[int], pad: int, *, left: bool = False) -> tuple[Padded, Padded]:
-    """Return the tokens of n texts, each between special tokens, padded after them (with ``left`` before them), and
-    which are no padding, int64 [n, L].
+def padded(ids: Ragged, before: list[int], after: list[int], pad: int, *, left: bool = False) -> dict[str, Padded]:
+    """Return what transformers read of n texts, int64 [n, L]: tokens, each text between special ones, padded after them
+    (with ``left`` before them), which are no padding, and zeros.
     """
     ends = ids.lengths[:, None] + len(before) + len(after)
     places = np.arange(ends.max())
@@ -187,7 +186,8 @@ def padded(ids: Ragged, before: list[int], after: list[int], pad: int, *, left: 
     starts, stops = ids.offsets[:-1], ids.offsets[1:]
     texts = (ids.ids[start:stop] for start, stop in zip(starts, stops, strict=True))
     padded_ids[is_token] = np.concatenate([piece for text in texts for piece in (before, text, after)])
-    return padded_ids, is_token.astype(np.int64)
+    mask = is_token.astype(np.int64)
+    return {"input_ids": padded_ids, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
 
 
 class InBatches(ForeignEncoder):

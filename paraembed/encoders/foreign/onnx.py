@@ -39,10 +39,8 @@ class OnnxEncoder(InBatches):
         graph = next((name for name in GRAPHS if name in files.names), None)
         if graph is None or "tokenizer.json" not in files.names:
             raise ModelError(f"a file is missing; expected tokenizer.json and one of {', '.join(GRAPHS)}")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
         provider = PROVIDERS[inference.device]
-        self._session = runtime.InferenceSession(str(files.folder / graph), options, providers=[provider])
+        self._session = runtime.InferenceSession(str(files.folder / graph), session_options(), providers=[provider])
         if provider not in self._session.get_providers():  # ONNX Runtime only warns if CUDA's libraries are missing
             raise ModelError(
                 "`device` is cuda, but ONNX Runtime finds no GPU or CUDA library; use cpu, or install them"
@@ -72,7 +70,9 @@ class OnnxEncoder(InBatches):
     @classmethod
     def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
         """Return the reason if the installed ONNX Runtime is that for CPUs."""
-        return no_gpu_of_onnx()
+        if PROVIDERS["cuda"] in import_module("onnxruntime").get_available_providers():
+            return ""
+        return "the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or use cpu"
 
     @property
     def _num_special(self) -> int:
@@ -94,9 +94,8 @@ class OnnxEncoder(InBatches):
     def _features(self, texts: Sequence[str], ids: Ragged) -> tuple[dict[str, Padded], Padded]:
         if self._prompt:
             ids = self._ids([self._prompt + text for text in texts])
-        padded_ids, mask = padded(ids.cut(self._most), *self._special, self._pad)
-        given = {"input_ids": padded_ids, "attention_mask": mask, "token_type_ids": np.zeros_like(padded_ids)}
-        return {name: value for name, value in given.items() if name in self._inputs}, mask
+        given = padded(ids.cut(self._most), *self._special, self._pad)
+        return {name: value for name, value in given.items() if name in self._inputs}, given["attention_mask"]
 
     def _forward(self, features: tuple[dict[str, Padded], Padded]) -> Matrix:
         feed, mask = features
@@ -123,11 +122,11 @@ class OnnxEncoder(InBatches):
         return output
 
 
-def no_gpu_of_onnx() -> str:
-    """Return why the installed ONNX Runtime cannot compute on a GPU, with a remedy; empty if it can."""
-    if PROVIDERS["cuda"] in import_module("onnxruntime").get_available_providers():
-        return ""
-    return "the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or use cpu"
+def session_options() -> Any:
+    """Return the options of a session with one thread, as each worker has."""
+    options = import_module("onnxruntime").SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return options
 
 
 def _mean(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:

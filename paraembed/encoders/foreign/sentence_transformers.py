@@ -15,7 +15,7 @@ import torch
 from paraembed.encoders.base import Embedded
 from paraembed.encoders.foreign.base import InBatches, Matrix, padded, ragged, special_tokens
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
-from paraembed.encoders.foreign.onnx import PROVIDERS, no_gpu_of_onnx
+from paraembed.encoders.foreign.onnx import PROVIDERS, OnnxEncoder, session_options
 from paraembed.encoders.states import StateSums, merged, sums_of
 from paraembed.io.fingerprint import read_json
 from paraembed.process import transformers_is_quiet
@@ -73,9 +73,9 @@ class SentenceTransformerEncoder(InBatches):
         """Return the reason if a backend computes on CPUs."""
         if backend == "openvino":
             return "the backend openvino computes on CPUs; use cpu, or another backend"
-        if backend == "onnx":
-            return no_gpu_of_onnx() if find_spec("onnxruntime") else "onnxruntime is not installed; install it"
-        return ""
+        if backend == "onnx" and not find_spec("onnxruntime"):
+            return "onnxruntime is not installed; install it"
+        return OnnxEncoder.no_gpu(backend) if backend == "onnx" else ""
 
     @property
     def _num_special(self) -> int:
@@ -116,8 +116,7 @@ class SentenceTransformerEncoder(InBatches):
         else:
             is_left = self._tokenizer.padding_side == "left"
             cut = ids if self._most is None else ids.cut(self._most)
-            padded_ids, mask = padded(cut, *self._special, self._tokenizer.pad_token_id, left=is_left)
-            given = {"input_ids": padded_ids, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
+            given = padded(cut, *self._special, self._tokenizer.pad_token_id, left=is_left)
             features = {name: given[name] for name in self._tokenizer.model_input_names if name in given}
         return {name: torch.from_numpy(values) for name, values in features.items()}
 
@@ -226,9 +225,7 @@ def backend_options(inference: Inference) -> dict[str, Any]:
     if inference.backend == "openvino":
         # By default, OpenVINO computes in bfloat16 where the processor can: vectors of MiniLM then differ by 1e-3.
         return {"ov_config": {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}}
-    options = import_module("onnxruntime").SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return {"session_options": options, "provider": PROVIDERS[inference.device]}
+    return {"session_options": session_options(), "provider": PROVIDERS[inference.device]}
 
 
 def _check_code(files: ModelFiles, *, is_trusted: bool) -> None:
