@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paraembed.console import doing
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.foreign.base import ForeignEncoder
@@ -119,7 +120,8 @@ def train(
     read = list(read_suites(list(map(str, names)), _absolute(data))) if data is not None else []
     read += [read_pairs_files(list(map(_absolute, files)))] if files else []
     placement = placement or Placement()
-    inputs = _absolute(pairs), _words_at(words), read, selection or Selection(), min_coverage, placement.pairs_bytes
+    words = shipped_folder() if is_shipped(str(words)) else _absolute(words)
+    inputs = _absolute(pairs), words, read, selection or Selection(), min_coverage, placement.pairs_bytes
     outputs = tuple(map(_absolute_place, _several(teacher)))
     training = Training(name, Pairs(chosen, *inputs, outputs), _absolute(out), placement, register=register)
     train_model(training, overwrite=overwrite)
@@ -227,10 +229,10 @@ def evaluate(
         inference=inference,
     )
     with one_thread():
-        candidates, sets = evaluation.prepare(request, fetch_encoder, _quietly)
+        candidates, sets = evaluation.prepare(request, fetch_encoder, doing)
         if out is None:
             return compare(candidates, sets, resamples=resamples)
-        return evaluation.evaluate(request, candidates, sets, _absolute(out), _quietly).report
+        return evaluation.evaluate(request, candidates, sets, _absolute(out), doing).report
 
 
 def search(
@@ -296,10 +298,6 @@ def _absolute_place(place: AnyPath) -> Place:
     return path_or_uri if isinstance(path_or_uri, str) else _absolute(path_or_uri)
 
 
-def _words_at(words: AnyPath) -> Path:
-    return shipped_folder() if is_shipped(str(words)) else _absolute(words)
-
-
 def _absolute(path: AnyPath) -> Path:
     if not str(path).strip():
         raise ValueError("an empty path was given; give the path of a file or folder")
@@ -313,7 +311,3 @@ def _absolute_name(name: AnyPath) -> str:
         return text
     kind, colon, place = text.partition(":") if is_peer(text) else ("", "", text)
     return text if colon and not Path(place).exists() else f"{kind}{colon}{_absolute(place)}"
-
-
-def _quietly(_: str) -> None:
-    """Report no progress."""

@@ -214,8 +214,8 @@ class Encoder(nn.Module):
         if init == "released" and config.has_released_init:
             draw_as_released(config.name, self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
-        has_types = oov in {"hashed", "pieces"}
-        if oov != "shared" and (self.composition.reads_trees or (has_types and tokenizer in OF_PIECES)):
+        self._has_types = oov in {"hashed", "pieces"}
+        if oov != "shared" and (self.composition.reads_trees or (self._has_types and tokenizer in OF_PIECES)):
             only = "shared" if self.composition.reads_trees else "shared or drop"
             raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only {only}")
         if self.has_bigrams and (self.composition.adds is None or max_tokens is not None):
@@ -427,8 +427,7 @@ class Encoder(nn.Module):
             ragged = Ragged(ids, tokens.offsets, read.merges)
         else:
             ragged = self._token_ids.tokens(block)
-        is_unknown = ragged.ids < 0 if self.oov in {"hashed", "pieces"} else ragged.ids == self._unknown
-        unknown = np.flatnonzero(is_unknown)
+        unknown = np.flatnonzero(ragged.ids < 0 if self._has_types else ragged.ids == self._unknown)
         types_UD = self._number_types(block, ragged, unknown) if self.oov == "pieces" else _NO_TYPES
         lengths, vectors = ragged.lengths, embedded.vectors[start:stop]
         embedded.num_tokens[start:stop] = lengths
@@ -453,7 +452,7 @@ class Encoder(nn.Module):
 
     @cached_property
     def _token_ids(self) -> TokenIds:
-        return TokenIds(self.vocabulary, self.tokenizer, hashes_unknown=self.oov in {"hashed", "pieces"})
+        return TokenIds(self.vocabulary, self.tokenizer, hashes_unknown=self._has_types)
 
     def _number_types(self, texts: pa.StringArray, ragged: Ragged, unknown: npt.NDArray[np.int64]) -> Floats:
         """Replace the ids of the OOV tokens, which are at ``unknown``, with -1 - u for type u. Return the vectors of
@@ -471,8 +470,7 @@ class Encoder(nn.Module):
     @property
     def _oov_length(self) -> float | None:
         """Length of the vectors of OOV tokens; None if they do not have vectors of their own."""
-        has_types = self.oov in {"hashed", "pieces"}
-        return float(torch.linalg.vector_norm(self.matrix[self._unknown].float())) if has_types else None
+        return float(torch.linalg.vector_norm(self.matrix[self._unknown].float())) if self._has_types else None
 
     @cached_property
     def _unknown(self) -> int:

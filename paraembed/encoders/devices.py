@@ -20,12 +20,9 @@ def chosen_device(device: Device, *, gains: bool) -> ComputeDevice:
 
 def require_device(device: str, count: int = 1) -> None:
     """Raise ValueError if this machine does not have the device, or not as many GPUs."""
-    if device == "cuda":
-        require_gpus(count, torch.cuda.device_count() if torch.cuda.is_available() else 0)
-
-
-def require_gpus(count: int, available: int) -> None:
-    """Raise ValueError if there are fewer GPUs than are wanted."""
+    if device != "cuda":
+        return
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not available:
         raise ValueError("`device` is cuda, but PyTorch finds no GPU on this machine; use cpu, or check its driver")
     if count > available:

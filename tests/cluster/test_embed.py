@@ -34,7 +34,7 @@ from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
-from paraembed.encoders.devices import require_gpus
+from paraembed.encoders.devices import require_device
 from paraembed.io.atomic import locked
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.store import Folder
@@ -117,10 +117,13 @@ def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
     ("count", "available", "message"),
     [(1, 0, "PyTorch finds no GPU"), (4, 1, "`gpus` is 4, but PyTorch finds only 1 on this machine")],
 )
-def test_gpus_that_a_machine_does_not_have(count, available, message):
+def test_gpus_that_a_machine_does_not_have(count, available, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: available)
     with pytest.raises(ValueError, match=message):
-        require_gpus(count, available)
-    require_gpus(count, count)
+        require_device("cuda", count)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    require_device("cuda", count)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
