@@ -287,7 +287,6 @@ class Recipe(BaseRecipe):
     """Shuffle before or after negative selection; mega-batches always shuffle after it."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed; the message names field, value and what is allowed."""
         super().__post_init__()
         if self.objective == self.teacher_objective == "none":
             raise ValueError(
@@ -397,8 +396,6 @@ def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
         raise ValueError(f"{path}: {error}") from None
 
 
-Mode = Literal["scratch", "universal", "features"]
-
 HEAD_RANGES = {"head_width": (1, 100_000), "margin": (1e-36, 1e36)}
 """Allowed values of the fields that a head is built from."""
 
@@ -415,7 +412,7 @@ _SUPERVISED_RANGES = {
 class SupervisedRecipe(BaseRecipe):
     """Settings of a training on labeled examples: an encoder with a head (Wieting 2016 §4.4)."""
 
-    mode: Mode = "scratch"
+    mode: Literal["scratch", "universal", "features"] = "scratch"
     """Start from word vectors (scratch); start from a pretrained encoder, with λ_w and λ_c pulling towards its values
     (universal, Wieting 2016 §4.4.1); or freeze a pretrained encoder and train only the head (features, §4.4.2).
     """
@@ -441,7 +438,6 @@ class SupervisedRecipe(BaseRecipe):
     """Stop after N evaluations in a row without improvement; None: train all epochs."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is not allowed; the message names field, value and what is allowed."""
         if self.mode == "features":
             object.__setattr__(self, "train_words", False)
         super().__post_init__()

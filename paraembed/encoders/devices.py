@@ -1,6 +1,6 @@
 """Devices on which encoders compute."""
 
-import time
+import timeit
 from functools import cache
 from typing import Literal
 
@@ -41,9 +41,4 @@ def slowdown(precision: Precision) -> float:
 def _seconds(dtype: torch.dtype) -> float:
     """Return the shortest of three times of a matrix product as large as in a small transformer, 0.08 GFLOP."""
     states, weights = torch.ones(256, 384, dtype=dtype), torch.ones(384, 384, dtype=dtype)
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        states @ weights
-        times.append(time.perf_counter() - started)
-    return min(times)
+    return min(timeit.repeat(lambda: states @ weights, number=1, repeat=3))

@@ -50,8 +50,7 @@ class OnnxEncoder(InBatches):
         self._output = next((name for name in _VECTORS if name in outputs), next(iter(outputs)))
         self._tokenizer = tokenizers.Tokenizer.from_file(str(files.folder / "tokenizer.json"))
         self._tokenizer.no_truncation()
-        padding = self._tokenizer.padding or {}
-        self._pad = int(padding.get("pad_id", 0))
+        self._pad = int((self._tokenizer.padding or {}).get("pad_id", 0))
         self._tokenizer.no_padding()
         self._special = special_tokens(self._tokenizer)
         self._prompt = _default_prompt(files) if inference.prompt is None else inference.prompt
