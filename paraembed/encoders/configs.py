@@ -1,7 +1,7 @@
 """Options of every encoder, and the module that builds it; this module does not import PyTorch."""
 
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from paraembed.options import check_fields
@@ -36,7 +36,7 @@ class EncoderConfig:
 
     Attributes:
         name: Name of the encoder.
-        composition: Module of this folder, and its class or function that creates the composition.
+        composition: Module of this folder, and its class or function that creates the composition: ``gru:Gru``.
         reads_trees: Whether the composition reads trees.
         has_released_init: Whether the released code uses other initial values (see ``draw_as_released``).
     """
@@ -52,14 +52,13 @@ class EncoderConfig:
 
     def build(self, dimension: int, generator: "torch.Generator") -> "Composition":
         """Return the composition for word vectors of width ``dimension``, initialized from ``generator``."""
-        create = getattr(import_module(self.module()), self.composition.partition(".")[2])
-        composition: Composition = create(self, dimension, generator)
+        composition: Composition = resolve_name(f"{__package__}.{self.composition}")(self, dimension, generator)
         return composition
 
     @classmethod
     def module(cls) -> str:
         """Return the full name of the module that creates the composition."""
-        return f"{__package__}.{cls.composition.partition('.')[0]}"
+        return f"{__package__}.{cls.composition.partition(':')[0]}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class AvgConfig(EncoderConfig):
     """Mean of the word vectors; no options."""
 
     name = "avg"
-    composition = "averages.Avg"
+    composition = "averages:Avg"
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class SumConfig(EncoderConfig):
     """Sum of the word vectors; no options."""
 
     name = "sum"
-    composition = "averages.Sum"
+    composition = "averages:Sum"
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class WordConfig(EncoderConfig):
     """Vector of the first word; no options."""
 
     name = "word"
-    composition = "averages.Word"
+    composition = "averages:Word"
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class ScaledAvgConfig(EncoderConfig):
     """Mean of the scaled word vectors; no options."""
 
     name = "scaled_avg"
-    composition = "averages.ScaledAvg"
+    composition = "averages:ScaledAvg"
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class ProjConfig(EncoderConfig):
     """
 
     name = "proj"
-    composition = "dense.Proj"
+    composition = "dense:Proj"
     has_released_init = True
     width: int | None = None
 
@@ -119,7 +118,7 @@ class DanConfig(EncoderConfig):
     """
 
     name = "dan"
-    composition = "dense.Dan"
+    composition = "dense:Dan"
     layers: int = 1
     activation: Literal["tanh", "relu"] = "tanh"
     width: int | None = None
@@ -135,7 +134,7 @@ class RnnConfig(EncoderConfig):
     """
 
     name = "rnn"
-    composition = "rnn.Rnn"
+    composition = "rnn:Rnn"
     has_released_init = True
     activation: Literal["tanh", "relu"] = "tanh"
     width: int | None = None
@@ -146,7 +145,7 @@ class IrnnConfig(EncoderConfig):
     """Linear recurrence that starts with identity weights; no options."""
 
     name = "irnn"
-    composition = "rnn.Rnn"
+    composition = "rnn:Rnn"
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class CellOptions(EncoderConfig):
         peepholes: Use peephole connections from the cell to the gates (Gers 2003).
     """
 
-    composition = "lstm.build"
+    composition = "lstm:build"
     has_released_init = True
     pool: ClassVar[Pool] = "mean"
     output_gate: bool = True
@@ -223,7 +222,7 @@ class BiLstmAvgConfig(LstmOptions):
 class GranOptions(CellOptions):
     """Options of a GRAN's LSTM, and of the form of its gates."""
 
-    composition = "gran.build"
+    composition = "gran:build"
     form: ClassVar[Form] = "gran"
 
 
@@ -303,7 +302,7 @@ class GruConfig(EncoderConfig):
     """
 
     name = "gru"
-    composition = "gru.Gru"
+    composition = "gru:Gru"
     bias: bool = False
     width: int | None = None
 
@@ -313,7 +312,7 @@ class RecursiveConfig(EncoderConfig):
     """Recursive network over binary constituency trees; no options."""
 
     name = "recursive"
-    composition = "recursive.Recursive"
+    composition = "recursive:Recursive"
     reads_trees: ClassVar[bool] = True
 
 
@@ -326,7 +325,7 @@ class CnnConfig(EncoderConfig):
     """
 
     name = "cnn"
-    composition = "cnn.Cnn"
+    composition = "cnn:Cnn"
     filters: int = 200
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields, replace
 from importlib import import_module
+from pkgutil import resolve_name
 
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.foreign.base import ForeignEncoder
@@ -11,9 +12,9 @@ from paraembed.process import HUB, set_environment
 from paraembed.settings import PEERS, Inference
 
 _CLASSES = {
-    "st": "sentence_transformers.SentenceTransformerEncoder",
-    "m2v": "model2vec.Model2VecEncoder",
-    "onnx": "onnx.OnnxEncoder",
+    "st": "sentence_transformers:SentenceTransformerEncoder",
+    "m2v": "model2vec:Model2VecEncoder",
+    "onnx": "onnx:OnnxEncoder",
 }
 # Not the extras of paraembed: on a public index anybody could register that name.
 _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
@@ -39,8 +40,7 @@ def open_foreign(name: str, inference: Inference, *, offline: bool = False) -> F
 def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) -> ForeignEncoder:
     """Return the encoder of a model's files; see ``open_foreign``."""
     set_environment(HUB)
-    module, _, kind_of = _CLASSES[kind].partition(".")
-    encoder: type[ForeignEncoder] = getattr(import_module(f"{__name__}.{module}"), kind_of)
+    encoder: type[ForeignEncoder] = resolve_name(f"{__name__}.{_CLASSES[kind]}")
     for setting in fields(Inference):
         value = getattr(inference, setting.name)
         if setting.name not in {"device", *encoder.settings} and value not in {None, "", setting.default}:
