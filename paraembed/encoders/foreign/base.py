@@ -162,6 +162,11 @@ def ragged(ids: Sequence[Sequence[int]]) -> Ragged:
     return Ragged(np.fromiter(chain.from_iterable(ids), np.int32, offsets[-1]), offsets)
 
 
+def tokenized(tokenizer: Any, texts: Sequence[str]) -> Ragged:
+    """Return the tokens of texts, without special ones, from a tokenizer of the library ``tokenizers``."""
+    return ragged([encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)])
+
+
 def token_counts(ids: Ragged, unknown: int | None) -> tuple[Ids, Ids]:
     """Return the number of tokens of n texts, and the number of those that are ``unknown``, int32 [n]."""
     places = np.searchsorted(np.flatnonzero(ids.ids == unknown), ids.offsets)

@@ -6,7 +6,7 @@ If its tokenizer is that of uncased BERT, a compiled loop computes the same ids.
 import json
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from paraembed.encoders.added import add_words
 from paraembed.encoders.base import Embedded
-from paraembed.encoders.foreign.base import ForeignEncoder, ragged, token_counts
+from paraembed.encoders.foreign.base import ForeignEncoder, token_counts, tokenized
 from paraembed.encoders.foreign.files import ModelFiles
 from paraembed.encoders.protocol import Turn
 from paraembed.settings import Backend, Inference
@@ -43,7 +43,12 @@ class Model2VecEncoder(ForeignEncoder):
         self._most_characters = None if model.max_length is None else model.max_length * model.median_token_length
         self._tokenizer = model.tokenizer
         self._tokenizer.no_truncation()
-        self._token_ids = _compiled(self._tokenizer)
+        try:
+            vocabulary = uncased_vocabulary(json.loads(self._tokenizer.to_str()))
+        except ValueError:  # not an uncased WordPiece tokenizer
+            self._token_ids = None
+        else:
+            self._token_ids = TokenIds(vocabulary, WORDPIECE)  # 25 times as fast as the library
         used = replace(inference, device="cpu", prompt="", batch_tokens=None)
         super().__init__(files, used, table.shape[1], model.max_length)
 
@@ -80,22 +85,4 @@ class Model2VecEncoder(ForeignEncoder):
         return ids.cut(self.max_tokens)
 
     def _ids(self, texts: pa.StringArray) -> Ragged:
-        if self._token_ids is not None:
-            return self._token_ids(texts)
-        return ragged(
-            [
-                encoding.ids
-                for encoding in self._tokenizer.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
-            ]
-        )
-
-
-def _compiled(tokenizer: Any) -> TokenIds | None:
-    """Return the compiled loops for an uncased WordPiece tokenizer, 25 times as fast as the library; None for other
-    tokenizers.
-    """
-    try:
-        vocabulary = uncased_vocabulary(json.loads(tokenizer.to_str()))
-    except ValueError:
-        return None
-    return TokenIds(vocabulary, WORDPIECE)
+        return tokenized(self._tokenizer, texts.to_pylist()) if self._token_ids is None else self._token_ids(texts)

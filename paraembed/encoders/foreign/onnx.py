@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, padded, ragged, special_tokens
+from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, padded, special_tokens, tokenized
 from paraembed.encoders.foreign.files import GRAPHS, ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
 from paraembed.settings import Backend, Inference, Pooling
@@ -87,8 +87,7 @@ class OnnxEncoder(InBatches):
         return self._tokenizer.token_to_id(unknown) if unknown else None
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return ragged([encoding.ids for encoding in encodings])
+        return tokenized(self._tokenizer, texts)
 
     def _features(self, texts: Sequence[str], ids: Ragged) -> tuple[dict[str, Padded], Padded]:
         if self._prompt:

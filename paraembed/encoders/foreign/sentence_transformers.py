@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 
 from paraembed.encoders.base import Embedded
-from paraembed.encoders.foreign.base import InBatches, Matrix, padded, ragged, special_tokens
+from paraembed.encoders.foreign.base import InBatches, Matrix, padded, ragged, special_tokens, tokenized
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.foreign.onnx import PROVIDERS, OnnxEncoder, session_options
 from paraembed.encoders.states import StateSums, merged, sums_of
@@ -100,8 +100,7 @@ class SentenceTransformerEncoder(InBatches):
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
         if self._bare is not None:
-            encodings = self._bare.encode_batch_fast(list(texts), add_special_tokens=False)
-            return ragged([encoding.ids for encoding in encodings])
+            return tokenized(self._bare, texts)
         if not texts:  # on which tokenizers of transformers fail
             return ragged([])
         only = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
