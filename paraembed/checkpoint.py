@@ -35,8 +35,8 @@ from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, u
 
 FORMAT = "paraembed-encoder-2"
 FORMAT_OF_CONCAT = "paraembed-concat-1"
-_DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")
-_MAY_DECIDE = ("oov", "pieces")  # missing if it has its default, as in older folders
+# The last two are missing if they have their defaults, as in older folders.
+_DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "oov", "pieces")
 _FILES = ("model.safetensors", "words.txt")
 _TOKENIZER = "tokenizer.json"
 _PARTS = ("first", "second")
@@ -117,19 +117,18 @@ def save(
             (new / _TOKENIZER).write_bytes(contents_of(encoder.tokenizer))
             files = (*_FILES, _TOKENIZER)
         (new / "README.md").write_text(model_card, encoding="utf-8")
-        pieces = {}
-        if encoder.pieces is not None:
-            card, record = "The encoder of OOV tokens of the encoder above.\n", encoder.pieces.provenance
-            of_pieces: dict[str, Any] = {"recipe": {}, "provenance": record, "model_card": card, "dtype": dtype}
-            pieces = {"pieces": save(encoder.pieces, new / _PIECES, **of_pieces)}
         decides = {
             "encoder": config_to_dict(encoder.config),
             "tokeniser": encoder.tokenizer,
             "boundary_tokens": encoder.bos_eos_tokens,
             "max_tokens": encoder.max_tokens,
-            **({} if encoder.oov == "shared" else {"oov": encoder.oov}),
-            **pieces,
         }
+        if encoder.oov != "shared":
+            decides["oov"] = encoder.oov
+        if encoder.pieces is not None:
+            card, record = "The encoder of OOV tokens of the encoder above.\n", encoder.pieces.provenance
+            part = new / _PIECES
+            decides["pieces"] = save(encoder.pieces, part, recipe={}, provenance=record, model_card=card, dtype=dtype)
         return write_config(new, FORMAT, decides, files, {"recipe": recipe, "provenance": provenance})
 
 
@@ -303,8 +302,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if is_concat(folder):
         raise ValueError(f"{folder} holds two encoders as one; give one of them: {' or '.join(_PARTS)} in that folder")
     what = "an encoder folder, written by jobs/train.py"
-    decides = (*_DECIDES, *_MAY_DECIDE)
-    config = folder_config.read_config(folder, FORMAT, _Config, decides, _FILES, what, may_list=(_TOKENIZER,))
+    config = folder_config.read_config(folder, FORMAT, _Config, _DECIDES, _FILES, what, may_list=(_TOKENIZER,))
     if (config["tokeniser"] == SUBWORD) != (_TOKENIZER in config["files"]):
         raise ValueError(f"{folder}/config.json must list {_TOKENIZER} if, and only if, the tokenizer is {SUBWORD}")
     return config
