@@ -7,6 +7,7 @@ import random
 import signal
 from collections import Counter
 from contextlib import contextmanager
+from pathlib import Path
 
 from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
 
@@ -72,6 +73,16 @@ def _no_warnings():
         yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+class Bomb:
+    """Unpickling it leaves a trace."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
 
 
 def sign(config):

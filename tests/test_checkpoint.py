@@ -5,7 +5,6 @@ import os
 import pickle
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,9 @@ from paraembed.checkpoint import load, read_config, save
 from paraembed.encoders import Encoder, config_to_dict
 from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.io.atomic import write_json
-from paraembed.io.fingerprint import digest_of, read_json, sha256_of
+from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.text.vocabulary import Words
+from tests.fuzz import Bomb, sign, sign_files
 
 TEXTS = ["The cat sat.", "a dog ran home", "", "zebra", "the the the"]
 
@@ -35,10 +35,7 @@ def rewrite(folder, change):
     """Change ``config.json`` as one would who knows the format: with a fingerprint that fits."""
     config = read_json(folder / "config.json")
     change(config)
-    config["fingerprint"] = digest_of(
-        {key: config[key] for key in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
-    )
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", sign(config))
 
 
 def replace_file(folder, name, content):
@@ -47,7 +44,7 @@ def replace_file(folder, name, content):
         (folder / name).write_bytes(content)
     else:
         save_file(content, folder / name)
-    rewrite(folder, lambda config: config["files"].update({name: sha256_of(folder / name)}))
+    sign_files(folder)
 
 
 def flip_a_byte(path):
@@ -173,16 +170,6 @@ def test_other_files_than_those_of_the_format_are_refused(folder, files):
     rewrite(folder, lambda config: config.update(files={**config["files"], **files} if files else {}))
     with pytest.raises(ValueError, match=r"must list model\.safetensors and words\.txt with digests"):
         load(folder)
-
-
-class Bomb:
-    """Unpickling it leaves a trace."""
-
-    def __init__(self, trace):
-        self.trace = trace
-
-    def __reduce__(self):
-        return Path.touch, (self.trace,)
 
 
 @pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])

@@ -26,7 +26,7 @@ from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.settings import Settings
 from paraembed.io import inflate
 from paraembed.io.atomic import write_json
-from paraembed.io.fingerprint import digest_of, sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.formats import sources_of
 from paraembed.pairs.parse import parse_source
@@ -36,6 +36,7 @@ from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text.vocabulary import read_words
+from tests.fuzz import Bomb, sign
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py"), *ROOT.glob("infra/**/*.py")])
@@ -65,16 +66,6 @@ def test_nothing_is_read_that_could_run_code(path):
         assert given.get("verify") != "False", f"line {call.lineno}: a certificate that is not looked at"
 
 
-class Bomb:
-    """Unpickling it leaves a trace."""
-
-    def __init__(self, trace):
-        self.trace = trace
-
-    def __reduce__(self):
-        return Path.touch, (self.trace,)
-
-
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.safetensors", "words.txt", "config.json"])
 @pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])
 def test_an_encoder_folder_with_a_pickle_is_refused_or_it_is_not_opened(tiny_encoder_folder, tmp_path, name, dump):
@@ -92,8 +83,7 @@ def test_an_encoder_folder_with_a_pickle_is_refused_or_it_is_not_opened(tiny_enc
         config["files"] = {one: sha256_of(folder / one) for one in config["files"] if (folder / one).exists()} | (
             {name: sha256_of(folder / name)}
         )
-        decides = {key: config[key] for key in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
-        write_json(folder / "config.json", {**config, "fingerprint": digest_of(decides)})
+        write_json(folder / "config.json", sign(config))
     with pytest.raises((ValueError, OSError)):
         checkpoint.load(folder)
     assert not trace.exists()
