@@ -26,8 +26,7 @@ tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 def build(config: LstmOptions, dimension: int, generator: torch.Generator) -> "Recurrent":
     """Return the composition for word vectors of width ``dimension``."""
-    width = config.width or dimension
-    return Recurrent(lambda: Lstm(config, dimension, width, generator), config, generator)
+    return Recurrent(lambda: Lstm(config, dimension, config.width or dimension, generator), config, generator)
 
 
 class Reader(nn.Module):
