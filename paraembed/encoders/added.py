@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.compiled import compiled
+from paraembed.encoders.tables import Floats
 from paraembed.text.oov import add_hashed
 from paraembed.text.ragged import Ragged
 
-Floats = npt.NDArray[np.float32]
-
-_NO_TYPES = np.zeros((0, 0), np.float32)
+NO_TYPES = np.zeros((0, 0), np.float32)
+"""Vectors of no OOV types."""
 
 
 def add_words(
@@ -20,7 +20,7 @@ def add_words(
     mean: bool,
     vectors_ND: Floats,
     oov_length: float | None = None,
-    types_UD: Floats = _NO_TYPES,
+    types_UD: Floats = NO_TYPES,
 ) -> None:
     """Write the sum or the mean of the word vectors of N texts; zeros for a text without words.
 

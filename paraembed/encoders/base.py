@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from paraembed.compiled import COMPILED
-from paraembed.encoders.added import add_words
+from paraembed.encoders.added import NO_TYPES, add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
 from paraembed.encoders.protocol import ALONE, Turn
-from paraembed.encoders.tables import normalized
+from paraembed.encoders.tables import Floats, normalized
 from paraembed.settings import Precision
 from paraembed.text import OF_PIECES
 from paraembed.text.bigrams import has_bigrams
@@ -46,10 +46,6 @@ _BYTES_AT_ONCE = 256 << 20
 """Maximum bytes of texts to encode at a time: tokenization makes them at most three times as long, and an Arrow string
 array holds less than 2 GiB.
 """
-
-Floats = npt.NDArray[np.float32]
-
-_NO_TYPES = np.zeros((0, 0), np.float32)
 
 log = logging.getLogger(__name__)
 
@@ -428,7 +424,7 @@ class Encoder(nn.Module):
         else:
             ragged = self._token_ids.tokens(block)
         unknown = np.flatnonzero(ragged.ids < 0 if self._has_types else ragged.ids == self._unknown)
-        types_UD = self._number_types(block, ragged, unknown) if self.oov == "pieces" else _NO_TYPES
+        types_UD = self._number_types(block, ragged, unknown) if self.oov == "pieces" else NO_TYPES
         lengths, vectors = ragged.lengths, embedded.vectors[start:stop]
         embedded.num_tokens[start:stop] = lengths
         embedded.num_unknown[start:stop] = np.diff(np.searchsorted(unknown, ragged.offsets))
@@ -459,7 +455,7 @@ class Encoder(nn.Module):
         the types [U, D]: those that ``pieces`` gives them as texts, with the length of <unk>.
         """
         if not len(unknown):
-            return _NO_TYPES
+            return NO_TYPES
         rows = np.unique(np.searchsorted(ragged.offsets, unknown, side="right") - 1)
         tokens = tokenize(as_strings(texts.take(pa.array(rows))), self.tokenizer).flat  # in the order of the ids
         types = tokens.filter(pa.array(ragged.take(rows).ids < 0)).dictionary_encode()

@@ -5,17 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.encoders.base import BATCH_SIZE, Embedded, Encoder, warn_of_unread
 from paraembed.encoders.devices import ComputeDevice
 from paraembed.encoders.protocol import ALONE, Turn
-from paraembed.encoders.tables import normalized
+from paraembed.encoders.tables import Floats, normalized
 from paraembed.encoders.weights import Weights
 from paraembed.settings import Precision
-
-Matrix = npt.NDArray[np.float32]
 
 _SQRT_HALF = np.float32(np.sqrt(0.5))
 _ROWS = 1024  # normalized at a time, so that temporary arrays stay in the cache
@@ -85,14 +82,14 @@ class Concat:
         _write_normalized(vectors[:, self.first.width :], second.vectors)
         return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
 
-    def encode(self, texts: str | Sequence[str], batch_size: int = BATCH_SIZE) -> Matrix:
+    def encode(self, texts: str | Sequence[str], batch_size: int = BATCH_SIZE) -> Floats:
         """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""
         embedded = self.embed(pa.array([texts] if isinstance(texts, str) else texts, pa.large_string()), batch_size)
         warn_of_unread(embedded, self.max_tokens)
         return embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
 
 
-def _write_normalized(out_NH: Matrix, vectors_NH: Matrix) -> None:
+def _write_normalized(out_NH: Floats, vectors_NH: Floats) -> None:
     """Write the vectors with length √½."""
     for start in range(0, len(out_NH), _ROWS):
         rows = slice(start, start + _ROWS)
