@@ -242,7 +242,8 @@ def _sequence(kind: Any, arguments: tuple[Any, ...]) -> Reader:
 
 def _mapping(reader: Reader) -> Reader:
     def read(value: Any) -> dict[str, Any]:
-        return _items(value, dict.fromkeys(_require_object(value), reader))
+        _require_object(value, {})
+        return _items(value, dict.fromkeys(value, reader))
 
     return read
 
@@ -250,9 +251,10 @@ def _mapping(reader: Reader) -> Reader:
 def _typed_dict(kind: Any) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
     fields = {name: _reader(hint) for name, hint in hints.items()}
+    required = {name: hints[name] for name in kind.__required_keys__}
 
     def read(value: Any) -> dict[str, Any]:
-        _require_keys(_require_object(value), {name: hints[name] for name in kind.__required_keys__})
+        _require_object(value, required)
         return dict(value) | _items({name: value[name] for name in fields if name in value}, fields)
 
     return read
@@ -273,7 +275,7 @@ def _dataclass(kind: Any) -> Reader:
     def read(value: Any) -> Any:
         if isinstance(value, kind):
             return value
-        _require_keys(_require_object(value), required)
+        _require_object(value, required)
         if unknown := [name for name in value if name not in fields]:
             raise MismatchError(f" has the unknown field {_shown(unknown[0])}; allowed: {', '.join(fields)}")
         try:
@@ -286,13 +288,9 @@ def _dataclass(kind: Any) -> Reader:
     return read
 
 
-def _require_object(value: Any) -> dict[str, Any]:
+def _require_object(value: Any, required: Mapping[str, Any]) -> None:
     if not isinstance(value, dict):
         raise _WrongTypeError(value, "object")
-    return dict(value)
-
-
-def _require_keys(value: dict[str, Any], required: Mapping[str, Any]) -> None:
     for name, hint in required.items():
         if name not in value:
             error = MismatchError(f" is missing; expected {_name(hint)}")
