@@ -8,13 +8,13 @@ that no reader sees; a lifecycle rule of the bucket (``AbortIncompleteMultipartU
 
 import mmap
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from hashlib import file_digest, sha256
+from contextlib import AbstractContextManager, nullcontext
+from hashlib import file_digest
 from io import SEEK_END
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.fs
@@ -32,40 +32,150 @@ _REJECTED = ("hdfs://", "viewfs://")  # by name: without Hadoop's libraries pyar
 _DIGEST_BYTES = 8 << 20  # a request each
 
 
-class Store(Protocol):
-    """Store of an output. Names are relative to it, with ``/`` between folder and file; ``str`` is for messages."""
+class Folder:
+    """A folder on a disk or NFS. Names are relative to it, with ``/`` between folder and file; ``str`` is for messages.
 
-    place: str
-    """Path or URI, with its credentials; the argument for ``open_store``."""
-    name: str
-    """Last part of the path or URI."""
+    Attributes:
+        place: path, absolute; the argument for ``open_store``.
+        name: last part of the path.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place, self.name = str(path.absolute()), path.name
+
+    def __str__(self) -> str:
+        return str(self.path)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
         """Write a file atomically; return its SHA-256, hexadecimal."""
+        return write_file(self.path / name, write)
 
     def open(self, name: str) -> AbstractContextManager[Any]:
         """Open a file for random access; raise FileNotFoundError if it does not exist."""
+        require_file(self.path / name)
+        file: AbstractContextManager[Any] = pa.OSFile(str(self.path / name))
+        return file
 
     def names(self, folder: str = "") -> list[str]:
         """Return the files and folders in a folder, none if it is missing; raise NotADirectoryError if it is a file."""
+        path = self.path / folder
+        return sorted(entry.name for entry in path.iterdir()) if path.exists() else []
 
     def delete(self, name: str) -> None:
         """Remove a file, if it exists."""
+        (self.path / name).unlink(missing_ok=True)
+        sync_folder(self.path)
 
     def sha256(self, name: str) -> str:
         """Read a file and return its SHA-256, hexadecimal."""
+        return sha256_of(self.path / name)
 
-    def stamp(self, name: str) -> str:
-        """Return a value that changes with the file, without reading the file; empty if the store has none."""
+    def stamp(self, name: str) -> str:  # noqa: ARG002
+        """Return an empty string, because content on a disk can change while size and times stay the same."""
+        return ""
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""
+        require_file(self.path / name)
+        return (self.path / name).stat().st_size
 
     def make_folder(self, name: str) -> None:
-        """Create a folder, if the store has folders."""
+        """Create a folder."""
+        (self.path / name).mkdir(exist_ok=True)
 
     def held(self) -> AbstractContextManager[None]:
-        """Lock the store for the length of a block, if it has locks; raise ValueError if another run holds the lock."""
+        """Lock the folder for the length of a block, and create it if it is missing; the errors are those of
+        ``locked``.
+        """
+        return locked(self.path, make=True)
+
+
+class Remote:
+    """Prefix of an object store, with the methods of ``Folder``. It has no locks, but two runs of the same command
+    write the same bytes.
+
+    Attributes:
+        place: URI, with its credentials; the argument for ``open_store``.
+        name: last part of the URI.
+    """
+
+    def __init__(self, filesystem: pa.fs.FileSystem, path: str, place: str) -> None:
+        self.filesystem, self.path, self.place, self.name = filesystem, path.rstrip("/"), place, name_of(place)
+
+    def __str__(self) -> str:
+        return without_credentials(self.place)
+
+    def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
+        """Upload a file; return its SHA-256, hexadecimal.
+
+        pyarrow's streams complete an upload when they are closed, which ``with`` and the garbage collector also do
+        after an error, so a partial file would become visible. Therefore the file is completed locally before the
+        upload begins. The upload runs in a thread, where no signal can raise an exception between its first and last
+        call.
+        """
+        with tempfile.TemporaryFile() as file:
+            write(file)
+            file.flush()
+            file.seek(0)
+            digest = file_digest(file, "sha256").hexdigest()
+            is_empty = not file.seek(0, SEEK_END)
+            content = pa.py_buffer(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(self._upload, f"{self.path}/{name}", content).result()
+        return digest
+
+    def _upload(self, path: str, content: pa.Buffer) -> None:
+        stream = self.filesystem.open_output_stream(path, compression=None)
+        stream.write(content)
+        stream.close()
+
+    def open(self, name: str) -> AbstractContextManager[Any]:
+        """Open a file for random access; raise FileNotFoundError if it does not exist."""
+        file: AbstractContextManager[Any] = self.filesystem.open_input_file(f"{self.path}/{name}")
+        return file
+
+    def names(self, folder: str = "") -> list[str]:
+        """Return the files and folders in a folder, none if it is missing; raise NotADirectoryError if it is a file."""
+        path = f"{self.path}/{folder}".rstrip("/")
+        if self.filesystem.get_file_info(path).type == pa.fs.FileType.File:
+            raise NotADirectoryError(f"{self}{(f'/{folder}' if folder else '')} is a file; expected a folder")
+        entries = self.filesystem.get_file_info(pa.fs.FileSelector(path, allow_not_found=True))
+        return sorted(info.base_name for info in entries)
+
+    def delete(self, name: str) -> None:
+        """Remove a file, if it exists."""
+        path = f"{self.path}/{name}"
+        if self.filesystem.get_file_info(path).type == pa.fs.FileType.File:
+            self.filesystem.delete_file(path)
+
+    def sha256(self, name: str) -> str:
+        """Read a file and return its SHA-256, hexadecimal."""
+        with self.open(name) as file:
+            return file_digest(pa.BufferedInputStream(file, _DIGEST_BYTES), "sha256").hexdigest()
+
+    def stamp(self, name: str) -> str:
+        """Return size and ETag, by one request, which change with the file's bytes; empty if the store has no ETags."""
+        with self.open(name) as file:
+            known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
+            etag = known.get("etag", b"").decode()
+            return f"{file.size()} {etag}" if etag else ""
+
+    def size(self, name: str) -> int:
+        """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""
+        with self.open(name) as file:
+            return int(file.size())
+
+    def make_folder(self, name: str) -> None:
+        """Do nothing, because an object store has no folders."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Return a block without a lock, because an object store has none."""
+        return nullcontext()
+
+
+Store = Folder | Remote
+"""Store of an output."""
 
 
 def open_store(place: Place) -> Store:
@@ -95,141 +205,6 @@ def _resolve_for_writing(uri: str) -> tuple[pa.fs.FileSystem, str]:
         except ValueError:
             pass
     return resolve(uri)
-
-
-class Folder:
-    """A folder on a disk or NFS."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.place, self.name = str(path.absolute()), path.name
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
-        """Write a file; see ``Store``."""
-        return write_file(self.path / name, write)
-
-    def open(self, name: str) -> AbstractContextManager[Any]:
-        """Open a file; see ``Store``."""
-        require_file(self.path / name)
-        file: AbstractContextManager[Any] = pa.OSFile(str(self.path / name))
-        return file
-
-    def names(self, folder: str = "") -> list[str]:
-        """List a folder; see ``Store``."""
-        path = self.path / folder
-        return sorted(entry.name for entry in path.iterdir()) if path.exists() else []
-
-    def delete(self, name: str) -> None:
-        """Remove a file; see ``Store``."""
-        (self.path / name).unlink(missing_ok=True)
-        sync_folder(self.path)
-
-    def sha256(self, name: str) -> str:
-        """Return a digest; see ``Store``."""
-        return sha256_of(self.path / name)
-
-    def stamp(self, name: str) -> str:  # noqa: ARG002
-        """Return an empty string, because content on a disk can change while size and times stay the same."""
-        return ""
-
-    def size(self, name: str) -> int:
-        """Return a size; see ``Store``."""
-        require_file(self.path / name)
-        return (self.path / name).stat().st_size
-
-    def make_folder(self, name: str) -> None:
-        """Create a folder; see ``Store``."""
-        (self.path / name).mkdir(exist_ok=True)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Lock the folder, which is created if it is missing; see ``Store``."""
-        with locked(self.path, make=True):
-            yield
-
-
-class Remote:
-    """Prefix of an object store. It has no locks, but two runs of the same command write the same bytes."""
-
-    def __init__(self, filesystem: pa.fs.FileSystem, path: str, place: str) -> None:
-        self.filesystem, self.path, self.place, self.name = filesystem, path.rstrip("/"), place, name_of(place)
-
-    def __str__(self) -> str:
-        return without_credentials(self.place)
-
-    def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
-        """Upload a file; see ``Store``.
-
-        pyarrow's streams complete an upload when they are closed, which ``with`` and the garbage collector also do
-        after an error, so a partial file would become visible. Therefore the file is completed locally before the
-        upload begins. The upload runs in a thread, where no signal can raise an exception between its first and last
-        call.
-        """
-        with tempfile.TemporaryFile() as file:
-            write(file)
-            file.flush()
-            file.seek(0)
-            digest = file_digest(file, "sha256").hexdigest()
-            is_empty = not file.seek(0, SEEK_END)
-            content = pa.py_buffer(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            with ThreadPoolExecutor(1) as thread:
-                thread.submit(self._upload, f"{self.path}/{name}", content).result()
-        return digest
-
-    def _upload(self, path: str, content: pa.Buffer) -> None:
-        stream = self.filesystem.open_output_stream(path, compression=None)
-        stream.write(content)
-        stream.close()
-
-    def open(self, name: str) -> AbstractContextManager[Any]:
-        """Open a file; see ``Store``."""
-        file: AbstractContextManager[Any] = self.filesystem.open_input_file(f"{self.path}/{name}")
-        return file
-
-    def names(self, folder: str = "") -> list[str]:
-        """List a folder; see ``Store``."""
-        path = f"{self.path}/{folder}".rstrip("/")
-        if self.filesystem.get_file_info(path).type == pa.fs.FileType.File:
-            raise NotADirectoryError(f"{self}{(f'/{folder}' if folder else '')} is a file; expected a folder")
-        entries = self.filesystem.get_file_info(pa.fs.FileSelector(path, allow_not_found=True))
-        return sorted(info.base_name for info in entries)
-
-    def delete(self, name: str) -> None:
-        """Remove a file; see ``Store``."""
-        path = f"{self.path}/{name}"
-        if self.filesystem.get_file_info(path).type == pa.fs.FileType.File:
-            self.filesystem.delete_file(path)
-
-    def sha256(self, name: str) -> str:
-        """Return a digest; see ``Store``."""
-        digest = sha256()
-        with self.open(name) as file:
-            while piece := file.read(_DIGEST_BYTES):
-                digest.update(piece)
-        return digest.hexdigest()
-
-    def stamp(self, name: str) -> str:
-        """Return size and ETag, by one request; the ETag of an object changes with its bytes."""
-        with self.open(name) as file:
-            known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
-            etag = known.get("etag", b"").decode()
-            return f"{file.size()} {etag}" if etag else ""
-
-    def size(self, name: str) -> int:
-        """Return a size; see ``Store``."""
-        with self.open(name) as file:
-            return int(file.size())
-
-    def make_folder(self, name: str) -> None:
-        """Do nothing, because an object store has no folders."""
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Do nothing, because an object store has no locks."""
-        yield
 
 
 def is_there(store: Store, name: str) -> bool:
