@@ -21,7 +21,6 @@ import pytest
 import torch
 
 from paraembed import checkpoint
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.settings import Settings
 from paraembed.io import inflate
@@ -36,6 +35,7 @@ from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text.vocabulary import read_words
+from tests.embedding.without_ray import list_inputs
 from tests.fuzz import Bomb, sign
 
 ROOT = Path(__file__).parents[1]

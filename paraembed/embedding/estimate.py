@@ -171,9 +171,5 @@ def prepared(
         loaded = encoder
     check_dim(settings, loaded.width)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
-    hashed = hash_inputs(files, _show_files)
+    hashed = hash_inputs(files)
     return loaded, hashed, complete_settings(settings, hashed, loaded.reads_trees)
-
-
-def _show_files(done: int, total: int) -> None:
-    doing(f"hashing the input files: {done:,} of {total:,} done")

@@ -4,7 +4,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
+from paraembed.console import doing
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import BLOCK_BYTES, is_compressed, read_blocks
@@ -112,19 +113,6 @@ class InputFile:
         return read_records(pieces, self.kind, self.shown, most, table)
 
 
-def list_inputs(
-    asked: Sequence[str | Path],
-    limits: TableLimits = DEFAULT_TABLE_LIMITS,
-    progress: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
-    *,
-    block_bytes: int = BLOCK_BYTES,
-) -> tuple[InputFile, ...]:
-    """Find and hash the input files, see ``find_inputs``. ``progress`` is called with the number of hashed files, and
-    of all files.
-    """
-    return hash_inputs(find_inputs(asked, limits, block_bytes=block_bytes), progress)
-
-
 def find_inputs(
     asked: Sequence[str | Path], limits: TableLimits = DEFAULT_TABLE_LIMITS, *, block_bytes: int = BLOCK_BYTES
 ) -> tuple[InputFile, ...]:
@@ -153,21 +141,18 @@ def find_inputs(
     return tuple(files)
 
 
-def hash_inputs(
-    files: Sequence[InputFile],
-    progress: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
-) -> tuple[InputFile, ...]:
-    """Return the files with their digests; ``progress`` is called as by ``list_inputs``."""
+def hash_inputs(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
+    """Return the files with their digests."""
     hashed = list[InputFile]()
     for file in files:
+        doing(f"hashing the input files: {len(hashed):,} of {len(files):,} done")
         hashed.append(replace(file, sha256=sha256_of(file.place)))
-        progress(len(hashed), len(files))
     return tuple(hashed)
 
 
 def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
     """Raise ValueError if the output is inside of an input or the reverse, because a run would read its own parts.
-    ``asked`` are the arguments of ``list_inputs``, ``part`` is the name of a file in the output folder.
+    ``asked`` are the arguments of ``find_inputs``, ``part`` is the name of a file in the output folder.
     """
     shown, target = without_credentials(str(out)), comparable(out)
     paths = {file.path for file in files}
@@ -184,7 +169,7 @@ def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Pl
 
 
 def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
-    """Return the files that were changed or removed since ``list_inputs``."""
+    """Return the files that were changed or removed since ``find_inputs``."""
     with ThreadPoolExecutor(_LOOKERS) as pool:
         now = list(pool.map(_stamp, [file.place for file in inputs]))
     return [file for file, stamp in zip(inputs, now, strict=True) if file.stamp != stamp]

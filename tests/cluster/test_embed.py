@@ -41,7 +41,7 @@ from paraembed.io.store import Folder
 from paraembed.loading import open_encoder
 from paraembed.settings import Gpus, Inference
 from paraembed.tracking.runs import tracked_run
-from tests.embedding.without_ray import build
+from tests.embedding.without_ray import build, list_inputs
 from tests.jobs import digests, interrupted, job_command, run_job
 
 pytestmark = pytest.mark.usefixtures("in_store")
@@ -518,7 +518,7 @@ def test_flags_that_would_be_ignored_are_refused(tiny_encoder_folder, corpus, tm
 
 def test_rows_with_line_breaks_are_said_at_the_end(tmp_path, capsys):
     (tmp_path / "t.csv").write_text('text\na\n"b\nc"\n"d\n\ne"\nf\n')
-    plan = make_plan(inputs.list_inputs([tmp_path / "t.csv"]), Settings("text", part_rows=2))
+    plan = make_plan(list_inputs([tmp_path / "t.csv"]), Settings("text", part_rows=2))
     counts = {"n_tokens": 0, "n_unknown": 0, "n_cut": 0, "n_without_tree": 0, "sha256": "", "seconds": 0.0}
     reports = {
         part.name: PartReport(part.name, 2, **counts, n_multi_line=1, longest_lines=lines, longest_first=first)

@@ -24,10 +24,10 @@ from paraembed.distillation.texts import (
     write_units,
     written_texts,
 )
-from paraembed.embedding.inputs import list_inputs
 from paraembed.text import WORDPIECE
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN
+from tests.embedding.without_ray import list_inputs
 
 
 def kept(folder):

@@ -7,13 +7,12 @@ import torch
 from paraembed import checkpoint
 from paraembed.embedding import estimate as module
 from paraembed.embedding.estimate import START_SECONDS, estimate, warn_if_slow
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, DanConfig
 from paraembed.encoders.devices import slowdown
-from tests.embedding.without_ray import build
+from tests.embedding.without_ray import build, list_inputs
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t.txt.gz"])

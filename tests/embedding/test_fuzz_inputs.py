@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import Rejected, read_part, stream_parts
 from paraembed.embedding.settings import Settings
 from paraembed.io.limits import TableLimits
 from tests import fuzz
 from tests.embedding.test_rows import LINE, PACKED, csv_rows
+from tests.embedding.without_ray import list_inputs
 
 PIECES = ["a", "the cat", " ", "", ",", '"', '""', "\n", "\r", "\r\n", "\t", "é", "\0", "\ufeff", "x" * 30]
 Read = tuple[list[tuple[object, ...]], list[Rejected]]

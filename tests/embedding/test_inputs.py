@@ -10,10 +10,11 @@ import pytest
 
 from paraembed.embedding import inputs as module
 from paraembed.embedding.columns import ALL, complete_settings
-from paraembed.embedding.inputs import changed_inputs, check_apart, comparable, kind_of, list_inputs, would_find
+from paraembed.embedding.inputs import changed_inputs, check_apart, comparable, kind_of, would_find
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
+from tests.embedding.without_ray import list_inputs
 from tests.object_store import serving
 
 NAMES = ["a.txt", "b c.txt", "ä#%.txt", "deep/a.txt", "deep/er/z.txt"]
@@ -286,8 +287,9 @@ def test_looking_for_inputs_in_the_output_is_linear_in_files(tmp_path, monkeypat
         counts.append(len(calls))
     assert counts[1] - counts[0] == 2 * 30
     seen = []
-    list_inputs(asked, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(done, 40) for done in range(1, 41)]
+    monkeypatch.setattr(module, "doing", seen.append)
+    list_inputs(asked)
+    assert seen == [f"hashing the input files: {done} of 40 done" for done in range(40)]
 
 
 def test_inputs_and_output_in_each_other(tmp_path):

@@ -16,7 +16,6 @@ import pytest
 
 from paraembed import checkpoint
 from paraembed.embedding.ids import count_duplicates
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import (
     MANIFEST,
     EmbeddingRun,
@@ -36,7 +35,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.store import Folder, is_committed
-from tests.embedding.without_ray import build
+from tests.embedding.without_ray import build, list_inputs
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]
 SETTINGS = Settings("body", "key", part_rows=3)

@@ -11,7 +11,7 @@ import json, resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, torch
 from paraembed.embedding import part
-from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.inputs import find_inputs, hash_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.io.store import Folder
@@ -24,7 +24,8 @@ pa.set_cpu_count(1)
 words = Words(pa.array([UNKNOWN, "the", "cat"]), np.ones((3, 512), np.float32))
 encoder, out = Encoder(AvgConfig(), words, "space"), Path(sys.argv[1])
 for path in sys.argv[2:]:
-    plan = make_plan(list_inputs([path], block_bytes=1 << 18), Settings("body", part_rows=1_000_000, batch_size=500))
+    files = hash_inputs(find_inputs([path], block_bytes=1 << 18))
+    plan = make_plan(files, Settings("body", part_rows=1_000_000, batch_size=500))
     (one,) = plan.parts
     part.embed_part(encoder, plan.inputs[0], one, plan.settings, Folder(out), row_group_bytes=1 << 21)
     print(json.dumps([one.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.embedding import part, rows
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.part import PartReport, embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import stream_parts
@@ -25,6 +24,7 @@ from paraembed.io import parquet
 from paraembed.io.store import Folder
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.embedding.without_ray import list_inputs
 
 WORDS = [UNKNOWN, *(f"w{number}" for number in range(60))]
 

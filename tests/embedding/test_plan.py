@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.settings import Settings
 from paraembed.io.limits import TableLimits
+from tests.embedding.without_ray import list_inputs
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=12), min_size=1, max_size=40)
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

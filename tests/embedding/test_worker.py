@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.worker import PartWorker
 from paraembed.encoders import Embedded
+from tests.embedding.without_ray import list_inputs
 
 BATCH, SECONDS = 256, 0.005
 

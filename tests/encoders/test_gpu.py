@@ -15,7 +15,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paraembed import checkpoint
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
@@ -29,6 +28,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.fast import gpu_pairs
 from paraembed.training.fast.gpu import DeviceStep
+from tests.embedding.without_ray import list_inputs
 from tests.encoders.models import minilm, save_tiny
 
 pytestmark = pytest.mark.filterwarnings("default")  # of the libraries

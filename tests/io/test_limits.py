@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet import encryption
 
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
@@ -17,6 +16,7 @@ from paraembed.io.limits import ReadLimits, TableLimits
 from paraembed.io.lines import TOO_LONG
 from paraembed.io.parquet import chunks_of, open_parquet, read_batches
 from paraembed.pairs.formats import Reading, read_pairs
+from tests.embedding.without_ray import list_inputs
 
 ROWS = {
     "tsv": "@\tb",

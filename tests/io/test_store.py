@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
-from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import EmbeddingRun, begun_run, finished_parts
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan
@@ -22,7 +21,7 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.store import Folder, open_store, read_bytes
-from tests.embedding.without_ray import build
+from tests.embedding.without_ray import build, list_inputs
 from tests.object_store import RefusedError, serving
 
 SETTINGS = Settings(part_rows=3)
