@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
-from paraembed.embedding.rows import NO_MULTI_LINE, InputRows, MultiLine, read_part
+from paraembed.embedding.rows import InputRows, read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import ALONE, TextEncoder, Turn
 from paraembed.io.fingerprint import digest_of
@@ -74,7 +74,8 @@ class _Tally:
     rejected: IO[bytes]
     counts: Counter[str] = field(default_factory=Counter)
     null_id: str = ""
-    multi_line: MultiLine = NO_MULTI_LINE
+    longest_lines: int = 0
+    longest_first: int = 0
 
 
 def rejected_name(part: str) -> str:
@@ -140,8 +141,8 @@ def embed_part(
         seconds=seconds,
         rejected_sha256=rejected_sha256,
         null_id=tally.null_id,
-        longest_lines=tally.multi_line.longest,
-        longest_first=tally.multi_line.line,
+        longest_lines=tally.longest_lines,
+        longest_first=tally.longest_first,
         stamp=store.stamp(part.name),
         size=size,
         made_of=made_of(encoder.fingerprint, encoder.identity, encoder.tokenizer, source, part, settings),
@@ -194,6 +195,10 @@ def _batches(
         ids = block.carried[0]
         if ids.null_count and not tally.null_id:
             tally.null_id = f"{source.shown}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
+        first_lines, num_lines = block.lines.T
+        longest = int(num_lines.max(initial=1))
+        if longest > max(1, tally.longest_lines):  # of equally long rows, the first one is kept
+            tally.longest_lines, tally.longest_first = longest, int(first_lines[num_lines.argmax()])
         tally.counts.update(
             rows=len(block.texts),
             n_tokens=int(encoded.num_tokens.sum(dtype="int64")),
@@ -204,10 +209,9 @@ def _batches(
             n_replaced=block.num_replaced,
             n_null_ids=ids.null_count,
             n_clipped=num_clipped,
-            n_multi_line=block.multi_line.rows,
-            n_line_breaks=block.multi_line.breaks,
+            n_multi_line=int((num_lines > 1).sum()),
+            n_line_breaks=int((num_lines - 1).sum()),
         )
-        tally.multi_line = tally.multi_line.and_then(block.multi_line)
         counts = [pa.array(encoded.num_tokens), pa.array(encoded.num_unknown)]
         if len(block.texts):
             yield pa.RecordBatch.from_arrays([*block.carried, *vectors, *counts], schema=schema)

@@ -41,31 +41,7 @@ class Rejected(NamedTuple):
     line: int | None = None
 
 
-class MultiLine(NamedTuple):
-    """Count of kept CSV rows with line breaks inside of their cells."""
-
-    rows: int = 0  # number of rows
-    breaks: int = 0  # line breaks inside of all of them; a file has rows + breaks lines
-    longest: int = 0  # number of lines of the longest row
-    line: int = 0  # number of its first line in the file, from 1
-
-    @classmethod
-    def of(cls, breaks: npt.NDArray[np.int32], lines: npt.NDArray[np.int64]) -> "MultiLine":
-        """Count rows, given their line breaks [n] and their first lines [n]."""
-        if not breaks.any():
-            return cls()
-        longest = int(breaks.argmax())
-        rows = int(np.count_nonzero(breaks))
-        return cls(rows, int(breaks.sum(dtype=np.int64)), int(breaks[longest]) + 1, int(lines[longest]))
-
-    def and_then(self, others: "MultiLine") -> "MultiLine":
-        """Return the sum; of equally long rows, the first one is kept."""
-        longest = max(self, others, key=lambda count: count.longest)
-        return MultiLine(self.rows + others.rows, self.breaks + others.breaks, longest.longest, longest.line)
-
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
-NO_MULTI_LINE = MultiLine()
 
 
 @dataclass(frozen=True)
@@ -78,7 +54,8 @@ class InputRows:
     row_numbers: npt.NDArray[np.int64]  # int64 [n], numbers of the rows in their file, from 0
     rejected: list[Rejected]  # rejected rows before or between them
     num_replaced: int  # rows with bytes that were not UTF-8
-    multi_line: MultiLine = NO_MULTI_LINE  # count of CSV rows of several lines
+    # Array int64 [n, 2] for CSV: number of a row's first line in the file, from 1, and number of its lines; else [0, 2].
+    lines: npt.NDArray[np.int64]
 
 
 @dataclass
@@ -89,7 +66,7 @@ class _Block:
     row_numbers: npt.NDArray[np.int64]
     rejected: list[Rejected] = field(default_factory=list)
     num_replaced: int = 0
-    multi_line: MultiLine = NO_MULTI_LINE
+    lines: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
 
 def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes | None]]:
@@ -127,9 +104,10 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
         ends = _ends(strings, source)
         for start, stop in [*cuts(ends, source.block_bytes, settings.batch_size)] or [(0, 0)] * bool(block.rejected):
             of_rows = {name: column.slice(start, stop - start).cast(pa.string()) for name, column in strings.items()}
-            others = (block.rejected, block.num_replaced, block.multi_line) if start == 0 else ([], 0, NO_MULTI_LINE)
+            others = (block.rejected, block.num_replaced) if start == 0 else ([], 0)
             columns = [column.slice(start, stop - start) for column in carried]
-            yield InputRows(columns, of_rows["text"], of_rows.get("tree"), block.row_numbers[start:stop], *others)
+            numbers, lines = block.row_numbers[start:stop], block.lines[start:stop]
+            yield InputRows(columns, of_rows["text"], of_rows.get("tree"), numbers, *others, lines)
 
 
 def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:
@@ -224,10 +202,10 @@ def _csv_block(
     records: Records, row_numbers: npt.NDArray[np.int64], line: int, wanted: list[str], source: InputFile
 ) -> _Block:
     """Parse rows of CSV or TSV; ``line`` is the number of the first row's first line, from 1."""
-    lines = line + np.arange(len(row_numbers)) + np.cumsum(records.breaks) - records.breaks
+    first_lines = line + np.arange(len(row_numbers)) + np.cumsum(records.breaks) - records.breaks
     is_kept = records.faults == 0
     rejected = [
-        Rejected(int(row_numbers[row]), records.fault(row), int(lines[row]) if source.kind == "csv" else None)
+        Rejected(int(row_numbers[row]), records.fault(row), int(first_lines[row]) if source.kind == "csv" else None)
         for row in np.flatnonzero(~is_kept).tolist()
     ]
     columns = records.columns(source.columns, wanted)
@@ -235,7 +213,8 @@ def _csv_block(
     for name, column in columns.items():
         columns[name], changed = _decoded(column)
         replaced |= changed
-    return _Block(columns, row_numbers[is_kept], rejected, int(replaced.sum()), MultiLine.of(records.breaks, lines))
+    lines = np.stack([first_lines, records.breaks + 1], axis=1)[is_kept]
+    return _Block(columns, row_numbers[is_kept], rejected, int(replaced.sum()), lines)
 
 
 def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:

@@ -106,7 +106,7 @@ def test_csv_of_any_bytes_is_read_line_by_line_where_its_quotes_are_wrong(
     assert [one.line for some in read for one in some.rejected] == lines_rejected
     numbers = sorted([*column(read, 0), *(row for row, _ in rejected(read))])
     assert numbers == list(range(len(kept) + len(lines_rejected)))
-    assert sum(some.multi_line.breaks for some in read) == sum(lines - 1 for _, lines in kept)
+    assert [lines for some in read for lines in some.lines[:, 1]] == [lines for _, lines in kept]
 
 
 CSV_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^",\r\n]*)(?:,(?:"(?:[^"]|"")*"|[^",\r\n]*))*(?:\r\n|\n|\r|\Z)')
@@ -274,10 +274,10 @@ def test_a_stray_quote_costs_its_line_and_no_other_row(packed, end, mark, tmp_pa
         assert f'legal, "too"{end}really' in texts(small)
         assert {*column(small, 0)} >= {str(row) for row in range(1000)} - {str(row) for row in stray}
         num_rows, num_rejected = len(column(small, 0)), len(rejected(small))
-        num_breaks = sum(some.multi_line.breaks for some in small)
+        num_breaks = sum(int((some.lines[:, 1] - 1).sum()) for some in small)
         assert 1 + num_rows + num_rejected + num_breaks == len(data.decode().split(end)) - 1
-        longest = max((some.multi_line for some in large), key=lambda some: some.longest)
-        assert (longest.longest, longest.line) == (2, 702 + (12 in stray))
+        first_line, num_lines = max((pair for some in large for pair in some.lines), key=lambda pair: pair[1])
+        assert (num_lines, first_line) == (2, 702 + (12 in stray))
 
 
 def test_an_open_quote_ends_with_its_lines_its_bytes_or_the_file(tmp_path):
