@@ -27,10 +27,9 @@ from infra.bench.peers import save_int8, save_model2vec
 from infra.bench.rounds import Program, Result, Round, Task, has, measure, metrics, show_table, start
 from paraembed.console import doing, say
 from paraembed.embedding.inputs import list_inputs
-from paraembed.embedding.part import REPORTS
+from paraembed.embedding.part import REPORTS, PartWorker
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.worker import PartWorker
 from paraembed.encoders import ENCODERS, Embedded, Encoder
 from paraembed.encoders.packed import pack
 from paraembed.encoders.protocol import ALONE, Turn

@@ -18,11 +18,10 @@ from paraembed.embedding import manifest
 from paraembed.embedding.estimate import prepared, warn_if_slow, workers_of
 from paraembed.embedding.inputs import InputFile, changed_inputs
 from paraembed.embedding.manifest import EmbeddingRun
-from paraembed.embedding.part import REJECTED, PartReport, rejected_name
+from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
-from paraembed.embedding.worker import Done
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import locked
 from paraembed.io.places import Place

@@ -17,9 +17,9 @@ from paraembed.cluster.session import on_cluster
 from paraembed.console import doing, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import EmbeddingRun
+from paraembed.embedding.part import Done, PartWorker
 from paraembed.embedding.plan import Part, Plan
 from paraembed.embedding.rows import stream_parts
-from paraembed.embedding.worker import Done, PartWorker
 from paraembed.encoders.protocol import TextEncoder
 
 _IN_FLIGHT = 2  # parts per worker: one running, one queued, so that memory is bounded and no worker waits

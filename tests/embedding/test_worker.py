@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from paraembed.embedding.part import PartWorker
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.worker import PartWorker
 from paraembed.encoders import Embedded
 from tests.embedding.without_ray import list_inputs
 

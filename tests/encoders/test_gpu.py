@@ -15,10 +15,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paraembed import checkpoint
+from paraembed.embedding.part import PartWorker
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
-from paraembed.embedding.worker import PartWorker
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.configs import LstmAvgConfig
 from paraembed.loading import open_encoder
