@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
-from paraembed.embedding.settings import OnDuplicateId
+from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.places import Place
 from paraembed.io.resume import check_names, is_same_work
 from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
-from paraembed.options import Range, checked
+from paraembed.options import Count, Range, checked
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.stops import RunFailedError
 
@@ -37,6 +37,7 @@ PLAN, MANIFEST = "_plan.json", "_manifest.json"
 MEMO = f"{REPORTS}/run.json"  # the MLflow run of this output
 ENCODER = f"{REPORTS}/encoder.json"  # how the user named the encoder
 RECORDED = f"{REPORTS}/recorded.json"  # written when everything is logged to MLflow
+REPAIR = "run the same jobs/embed.py command again to repair it"
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
@@ -78,6 +79,53 @@ class _Model(TypedDict):
     batch_tokens: NotRequired[Annotated[int, Range(1, 2**31 - 1)] | None]
 
 
+class _Settings(TypedDict):
+    dtype: Dtype
+    id_kind: IdKind
+    text_column: NotRequired[str | None]
+    id_column: NotRequired[str | None]
+    dim: NotRequired[Count | None]
+    normalize: NotRequired[bool]
+
+
+class _Fingerprints(TypedDict):
+    encoder: str
+
+
+class _Input(TypedDict):
+    sha256: str
+
+
+class _Counts(TypedDict):
+    rows: Count
+    n_tokens: Count
+    n_unknown: Count
+    n_cut: Count
+    n_without_tree: Count
+    n_replaced: Count
+    n_clipped: Count
+    n_rejected: Count
+    n_null_ids: Count
+
+
+class _Entry(_Counts):
+    name: str
+    sha256: str
+    rejected_sha256: str
+
+
+class _Manifest(_Counts):
+    """What is read of a manifest."""
+
+    n_duplicate_ids: Count
+    schema: list[tuple[str, str]]
+    id_column: str
+    settings: _Settings
+    fingerprints: _Fingerprints
+    inputs: NotRequired[list[_Input]]
+    parts: list[_Entry]
+
+
 def open_output(place: Place) -> tuple[Store, list[str]]:
     """Return the store of an output, and the names in it. Raise FileNotFoundError or NotADirectoryError if the place is
     missing, empty or a file.
@@ -92,12 +140,17 @@ def open_output(place: Place) -> tuple[Store, list[str]]:
     return store, names
 
 
-def read_manifest(store: Store, kind: Any) -> dict[str, Any]:
-    """Return the manifest of an output; raise ValueError unless it is of a typed dictionary."""
+def read_manifest(store: Store) -> dict[str, Any]:
+    """Return the manifest of an output; raise FileNotFoundError or ValueError if it is missing, damaged or of another
+    format.
+    """
     manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{where} does not have the format {FORMAT!r}; it was not written by jobs/embed.py")
-    return dict(checked(kind, manifest, where))
+    known = checked(_Manifest, manifest, where)
+    if sum(part["rows"] + part["n_rejected"] for part in known["parts"]) >= 2**63:
+        raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers can count")
+    return dict(known)
 
 
 def check_folder(store: Store) -> bool:

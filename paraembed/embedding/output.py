@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,47 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import output_fields
-from paraembed.embedding.manifest import MANIFEST, columns_of, open_output, read_manifest
+from paraembed.embedding.manifest import MANIFEST, REPAIR, columns_of, open_output, read_manifest
 from paraembed.embedding.plan import part_name
-from paraembed.embedding.settings import Dtype, Settings
+from paraembed.embedding.settings import Settings
 from paraembed.io.places import Place
 from paraembed.io.store import is_committed
-from paraembed.options import Count
 
 Vectors = npt.NDArray[np.float32]
 RowNumbers = npt.NDArray[np.int64]
 _READERS = 2  # threads that read row groups ahead
-_EMBED_AGAIN = "run the same jobs/embed.py command again to repair it"
-
-
-class _Settings(TypedDict):
-    dtype: Dtype
-    text_column: NotRequired[str | None]
-    id_column: NotRequired[str | None]
-    dim: NotRequired[Count | None]
-    normalize: NotRequired[bool]
-
-
-class _Fingerprints(TypedDict):
-    encoder: str
-
-
-class _Input(TypedDict):
-    sha256: str
-
-
-class _Part(TypedDict):
-    name: str
-    rows: Count
-
-
-class _Manifest(TypedDict):
-    schema: list[tuple[str, str]]
-    id_column: str
-    settings: _Settings
-    fingerprints: _Fingerprints
-    inputs: NotRequired[list[_Input]]
-    parts: list[_Part]
 
 
 class VectorBlock(NamedTuple):
@@ -81,7 +49,7 @@ class Embeddings:
         self.store, _ = open_output(place)
         if not is_committed(self.store, MANIFEST):
             raise ValueError(f"{self.store} is not finished; run the same jobs/embed.py command again to finish it")
-        known, where = read_manifest(self.store, _Manifest), f"{self.store}/{MANIFEST}"
+        known, where = read_manifest(self.store), f"{self.store}/{MANIFEST}"
         self.digest = self.store.sha256(MANIFEST)
         """SHA-256 of the manifest, which has the digests of the parts."""
         self.encoder: str = known["fingerprints"]["encoder"]
@@ -93,7 +61,7 @@ class Embeddings:
         """How to finish the vector of a query: truncated and normalized as the rows, in float32."""
         self.names = [part["name"] for part in known["parts"]]
         if not self.names or self.names != [part_name(number, len(self.names)) for number in range(len(self.names))]:
-            raise ValueError(f"{where} is damaged: its parts have other names than those of a plan; {_EMBED_AGAIN}")
+            raise ValueError(f"{where} is damaged: its parts have other names than those of a plan; {REPAIR}")
         self.starts = np.cumsum([0, *(part["rows"] for part in known["parts"])], dtype=np.int64)
         """Number of the first row of each part, then the number of rows: int64 [parts + 1]."""
         self._columns = [list(column) for column in known["schema"]]
@@ -101,7 +69,7 @@ class Embeddings:
             self.schema: pa.Schema = file.schema_arrow
         kind: Any = self.schema.field("embedding").type if "embedding" in self.schema.names else None
         if not pa.types.is_fixed_size_list(kind) or known["id_column"] not in self.schema.names:
-            raise ValueError(f"{where} is damaged: its schema has no ids or no vectors; {_EMBED_AGAIN}")
+            raise ValueError(f"{where} is damaged: its schema has no ids or no vectors; {REPAIR}")
         self.width: int = kind.list_size
         """Length d of a vector."""
         self.id_column: str = known["id_column"]
@@ -186,13 +154,13 @@ class Embeddings:
                 if file.metadata.num_rows != rows or columns_of(file.schema_arrow) != self._columns:
                     raise ValueError(
                         f"{self.store}/{name} has {file.metadata.num_rows:,} rows or other columns than the manifest "
-                        f"says; {_EMBED_AGAIN}"
+                        f"says; {REPAIR}"
                     )
                 yield file
         except FileNotFoundError:
-            raise FileNotFoundError(f"{self.store}/{name} is missing; {_EMBED_AGAIN}") from None
+            raise FileNotFoundError(f"{self.store}/{name} is missing; {REPAIR}") from None
         except (pa.ArrowException, OSError) as error:
             if getattr(error, "errno", None):  # an error of the disk, not of the file
                 raise
             reason = str(error).splitlines()[0]
-            raise ValueError(f"{self.store}/{name} cannot be read ({reason}); {_EMBED_AGAIN}") from None
+            raise ValueError(f"{self.store}/{name} cannot be read ({reason}); {REPAIR}") from None

@@ -54,7 +54,7 @@ class InputRows:
     row_numbers: npt.NDArray[np.int64]  # int64 [n], numbers of the rows in their file, from 0
     rejected: list[Rejected]  # rejected rows before or between them
     num_replaced: int  # rows with bytes that were not UTF-8
-    # Array int64 [n, 2] for CSV: number of a row's first line in the file, from 1, and number of its lines; else [0, 2].
+    # Array int64 [n, 2] for CSV: number of a row's first line in the file, from 1, and of its lines; else [0, 2].
     lines: npt.NDArray[np.int64]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,13 @@ from paraembed.embedding.manifest import (
     MANIFEST,
     OTHER_COUNTS,
     PLAN,
+    REPAIR,
     columns_of,
     open_output,
     read_manifest,
 )
 from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
-from paraembed.embedding.settings import Dtype, IdKind
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
@@ -32,7 +32,6 @@ from paraembed.options import Count, json_value
 
 _ROWS = 16_384  # read at a time
 _REJECTED_BYTES = 1 << 30  # of a list of rejected rows
-_REPAIR = "run the same jobs/embed.py command again to repair it"
 
 
 @dataclass(frozen=True)
@@ -42,43 +41,6 @@ class Check:
     name: str  # name of the check
     ok: bool  # whether it passed
     detail: str  # description of the result
-
-
-class _Counts(TypedDict):
-    rows: Count
-    n_tokens: Count
-    n_unknown: Count
-    n_cut: Count
-    n_without_tree: Count
-    n_replaced: Count
-    n_clipped: Count
-    n_rejected: Count
-    n_null_ids: Count
-
-
-class _Part(_Counts):
-    name: str
-    sha256: str
-    rejected_sha256: str
-
-
-class _Settings(TypedDict):
-    dtype: Dtype
-    id_kind: IdKind
-    id_column: NotRequired[str | None]
-
-
-class _Fingerprints(TypedDict):
-    encoder: str
-
-
-class _Manifest(_Counts):
-    n_duplicate_ids: Count
-    schema: list[tuple[str, str]]
-    id_column: str
-    settings: _Settings
-    fingerprints: _Fingerprints
-    parts: list[_Part]
 
 
 class _Rejected(TypedDict):
@@ -130,7 +92,7 @@ def verify(
         findings.add(SUCCESS, "missing, or of another manifest; run the same jobs/embed.py command again to finish")
     success = findings.check(SUCCESS, "written last, and of this manifest")
     try:
-        manifest = _read_manifest(store)
+        manifest = read_manifest(store)
     except (OSError, ValueError) as error:
         return [success, Check("manifest", False, str(error))]
     _verify_names(set(names), manifest, findings)
@@ -140,7 +102,7 @@ def verify(
             if is_there(store, part["name"]):
                 _verify_part(store, part, row, manifest, findings)
             else:
-                findings.add("parts", f"{part['name']} is missing, or not a regular file; {_REPAIR}")
+                findings.add("parts", f"{part['name']} is missing, or not a regular file; {REPAIR}")
         row += part["rows"] + part["n_rejected"]
         _verify_rejected(store, part, findings)
     _verify_all(store, manifest, findings)
@@ -150,7 +112,7 @@ def verify(
             store,
             str(encoder),
             inputs,
-            _rows_of_parts(manifest),
+            [(part["name"], part["rows"] + part["n_rejected"]) for part in manifest["parts"]],
             fetch=fetch,
             trust_remote_code=trust_remote_code,
         )
@@ -172,11 +134,6 @@ def verify(
     return checks if encoder is None else [*checks, findings.check("sample", compared)]
 
 
-def _rows_of_parts(manifest: dict[str, Any]) -> list[tuple[str, int]]:
-    """Return name and number of input rows of each part."""
-    return [(part["name"], part["rows"] + part["n_rejected"]) for part in manifest["parts"]]
-
-
 def _ids_line(manifest: dict[str, Any]) -> str:
     if _is_numbered(manifest):
         return "row numbers, in order"
@@ -187,13 +144,6 @@ def _ids_line(manifest: dict[str, Any]) -> str:
 def _is_numbered(manifest: dict[str, Any]) -> bool:
     """Return whether the ids are the row numbers of the input."""
     return manifest["settings"].get("id_column") is None and manifest["settings"]["id_kind"] == "row"
-
-
-def _read_manifest(store: Store) -> dict[str, Any]:
-    manifest = read_manifest(store, _Manifest)
-    if sum(rows for _, rows in _rows_of_parts(manifest)) >= 2**63:
-        raise ValueError(f"{store}/{MANIFEST}: the parts have more rows than 64-bit row numbers can count")
-    return manifest
 
 
 def _verify_names(files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
@@ -209,7 +159,7 @@ def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[st
     """Read and check one part; ``row`` is the number of its first row over all parts."""
     name = part["name"]
     if store.sha256(name) != part["sha256"]:
-        findings.add("sha256", f"{name} differs; {_REPAIR}")
+        findings.add("sha256", f"{name} differs; {REPAIR}")
     counted, last = np.zeros(3, np.int64), row + part["rows"] + part["n_rejected"] - 1
     try:
         with store.open(name) as raw, pq.ParquetFile(raw) as file:
@@ -224,7 +174,7 @@ def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[st
                     findings.n_null_ids += batch[manifest["id_column"]].null_count
                 counted += _verify_batch(batch, name, findings)
     except (pa.ArrowException, OSError) as error:
-        findings.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {_REPAIR}")
+        findings.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {REPAIR}")
         return
     findings.counted += counted
     findings.with_ids.append(name)
@@ -247,7 +197,7 @@ def _verify_rejected(store: Store, part: dict[str, Any], findings: _Findings) ->
     if not part["n_rejected"]:
         return
     if not is_there(store, name) or store.sha256(name) != part["rejected_sha256"]:
-        findings.add("rejected", f"{name} is missing or differs; {_REPAIR}")
+        findings.add("rejected", f"{name} is missing or differs; {REPAIR}")
         return
     lines = read_bytes(store, name, _REJECTED_BYTES).split(b"\n")[:-1]
     if len(lines) != part["n_rejected"]:
