@@ -1,12 +1,12 @@
 """Embed the parts of a plan in Ray actors; a part whose worker fails is retried."""
 
+import itertools
 import logging
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import ray
@@ -18,7 +18,7 @@ from paraembed.console import doing, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import Done, PartWorker
-from paraembed.embedding.plan import Part, Plan
+from paraembed.embedding.plan import Part
 from paraembed.embedding.rows import stream_parts
 from paraembed.encoders.protocol import TextEncoder
 
@@ -88,7 +88,7 @@ def embed_parts(
     progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
     # A slot is a running call. An actor gets parts once it has answered, so an actor without a CPU delays nothing.
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
-    tasks, retries = _tasks(run.plan, todo), deque[_Task]()
+    tasks, retries = itertools.starmap(_Task, stream_parts(run.plan, todo)), deque[_Task]()
     idle: list[Any] = []  # a worker for each slot without a call: no part was left
     queued: set[Any] = set()  # calls behind another part of their worker: not counted as failed if it fails
     left, absence = len(todo), _Absence(workers.gpu_share)
@@ -161,13 +161,6 @@ class _Absence:
         if hopeless:
             raise ChildProcessError(f"{why}; finished parts are kept: run the same command again when a {kind} is free")
         log.warning("%s", why)
-
-
-def _tasks(plan: Plan, todo: list[Part]) -> Iterator[_Task]:
-    """Yield parts with their input; the text of a compressed input is read here, once, when its part is due."""
-    for number, parts in groupby(todo, key=lambda part: part.file):
-        source = plan.inputs[number]
-        yield from (_Task(source, part, data) for part, data in stream_parts(source, list(parts)))
 
 
 def _result(ref: Any, task: _Task | None, tries: Counter[str], *, is_queued: bool) -> Done | None:

@@ -53,13 +53,11 @@ def read_texts(files: tuple[InputFile, ...], columns: Sequence[str]) -> Iterator
     """
     settings = reading_settings(columns)
     plan = make_plan(files, settings)
-    for number, source in enumerate(plan.inputs):
-        parts = [part for part in plan.parts if part.file == number]
-        for part, data in stream_parts(source, parts):
-            for rows in read_part(source, part, settings, data):
-                yield rows.texts
-                for column in rows.carried[1:]:
-                    yield column.cast(pa.string())
+    for source, part, data in stream_parts(plan, plan.parts):
+        for rows in read_part(source, part, settings, data):
+            yield rows.texts
+            for column in rows.carried[1:]:
+                yield column.cast(pa.string())
 
 
 def keys_of(texts: pa.StringArray) -> pa.StringArray:

@@ -12,8 +12,9 @@ from the average row size in a row group (``paraembed.io.parquet``).
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import Part
+from paraembed.embedding.plan import Part, Plan
 from paraembed.embedding.settings import Settings
 from paraembed.io.inflate import read_blocks, read_span
 from paraembed.io.limits import MOST_LINE_BYTES
@@ -69,11 +70,20 @@ class _Block:
     lines: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
 
-def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes | None]]:
-    """Yield parts of a file, in order; those of a compressed file with their text, from one pass over the file."""
-    if not source.compressed:
-        yield from ((part, None) for part in parts)
-        return
+def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[InputFile, Part, bytes | None]]:
+    """Yield parts of a plan, in order, each with its input, and with its text if the input is compressed: such a file
+    is read once, as its parts are asked for.
+    """
+    for number, of_file in groupby(parts, key=lambda part: part.file):
+        source = plan.inputs[number]
+        if source.compressed:
+            yield from ((source, part, data) for part, data in _decompressed(source, of_file))
+        else:
+            yield from ((source, part, None) for part in of_file)
+
+
+def _decompressed(source: InputFile, parts: Iterable[Part]) -> Iterator[tuple[Part, bytes]]:
+    """Yield parts of a compressed file, in order, with their text."""
     blocks = read_blocks(source.place, source.block_bytes, source.limits.max_inflation)
     start, block = 0, next(blocks, b"")  # the first byte of the block
     for part in parts:
@@ -119,7 +129,7 @@ def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: np
 def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
     size = source.block_bytes
     if data is None and source.compressed:
-        ((_, data),) = stream_parts(source, [part])
+        ((_, data),) = _decompressed(source, [part])
     if data is None:
         pieces = read_span(source.place, (part.start, part.stop), size)
     else:

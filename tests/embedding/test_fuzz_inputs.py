@@ -27,7 +27,7 @@ def read(path, limits, settings, block, part_rows):
     chosen = settings or Settings(*columns[:1], keep=columns[1:])
     rows, rejected = [], []
     plan = make_plan(inputs, Settings(chosen.text_column, keep=chosen.keep, part_rows=part_rows))
-    for part, data in stream_parts(inputs[0], plan.parts):
+    for _, part, data in stream_parts(plan, plan.parts):
         blocks = list(read_part(inputs[0], part, plan.settings, data))
         assert sum(len(some.row_numbers) + len(some.rejected) for some in blocks) == part.rows
         for some in blocks:

@@ -45,10 +45,8 @@ def out(tmp_path):
 
 def embed_all(encoder, paths, settings, out, **options):
     made = make_plan(list_inputs(paths, **options), settings)
-    for number, source in enumerate(made.inputs):
-        parts = [one for one in made.parts if one.file == number]
-        for one, data in stream_parts(source, parts):
-            embed_part(encoder, source, one, settings, Folder(out), data=data)
+    for source, one, data in stream_parts(made, made.parts):
+        embed_part(encoder, source, one, settings, Folder(out), data=data)
     return pa.concat_tables(pq.read_table(out / one.name) for one in made.parts)
 
 
@@ -71,9 +69,8 @@ def test_gzipped_text_gives_the_same_bytes_also_when_parts_are_skipped(encoder, 
     settings = Settings(part_rows=2)
     embed_all(encoder, [tmp_path / "t.txt"], settings, out)
     plain = [path.read_bytes() for path in sorted(out.glob("*.parquet"))]
-    (source,) = inputs = list_inputs([tmp_path / "z.txt.gz"])
-    wanted = make_plan(inputs, settings).parts[1::2]
-    for one, data in stream_parts(source, wanted):
+    plan = make_plan(list_inputs([tmp_path / "z.txt.gz"]), settings)
+    for source, one, data in stream_parts(plan, plan.parts[1::2]):
         (out / one.name).unlink()
         embed_part(encoder, source, one, settings, Folder(out), data=data)
     assert [path.read_bytes() for path in sorted(out.glob("*.parquet"))] == plain

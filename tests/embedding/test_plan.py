@@ -19,13 +19,11 @@ EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[Healt
 
 def texts_of(the_plan):
     """The texts of every part, read as the workers do."""
-    found = []
-    for number, source in enumerate(the_plan.inputs):
-        parts = [one for one in the_plan.parts if one.file == number]
-        for one, data in rows.stream_parts(source, parts):
-            read = rows.read_part(source, one, the_plan.settings, data)
-            found.append([text for some in read for text in some.texts.to_pylist()])
-    return found
+    blocks_of_parts = (
+        rows.read_part(source, part, the_plan.settings, data)
+        for source, part, data in rows.stream_parts(the_plan, the_plan.parts)
+    )
+    return [[text for block in blocks for text in block.texts.to_pylist()] for blocks in blocks_of_parts]
 
 
 @EXAMPLES
