@@ -76,12 +76,13 @@ def main(flags: Search) -> None:
     if results and results.is_dir():
         raise IsADirectoryError(f"--results is {results}, a folder; give the path of a file")
     from paraembed.embedding.output import Embeddings
-    from paraembed.embedding.search import embed_queries, query_encoder, read_queries, search, table_of
+    from paraembed.embedding.search import embed_queries, query_encoder, search, table_of
+    from paraembed.io.lines import read_text
     from paraembed.tracking.fetch import fetch_encoder
 
     doing(f"reading {flags.folder}")
     embeddings = Embeddings(place)
-    texts = [*flags.query, *(read_queries(queries) if queries else [])]
+    texts = [*flags.query, *(read_text(queries) if queries else [])]
     encoder = query_encoder(
         embeddings, name, prompt=flags.prompt, fetch=fetch_encoder, trust_remote_code=flags.trust_remote_code
     )

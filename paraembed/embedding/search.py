@@ -21,7 +21,6 @@ from paraembed.embedding.manifest import encoder_name, read_run
 from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
 from paraembed.embedding.spot_check import changed_encoder, inference_of
 from paraembed.encoders.protocol import TextEncoder
-from paraembed.io.lines import read_lines
 from paraembed.loading import Fetch, open_encoder
 from paraembed.settings import is_peer, is_shipped
 
@@ -96,19 +95,6 @@ def query_encoder(
     if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt", "max_tokens"))):
         raise ValueError(f"{name} is not the encoder of {embeddings}: {changed}; give the right one with `encoder`")
     return encoder
-
-
-def read_queries(path: Path) -> list[str]:
-    """Read the lines of a text file, plain or compressed. Raise ValueError if the file is empty or binary, or a line is
-    not UTF-8 or too long.
-    """
-    queries: list[str] = []
-    for lines in read_lines(path):
-        if lines.text.null_count:
-            number = lines.first + lines.text.is_null().index(True).as_py() + 1
-            raise ValueError(f"{path}, line {number}: not UTF-8, or too long for a query; correct it or leave it out")
-        queries += lines.text.to_pylist()
-    return queries
 
 
 def embed_queries(encoder: TextEncoder, texts: list[str], embeddings: Embeddings) -> Queries:
@@ -373,7 +359,8 @@ class NearestRows:
         numbers = np.concatenate([np.repeat(np.arange(len(touched)), self.top), number])
         all_cosines = np.concatenate([self.cosines[touched].reshape(-1), cosines[better]])
         all_rows = np.concatenate([self.rows[touched].reshape(-1), rows[better]])
-        order = first_of_each(numbers, all_cosines, all_rows, self.top)
+        order = np.lexsort((all_rows, -all_cosines, numbers))
+        order = order[_ranks(numbers[order]) < self.top]
         self.cosines[touched] = all_cosines[order].reshape(-1, self.top)
         self.rows[touched] = all_rows[order].reshape(-1, self.top)
 
@@ -381,9 +368,3 @@ class NearestRows:
         """Return the rows of all items."""
         query, rank = np.nonzero(self.cosines > -np.inf)
         return Hits(query, rank + 1, self.rows[query, rank], self.cosines[query, rank])
-
-
-def first_of_each(items: RowNumbers, cosines: Vectors, rows: RowNumbers, top: int) -> Indices:
-    """Return the positions of the best ``top`` entries of each item, ordered by item, cosine (descending) and row."""
-    order = np.lexsort((rows, -cosines, items))
-    return order[_ranks(items[order]) < top]

@@ -157,16 +157,18 @@ def read_lines(
 
 
 def read_text(path: Path) -> list[str]:
-    """Return the lines of a small file; raise ValueError if a line is not UTF-8."""
+    """Return the lines of a small file, plain or compressed; the errors are those of ``text_blocks``."""
     return [line for block in text_blocks(path) for line in block.to_pylist()]
 
 
 def text_blocks(path: Path) -> Iterator[pa.StringArray]:
-    """Yield the lines of a file as string arrays; raise ValueError if a line is not UTF-8."""
+    """Yield the lines of a file as string arrays; raise the errors of ``read_lines``, and ValueError if a line is not
+    UTF-8, or too long.
+    """
     for block in read_lines(path):
         if block.text.null_count:
             line = block.first + 1 + pc.index(block.text.is_null(), True).as_py()
-            raise ValueError(f"{path}, line {line}: not UTF-8; correct the file, or download it again")
+            raise ValueError(f"{path}, line {line}: not UTF-8, or too long; correct the file, or download it again")
         yield block.text
 
 

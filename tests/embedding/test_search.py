@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.embedding import search as searching
 from paraembed.embedding.output import Embeddings
-from paraembed.embedding.search import embed_queries, query_encoder, read_queries, search, table_of
+from paraembed.embedding.search import embed_queries, query_encoder, search, table_of
 from paraembed.embedding.settings import Settings
+from paraembed.io.lines import read_text
 from tests.embedding.output_of import InMemory, cosine, encoder_of, output_of
 from tests.embedding.without_ray import build
 
@@ -229,10 +230,10 @@ def test_what_is_no_finished_output_is_rejected(encoder, tmp_path):
 def test_queries_of_a_file(tmp_path):
     path = tmp_path / "queries.txt"
     path.write_text("a cat\n\na dog")
-    assert read_queries(path) == ["a cat", "", "a dog"]
+    assert read_text(path) == ["a cat", "", "a dog"]
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(ValueError, match=r"queries\.txt, line 2: not UTF-8"):
-        read_queries(path)
+        read_text(path)
 
 
 def test_rows_by_number(encoder, tmp_path):
