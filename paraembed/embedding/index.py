@@ -8,14 +8,13 @@ wanted fraction of its true nearest rows. FAISS is optional: ``pip install faiss
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from paraembed.console import doing
 from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
 from paraembed.embedding.search import exact_cosines, search, unit
-from paraembed.io.atomic import write_json
+from paraembed.io.atomic import hidden_name, write_json
 from paraembed.process import use_faiss_threads
 
 _LISTS = 4  # times the square root of the rows, as FAISS recommends up to a million vectors
@@ -56,7 +55,7 @@ def build_index(embeddings: Embeddings, path: Path, top: int, recall: float, thr
         index.add(unit(block.vectors)[0])
     doing("measuring the recall of the index")
     about = _choose_probes(embeddings, index, top, recall)
-    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+    temporary = hidden_name(path, "tmp")
     faiss.write_index(index, str(temporary))
     temporary.replace(path)
     described = {"rows": rows, "lists": num_lists, **about, "faiss": faiss.__version__}

@@ -22,7 +22,7 @@ SUCCESS = "_SUCCESS"
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
     """Write a file under a temporary name, flush it to disk, rename it into place; return its SHA-256, hexadecimal."""
-    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")  # a pid repeats between containers
+    temporary = hidden_name(path, "tmp")
     try:
         with temporary.open("w+b") as file:
             write(file)
@@ -59,7 +59,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     name, so that no other folder is ever emptied. Temporary folders of killed processes are removed.
     """
     _remove_leftovers(path)
-    temporary = _hidden(path, "tmp")
+    temporary = hidden_name(path, "tmp")
     temporary.mkdir(parents=True)
     handle = os.open(temporary, os.O_RDONLY)
     try:
@@ -70,13 +70,16 @@ def new_folder(path: Path) -> Iterator[Path]:
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
         sync_folder(temporary)
-        replace_folder(temporary, path, _hidden(path, "old"))
+        replace_folder(temporary, path, hidden_name(path, "old"))
     finally:
         os.close(handle)
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _hidden(path: Path, suffix: str) -> Path:
+def hidden_name(path: Path, suffix: str) -> Path:
+    """Return a unique hidden name next to a path. It does not contain the process id, which repeats between
+    containers.
+    """
     return path.with_name(f".{path.name}.{uuid4().hex[:8]}.{suffix}")
 
 
@@ -224,12 +227,3 @@ def _lock_file(folder: Path) -> Iterator[None]:
         with suppress(OSError):  # while the lock is held: a process that opened the file meanwhile tries again
             path.unlink()
         os.close(handle)
-
-
-def empty_folder(folder: Path) -> None:
-    """Remove the content of a folder."""
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()

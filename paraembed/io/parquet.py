@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +32,6 @@ _VALUE_BYTES = 8  # of a list's value in memory, at least: repeated values take 
 _INDEX_BYTES = 5  # of a value in a dictionary, at most: its index (4) and its levels
 
 _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
-
-
-class _Reading(NamedTuple):
-    """How to read a row group: rows per batch, and the columns to read as dictionary arrays."""
-
-    rows: int
-    in_dictionary: tuple[str, ...]
 
 
 @contextmanager
@@ -115,15 +107,15 @@ def read_batches(
         readings = (
             (group, _reading(files[strings], group, chunks, strings, rows, size)) for group, chunks in of_groups
         )
-        for reading, run in groupby(readings, key=itemgetter(1)):
-            if reading.in_dictionary not in files:
-                files[reading.in_dictionary] = opened(reading.in_dictionary)
+        for (batch_rows, in_dictionary), run in groupby(readings, key=itemgetter(1)):
+            if in_dictionary not in files:
+                files[in_dictionary] = opened(in_dictionary)
             alike = [group for group, _ in run]
-            for batch in files[reading.in_dictionary].iter_batches(reading.rows, row_groups=alike, columns=columns):
+            for batch in files[in_dictionary].iter_batches(batch_rows, row_groups=alike, columns=columns):
                 for start, stop in cuts(_row_ends(batch), size):
                     arrays = [batch[name].slice(start, stop - start) for name in columns]
                     for index, name in enumerate(columns):
-                        if name in reading.in_dictionary:
+                        if name in in_dictionary:
                             strings_of_rows = arrays[index].dictionary.take(arrays[index].indices)
                             arrays[index] = strings_of_rows.cast(fields[index].type)
                     yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
@@ -131,8 +123,10 @@ def read_batches(
 
 def _reading(
     file: pq.ParquetFile, group: int, chunks: list[pq.ColumnChunkMetaData], strings: Sequence[str], rows: int, size: int
-) -> _Reading:
-    """Return how to read a row group, given ``file``, which reads the columns ``strings`` as dictionary arrays."""
+) -> tuple[int, tuple[str, ...]]:
+    """Return rows per batch of a row group, and which columns to read as dictionary arrays, as ``file`` reads all
+    ``strings``.
+    """
     inflated, longest, in_dictionary = 1, 1, list[str]()
     for chunk in chunks:
         inflated += chunk.total_uncompressed_size
@@ -151,7 +145,7 @@ def _reading(
             in_dictionary.append(name)
     at_once = max(1, size * file.metadata.row_group(group).num_rows // inflated)
     by_footer = 1 << (at_once.bit_length() - 1)  # a power of two, so that similar row groups are read in one call
-    return _Reading(min(rows, by_footer, max(1, _WRITTEN_OUT * size // longest)), tuple(in_dictionary))
+    return min(rows, by_footer, max(1, _WRITTEN_OUT * size // longest)), tuple(in_dictionary)
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paraembed.io.atomic import empty_folder, foreign_file, work_folder, write_json
+from paraembed.io.atomic import foreign_file, work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,11 @@ class Work:
     def clear(self) -> None:
         """Empty the folder, deleting the record first."""
         (self.folder / self.record).unlink(missing_ok=True)
-        empty_folder(self.folder)
+        for entry in self.folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
 
     def begin(self) -> None:
         """Record the fingerprint; from now on the work can be resumed."""
