@@ -95,9 +95,9 @@ class InputFile:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, without credentials and without limits that have their defaults."""
         values = asdict(replace(self, path=self.shown))
-        del values["stamp"], values["limits"], values["block_bytes"]
-        others = self.other_limits()
-        return {name: value for name, value in values.items() if name not in _DECIDING or name in others}
+        for name in ("stamp", "limits", "block_bytes", *_DECIDING):
+            del values[name]
+        return values | self.other_limits()
 
     def other_limits(self) -> dict[str, int]:
         """Return the limits that affect the rejected lines and differ from the default, by name."""
@@ -369,15 +369,10 @@ def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimit
             value = json_object(records.data[start:stop].removeprefix(BYTE_ORDER_MARK))
             keys.update(dict.fromkeys(value if isinstance(value, dict) else ()))
         return tuple(keys)
-    return _header(records, shown)
-
-
-def _header(records: Records, shown: str) -> tuple[str, ...]:
-    """Return the cells of the first record; bytes that are not UTF-8 become U+FFFD."""
     starts, stops = records.bounds
     if not len(records) or starts[0] == stops[0]:
         raise ValueError(f"{shown}: the first line is empty; expected the column names")
     if records.faults[0]:
         raise ValueError(f"{shown}, line 1, the header: {records.fault(0)}")
     cells = (cell.encode("utf-8", "surrogateescape") for cell in records.row(0))
-    return tuple(cell.decode("utf-8", "replace") for cell in cells)
+    return tuple(cell.decode("utf-8", "replace") for cell in cells)  # with U+FFFD for bytes that are not UTF-8

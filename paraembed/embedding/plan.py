@@ -41,8 +41,7 @@ class Part:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values; ``line_breaks`` only if it is not 0."""
-        values = asdict(self)
-        return values if self.line_breaks else {name: values[name] for name in values if name != "line_breaks"}
+        return {name: value for name, value in asdict(self).items() if value or name != "line_breaks"}
 
 
 @dataclass(frozen=True)
