@@ -33,7 +33,7 @@ from paraembed.text.trees import TreeError
 
 REPORTS, REJECTED = "_reports", "_rejected"
 ROW_GROUP_BYTES = 32 << 20
-"""Default bytes of vectors per row group; a part is written one row group at a time."""
+"""Bytes of vectors per row group; a part is written one row group at a time."""
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 
 
@@ -96,12 +96,11 @@ def embed_part(
     store: Store,
     *,
     data: bytes | None = None,
-    row_group_bytes: int = ROW_GROUP_BYTES,
     turn: Turn = ALONE,
 ) -> PartReport:
     """Embed a part into ``store`` and write its report to ``_reports``; every call writes the same bytes. ``data`` is
-    the text of the part, see ``read_part``; ``row_group_bytes`` are the bytes of vectors in a row group; ``turn`` is
-    held while the encoder computes, a lock if other threads embed parts with the same encoder.
+    the text of the part, see ``read_part``; ``turn`` is held while the encoder computes, a lock if other threads embed
+    parts with the same encoder.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, and
@@ -122,7 +121,7 @@ def embed_part(
         tally = _Tally(rejected)
 
         def write(file: BinaryIO) -> None:
-            group_rows = max(1024, row_group_bytes // (4 * encoder.width))
+            group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
             with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
                 rows = read_part(source, part, settings, data)
                 for table in _tables(_batches(encoder, rows, schema, source, settings, tally, turn), group_rows):
@@ -140,7 +139,6 @@ def embed_part(
                 rejected_sha256 = store.write(rejected_name(part.name), partial(shutil.copyfileobj, rejected))
 
         digest = store.write(part.name, write)
-    counts = {name: tally.counts[name] for name in PartReport.__annotations__ if name == "rows" or name[:2] == "n_"}
     seconds = round(time.perf_counter() - started, 3)
     report = PartReport(
         name=part.name,
@@ -153,7 +151,7 @@ def embed_part(
         stamp=store.stamp(part.name),
         size=size,
         made_of=made_of(encoder.fingerprint, encoder.identity, encoder.tokenizer, source, part, settings),
-        **counts,
+        **tally.counts,
     )
     write_json(store, f"{REPORTS}/{part.name}.json", asdict(report))
     return report

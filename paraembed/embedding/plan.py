@@ -19,7 +19,7 @@ from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
 MAX_PART_BYTES = 64 << 20
-"""Default maximum bytes of text per part; the reader of a compressed file passes each part on in one piece."""
+"""Maximum bytes of text per part; the reader of a compressed file passes each part on in one piece."""
 Cut = tuple[int, int, int, int]
 """First byte or row group of a part, the one after its last, its number of rows, and the number of line breaks inside
 of cells before it.
@@ -112,8 +112,8 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
     ]
 
 
-def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_bytes: int = MAX_PART_BYTES) -> Plan:
-    """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text has at most ``max_part_bytes``,
+def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
+    """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text has at most ``MAX_PART_BYTES``,
     and then fewer rows. Raise ValueError if the settings do not fit the inputs, or a row is too long.
     """
     carried_fields(inputs, settings)
@@ -122,9 +122,7 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_byt
     cuts = [
         (number, cut)
         for number, file in enumerate(inputs)
-        for cut in (
-            _cut_parquet(file, settings) if file.kind == "parquet" else _cut_records(file, settings, max_part_bytes)
-        )
+        for cut in (_cut_parquet if file.kind == "parquet" else _cut_records)(file, settings)
     ]
     if not cuts:
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
@@ -137,8 +135,8 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_byt
     return Plan(inputs, settings, tuple(parts))
 
 
-def _cut_records(source: InputFile, settings: Settings, max_part_bytes: int) -> Iterator[Cut]:
-    """Yield parts of ``settings.part_rows`` rows, or fewer if they reach ``max_part_bytes``, without the header."""
+def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
+    """Yield parts of ``settings.part_rows`` rows, or fewer if they reach ``MAX_PART_BYTES``, without the header."""
     has_header = source.kind in {"csv", "tsv"}
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
     breaks = before = 0  # line breaks in rows before the block, before the open part
@@ -149,7 +147,7 @@ def _cut_records(source: InputFile, settings: Settings, max_part_bytes: int) -> 
             start, done, has_header = int(ends[0]), 1, False
             before = int(records.breaks[0])
         while done < len(ends):
-            by_bytes = int(np.searchsorted(ends[done:], start + max_part_bytes)) + 1
+            by_bytes = int(np.searchsorted(ends[done:], start + MAX_PART_BYTES)) + 1
             taken = min(settings.part_rows - rows, by_bytes)
             if done + taken > len(ends):
                 rows += len(ends) - done

@@ -20,6 +20,7 @@ from paraembed.encoders.configs import AvgConfig
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 torch.set_num_threads(1)  # as in a worker
+part.ROW_GROUP_BYTES = 1 << 21
 pa.set_cpu_count(1)
 words = Words(pa.array([UNKNOWN, "the", "cat"]), np.ones((3, 512), np.float32))
 encoder, out = Encoder(AvgConfig(), words, "space"), Path(sys.argv[1])
@@ -27,7 +28,7 @@ for path in sys.argv[2:]:
     files = hash_inputs(find_inputs([path], block_bytes=1 << 18))
     plan = make_plan(files, Settings("body", part_rows=1_000_000, batch_size=500))
     (one,) = plan.parts
-    part.embed_part(encoder, plan.inputs[0], one, plan.settings, Folder(out), row_group_bytes=1 << 21)
+    part.embed_part(encoder, plan.inputs[0], one, plan.settings, Folder(out))
     print(json.dumps([one.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
 """
 

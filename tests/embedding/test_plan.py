@@ -64,9 +64,10 @@ def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
     assert [one.name for one in made.parts] == [f"part-0000{number}-of-00005.parquet" for number in range(5)]
 
 
-def test_a_part_ends_early_when_its_text_is_long(tmp_path):
+def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("paraembed.embedding.plan.MAX_PART_BYTES", 10)
     (tmp_path / "t.txt").write_text("four\n" * 6)
-    made = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=100), max_part_bytes=10)
+    made = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=100))
     assert [one.rows for one in made.parts] == [2, 2, 2]
 
 
