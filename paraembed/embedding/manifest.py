@@ -313,6 +313,10 @@ def commit(
     with store.open(plan.parts[0].name) as raw:
         schema = pq.read_schema(raw)
     parts = _entries(reports)
+    model: dict[str, Any] = {}
+    if run.identity:  # on a GPU, the order of a kernel's sums depends on the batch's shape and on other work there
+        same_bytes = run.identity["device"] == "cpu"
+        model = {"model": {**run.identity, "same_bytes": same_bytes, "tolerance": tolerance(run.identity)}}
     manifest = {
         "format": FORMAT,
         **{name: sum(part[name] for part in parts) for name in (*COUNTS, *OTHER_COUNTS)},
@@ -325,7 +329,7 @@ def commit(
             "settings": digest_of(asdict(settings)),
             "inputs": listing_digest(plan),
         },
-        **_model_entry(run.identity),
+        **model,
         "settings": asdict(settings),
         "inputs": [file.to_json() for file in plan.inputs],
         "parts": parts,
@@ -333,16 +337,6 @@ def commit(
     _sweep(store)
     commit_manifest(store, MANIFEST, manifest)
     return manifest
-
-
-def _model_entry(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest's entry on an encoder with an identity, whose bytes can be reproduced only on a CPU.
-
-    The order of a GPU kernel's sums depends on the shape of the batch and on other work on the GPU.
-    """
-    if not identity:
-        return {}
-    return {"model": {**identity, "same_bytes": identity["device"] == "cpu", "tolerance": tolerance(identity)}}
 
 
 def tolerance(identity: Mapping[str, Any]) -> float:
@@ -395,6 +389,6 @@ def listing_digest(plan: Plan) -> str:
     return digest_of(inputs_identity(plan.inputs, plan.settings))
 
 
-def columns_of(schema: pa.Schema) -> list[list[str]]:
+def columns_of(schema: pa.Schema) -> list[tuple[str, str]]:
     """Return names and types of the columns, for JSON."""
-    return [[field.name, str(field.type)] for field in schema]
+    return [(field.name, str(field.type)) for field in schema]

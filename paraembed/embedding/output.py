@@ -64,7 +64,7 @@ class Embeddings:
             raise ValueError(f"{where} is damaged: its parts have other names than those of a plan; {REPAIR}")
         self.starts = np.cumsum([0, *(part["rows"] for part in known["parts"])], dtype=np.int64)
         """Number of the first row of each part, then the number of rows: int64 [parts + 1]."""
-        self._columns = [list(column) for column in known["schema"]]
+        self._columns = known["schema"]
         with self._open_part(0) as file:
             self.schema: pa.Schema = file.schema_arrow
         kind: Any = self.schema.field("embedding").type if "embedding" in self.schema.names else None

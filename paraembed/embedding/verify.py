@@ -251,8 +251,7 @@ def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
         return False
     width = fields[vectors].type.list_size
     contract = embeddings_schema(fields[0], fields[1:vectors], width, manifest["settings"]["dtype"])
-    columns = [tuple(column) for column in columns_of(schema)]
-    return width > 0 and bool(schema.equals(contract)) and columns == manifest["schema"]
+    return width > 0 and bool(schema.equals(contract)) and columns_of(schema) == manifest["schema"]
 
 
 def _schema_line(schema: Sequence[Sequence[str]]) -> str:

@@ -87,13 +87,8 @@ class Records:
         return starts, np.maximum(stops, starts)
 
     def line_of(self, number: int) -> int:
-        """Return the number of the line, from 0, in which a record begins."""
+        """Return the number of the line, from 0, in which a record begins; for n, the number of lines."""
         return number + int(self.breaks[:number].sum(dtype=np.int64))
-
-    @property
-    def num_lines(self) -> int:
-        """Number of lines of all records."""
-        return self.line_of(len(self.ends))
 
     def fault(self, number: int) -> str:
         """Return the reason why a record is rejected."""
@@ -215,7 +210,7 @@ def read_records(
         if stop:
             yield records
             is_first = False
-        line += records.num_lines
+        line += records.line_of(len(records))
     if rest or waiting:
         data = b"".join([rest, *waiting])
         yield checked(_cut(data, kind, table, max_line_bytes, is_first=is_first, is_whole=True))
