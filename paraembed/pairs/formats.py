@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ from paraembed.pairs.columns import (
     say_the_pair,
     shown_names,
 )
-from paraembed.pairs.parsed import Block, TextRows, assemble, is_blank, refuse
+from paraembed.pairs.parsed import Block, assemble, is_blank, joined_cells, refuse
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.pairs.settings import Format, Role
 
@@ -139,7 +139,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
                 pairs = parse_ppdb(
                     block, reading.features, alignment=reading.alignment, non_terminals=reading.non_terminals
                 )
-                yield Block("ppdb", block.first, block, pairs)
+                yield Block("ppdb", block.first, block.__getitem__, pairs)
 
 
 def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:
@@ -176,7 +176,7 @@ def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
         tests = [(test.take(pa.array(line)), name) for test, name in (*lines.tests(), (is_blank(text), "empty line"))]
         tests.append((pa.array(counts[line] < 2), "too few fields"))
         pairs = assemble({"first": first, "second": second}, tests)
-        yield Block("words", row, TextRows(first, second), pairs, lines.first + line)
+        yield Block("words", row, joined_cells(first, second), pairs, lines.first + line)
         row += len(line)
 
 
@@ -213,7 +213,7 @@ def _aligned_block(row: int, left: pa.Table, right: pa.Table) -> Block:
     first, second = (table["text"].combine_chunks() for table in (left, right))
     pairs = assemble({"first": first, "second": second}, [(pc.and_(is_blank(first), is_blank(second)), "empty line")])
     refused = pc.coalesce(*(table["refused"].combine_chunks() for table in (left, right)), pairs.refused)
-    return Block("aligned", row, TextRows(first, second), replace(pairs, refused=refused))
+    return Block("aligned", row, joined_cells(first, second), replace(pairs, refused=refused))
 
 
 def _read_tsv(
@@ -231,7 +231,7 @@ def _read_tsv(
         padded = pc.split_pattern(pc.binary_join_element_wise(text, "\t" * len(roles), ""), "\t")
         cells = {role: pc.list_element(padded, index) for index, role in enumerate(roles)}
         tests = [*block.tests(), (is_blank(text), "empty line"), *_count_tests(counts, len(roles))]
-        yield Block("tsv", block.first, block, assemble(cells, tests), columns=names)
+        yield Block("tsv", block.first, block.__getitem__, assemble(cells, tests), columns=names)
 
 
 def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
@@ -261,21 +261,12 @@ def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
             *_count_tests(pa.array(block.cells), len(roles)),
         ]
         if len(block):
-            yield Block("csv", number, _Unquoted(block), assemble(cells, tests), columns=names)
+            yield Block("csv", number, partial(_unquoted, block), assemble(cells, tests), columns=names)
         number += len(block)
 
 
-class _Unquoted:
-    """CSV rows, with their cells joined by commas."""
-
-    def __init__(self, records: Records) -> None:
-        self._records = records
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __getitem__(self, row: int, /) -> bytes:
-        return ",".join(self._records.row(row, _SHOWN_BYTES)).encode("utf-8", "surrogateescape")
+def _unquoted(records: Records, row: int) -> bytes:
+    return ",".join(records.row(row, _SHOWN_BYTES)).encode("utf-8", "surrogateescape")
 
 
 def _count_tests(counts: pa.Int32Array, expected: int) -> list[tuple[pa.BooleanArray, str]]:
@@ -296,7 +287,7 @@ def _read_parquet(place: Place, reading: Reading) -> Iterator[Block]:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise ValueError(f"{place}: {listed([str(error)])}; the columns must contain texts and numbers") from None
         longer = (pc.fill_null(pc.greater(pc.binary_length(cell), most), False) for cell in cells.values())
-        raw, not_utf8 = TextRows(*cells.values()), _not_utf8([*cells.values()])
+        raw, not_utf8 = joined_cells(*cells.values()), _not_utf8([*cells.values()])
         if not_utf8.true_count:
             cells = {role: pc.if_else(not_utf8, pa.scalar(None, pa.string()), cell) for role, cell in cells.items()}
         tests = [(reduce(pc.or_, longer), TOO_LONG), (not_utf8, INVALID_UTF8)]
@@ -334,7 +325,7 @@ def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) 
         for role, name in roles.items():
             cells[role] = pa.array([_cell(row.get(name)) if isinstance(row, dict) else None for row in rows], none.type)
         tests = [*lines.tests(), (pa.array([isinstance(row, str) for row in rows], pa.bool_()), "no JSON object")]
-        yield Block("jsonl", lines.first, lines, assemble(cells, tests), columns=shown_names(roles))
+        yield Block("jsonl", lines.first, lines.__getitem__, assemble(cells, tests), columns=shown_names(roles))
 
 
 def _cell(value: object) -> str | None:

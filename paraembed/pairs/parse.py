@@ -62,8 +62,8 @@ def parse_source(
         reading = replace(reading_of(settings, limits), block_bytes=block_bytes)
         for block in read_pairs(source, reading, span):
             table, refused = keep_pairs(block, name, _tokenizer(block, settings), settings.remove, rules)
-            totals.update(read=len(block.raw), parsed=table.num_rows)
-            totals["lines"] = block.first_row + len(block.raw)
+            totals.update(read=len(block), parsed=table.num_rows)
+            totals["lines"] = block.first_row + len(block)
             versions.update(block.pairs.versions if isinstance(block.pairs, PpdbPairs) else ())
             _count(name, block, refused, report, sampled)
             yield _with_columns(table, schema)
@@ -204,5 +204,5 @@ def _count(source: str, block: Block, refused: pa.StringArray, report: SourceRep
         report.refused[reason] = before + count
         if before < sampled:
             for row in np.flatnonzero(pc.fill_null(pc.equal(refused, reason), False))[: sampled - before]:
-                text = block.raw[int(row)][:500].decode("utf-8", "replace")
+                text = block.raw(int(row))[:500].decode("utf-8", "replace")
                 report.sample.append({"file": source, "line": block.line_of(int(row)), "reason": reason, "text": text})

@@ -1,8 +1,7 @@
 """Parsed rows of a pair file: pairs, or the reason why a row is rejected."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,45 +25,31 @@ class ParsedPairs:
     extra: dict[str, pa.Array] = field(default_factory=dict)  # further columns [n] by name, such as features of PPDB
 
 
-class ByteRows(Protocol):
-    """n rows of a file, as bytes."""
-
-    def __len__(self) -> int:
-        """Return n."""
-
-    def __getitem__(self, row: int, /) -> bytes:
-        """Return a row."""
-
-
-class TextRows:
-    """Rows [n] of text columns, each a string array [n] that may contain invalid UTF-8."""
-
-    def __init__(self, *columns: pa.StringArray) -> None:
-        self._columns = [column.cast(pa.binary()) for column in columns]
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def __getitem__(self, row: int, /) -> bytes:
-        return b"\t".join(column[row].as_py() or b"" for column in self._columns)
-
-
 @dataclass(frozen=True)
 class Block:
     """Consecutive rows of a file."""
 
     form: str  # format of the file: ppdb, tsv, csv, words, aligned, parquet or jsonl
     first_row: int  # number of the first row in the file, from 0
-    raw: ByteRows  # original rows, to show rejected ones
+    raw: Callable[[int], bytes]  # returns an original row, to show it if it is rejected
     pairs: ParsedPairs
     # Int64 [n], number of the line of each row, from 0; None if every row is one line.
     lines: npt.NDArray[np.int64] | None = None
     # Role → name of the column, or its number if the file has no header.
     columns: Mapping[str, str] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return len(self.pairs.refused)
+
     def line_of(self, row: int) -> int:
         """Return the line number of a row, from 1."""
         return 1 + (self.first_row + row if self.lines is None else int(self.lines[row]))
+
+
+def joined_cells(*columns: pa.StringArray) -> Callable[[int], bytes]:
+    """Return a function of the row number that joins the cells of string columns [n], perhaps not UTF-8, by tabs."""
+    binary = [column.cast(pa.binary()) for column in columns]
+    return lambda row: b"\t".join(column[row].as_py() or b"" for column in binary)
 
 
 def refuse(tests: Sequence[tuple[pa.BooleanArray, str]]) -> pa.StringArray:

@@ -213,7 +213,7 @@ def test_a_long_row_in_a_row_group_of_its_own_does_not_slow_the_others(tmp_path)
     with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
         for texts in (["a"] * 50_000, ["a" * (16 << 20)], ["a"] * 50_000, ["a"] * 50_000):
             writer.write_table(pa.table({"first": texts, "second": ["b"] * len(texts)}, schema))
-    assert [len(block.raw) for block in read_pairs(path)] == [50_000, 1, 65_536, 34_464]
+    assert [len(block) for block in read_pairs(path)] == [50_000, 1, 65_536, 34_464]
 
 
 def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path):

@@ -26,8 +26,7 @@ def rows_of(source, more=(), **options):
     rows, end = [], None
     for block in read_pairs(source, Reading(**options)):
         assert end in {None, block.first_row}
-        end = block.first_row + len(block.raw)
-        assert len(block.raw) == len(block.pairs.refused)
+        end = block.first_row + len(block)
         columns = (getattr(block.pairs, name) for name in ("refused", "first", "second", *more))
         rows += zip(*(column.to_pylist() for column in columns), strict=True)
     return rows

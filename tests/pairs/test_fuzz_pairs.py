@@ -45,13 +45,13 @@ def rows_of(source, reading, span=None):
     rows, end = [], None
     for block in read_pairs(source, reading, span):
         assert end in {None, block.first_row}
-        end = block.first_row + len(block.raw)
+        end = block.first_row + len(block)
         pairs = block.pairs
         columns = (pairs.refused, pairs.first, pairs.second, pairs.score)
         for column in (*columns, pairs.relation, pairs.first_tree, pairs.second_tree, *pairs.extra.values()):
-            assert len(column) == len(block.raw)
+            assert len(column) == len(block)
             column.validate(full=True)
-        rows += zip(map(block.raw.__getitem__, range(len(block.raw))), *(c.to_pylist() for c in columns), strict=True)
+        rows += zip(map(block.raw, range(len(block))), *(c.to_pylist() for c in columns), strict=True)
         _keep(block)
     return rows
 
@@ -59,7 +59,7 @@ def rows_of(source, reading, span=None):
 def _keep(block):
     """Every row of a block is kept or refused by what comes after the readers, too."""
     table, refused = keep_pairs(block, "x", "space", (), RULES)
-    assert table.num_rows + len(refused.drop_null()) == len(block.raw)
+    assert table.num_rows + len(refused.drop_null()) == len(block)
 
 
 def num_lines(data):
