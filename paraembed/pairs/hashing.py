@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from paraembed.compiled import compiled
 from paraembed.text.oov import finalizer
+from paraembed.text.ragged import string_bytes
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -37,8 +38,7 @@ def hash_strings(texts: pa.StringArray) -> Hashes:
     """Return a hash of each string, uint64 [n], reading eight bytes at a time."""
     hashes = np.zeros(len(texts), np.uint64)
     if len(texts):
-        offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-        octets = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+        octets, offsets = string_bytes(texts)
         padded = np.concatenate((octets, np.zeros(_WORD, np.uint8)))
         words = np.ndarray(len(octets) + 1, "<u8", padded.data, strides=(1,))  # one begins at each byte
         _hash(words, offsets, hashes)
@@ -46,9 +46,9 @@ def hash_strings(texts: pa.StringArray) -> Hashes:
 
 
 @compiled
-def _hash(words: Hashes, offsets: npt.NDArray[np.int32], hashes: Hashes) -> None:
+def _hash(words: Hashes, offsets: npt.NDArray[np.int64], hashes: Hashes) -> None:
     for row in range(len(hashes)):
-        start, length = offsets[row] - offsets[0], offsets[row + 1] - offsets[row]
+        start, length = offsets[row], offsets[row + 1] - offsets[row]
         total = np.uint64(length)
         for place in range((length + _WORD - 1) // _WORD):
             word = words[start + _WORD * place]

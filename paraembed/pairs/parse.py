@@ -26,6 +26,7 @@ from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import GROUP_ROWS, PAIRS, REPEATING, Mask, schema_of
 from paraembed.pairs.training_sets import RowRules, judge_rows, row_rules, set_of
 from paraembed.process import keep_memory
+from paraembed.text.ragged import string_bytes
 from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import read_trees
 
@@ -178,12 +179,11 @@ def join_tokens(texts: pa.StringArray, tokenizer: str) -> pa.StringArray:
 
 
 def _not_tokenized(texts: pa.StringArray) -> Mask:
-    """Return whether each text [n] (not a slice) contains anything but printable ASCII and single inner spaces."""
+    """Return whether each text [n] contains anything but printable ASCII and single inner spaces."""
     others = np.zeros(len(texts), bool)
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    if not len(texts) or offsets[-1] == offsets[0]:
+    octets, offsets = string_bytes(texts)
+    if not len(octets):
         return others
-    octets = np.frombuffer(texts.buffers()[2], np.uint8)[: offsets[-1]]
     # Values below a space wrap around: 0 is a space, 95 and above is not printable ASCII.
     shifted = octets - np.uint8(32)
     spaces = shifted == 0

@@ -72,12 +72,6 @@ def filled(texts: pa.StringArray) -> pa.StringArray:
     return pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pa.scalar(None, pa.string()), trimmed)
 
 
-def contains_byte(texts: pa.StringArray, character: str) -> bool:
-    """Return whether any of the texts (not a slice) contains an ASCII character."""
-    data = texts.buffers()[2]
-    return data is not None and bool((np.frombuffer(data, np.uint8) == ord(character)).any())
-
-
 def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
     """Assemble parsed rows [n] from cells [n], empty or null if missing.
 

@@ -19,7 +19,8 @@ from numba import types
 
 from paraembed.compiled import compiled
 from paraembed.io.lines import Lines, Octets, Positions, string_array
-from paraembed.pairs.parsed import ParsedPairs, contains_byte, filled, is_blank, refuse
+from paraembed.pairs.parsed import ParsedPairs, filled, is_blank, refuse
+from paraembed.text.ragged import string_bytes
 
 SCORE = "PPDB2.0Score"
 BORDER = b" ||| "
@@ -117,7 +118,7 @@ def _is_blank(lines: Lines, count: Positions) -> pa.BooleanArray:
 
 
 def _has_non_terminal(first: pa.StringArray, second: pa.StringArray) -> pa.BooleanArray:
-    if not (contains_byte(first, "[") or contains_byte(second, "[")):
+    if not any((string_bytes(texts)[0] == ord("[")).any() for texts in (first, second)):
         return pa.array(np.zeros(len(first), bool))
     return pc.or_(*(pc.match_substring_regex(text, _NON_TERMINAL) for text in (first, second)))
 

@@ -24,12 +24,14 @@ import pyarrow.parquet as pq
 
 from paraembed.io.atomic import SUCCESS, write_file
 from paraembed.io.fingerprint import read_json, sha256_of
+from paraembed.io.lines import string_array
 from paraembed.io.parquet import open_parquet
 from paraembed.io.places import require_file
 from paraembed.options import Count, checked
 from paraembed.pairs.hashing import text_column
 from paraembed.pairs.parts import SourceReport
 from paraembed.pairs.settings import ShardSettings
+from paraembed.text.ragged import string_bytes
 
 PAIRS = pa.schema(
     [
@@ -78,18 +80,14 @@ def count_pairs(table: pa.Table) -> Counts:
 
 def _tokens_with_space(texts: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
     """Return the tokens [T], each with the space that follows it, and the number of tokens of each text, int64 [n]."""
-    # The tokens are slices of the texts' bytes, so nothing is copied. The array is not a slice and not empty, and no
-    # text is empty or ends with a space.
-    starts_of_texts = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
-    octets = np.frombuffer(texts.buffers()[2], np.uint8)[: starts_of_texts[-1]]
+    # The tokens are slices of the texts' bytes, so nothing is copied. No text is empty or ends with a space.
+    octets, starts_of_texts = string_bytes(texts)
     begins = np.empty(len(octets) + 1, bool)
     np.equal(octets, ord(" "), out=begins[1:])
     begins[starts_of_texts] = True
     starts = np.flatnonzero(begins)
     last_tokens = np.flatnonzero(octets[starts[1:] - 1] != ord(" "))
-    offsets = pa.py_buffer(starts.astype(np.int32))
-    tokens = pa.Array.from_buffers(pa.string(), len(starts) - 1, [None, offsets, texts.buffers()[2]])
-    return tokens, np.diff(last_tokens, prepend=-1)
+    return string_array(np.diff(starts), octets), np.diff(last_tokens, prepend=-1)
 
 
 def _histogram(name: str, lengths: npt.NDArray[np.int64]) -> pa.Table:

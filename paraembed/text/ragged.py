@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 _BLOCK_TEXTS = 1 << 18  # to compare at a time, to bound memory
 
@@ -134,3 +135,18 @@ def joined(*parts: Ragged) -> Ragged:
         np.concatenate(teacher) if len(teacher) == len(parts) else None,
         np.concatenate(scores) if len(scores) == len(parts) else None,
     )
+
+
+def string_bytes(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the bytes of a string array [n], with offsets of either size, and where each string starts, int64 [n + 1].
+
+    The bytes are read-only, since numba would compile another version for writable memory.
+    """
+    octets, offsets = np.frombuffer(b"", np.uint8), np.zeros(1, np.int64)
+    if len(texts):
+        _, starts, data = texts.buffers()
+        size = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+        offsets = np.frombuffer(starts, size)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+        octets = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
+    octets.flags.writeable = False
+    return octets, offsets - offsets[0]

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.text import check_tokenizer
+from paraembed.text.ragged import string_bytes
 
 NO_TEXT = r"[\pC\x{FE00}-\x{FE0F}]"
 """Characters that count as white space (RE2)."""
@@ -107,7 +108,7 @@ def tokenize(texts: pa.StringArray, tokenizer: str) -> Tokens:
 
 def _mark_token_borders(texts: pa.StringArray) -> pa.StringArray:
     texts = pc.replace_substring_regex(texts, NO_TEXT, " ")
-    if not _is_ascii(texts):  # ASCII text skips these passes
+    if string_bytes(texts)[0].max(initial=0) >= 128:  # ASCII text skips these passes
         for curly, straight in QUOTES:
             texts = pc.replace_substring_regex(texts, curly, straight)
         texts = pc.replace_substring_regex(texts, SYMBOLS, r" \0 ")
@@ -123,8 +124,3 @@ def _mark_token_borders(texts: pa.StringArray) -> pa.StringArray:
 
 def _with_spaces(stack: re.Match[str]) -> str:
     return " ".join(re.findall(_CLITIC, stack[0]))
-
-
-def _is_ascii(texts: pa.StringArray) -> bool:
-    data = texts.buffers()[2]
-    return data is None or not len(data) or int(np.frombuffer(data, np.uint8).max()) < 128

@@ -16,7 +16,7 @@ from paraembed.compiled import COMPILED
 from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE, check_tokenizer
 from paraembed.text.bigrams import Bigrams, has_bigrams
 from paraembed.text.oov import codes_of
-from paraembed.text.ragged import Ragged, joined
+from paraembed.text.ragged import Ragged, joined, string_bytes
 from paraembed.text.scan import (
     LETTER,
     MARK,
@@ -100,11 +100,11 @@ class TokenIds:
             return Ragged(ids, tokens.offsets)
         if not pa.types.is_large_string(texts.type):
             texts = texts.cast(pa.string())
-        octets, places = _buffers(pc.fill_null(texts, "") if texts.null_count else texts)
+        octets, places = string_bytes(pc.fill_null(texts, "") if texts.null_count else texts)
         growth = _GROWTH if self.tokenizer == WORDPIECE else 2  # "°" of two bytes becomes " ° "
         size = growth * int(np.diff(places).max(initial=0)) + 2 * PADDING
         line, kinds = np.empty(size, np.uint8), np.empty(size, np.uint8)
-        ids = np.empty(places[-1] - places[0], np.int32)  # a token has a byte at least
+        ids = np.empty(len(octets), np.int32)  # a token has a byte at least
         offsets = np.zeros(len(places), np.int64)
         eights, unordered = (_eights(line), _eights(kinds)), np.zeros(len(texts), np.uint8)
         done = 0
@@ -150,12 +150,12 @@ def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
     slots, uint64 [S, 2], with S a power of two and at least 2V. A slot holds the first eight bytes of a word, and its
     length (upper half) with its row + 1 (lower half). A free slot is zero.
     """
-    octets, places = _buffers(vocabulary)
+    octets, places = string_bytes(vocabulary)
     # One byte more, because for numba an array of one number has another type, and it would compile the loops again.
-    eights = _eights(np.concatenate((octets[places[0] : places[-1]], np.zeros(PADDING + 1, np.uint8))))
+    eights = _eights(np.concatenate((octets, np.zeros(PADDING + 1, np.uint8))))
     slots = np.zeros((1 << (2 * len(vocabulary)).bit_length(), 2), np.uint64)
-    fill_slots(eights, places - places[0], slots)
-    return eights, places - places[0], slots
+    fill_slots(eights, places, slots)
+    return eights, places, slots
 
 
 def as_strings(texts: pa.StringArray) -> pa.StringArray:
@@ -163,21 +163,6 @@ def as_strings(texts: pa.StringArray) -> pa.StringArray:
     if pa.types.is_large_string(texts.type):
         texts = pa.concat_arrays([texts])  # a slice's offsets begin anywhere; those of a copy begin at 0
     return texts.cast(pa.string())
-
-
-def _buffers(texts: pa.StringArray) -> tuple[Octets, Places]:
-    """Return the bytes of a string array [n], and the start of each string in them, int64 [n + 1].
-
-    Both are read-only, since numba would compile another version for writable memory.
-    """
-    places, octets = np.zeros(1, np.int64), np.frombuffer(b"", np.uint8)
-    if len(texts):
-        _, starts, data = texts.buffers()
-        size = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-        places = np.frombuffer(starts, size)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-        octets = np.frombuffer(data or b"", np.uint8)
-    octets.flags.writeable = False
-    return octets, places
 
 
 def _eights(octets: Octets) -> Eights:
@@ -189,7 +174,7 @@ def _piece_tables(vocabulary: pa.StringArray) -> tuple[Strings, Table, Table]:
     """Return the special tokens of a vocabulary of word pieces, and tables of pieces that begin or continue a word."""
     words = [OOV if word == UNKNOWN else word for word in vocabulary.to_pylist()]
     continuing = [word.removeprefix(PREFIX) if word.startswith(PREFIX) else "" for word in words]  # "": no piece
-    specials = _buffers(pa.array(specials_of(words), pa.string()))
+    specials = string_bytes(pa.array(specials_of(words), pa.string()))
     heads, tails = (_word_table(pa.array(of_table, pa.string())) for of_table in (words, continuing))
     return specials, (*heads, lengths_of(*heads[:2])), (*tails, lengths_of(*tails[:2]))
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from paraembed.compiled import compiled
 from paraembed.io.lines import string_array
-from paraembed.text.ragged import Ragged
+from paraembed.text.ragged import Ragged, string_bytes
 from paraembed.text.tokenize import Tokens
 
 FAULTS = (
@@ -136,7 +136,7 @@ def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Par
 
     The numbers of tokens of the texts decide whether an ambiguous tree is labeled; -1: it is.
     """
-    octets, offsets = _octets(trees)
+    octets, offsets = string_bytes(trees)
     faults, num_leaves, num_nodes = (np.zeros(len(trees), np.int64) for _ in range(3))
     labeled = np.zeros(len(trees), np.bool_)
     most_deep = int(np.diff(offsets).max(initial=0)) + 1
@@ -150,15 +150,6 @@ def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Par
     lengths = words[:, 1] - words[:, 0]
     places = np.arange(lengths.sum()) + np.repeat(words[:, 1] - np.cumsum(lengths), lengths)
     return Parsed(string_array(lengths, octets[places]), leaf_offsets, merges, nodes, node_offsets, faults)
-
-
-def _octets(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of n strings, and the start and end of each string in them [n + 1]."""
-    _, offsets, data = texts.buffers()
-    if data is None or not len(texts):
-        return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
-    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
 @compiled
