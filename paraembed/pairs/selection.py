@@ -78,14 +78,14 @@ def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
     selected = Selected("", np.arange(len(keys)))
     if options.leave_out:
         held_out = np.unique(np.concatenate([_keys_of(Path(folder)) for folder in options.leave_out]))
-        selected = _keep(selected, ~np.isin(keys, held_out), "left out")
+        selected = _keep(selected, np.flatnonzero(~np.isin(keys, held_out)), "left out")
     chosen = set_of(options)
     parts = _split(selected, keys, options.split) if chosen.is_split else [selected]
     parts = [_resize(part, options, columns) for part in parts]
     if options.nested_subsets == "none":
         return parts
-    order = None if options.nested_subsets == "ordered" else _draw_order(keys, options.sample_seed)
-    return list(_halve(parts[0], order))
+    rows = parts[0].rows
+    return list(_halve(parts[0], rows if options.nested_subsets == "ordered" else _drawn(rows, options, columns)))
 
 
 def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask]) -> list[tuple[Selected, list[Mask]]]:
@@ -103,40 +103,31 @@ def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask
     return selections
 
 
-def _keep(selected: Selected, kept: npt.NDArray[np.bool_], reason: str) -> Selected:
-    """Return the rows of a selection for which ``kept`` [n, over all rows] is true; count the others."""
-    stay = kept[selected.rows]
-    lost = int(len(stay) - stay.sum())
+def _keep(selected: Selected, rows: Rows, reason: str) -> Selected:
+    """Return a selection of some rows of another, given in any order; count the others."""
+    lost = len(selected.rows) - len(rows)
     counts = {**selected.counts, reason: lost} if lost else selected.counts
-    return Selected(selected.name, selected.rows[stay], counts)
-
-
-def _keep_rows(selected: Selected, rows: Rows, size: int, reason: str) -> Selected:
-    kept = np.zeros(size, bool)
-    kept[rows] = True
-    return _keep(selected, kept, reason)
+    return Selected(selected.name, np.sort(rows), counts)
 
 
 def _split(selected: Selected, keys: npt.NDArray[np.uint64], split: str) -> list[Selected]:
     """Split into tenths by the hash of the unordered pair, so that no pair, in either order, is in two splits."""
-    tenth = mixed(keys, _SPLIT_SEED) % np.uint64(10)
-    kept = {name: np.isin(tenth, list(_SPLITS[name])) for name in (_SPLITS if split == "all" else (split,))}
-    parts = [replace(_keep(selected, mask, "in another part of the split"), name=name) for name, mask in kept.items()]
+    tenth = mixed(keys[selected.rows], _SPLIT_SEED) % np.uint64(10)
+    names = _SPLITS if split == "all" else (split,)
+    kept = {name: selected.rows[np.isin(tenth, list(_SPLITS[name]))] for name in names}
+    parts = [replace(_keep(selected, rows, "in another part of the split"), name=name) for name, rows in kept.items()]
     return parts if split == "all" else [replace(parts[0], name="")]
 
 
 def _resize(selected: Selected, options: FilterOptions, columns: pa.Table) -> Selected:
-    size, keys = len(columns), columns["key"].to_numpy()
-    chosen = set_of(options)
-    if chosen.effective_sizes:
+    if set_of(options).effective_sizes:
         return _equal_bins(selected, options, columns)
     if options.top is not None:
-        selected = _keep_rows(selected, selected.rows[: options.top], size, "below the top")
+        selected = _keep(selected, selected.rows[: options.top], "below the top")
     if options.sample is not None:
-        drawn = _drawn(selected.rows, keys, options.sample_seed)[: options.sample]
-        selected = _keep_rows(selected, drawn, size, "not drawn")
+        selected = _keep(selected, _drawn(selected.rows, options, columns)[: options.sample], "not drawn")
     if options.match_tokens_of is not None:
-        drawn = _drawn(selected.rows, keys, options.sample_seed)
+        drawn = _drawn(selected.rows, options, columns)
         sums = np.cumsum(columns["num_tokens"].to_numpy()[drawn], dtype=np.int64)
         wanted = _tokens_of(Path(options.match_tokens_of))
         have = int(sums[-1]) if len(sums) else 0
@@ -145,8 +136,7 @@ def _resize(selected: Selected, options: FilterOptions, columns: pa.Table) -> Se
                 f"{len(drawn):,} pairs have {have:,} tokens, but {options.match_tokens_of} has {wanted:,}; give more "
                 "pairs, or smaller pair shards to match"
             )
-        drawn = drawn[: int(np.searchsorted(sums, wanted)) + 1]
-        selected = _keep_rows(selected, drawn, size, "not drawn")
+        selected = _keep(selected, drawn[: int(np.searchsorted(sums, wanted)) + 1], "not drawn")
     return selected
 
 
@@ -159,32 +149,24 @@ def _equal_bins(selected: Selected, options: FilterOptions, columns: pa.Table) -
     if options.top is not None:
         bins = [rows[: options.top // len(bins)] for rows in bins]
     if options.sample is not None:
-        keys = columns["key"].to_numpy()
-        bins = [_drawn(rows, keys, options.sample_seed) for rows in bins]
+        bins = [_drawn(rows, options, columns) for rows in bins]
     wanted = options.sample or options.top or chosen.size or 0
     each = min(wanted // len(bins), *map(len, bins))
-    rows = np.concatenate([rows[:each] for rows in bins])
-    return _keep_rows(selected, rows, len(columns), "bin of its effective size is full")
+    return _keep(selected, np.concatenate([rows[:each] for rows in bins]), "bin of its effective size is full")
 
 
-def _draw_order(keys: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    return mixed(keys ^ mixed(np.array([seed], np.uint64)))
-
-
-def _drawn(rows: Rows, keys: npt.NDArray[np.uint64], seed: int) -> Rows:
+def _drawn(rows: Rows, options: FilterOptions, columns: pa.Table) -> Rows:
     """Return rows in a random order decided by the seed; equal pairs keep their order."""
-    drawn: Rows = rows[np.argsort(_draw_order(keys[rows], seed), kind="stable")]
+    order = mixed(columns["key"].to_numpy()[rows] ^ mixed(np.array([options.sample_seed], np.uint64)))
+    drawn: Rows = rows[np.argsort(order, kind="stable")]
     return drawn
 
 
-def _halve(selected: Selected, order: npt.NDArray[np.uint64] | None) -> Iterator[Selected]:
+def _halve(selected: Selected, ordered: Rows) -> Iterator[Selected]:
     """Yield nested subsets of n, n/2, n/4, … rows, rounded down, until one has fewer than 10."""
-    total = len(selected.rows)
-    ordered = selected.rows if order is None else selected.rows[np.argsort(order[selected.rows], kind="stable")]
-    for level in range(max(1, total.bit_length())):
-        size = total >> level
-        counts = {**selected.counts, "not in the subset": total - size} if level else selected.counts
-        yield Selected(f"1-of-{1 << level}", np.sort(ordered[:size]), counts)
+    for level in range(max(1, len(ordered).bit_length())):
+        size = len(ordered) >> level
+        yield replace(_keep(selected, ordered[:size], "not in the subset"), name=f"1-of-{1 << level}")
         if size < _FEWEST:
             break
 
