@@ -82,8 +82,9 @@ def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.Bool
     none = pa.nulls(len(cells["first"]), pa.string())
     score = none.cast(pa.float32())
     if "score" in cells:
-        score, wrong = _numbers(cells["score"])
-        tests.append((wrong, "score is no number"))
+        trimmed = pc.utf8_trim_whitespace(cells["score"])
+        score = numbers_of(trimmed)
+        tests.append((pc.and_(pc.is_null(score), pc.not_equal(trimmed, "")), "score is no number"))
     return ParsedPairs(
         first=cells["first"],
         second=cells["second"],
@@ -96,10 +97,8 @@ def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.Bool
     )
 
 
-def _numbers(cells: pa.StringArray) -> tuple[pa.FloatArray, pa.BooleanArray]:
-    """Parse cells [n] as numbers, null if empty; also return which cells are neither empty nor a number."""
-    trimmed = pc.utf8_trim_whitespace(cells)
-    number = pc.match_substring_regex(trimmed, r"^[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$")
-    wrong = pc.and_not(pc.invert(number), pc.equal(trimmed, ""))
-    values = pc.if_else(number, trimmed, pa.scalar(None, pa.string())).cast(pa.float32())
-    return values, pc.or_(wrong, pc.fill_null(pc.invert(pc.is_finite(values)), False))
+def numbers_of(cells: pa.StringArray) -> pa.FloatArray:
+    """Parse cells [n] such as ``-0.5`` or ``1e-3`` as numbers; null if a cell is no number or not finite."""
+    is_number = pc.match_substring_regex(cells, r"^[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$")
+    numbers = pc.if_else(is_number, cells, pa.scalar(None, pa.string())).cast(pa.float32())
+    return pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))

@@ -19,7 +19,7 @@ from numba import types
 
 from paraembed.compiled import compiled
 from paraembed.io.lines import Lines, Octets, Positions, string_array
-from paraembed.pairs.parsed import ParsedPairs, filled, is_blank, refuse
+from paraembed.pairs.parsed import ParsedPairs, filled, is_blank, numbers_of, refuse
 from paraembed.text.ragged import string_bytes
 
 SCORE = "PPDB2.0Score"
@@ -28,7 +28,7 @@ MOST_FIELDS = 6
 MOST_DIGITS = 31
 """Maximum characters of a feature's value; a longer value does not count as a number."""
 
-_SPACE, _BAR, _PLUS, _MINUS, _DOT, _ZERO, _NINE, _E, _SMALL_E = b" |+-.09Ee"
+_SPACE, _BAR = b" |"
 _signature: Any = types.intp
 _memchr: Any = types.ExternalFunction("memchr", _signature(types.intp, types.intc, types.uintp))
 _NON_TERMINAL = r"\[[^\s\]]+,\d+\]"
@@ -100,12 +100,7 @@ def _numbers(lines: Lines, starts: Positions, ends: Positions, name: str) -> pa.
     """Return the values of a feature [n] from lists ``name=value …``; null if missing, ``NA`` or not finite."""
     values = np.zeros((2, len(starts)), np.int64)
     _find_numbers(lines.octets, starts, ends, np.frombuffer(f"{name}=".encode(), np.uint8), values[0], values[1])
-    starts, ends = values
-    texts = strings_at(lines.octets, starts, ends)
-    missing = ends == starts
-    texts = pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts
-    numbers = texts.cast(pa.float32())
-    return pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
+    return numbers_of(strings_at(lines.octets, *values))
 
 
 def _is_blank(lines: Lines, count: Positions) -> pa.BooleanArray:
@@ -152,42 +147,10 @@ def _find_borders(octets: Octets, starts: Positions, ends: Positions, borders_N6
 
 
 @compiled
-def _behind_sign(octets: Octets, pos: int, end: int) -> int:
-    return pos + 1 if pos < end and (octets[pos] == _PLUS or octets[pos] == _MINUS) else pos
-
-
-@compiled
-def _behind_digits(octets: Octets, pos: int, end: int) -> int:
-    while pos < end and _ZERO <= octets[pos] <= _NINE:
-        pos += 1
-    return pos
-
-
-@compiled
-def _is_number(octets: Octets, pos: int, end: int) -> bool:
-    """Return whether bytes are ``[-+]?digits[.digits][e[-+]?digits]``."""
-    digits = _behind_sign(octets, pos, end)
-    pos = _behind_digits(octets, digits, end)
-    if pos == digits:
-        return False
-    if pos < end and octets[pos] == _DOT:
-        digits = pos + 1
-        pos = _behind_digits(octets, digits, end)
-        if pos == digits:
-            return False
-    if pos < end and (octets[pos] == _E or octets[pos] == _SMALL_E):
-        digits = _behind_sign(octets, pos + 1, end)
-        pos = _behind_digits(octets, digits, end)
-        if pos == digits:
-            return False
-    return pos == end
-
-
-@compiled
 def _find_numbers(
     octets: Octets, starts: Positions, ends: Positions, sought: Octets, from_: Positions, to: Positions
 ) -> None:
-    """Write where the value behind the first ``sought`` of each list is; nothing unless it is a number."""
+    """Write where the value behind the first ``sought`` of each list is; nothing if the value is too long."""
     base = octets.ctypes.data
     for row in range(len(starts)):
         cell, end = starts[row], ends[row]
@@ -199,7 +162,7 @@ def _find_numbers(
             behind = space - base if space else end
             if same == len(sought):
                 value = cell + same
-                if behind - value <= MOST_DIGITS and _is_number(octets, value, behind):
+                if behind - value <= MOST_DIGITS:
                     from_[row], to[row] = value, behind
                 break
             cell = behind + 1
