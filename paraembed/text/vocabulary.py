@@ -8,6 +8,7 @@ all rows if nothing is cut.
 
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,12 +101,15 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out to keep every word")
+    blocks = binary_blocks(path) if is_binary(path) else _blocks(path)
+    if path.suffix == ".safetensors":
+        blocks = model_blocks(path, UNKNOWN)
     rows: dict[str, int] = {}
     spellings: set[str] = set()
     kept: list[npt.NDArray[np.float32]] = []
     repeated = num_rows = num_beyond = 0
     sum_all = sum_beyond = np.zeros(1)
-    for words, block in _any_blocks(path):
+    for words, block in blocks:
         fresh, beyond = [], []
         num_rows += len(words)
         for row, (spelling, lower) in enumerate(zip(words, pc.utf8_lower(pa.array(words)).to_pylist(), strict=True)):
@@ -132,14 +136,8 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
     return Words(pa.array(list(rows), pa.string()), np.concatenate(kept))
 
 
-def _any_blocks(path: Path) -> Iterator[Block]:
-    if is_binary(path):
-        return binary_blocks(path)
-    return model_blocks(path, UNKNOWN) if path.suffix == ".safetensors" else _blocks(path)
-
-
-def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
-    """Yield words [n] and vectors float32 [n, d] of a file, several thousand rows at a time."""
+def _blocks(path: Path) -> Iterator[Block]:
+    """Yield the rows of a text file, several thousand at a time."""
     width = num_rows = 0
     header: tuple[int, int] | None = None
     last_rows, is_ended = list[str](), True
@@ -220,7 +218,8 @@ def _parse(values: pa.StringArray, width: int, path: Path, number: int) -> npt.N
     """Parse values [n · d] to float32 [n, d]; ``number`` is the line number of the first row."""
     block = _finite_numbers(values)
     if block is None:
-        fault = _first_fault(values)
+        sizes = range(1, len(values) + 1)
+        fault = bisect_left(sizes, True, key=lambda size: _finite_numbers(values[:size]) is None)
         raise ValueError(
             f"{path}, line {number + fault // width}: {values[fault].as_py()[:40]!r} is not a finite number; correct "
             "or delete the line"
@@ -234,18 +233,6 @@ def _finite_numbers(values: pa.StringArray) -> npt.NDArray[np.float32] | None:
     except pa.ArrowInvalid:
         return None
     return numbers if np.isfinite(numbers).all() else None
-
-
-def _first_fault(values: pa.StringArray) -> int:
-    """Return the index of the first value that is not a finite number, by bisection."""
-    start, end = 0, len(values)
-    while end - start > 1:
-        middle = (start + end) // 2
-        if _finite_numbers(values[start:middle]) is None:
-            end = middle
-        else:
-            start = middle
-    return start
 
 
 def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:
