@@ -182,18 +182,20 @@ def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
 
 def _read_aligned(first: Place, second: Place, reading: Reading) -> Iterator[Block]:
     """Yield pairs of corresponding lines; the text follows the last tab (SimpWiki 2.0: article, paragraph, text)."""
-    sides = [read_lines(place, limits=reading.limits, block_bytes=reading.block_bytes) for place in (first, second)]
-    waiting: list[pa.Table | None] = [None, None]
+    sides = [_aligned_texts(place, reading) for place in (first, second)]
+    waiting: list[pa.RecordBatch | None] = [None, None]
     row = 0
     while True:
-        for number, side in enumerate(sides):
-            if not waiting[number] and (lines := next(side, None)) is not None:
-                waiting[number] = _aligned_texts(lines)
+        waiting = [batch or next(side, None) for batch, side in zip(waiting, sides, strict=True)]
         left, right = waiting
         if not left or not right:
             break
         size = min(len(left), len(right))
-        yield _aligned_block(row, left.slice(0, size).combine_chunks(), right.slice(0, size).combine_chunks())
+        texts, refused = ([batch[name].slice(0, size) for batch in (left, right)] for name in ("text", "refused"))
+        tests = [(pc.and_(*map(is_blank, texts)), "empty line")]
+        pairs = assemble({"first": texts[0], "second": texts[1]}, tests)
+        pairs = replace(pairs, refused=pc.coalesce(*refused, pairs.refused))
+        yield Block("aligned", row, joined_cells(*texts), pairs)
         row += size
         waiting = [left.slice(size), right.slice(size)]
     if left or right:
@@ -203,17 +205,11 @@ def _read_aligned(first: Place, second: Place, reading: Reading) -> Iterator[Blo
         )
 
 
-def _aligned_texts(lines: Lines) -> pa.Table:
-    """Return a table with the columns text [n] and refused [n]."""
-    text = pc.replace_substring_regex(pc.fill_null(lines.text, ""), r"^.*\t", "")
-    return pa.table({"text": text, "refused": refuse(lines.tests())})
-
-
-def _aligned_block(row: int, left: pa.Table, right: pa.Table) -> Block:
-    first, second = (table["text"].combine_chunks() for table in (left, right))
-    pairs = assemble({"first": first, "second": second}, [(pc.and_(is_blank(first), is_blank(second)), "empty line")])
-    refused = pc.coalesce(*(table["refused"].combine_chunks() for table in (left, right)), pairs.refused)
-    return Block("aligned", row, joined_cells(first, second), replace(pairs, refused=refused))
+def _aligned_texts(place: Place, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Yield the texts of a file and the reasons to reject them, as columns text [n] and refused [n]."""
+    for lines in read_lines(place, limits=reading.limits, block_bytes=reading.block_bytes):
+        text = pc.replace_substring_regex(pc.fill_null(lines.text, ""), r"^.*\t", "")
+        yield pa.record_batch({"text": text, "refused": refuse(lines.tests())})
 
 
 def _read_tsv(
