@@ -64,9 +64,6 @@ class FilterOptions:
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("max_length", "top", "sample"), (1, MOST_INT))
         check_fields(self, {**counts, "sample_seed": (0, MOST_INT), "rows_per_shard": (1, 1_000_000)})
-        self._check_together()
-
-    def _check_together(self) -> None:
         if self.split != "all" and self.training_set != "pgru2017":
             raise ValueError(
                 f"split is {self.split}, but only the training set pgru2017 has splits; leave split at all"
@@ -113,13 +110,11 @@ class ShardSettings(FilterOptions):
         if self.tokenizer != "auto":
             check_tokenizer(self.tokenizer)
         if self.features:
-            self._check_features()
+            from paraembed.pairs.shards import PAIRS  # noqa: PLC0415 - imports Arrow, which help does without
+
+            taken = [*PAIRS.names, "alignment"]
+            if len({*self.features} - {*taken}) < len(self.features):
+                features = ", ".join(self.features)
+                raise ValueError(f"features are {features}; give each once, and none of {', '.join(taken)}")
         if "" in self.remove:
             raise ValueError("remove contains an empty string; give the strings to remove, or none")
-
-    def _check_features(self) -> None:
-        from paraembed.pairs.shards import PAIRS  # noqa: PLC0415 - imports Arrow, which help does without
-
-        taken = [*PAIRS.names, "alignment"]
-        if len({*self.features} - {*taken}) < len(self.features):
-            raise ValueError(f"features are {', '.join(self.features)}; give each once, and none of {', '.join(taken)}")

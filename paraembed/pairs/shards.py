@@ -153,10 +153,6 @@ class _Manifest(TypedDict):
     shards: list[_Entry]
 
 
-class _TrainingEntry(TypedDict):
-    rows: Count
-
-
 class _Counts(TypedDict):
     kept: Count
 
@@ -188,7 +184,6 @@ class FinishedManifest(TypedDict):
 class TrainingManifest(TypedDict):
     """Fields of a manifest that a training reads."""
 
-    shards: list[_TrainingEntry]
     counts: _Counts
     sources: NotRequired[dict[str, _SourceCounts]]
     settings: NotRequired[_Settings]
@@ -363,11 +358,10 @@ def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, 
             raise ValueError(f"{folder / shard['name']} differs from its digest in the manifest; shard the pairs again")
         shard["rows"] = check_shard(folder / shard["name"], shard.get("rows"))
     if for_training:
-        counted = checked(TrainingManifest, manifest, where)
-        num_rows = sum(shard["rows"] for shard in counted["shards"])
-        if counted["shards"] and num_rows != counted["counts"]["kept"]:
+        kept = checked(TrainingManifest, manifest, where)["counts"]["kept"]
+        num_rows = sum(shard["rows"] for shard in manifest["shards"])
+        if manifest["shards"] and num_rows != kept:
             raise ValueError(
-                f"{where}: counts.kept is {counted['counts']['kept']}, but the shards have {num_rows} rows; shard "
-                "the pairs again"
+                f"{where}: counts.kept is {kept}, but the shards have {num_rows} rows; shard the pairs again"
             )
     return manifest

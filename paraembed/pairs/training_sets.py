@@ -169,11 +169,6 @@ class TrainingSet:
     keeps_equal_texts: bool = False  # two equal texts are a valid pair
     keeps_duplicates: bool = False
 
-    @property
-    def needs_vocabulary(self) -> bool:
-        """Whether a filter needs the vocabulary."""
-        return any(not isinstance(rule, RowFilter) for rule in self.rules)
-
 
 def _bigram_set(kind: BigramKind, num_pairs: int) -> TrainingSet:
     return TrainingSet(
@@ -240,7 +235,7 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
     Raise ValueError if the set needs a vocabulary, string array [V] of lower-case words, but none is given.
     """
     chosen = set_of(options)
-    if chosen.needs_vocabulary and vocabulary is None:
+    if vocabulary is None and not all(isinstance(rule, RowFilter) for rule in chosen.rules):
         raise ValueError(f"`training_set` {options.training_set} needs a vocabulary; give word vectors with `words`")
     of_options = [] if chosen.keeps_equal_texts else [filters.EQUAL_TEXTS]
     if options.min_score is not None:

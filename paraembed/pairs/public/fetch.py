@@ -98,7 +98,7 @@ def fetch_unpacked(
     Return the file, or the folder of an archive.
     """
     path = fetch(source, cache, report, patience)
-    if not is_archive(source.file):
+    if not source.file.endswith(_ZIP + _TAR):
         return path
     folder = cache / source.name
     with locked(cache):
@@ -123,11 +123,6 @@ _BROKEN = (
     *(EOFError, zlib.error, LZMAError, NotImplementedError),  # the last: an unknown compression of a zip file
 )
 _ZIP, _TAR = (".zip",), (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-
-
-def is_archive(file: str) -> bool:
-    """Return whether a file name is that of an archive."""
-    return file.endswith(_ZIP + _TAR)
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
