@@ -143,20 +143,16 @@ def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: in
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"`max_words` is {max_words}; it must be at least 1, or left out for all words")
-    words, waiting, num_waiting = pa.array([], pa.string()), list[pa.StringArray](), 0
+    words: dict[str, None] = {}
     for lines in read_lines(path, block_bytes=block_bytes):
         text = lines.text
         if lines.first == 0 and pc.match_substring_regex(text[0], r"^\d+ \d+ *$").as_py():
             text = text.slice(1)
         here = pc.utf8_lower(pc.list_element(pc.split_pattern(text.drop_null(), " ", max_splits=1), 0))
-        waiting.append(here)
-        num_waiting += len(here)
-        if num_waiting > len(words) or (max_words is not None and len(words) + num_waiting >= max_words):
-            # Only when as many new words as old ones are waiting: merging after each block would be quadratic.
-            words, waiting, num_waiting = pc.unique(pa.concat_arrays([words, *waiting])), [], 0
+        words.update(dict.fromkeys(here.to_pylist()))
         if max_words is not None and len(words) >= max_words:
-            return words.slice(0, max_words)
-    return pc.unique(pa.concat_arrays([words, *waiting]))
+            break
+    return pa.array([*words][:max_words], pa.string())
 
 
 MOST_TOKENS = 64
