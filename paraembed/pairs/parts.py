@@ -108,11 +108,6 @@ class SourcePart:
         return self.parsed.with_suffix(".json")
 
     @property
-    def partitions(self) -> Path:
-        """File of the part's pairs by partition (``deduplicate.partition_writer``)."""
-        return self.parsed.with_suffix(".arrow")
-
-    @property
     def columns(self) -> Path:
         """File of the columns of the part's pairs that a selection reads."""
         return self.parsed.with_suffix(".columns")
