@@ -126,13 +126,10 @@ class Subwords:
                 encodings = self._library.encode_batch_fast(block, add_special_tokens=False)
             ids = [encoding.ids for encoding in encodings]
             lengths.append(np.array([len(of_text) for of_text in ids], np.int64))
-            parts.append(self._rows_of(np.array([number for of_text in ids for number in of_text], np.int64)))
+            flat = np.array([number for of_text in ids for number in of_text], np.int64)
+            places = np.minimum(np.searchsorted(self._every, flat), len(self._every) - 1)
+            parts.append(np.where(self._every[places] == flat, self._rows[places], np.int32(self._oov)))
         return Ragged(np.concatenate(parts), np.cumsum(np.concatenate(lengths)))
-
-    def _rows_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        places = np.minimum(np.searchsorted(self._every, ids), len(self._every) - 1)
-        rows: npt.NDArray[np.int32] = np.where(self._every[places] == ids, self._rows[places], np.int32(self._oov))
-        return rows
 
     def alone(self) -> list[str]:
         """Return the text of each piece [V], which a teacher embeds; empty for OOV tokens, and for a piece that is no
