@@ -5,14 +5,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.compiled import compiled
-from paraembed.text.oov import finalizer
+from paraembed.text.oov import GOLDEN, finalizer
 from paraembed.text.ragged import string_bytes
 
 Hashes = npt.NDArray[np.uint64]
 
 _WORD = 8  # bytes
-_GOLDEN = 0x9E3779B97F4A7C15  # the step of SplitMix64
-_STEP = np.uint64(_GOLDEN)
 
 
 def text_column(table: pa.Table, name: str) -> pa.StringArray:
@@ -23,7 +21,7 @@ def text_column(table: pa.Table, name: str) -> pa.StringArray:
 
 def mixed(hashes: Hashes, seed: int = 0) -> Hashes:
     """Return a bijective hash of hashes, uint64 [n], in which every bit depends on all bits (SplitMix64)."""
-    return finalizer(hashes + np.uint64(_GOLDEN * (seed + 1) % 2**64))
+    return finalizer(hashes + np.uint64(int(GOLDEN) * (seed + 1) % 2**64))
 
 
 _finalized = compiled(finalizer)
@@ -55,5 +53,5 @@ def _hash(words: Hashes, offsets: npt.NDArray[np.int64], hashes: Hashes) -> None
             beyond = _WORD * (place + 1) - length
             if beyond > 0:  # bytes of the last word that belong to the next string
                 word &= np.uint64(2**64 - 1) >> np.uint64(8 * beyond)
-            total += _finalized(word + np.uint64(place + 1) * _STEP)
-        hashes[row] = _finalized(total + _STEP)
+            total += _finalized(word + np.uint64(place + 1) * GOLDEN)
+        hashes[row] = _finalized(total + GOLDEN)

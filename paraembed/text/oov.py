@@ -18,7 +18,7 @@ Octets = npt.NDArray[np.uint8]
 Bits = TypeVar("Bits", np.uint64, npt.NDArray[np.uint64])
 
 _OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of FNV-1a
-_GOLDEN, _ONE = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)
+GOLDEN, _ONE = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)  # the first: the step of SplitMix64
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -45,7 +45,7 @@ def oov_code(octets: Octets, start: int, stop: int) -> int:
 @compiled
 def add_hashed(code: int, value: np.float32, vector_D: Floats) -> None:
     """Add the vector of a code to ``vector_D``; ``value`` is the absolute value of each dimension."""
-    seed = np.uint64(-np.int64(code)) * _GOLDEN
+    seed = np.uint64(-np.int64(code)) * GOLDEN
     for first in range(0, len(vector_D), 64):
         bits = _mixed(seed + np.uint64(first + 1) * _MIX_2)
         for place in range(first, min(first + 64, len(vector_D))):

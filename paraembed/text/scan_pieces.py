@@ -8,18 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.compiled import compiled, inlined
+from paraembed.text.oov import GOLDEN
 from paraembed.text.scan import (
-    GOLDEN,
     PADDING,
     Eights,
+    Ids,
+    Line,
     Octets,
     Places,
     Points,
+    Strings,
     behind_word,
     decoded,
     put,
     row_of,
     short_slot,
+    short_word,
     signed,
     slot_of_word,
 )
@@ -27,8 +31,8 @@ from paraembed.text.wordpiece import COMBINING, DROP, EXPANDED, LETTER, MARK, MO
 
 Table = tuple[Eights, Places, Eights, npt.NDArray[np.uint64]]
 """Pieces in a hash table, see ``tokens``: bytes, starts, slots, and ``lengths_of``."""
-Strings = tuple[Octets, Places]
-"""Bytes of strings, and the start of each."""
+Lookup = tuple[Points, Octets, tuple[Points, Places]]
+"""Replacements, kinds and expansions of all characters, see ``tokens``."""
 
 _NONE = -1
 _MANY = 63  # bytes of a piece
@@ -36,50 +40,42 @@ _CODE_BITS = 14
 _CODE_SHIFT, _THREE_BYTES = np.uint64(64 - _CODE_BITS), np.uint64(0xFFFFFF)
 _INVALID, _UNORDERED = -1, -2
 _BLANK, _BRACKET = b" ["
-_BIT_0, _BIT_1, _ONE = np.uint64(0x0101010101010101), np.uint64(0x0202020202020202), np.uint64(1)
+_ONE = np.uint64(1)
 
 
 @compiled
 def scan_pieces(
-    octets: Octets,
-    places: Places,
-    points: Points,
-    kind_of: Octets,
-    expansions: tuple[Points, Places],
-    line: Octets,
-    kinds: Octets,
-    line_eights: Eights,
-    kind_eights: Eights,
-    specials: Strings,
-    heads: Table,
-    tails: Table,
+    texts: Strings,
+    lookup: Lookup,
+    buffer: Line,
+    pieces: tuple[Strings, Table, Table],
     unknown: int,
-    ids: npt.NDArray[np.int32],
+    ids: Ids,
     offsets: Places,
     unordered: Octets,
 ) -> int:
     """Write ``ids`` and ``offsets``; return the number of the first text with invalid UTF-8 or an unknown character.
 
-    If all texts are valid, return the number of texts. A text whose accents would have to be put in order gets no ids;
-    it is marked in ``unordered``.
+    If all texts are valid, return the number of texts. ``pieces`` are the special tokens, and those that begin and that
+    continue a word. A text whose accents would have to be put in order gets no ids; it is marked in ``unordered``.
     """
+    octets, places = texts
+    line, kinds, line_eights, kind_eights = buffer
+    specials, heads, tails = pieces
     count = 0
     for text in range(len(places) - 1):
         unordered[text] = 0
-        filled = _copy(octets, places[text], places[text + 1], points, kind_of, expansions, specials, line, kinds)
+        filled = _copy(octets, places[text], places[text + 1], lookup, specials, line, kinds)
         if filled == _INVALID:
             return text
         if filled == _UNORDERED:
             unordered[text], filled = 1, 0
         pos = 0
         while pos < filled:
-            # As in ``scan``: a word of up to seven bytes is found without a loop or a branch on its length.
-            others = ~kind_eights[pos] & _BIT_1
-            first_other = others & (~others + _ONE)
-            before = (first_other >> _ONE) - _ONE
-            if others != 0:
-                stop = pos + signed((before & _BIT_0) * _BIT_0 >> np.uint64(56))
-                row = row_of(heads[2], short_slot(line_eights[pos] & before, stop - pos, heads[2]), _NONE)
+            is_short, letters, length = short_word(kind_eights[pos])
+            if is_short:
+                stop = pos + length
+                row = row_of(heads[2], short_slot(line_eights[pos] & letters, length, heads[2]), _NONE)
             else:
                 stop = behind_word(kinds, pos)
                 row = row_of(heads[2], slot_of_word(line_eights, pos, stop, heads[0], heads[1], heads[2]), _NONE)
@@ -105,7 +101,7 @@ def _divide(
     heads: Table,
     tails: Table,
     unknown: int,
-    ids: npt.NDArray[np.int32],
+    ids: Ids,
     count: int,
 ) -> int:
     """Write the rows of a word's longest pieces, from the left; it is OOV without them, or with too many characters."""
@@ -129,21 +125,11 @@ def _longest(eights: Eights, pos: int, stop: int, table: Table) -> tuple[int, in
     """Return row and bytes of the longest piece, of whole characters, that starts at ``pos``; row ``_NONE`` without."""
     word_eights, word_places, slots, lengths = table
     of_start = lengths[_start_code(eights[pos])]
-    length = stop - pos
-    if length >= _MANY:
-        if of_start >> np.uint64(_MANY) == 0:
-            length = _MANY - 1
-        while length >= _MANY:
+    for length in range(stop - pos, 0, -1):
+        if of_start >> np.uint64(min(length, _MANY)) & _ONE != 0:
             row = row_of(slots, slot_of_word(eights, pos, pos + length, word_eights, word_places, slots), _NONE)
             if row >= 0:
                 return row, length
-            length -= 1
-    while length > 0:
-        if of_start >> np.uint64(length) & _ONE != 0:
-            row = row_of(slots, slot_of_word(eights, pos, pos + length, word_eights, word_places, slots), _NONE)
-            if row >= 0:
-                return row, length
-        length -= 1
     return _NONE, 0
 
 
@@ -181,18 +167,9 @@ def _too_long(line: Octets, pos: int, stop: int) -> bool:
 
 
 @compiled
-def _copy(
-    octets: Octets,
-    pos: int,
-    stop: int,
-    points: Points,
-    kind_of: Octets,
-    expansions: tuple[Points, Places],
-    specials: Strings,
-    line: Octets,
-    kinds: Octets,
-) -> int:
+def _copy(octets: Octets, pos: int, stop: int, lookup: Lookup, specials: Strings, line: Octets, kinds: Octets) -> int:
     """Copy a text to the line buffer; return the length of the line, ``_INVALID`` or ``_UNORDERED``."""
+    points, kind_of, (replacement, starts) = lookup
     filled = combining = 0
     while pos < stop:
         point = signed(octets[pos])
@@ -217,7 +194,6 @@ def _copy(
         pos += size
         kind = kind_of[point]
         if kind == EXPANDED:
-            replacement, starts = expansions
             number = points[point]
             for place in range(starts[number], starts[number + 1]):
                 point = signed(replacement[place])

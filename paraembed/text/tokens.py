@@ -100,26 +100,19 @@ class TokenIds:
             return Ragged(ids, tokens.offsets)
         if not pa.types.is_large_string(texts.type):
             texts = texts.cast(pa.string())
-        octets, places = string_bytes(pc.fill_null(texts, "") if texts.null_count else texts)
+        strings = string_bytes(pc.fill_null(texts, "") if texts.null_count else texts)
         growth = _GROWTH if self.tokenizer == WORDPIECE else 2  # "°" of two bytes becomes " ° "
-        size = growth * int(np.diff(places).max(initial=0)) + 2 * PADDING
-        line, kinds = np.empty(size, np.uint8), np.empty(size, np.uint8)
-        ids = np.empty(len(octets), np.int32)  # a token has a byte at least
-        offsets = np.zeros(len(places), np.int64)
-        eights, unordered = (_eights(line), _eights(kinds)), np.zeros(len(texts), np.uint8)
-        done = 0
+        size = growth * int(np.diff(strings[1]).max(initial=0)) + 2 * PADDING
+        octets, kinds = np.empty(size, np.uint8), np.empty(size, np.uint8)
+        line = octets, kinds, _eights(octets), _eights(kinds)
+        ids = np.empty(len(strings[0]), np.int32)  # a token has a byte at least
+        offsets, unordered = np.zeros(len(texts) + 1, np.int64), np.zeros(len(texts), np.uint8)
+        result, done = (self._unknown, ids, offsets), 0
         if self.tokenizer == WORDPIECE:
-            points, kind_of, expansions = _piece_characters()
-            done = scan_pieces(
-                *(octets, places, points, kind_of, expansions, line, kinds, *eights),
-                *(*self._of_pieces, self._unknown, ids, offsets, unordered),
-            )
+            done = scan_pieces(strings, _piece_characters(), line, self._of_pieces, *result, unordered)
         else:
-            word_eights, word_places, slots = self._of_words
             for reach in _REACHES:
-                lower, kind_of = _characters(self.tokenizer, reach)
-                of_line = lower, kind_of, line, kinds, *eights
-                done = scan(octets, places, *of_line, word_eights, word_places, slots, self._unknown, ids, offsets)
+                done = scan(strings, _characters(self.tokenizer, reach), line, self._of_words, *result)
                 if done == len(texts):
                     break
         if done < len(texts):
