@@ -12,6 +12,7 @@ size.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,53 +45,43 @@ def num_buckets(partitions: int) -> int:
     return min(partitions, _MOST_BUCKETS)
 
 
-class _Pieces:
-    """Writer of rows by class: batch i of its Arrow file holds rows of class ``i % classes``."""
-
-    def __init__(self, writer: pa.RecordBatchFileWriter, classes: int) -> None:
-        self._writer, self._classes = writer, classes
-        self._held: list[pa.RecordBatch] = []
-        self._held_rows = self._held_bytes = 0
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows; the first column holds the class."""
-        self._held.append(rows)
-        self._held_rows += rows.num_rows
-        self._held_bytes += rows.nbytes
-        if self._held_rows >= self._classes * _BATCH_ROWS or self._held_bytes >= _HELD_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the buffered rows, one batch per class."""
-        if not self._held:
-            return
-        rows = pa.Table.from_batches(self._held).combine_chunks().to_batches()[0] if self._held_rows else self._held[0]
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
-        classes = rows.column(0).to_numpy()
-        rows = rows.remove_column(0)
-        if self._classes == 1:
-            self._writer.write_batch(rows)
-            return
-        order = np.argsort(classes, kind="stable")
-        rows = rows.take(pa.array(order))
-        ends = np.searchsorted(classes[order], np.arange(1, self._classes + 1))
-        for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-            self._writer.write_batch(rows.slice(start, end - start))
-
-
 @contextmanager
-def _pieces(file: BinaryIO | pa.NativeFile, schema: pa.Schema, classes: int) -> Iterator[_Pieces]:
+def _class_writer(
+    file: BinaryIO | pa.NativeFile, schema: pa.Schema, classes: int
+) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """Yield a function that writes rows, whose first column is their class; batch i has class ``i % classes``."""
+    held: list[pa.RecordBatch] = []
+
+    def write(rows: pa.RecordBatch) -> None:
+        held.append(rows)
+        is_full = sum(batch.num_rows for batch in held) >= classes * _BATCH_ROWS
+        if is_full or sum(batch.nbytes for batch in held) >= _HELD_BYTES:
+            flush()
+
+    def flush() -> None:
+        rows = (pa.Table.from_batches(held).combine_chunks().to_batches() or held)[0]
+        held.clear()
+        row_classes = rows.column(0).to_numpy()
+        rows = rows.remove_column(0)
+        if classes == 1:
+            writer.write_batch(rows)
+            return
+        order = np.argsort(row_classes, kind="stable")
+        rows = rows.take(pa.array(order))
+        for start, end in pairwise(np.searchsorted(row_classes[order], np.arange(classes + 1)).tolist()):
+            writer.write_batch(rows.slice(start, end - start))
+
     with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        pieces = _Pieces(writer, classes)
-        yield pieces
-        pieces.flush()
+        yield write
+        if held:
+            flush()
 
 
 @contextmanager
 def partition_writer(file: BinaryIO, partitions: int) -> Iterator[Callable[[pa.Table], None]]:
     """Yield a function that sorts rows, with columns first, second and rank, into buckets of an open file."""
     buckets, written = num_buckets(partitions), 0
-    with _pieces(file, _SCHEMA.with_metadata({_BUCKETS: str(buckets)}), buckets) as pieces:
+    with _class_writer(file, _SCHEMA.with_metadata({_BUCKETS: str(buckets)}), buckets) as write_classes:
 
         def write(table: pa.Table) -> None:
             nonlocal written
@@ -100,7 +91,7 @@ def partition_writer(file: BinaryIO, partitions: int) -> Iterator[Callable[[pa.T
             written += len(keys)
             rank, *texts = (text_column(table, name) for name in ("rank", "first", "second"))
             columns = [pa.array(bucket), pa.array(keys), rank, pa.array(row), *texts]
-            pieces.write(pa.record_batch(columns, names=["bucket", *_SCHEMA.names]))
+            write_classes(pa.record_batch(columns, names=["bucket", *_SCHEMA.names]))
 
         yield write
 
@@ -125,10 +116,10 @@ def find_repeats(
     assert spill is not None
     repeats: list[tuple[RowNumbers, RowNumbers]] = []
     try:
-        with pa.OSFile(str(spill), "wb") as file, _pieces(file, _PLACED, len(numbers)) as pieces:
+        with pa.OSFile(str(spill), "wb") as file, _class_writer(file, _PLACED, len(numbers)) as write:
             for batch in rows:
                 classes = (batch["key"].to_numpy() % np.uint64(partitions)).astype(np.int64) - numbers[0]
-                pieces.write(pa.record_batch([pa.array(classes), *batch.columns], names=["partition", *_PLACED.names]))
+                write(pa.record_batch([pa.array(classes), *batch.columns], names=["partition", *_PLACED.names]))
         with pa.ipc.open_file(pa.memory_map(str(spill))) as reader:
             for first in range(len(numbers)):
                 batches = [reader.get_batch(piece) for piece in range(first, reader.num_record_batches, len(numbers))]
