@@ -1,6 +1,7 @@
 """Uncased BERT tokenizers of the `tokenizers` library, and texts that are hard for a copy of them."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,6 +38,11 @@ def small(words):
 def ids_of(tokenizer, texts):
     """The library's ids of each text."""
     return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def rows_of(ragged):
+    """The ids of each packed text."""
+    return [ragged.ids[start:end].tolist() for start, end in pairwise(ragged.offsets)]
 
 
 class Texts:

@@ -4,6 +4,7 @@ import pyarrow as pa
 
 from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import FAULTS, read_trees
+from tests.encoders.oracles_recursive import leaves_of, merges_of
 from tests.fuzz import mutated, run
 
 WORDS = ["cat", "naïve", "-LRB-", "``", "\\/", "“", "a", "0.5", "don", "'t", "😀"]
@@ -23,19 +24,6 @@ def written(tree, draw, label):
         return f"({label} {tree})" if label else tree
     inner = " ".join(written(part, draw, label) for part in tree)
     return f"({label}{' ' if label else ''}{inner})"
-
-
-def leaves_of(tree):
-    return [tree] if isinstance(tree, str) else [word for part in tree for word in leaves_of(part)]
-
-
-def merges_of(tree):
-    """Nodes that end at each leaf."""
-    if isinstance(tree, str):
-        return [0]
-    merges = merges_of(tree[0]) + merges_of(tree[1])
-    merges[-1] += 1
-    return merges
 
 
 def test_trees():

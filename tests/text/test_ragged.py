@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from paraembed.text.ragged import Ragged, joined
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
+from tests.text.pieces import rows_of
 
 TREE = trees_over(st.integers(0, 9))
 TREES = st.lists(st.none() | TREE, min_size=1, max_size=5)  # None: a text without tokens
@@ -27,10 +28,6 @@ def trees_of(texts):
         tree_of(texts.ids[start:stop].tolist(), texts.merges[start:stop].tolist()) if stop > start else None
         for start, stop in bounds
     ]
-
-
-def rows_of(texts):
-    return [texts.slice(at, at + 1).ids.tolist() for at in range(len(texts))]
 
 
 def pruned(tree, kept):

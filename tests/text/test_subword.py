@@ -2,7 +2,6 @@
 
 import json
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from paraembed.text.vocabulary import UNKNOWN, Words, load_vocabulary, save_voca
 from paraembed.training.pairs import pairs_to_ids
 from tests.encoders.models import subword_tokenizer
 from tests.fuzz import sign_files
+from tests.text.pieces import rows_of
 
 KINDS = ("bytes", "unigram", "cased")
 HARD = [
@@ -40,10 +40,6 @@ def of_kind(kind):
     library = subword_tokenizer(kind)
     tokenizer = without_ends(library.to_str().encode())
     return library, tokenizer, vocabulary_of(tokenizer)
-
-
-def rows_of(ragged):
-    return [ragged.ids[start:end].tolist() for start, end in pairwise(ragged.offsets)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,7 +2,7 @@
 
 import gzip
 import random
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from paraembed.text import WORDPIECE, check_tokenizer, scan_pieces, tokens
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.text.wordpiece import WordPieces, occurring, uncased_vocabulary
-from tests.text.pieces import RARE, SPECIAL, Texts, ids_of, library, small
+from tests.text.pieces import RARE, SPECIAL, Texts, ids_of, library, rows_of, small
 
 SHARED = Path(__file__).parents[3] / "shared/data"
 
@@ -41,7 +41,7 @@ def check(texts, tokenizer, readers):
     expected = ids_of(tokenizer, texts)
     for ids in readers:
         found = ids(pa.array(texts, pa.string()))
-        assert [found.ids[start:end].tolist() for start, end in pairwise(found.offsets)] == expected
+        assert rows_of(found) == expected
         assert (found.ids.dtype, found.offsets.dtype) == (np.int32, np.int64)
 
 
