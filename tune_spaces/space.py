@@ -76,10 +76,13 @@ class Space:
             number, chosen[name] = divmod(number, len(self.axes[name]))
         return {name: chosen[name] for name in self.axes}
 
+    def settings(self, axis: str) -> list[Mapping[str, Any]]:
+        """Return the fields that each value of an axis sets."""
+        return [value if isinstance(value, Mapping) else {axis: value} for value in self.axes[axis]]
+
     def fields(self, choices: Mapping[str, int]) -> dict[str, Any]:
         """Return the fields that a combination sets, including ``fixed``."""
         values = dict(self.fixed)
         for name, choice in choices.items():
-            value = self.axes[name][choice]
-            values |= value if isinstance(value, Mapping) else {name: value}
+            values |= self.settings(name)[choice]
         return values

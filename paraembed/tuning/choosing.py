@@ -1,6 +1,5 @@
 """Selection of the best trial, and the points of a sweep over labeled examples, given task and pretrained encoder."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +84,10 @@ def needed(suite: Suite, metric: Metric) -> Suite:
     suite.
     """
     names = [name for _, name in metric]
+    sets_alone = [part.name for group in suite.groups if not group.name for part in group.sets]
+    parts = [*(group.name for group in suite.groups if group.name), *sets_alone]
+    if not all(name.startswith(tuple(f"{suite.name}/{part}/" for part in parts)) for name in names):
+        return suite
 
     def is_named(part: str) -> bool:
         return any(name.startswith(f"{suite.name}/{part}/") for name in names)
@@ -96,16 +99,9 @@ def needed(suite: Suite, metric: Metric) -> Suite:
             groups += [replace(group, sets=sets)] if sets else []
         elif is_named(group.name):
             groups.append(group)
-    covered = all(any(name.startswith(f"{suite.name}/{part}/") for part in _parts(groups)) for name in names)
-    if not covered:
-        return suite
     years = tuple(f"STS {group.name} " for group in groups)
     notes = tuple(note for note in suite.notes if not note.startswith("STS ") or note.startswith(years))
     return replace(suite, groups=tuple(groups), notes=notes)
-
-
-def _parts(groups: Sequence[Any]) -> list[str]:
-    return [name for group in groups for name in ([group.name] if group.name else [part.name for part in group.sets])]
 
 
 _OF_ALL = ("mode", "seed")  # which inputs, and how they are split: trials share them
@@ -115,25 +111,14 @@ _OF_PRETRAINED = ("encoder", "tokenizer", "bos_eos_tokens", "max_tokens")
 def without_idle_axes(points: Points, task: str) -> Points:
     """Return the points without the axes that have no effect for a task, which would repeat the same trial."""
     space = points.space
-    numbers = range(space.size)
-    fields = [set(_idle_fields(points, number, task)) for number in numbers]
-    idle = set.intersection(*fields)
-    dropped = [name for name, values in space.axes.items() if _fields(name, values) <= idle]
+    recipes: Any = (points.at(space.choices(number)).recipe for number in range(space.size))
+    idle = set.intersection(*(set(idle_fields(recipe, task)) for recipe in recipes))
+    dropped = [name for name in space.axes if set().union(*space.settings(name)) <= idle]
     if not dropped:
         return points
     say(f"not searched, because it has no effect for the task {task}: {', '.join(dropped)}")
     axes = {name: values for name, values in space.axes.items() if name not in dropped}
     return replace(points, space=replace(space, axes=axes))
-
-
-def _idle_fields(points: Points, number: int, task: str) -> list[str]:
-    recipe = points.at(points.space.choices(number)).recipe
-    assert isinstance(recipe, SupervisedRecipe)
-    return idle_fields(recipe, task)
-
-
-def _fields(axis: str, values: Sequence[Any]) -> set[str]:
-    return {name for value in values for name in (value if isinstance(value, Mapping) else (axis,))}
 
 
 def read_labels_for(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from paraembed.names import current_names
@@ -126,18 +127,15 @@ class Points:
         axes = {
             name: values
             for name, values in self.space.axes.items()
-            if any(fields & (value.keys() if isinstance(value, Mapping) else {name}) for value in values)
+            if any(fields & setting.keys() for setting in self.space.settings(name))
         }
         first, reduced = dict.fromkeys(self.space.axes, 0), replace(self.space, axes=axes)
         return [self.at({**first, **reduced.choices(number)}) for number in range(reduced.size)]
 
     def columns(self) -> list[str]:
         """Names of the fields in which points differ."""
-        names = dict[str, None]()
-        for axis, values in self.space.axes.items():
-            for value in values:
-                names |= dict.fromkeys(value if isinstance(value, Mapping) else (axis,))
-        return list(names)
+        settings = chain.from_iterable(map(self.space.settings, self.space.axes))
+        return list(dict.fromkeys(chain.from_iterable(settings)))
 
     def shown(self, recipe: Mapping[str, Any], share: float) -> dict[str, Any]:
         """Return the values of ``columns`` in a recipe, given as ``Recipe.to_dict``."""

@@ -41,7 +41,7 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
         "reason": [record.reason for record in records],
         "seconds": [record.seconds for record in records],
     }
-    return pa.table({name: pa.array(_alike(values)) for name, values in columns.items()})
+    return pa.table(columns)
 
 
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
@@ -107,13 +107,6 @@ def _levels(values: Sequence[Any]) -> list[Any]:
     return distinct
 
 
-def _alike(values: list[Any]) -> list[Any]:
-    """Convert all numbers to float if one of them is a float."""
-    if any(isinstance(value, float) for value in values):
-        return [float(value) if isinstance(value, int) else value for value in values]
-    return values
-
-
 class GrowingTable:
     """Table on the terminal that adds a row for each trial that ends.
 
@@ -166,13 +159,9 @@ class GrowingTable:
         doing(line + more)
 
     def _texts(self, name: str) -> list[str]:
-        values = [
-            choice.get(name) if isinstance(choice, dict) else choice
-            for axis, choices in self._points.space.axes.items()
-            for choice in choices
-            if isinstance(choice, dict) or axis == name
-        ]
-        return [value_text(value) for value in values] or [""]
+        space = self._points.space
+        settings = [setting for axis in space.axes for setting in space.settings(axis)]
+        return [value_text(setting[name]) for setting in settings if name in setting]
 
 
 def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str], list[list[str]]]:
