@@ -34,9 +34,7 @@ _FIRST = Space(
     axes={**_MARGIN, "word_l2": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)},
     selection=Selection(("sts",), ((1, "sts/2016/mean"),), "STS 2016, mean of 5 sets"),
     tuning_data=_SIMPWIKI,
-    tuning_pairs=None,
     tuning_epochs=7,
-    final_data="the same",
     final_epochs=7,
     best=("acl2017/avg",),
 )

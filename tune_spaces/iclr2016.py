@@ -69,9 +69,7 @@ _SUPERVISED = Space(
     },
     selection=DEV_PEARSON,
     tuning_data="SICK, or the Stanford Sentiment Treebank, training set",
-    tuning_pairs=None,
     tuning_epochs=10,
-    final_data="the same",
     final_epochs=10,
     job="finetune",
 )

@@ -18,9 +18,7 @@ SPACES = {
             ("test",),
         ),
         tuning_data="PPDB 1.0 S, 406,170 pairs, the 80 % of jobs/shard.py --training-set pgru2017 --split train",
-        tuning_pairs=None,
         tuning_epochs=150,
-        final_data="the same",
         final_epochs=150,
         best=("pgru2017/gru",),
     )

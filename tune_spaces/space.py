@@ -42,10 +42,10 @@ class Space:
         axes: field → values, or any other name → mappings.
         selection: how the best trial is selected.
         tuning_data: training pairs of the trials.
-        tuning_pairs: number of pairs to sample; None: all.
         tuning_epochs: epochs of the trials.
-        final_data: training pairs of the best recipe.
         final_epochs: epochs of the best recipe.
+        final_data: training pairs of the best recipe.
+        tuning_pairs: number of pairs to sample; None: all.
         fixed: fields that differ from ``base`` in all trials.
         best: recipes of ``paraembed.papers`` with the best settings of this space.
         job: job that trains a trial: on paraphrase pairs, or on labeled examples.
@@ -56,10 +56,10 @@ class Space:
     axes: Mapping[str, tuple[Any, ...]]
     selection: Selection
     tuning_data: str
-    tuning_pairs: int | None
     tuning_epochs: int
-    final_data: str
     final_epochs: int
+    final_data: str = "the same"
+    tuning_pairs: int | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
     best: tuple[str, ...] = ()
     job: Literal["train", "finetune"] = "train"

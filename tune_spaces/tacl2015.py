@@ -21,9 +21,7 @@ _WORDS = Space(
         "WordSim-353: 2 × similarity − relatedness",
     ),
     tuning_data="PPDB 1.0 XL lexical, jobs/shard.py --training-set tacl2015/words",
-    tuning_pairs=None,
     tuning_epochs=20,
-    final_data="the same",
     final_epochs=20,
     best=("tacl2015/word",),
 )
@@ -41,9 +39,7 @@ _BIGRAMS = Space(
         "Mitchell and Lapata 2010, all pairs (as the paper tunes for ML-Paraphrase; for ML, its development sections)",
     ),
     tuning_data="PPDB 1.0 XL, jobs/shard.py --training-set tacl2015/bigrams-jn (-nn, -vn)",
-    tuning_pairs=None,
     tuning_epochs=5,
-    final_data="the same",
     final_epochs=5,
     best=("tacl2015/recursive",),
 )
