@@ -219,13 +219,6 @@ def on_cluster() -> bool:
     return "RAY_ADDRESS" in os.environ
 
 
-def workers_here(workers: int) -> int:
-    """Return the number of processes that need memory on this machine; on a cluster 1, since workers may be on other
-    machines.
-    """
-    return 1 if on_cluster() else workers
-
-
 def check_placement(placement: Workers) -> None:
     """Raise ValueError if the job runs on this machine only, and its number of workers is to change, or GPUs are
     requested and there is none.

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 
 from paraembed.cluster.local_ray import machine_types
-from paraembed.cluster.session import capacity, on_cluster, workers_here
+from paraembed.cluster.session import capacity, on_cluster
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, duration, say
@@ -28,7 +28,7 @@ from paraembed.supervised.labels import Labels
 from paraembed.supervised.tasks import write_split
 from paraembed.tracking.records import Run
 from paraembed.training.best import Scorer
-from paraembed.training.data import Pairs
+from paraembed.training.data import Pairs, Table
 from paraembed.training.inputs import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Point, Points
@@ -110,11 +110,13 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Swept:
-    """Result of a sweep: all trials, and the best of them."""
+class Tuned:
+    """Result of a sweep: all trials, the best of them, and, with a protocol, the best recipe's encoder and scores."""
 
     ledger: Ledger
     best: TrialRecord
+    encoder: Path | None = None
+    scores: Table | None = None
 
 
 def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
@@ -206,13 +208,12 @@ def fitting(sweep: Sweep, available: float) -> int:
     return max(1, min(sweep.num_trials, int(available / (sweep.placement.most * share) + 1e-9)))
 
 
-def run_sweep(sweep: Sweep, run: Run) -> Swept:
+def run_sweep(sweep: Sweep, run: Run) -> Tuned:
     """Run the trials that have not ended yet, write the results and log them; requires a Ray session.
 
     Raise OSError or ValueError if the inputs cannot be used, or too many trials failed.
     """
-    home = sweep.home
-    ledger = Ledger(sweep.trials, lambda name: home.push(f"trials/{name}"), lambda name: home.remove(f"trials/{name}"))
+    ledger = Ledger(sweep.trials, sweep.uri and child(sweep.uri, "trials"))
     for record in ledger.in_order():
         sweep.points.check_record(record, sweep.num_trials)
     if sweep.retry_failed:
@@ -243,7 +244,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
             f"no trial finished{first}; correct the cause and run the same command with `retry_failed`"
         )
     run.metrics({"best_score": best.score, "best_trial": best.number})
-    return Swept(ledger, best)
+    return Tuned(ledger, best)
 
 
 def _drawn(sweep: Sweep) -> Pairs | Labels:
@@ -287,7 +288,7 @@ def _check_memory(points: Points, data: Pairs | Labels, concurrent: int, workers
     """Raise ValueError if this machine has too little memory for its trials: ``concurrent`` times ``workers``, or on a
     cluster the inputs of one, which the driver reads.
     """
-    needed, available = _memory_of(points, data, workers_here(concurrent * workers)), available_memory()
+    needed, available = _memory_of(points, data, 1 if on_cluster() else concurrent * workers), available_memory()
     words = data.size()[2]
     is_cut = isinstance(words, Path) and words.is_file()
     fewer = "keep fewer words with `fixed` max_words=N, or " if is_cut else ""

@@ -10,7 +10,7 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.session import check_placement, on_cluster, ray_session, wait_for_workers
 from paraembed.cluster.train import Training, remove_other, train_model
-from paraembed.cluster.tune import FILES, Sweep, Swept, begun, run_sweep
+from paraembed.cluster.tune import FILES, Sweep, Tuned, begun, run_sweep
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -27,7 +27,7 @@ from paraembed.supervised.model import read_config
 from paraembed.tracking.records import Run
 from paraembed.tracking.registry import ALIAS, register
 from paraembed.tracking.runs import tracked_run
-from paraembed.training.data import Pairs, Table
+from paraembed.training.data import Pairs
 
 _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuning-pairs", "ray")
 """Folders of an output that its trainings write; they upload what belongs on the object store."""
@@ -41,15 +41,6 @@ class Protocol:
     epochs: int  # of the full training
     suites: Sequence[Suite]  # for an encoder trained on pairs; models of labeled examples use their task's test set
     name: str  # in the model registry
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """Result of a sweep and, with a protocol, the best recipe's encoder and its table of scores (header and rows)."""
-
-    swept: Swept
-    encoder: Path | None = None
-    scores: Table | None = None
 
 
 def protocol_of(sweep: Sweep, data: Path, pairs: Path | None, epochs: int | None, name: str | None) -> Protocol:
@@ -100,9 +91,9 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
                     run.dataset(input_name, digest, [sweep.named(str(path))], "tuning", rows)
                 run.params({"metric": sweep.metric, "search": vars(sweep.settings), **_about_data(sweep)})
                 try:
-                    tuned = Tuned(run_sweep(sweep, run))
+                    tuned = run_sweep(sweep, run)
                     if protocol is not None:
-                        tuned = _retrain(sweep, tuned.swept, protocol, run)
+                        tuned = _retrain(sweep, tuned, protocol, run)
                         _register(sweep, tuned, protocol, run)
                 except RunFailedError:
                     _push_results(sweep)
@@ -125,12 +116,12 @@ def _about_data(sweep: Sweep) -> dict[str, Any]:
     return {"task": sweep.data.task.name, "data_set": sweep.data.task.data_set}
 
 
-def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
+def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
     """Train the best recipe and score it: once on the task's test set, or on suites next to the untrained average."""
     data = sweep.data
-    on = f"{swept.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the labeled examples'}"
+    on = f"{tuned.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the labeled examples'}"
     say(f"training the best recipe, of trial {on}")
-    recipe = replace(sweep.points.kind.from_dict(swept.best.recipe), epochs=protocol.epochs)
+    recipe = replace(sweep.points.kind.from_dict(tuned.best.recipe), epochs=protocol.epochs)
     if isinstance(data, Pairs):
         assert protocol.pairs is not None
         limit = sweep.placement.pairs_bytes
@@ -148,7 +139,7 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
         run.metrics(
             {f"{part}/{name}": value for part, score in scores.items() for name, value in score["values"].items()}
         )
-        return Tuned(swept, out / "encoder", done.table)
+        return replace(tuned, encoder=out / "encoder", scores=done.table)
     if data.words.is_dir():
         before = replace(trained(data.words, "before training"), is_baseline=True)
     else:
@@ -157,7 +148,7 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
     for path in report.write(sweep.out / "scores"):
         run.artifacts(path, "scores")
     run.metrics(report.metrics())
-    return Tuned(swept, out, report.table())
+    return replace(tuned, encoder=out, scores=report.table())
 
 
 def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
@@ -170,7 +161,7 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     this = {"name": protocol.name, "fingerprint": fingerprint, "uri": where}
     if this.items() <= done.items():
         return
-    tags = {"space": sweep.points.name, "trial": str(tuned.swept.best.number), "fingerprint": fingerprint}
+    tags = {"space": sweep.points.name, "trial": str(tuned.best.number), "fingerprint": fingerprint}
     tags |= {name: str(value) for name, value in _about_data(sweep).items() if value is not None}
     version = register(run, out, protocol.name, tags)
     if version is None:

@@ -29,8 +29,7 @@ from tune_spaces import SPACES, find_space
 from tune_spaces.space import Selection, Space
 
 if TYPE_CHECKING:
-    from paraembed.cluster.tune import Sweep
-    from paraembed.cluster.tune_protocol import Tuned
+    from paraembed.cluster.tune import Sweep, Tuned
     from paraembed.io.stage import Stage
     from paraembed.supervised.labels import Labels
     from paraembed.training.data import Pairs
@@ -280,8 +279,8 @@ def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[La
 def _report(sweep: "Sweep", tuned: "Tuned") -> None:
     from paraembed.tuning.table import best_first
 
-    best, points = tuned.swept.best, sweep.points
-    print_table(*best_first(points, tuned.swept.ledger))
+    best, points = tuned.best, sweep.points
+    print_table(*best_first(points, tuned.ledger))
     shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
     say(f"best: trial {best.number}, {sweep.metric} {best.score:.4f}: {shown}")
     if tuned.scores is not None:
@@ -292,7 +291,7 @@ def _next(sweep: "Sweep", tuned: "Tuned") -> list[str]:
     """Return what was written, and the next command."""
     from paraembed.tuning.table import RECIPE
 
-    out, share = sweep.out, tuned.swept.best.share
+    out, share = sweep.out, tuned.best.share
     if tuned.encoder is not None:
         return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {tuned.encoder} …"]
     lines = [f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {out / RECIPE}"]

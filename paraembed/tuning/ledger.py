@@ -5,13 +5,14 @@ be resumed.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
+from paraembed.io.stage import Mirror
 from paraembed.names import current_names, on_disk
 from paraembed.options import AnyFloat, Count, Range, checked
 
@@ -110,20 +111,14 @@ class Ledger:
 
     Args:
         folder: the folder, created if it is missing.
-        saved: called with the name of each record that was written.
-        dropped: called with the name of each record that is removed, before.
+        uri: URI of its copy on an object store, if it has one.
 
     Raises:
         ValueError: a file in the folder is not a record.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        saved: Callable[[str], object] = lambda _: None,
-        dropped: Callable[[str], object] = lambda _: None,
-    ) -> None:
-        self.folder, self._saved, self._dropped = folder, saved, dropped
+    def __init__(self, folder: Path, uri: str | None = None) -> None:
+        self.folder, self._home = folder, Mirror(folder, uri)
         folder.mkdir(parents=True, exist_ok=True)
         self.records: dict[int, TrialRecord] = {}
         for path in sorted(folder.glob("*.json")):
@@ -141,14 +136,14 @@ class Ledger:
         """Add a record; it is written to disk before it is used."""
         path = self._path(record.number)
         write_json(path, record.to_dict())
-        self._saved(path.name)
+        self._home.push(path.name)
         self.records[record.number] = record
 
     def drop_failed(self) -> None:
         """Remove the records of failed trials, so that these trials run again."""
         for record in self.failed():
             path = self._path(record.number)
-            self._dropped(path.name)
+            self._home.remove(path.name)
             path.unlink()
             del self.records[record.number]
 

@@ -12,7 +12,6 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
-from paraembed.cluster.session import workers_here
 from paraembed.cluster.train import Training, train_model
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, GruConfig
@@ -206,13 +205,6 @@ def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data, tmp_path):
 def models_gold(folder):
     """What a model's encoder says that it was trained on."""
     return checkpoint.read_config(folder / "encoder")["provenance"]["training"]["gold"]
-
-
-def test_a_clusters_workers_may_be_elsewhere(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert workers_here(16) == 16
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
-    assert workers_here(16) == 1
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _to_probe, begun, fitting, log_trial, trial_inputs
+from paraembed.cluster.tune import Sweep, _check_memory, _to_probe, begun, fitting, log_trial, trial_inputs
 from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune
@@ -205,7 +205,8 @@ def test_the_probe_takes_trials_that_are_left(tmp_path):
     assert [point.choices for point in many] == [space.choices(number) for number in (3, 7, 12, 17)]
 
 
-def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path):
+def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     some = pairs_of(tmp_path)
     write_manifest(some.folder, 150)
     with pytest.raises(ValueError, match=r"100 pairs .*2 workers, .*only 150"):
@@ -215,6 +216,8 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
         file.writelines(row for _ in range(1000))
     with pytest.raises(ValueError, match=r"^1000000000 trials .*`fixed` max_words=N"):
         trial_inputs(some, POINTS, workers=1, concurrent=10**9)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    _check_memory(POINTS, some, 10**9, 1)  # a cluster's workers may be elsewhere
 
 
 def test_a_sweep_with_a_teacher_takes_all_its_pairs_and_uses_it(tmp_path):
