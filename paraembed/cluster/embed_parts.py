@@ -1,6 +1,5 @@
 """Embed the parts of a plan in Ray actors; a part whose worker fails is retried."""
 
-import itertools
 import logging
 import time
 from collections import Counter, deque
@@ -31,20 +30,14 @@ _GIVE_UP_SECONDS = 1800  # without any worker, if no machine can join
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A part to embed, with its text in ``data`` if the input is compressed."""
-
-    source: InputFile
-    part: Part
-    data: bytes | None
+_Task = tuple[InputFile, Part, bytes | None]
+"""A part to embed, with its input, and with its text if the input is compressed."""
 
 
 @dataclass(frozen=True)
 class WorkerPool:
     """Actors that are running or starting."""
 
-    actors: list[Any]
     encoder: Any  # in Ray's object store, which sends it to every machine once
     starting: dict[Any, Any]  # calls that return when their actor is ready
     gpu_share: float = 0  # that each actor needs
@@ -65,7 +58,7 @@ def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> I
     actors: list[Any] = [actor.options(**on_gpu).remote() for _ in range(count)]
     try:
         starting = {worker.ready.remote(shared): worker for worker in actors for _ in range(_IN_FLIGHT)}
-        yield WorkerPool(actors, shared, starting, gpu_share)
+        yield WorkerPool(shared, starting, gpu_share)
     finally:
         for worker in actors:
             ray.kill(worker)
@@ -88,7 +81,7 @@ def embed_parts(
     progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
     # A slot is a running call. An actor gets parts once it has answered, so an actor without a CPU delays nothing.
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
-    tasks, retries = itertools.starmap(_Task, stream_parts(run.plan, todo)), deque[_Task]()
+    tasks, retries = stream_parts(run.plan, todo), deque[_Task]()
     idle: list[Any] = []  # a worker for each slot without a call: no part was left
     queued: set[Any] = set()  # calls behind another part of their worker: not counted as failed if it fails
     left, absence = len(todo), _Absence(workers.gpu_share)
@@ -113,14 +106,14 @@ def embed_parts(
                 else:
                     left -= 1
                     queued.difference_update(_calls_of(worker, slots))
-                    progress.done += task.part.rows
+                    progress.done += task[1].rows
                     metrics.embedded(done.report.rows)
                     yield done
                 following = retries.popleft() if retries else next(tasks, None)
                 if following is None:
                     idle.append(worker)
                 else:
-                    source, part, data = following.source, following.part, following.data
+                    source, part, data = following
                     what = shared, source, part, run.plan.settings, out, data
                     call = worker.embed.options(max_task_retries=0).remote(*what)
                     if _calls_of(worker, slots) and not workers.gpu_share:  # with a GPU, both are running
@@ -177,10 +170,11 @@ def _result(ref: Any, task: _Task | None, tries: Counter[str], *, is_queued: boo
             ) from None
         if is_queued:
             return None
-        tries[task.part.name] += 1
-        if tries[task.part.name] == _TRIES:
+        name = task[1].name
+        tries[name] += 1
+        if tries[name] == _TRIES:
             raise ChildProcessError(
-                f"{_TRIES} workers failed on the part {task.part.name}, possibly because memory is insufficient; "
+                f"{_TRIES} workers failed on the part {name}, possibly because memory is insufficient; "
                 f"finished parts are kept: run the same command again with fewer `workers` ({why})"
             ) from None
         return None

@@ -30,7 +30,7 @@ class Relay:
 
     def flush(self) -> None:
         """Wait until all records of this process are in the file."""
-        ray.get(self.actor.append.remote("", None))
+        self.is_stopped()  # the actor answers a process in order
 
     def stop(self) -> None:
         """Request, without waiting, that the workers save and stop."""
@@ -41,17 +41,10 @@ class Relay:
         return bool(ray.get(self.actor.is_stopped.remote()))
 
 
-class _Writer:
+class _Writer(Spool):
     """Actor that appends records, in the order in which a worker sends them, and keeps the request to stop."""
 
-    def __init__(self, path: Path) -> None:
-        self._spool = Spool(path)
-        self._is_stopped = False
-
-    def append(self, kind: str, value: Any) -> None:
-        """Append a record; an empty kind only waits for those before it."""
-        if kind:
-            self._spool.append(kind, value)
+    _is_stopped = False
 
     def stop(self) -> None:
         self._is_stopped = True
