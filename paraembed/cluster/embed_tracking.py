@@ -26,7 +26,7 @@ class TrackedEmbedding:
 
     tracked: Run
     store: Store  # the output; its reports keep the files that are sent to MLflow later
-    scratch: Path | None  # folder for copies of files from an object store; None if the output is a folder
+    scratch: Path  # folder for copies of files from an object store
 
 
 @contextmanager
@@ -36,32 +36,21 @@ def recorded(store: Store, shown: Store) -> Iterator[TrackedEmbedding]:
     ``shown``, the final output, names the run; records that cannot be sent are spooled next to it.
     """
     store.delete(RECORDED)
-    with _tracked(store, shown) as into:
-        yield into
-    write_json(shown, RECORDED, {})
-
-
-@contextmanager
-def _tracked(store: Store, shown: Store) -> Iterator[TrackedEmbedding]:
-    if isinstance(store, Folder) and isinstance(shown, Folder):
-        out, memo = shown.path, store.path / MEMO
-        with tracked_run(f"embed {out.name}", out, memo) as tracked:
-            yield TrackedEmbedding(tracked, store, None)
-        return
-    out = Path.cwd() / shown.name  # MLflow's default store and the spool go next to it
+    # MLflow's default store and the spool go next to this path.
+    out = shown.path if isinstance(shown, Folder) else Path.cwd() / shown.name
     with tempfile.TemporaryDirectory() as folder:
         memo = _on_disk(store, MEMO, Path(folder))
         with tracked_run(f"embed {out.name}", out, memo) as tracked:
-            if memo.exists():
+            if not isinstance(store, Folder) and memo.exists():
                 store.write(MEMO, lambda file: file.write(memo.read_bytes()))
             yield TrackedEmbedding(tracked, store, Path(folder))
+    write_json(shown, RECORDED, {})
 
 
-def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
+def _on_disk(store: Store, name: str, scratch: Path) -> Path:
     """Return the path of a file of the output; a file on an object store is copied first."""
     if isinstance(store, Folder):
         return store.path / name
-    assert scratch is not None
     copy = scratch / Path(name).name
     if is_there(store, name):
         copy.write_bytes(read_bytes(store, name))
