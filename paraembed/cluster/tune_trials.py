@@ -274,8 +274,8 @@ class LedgerSearch:
         self.points, self.settings, self.ledger = points, settings, ledger
         self.concurrent, self.max_failures = concurrent, max_failures
         self._on_record, self._on_epoch = on_record, on_epoch
-        self.num_trials = settings.num_trials(points.space.size)
-        self.todo = [number for number in range(self.num_trials) if number not in ledger.records]
+        num_trials = settings.num_trials(points.space.size)
+        self.todo = [number for number in range(num_trials) if number not in ledger.records]
         self.problem: OSError | None = None
         self._deaths = Counter[int]()
         self._not_before = 0.0

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -201,7 +201,6 @@ def run_trial(
     Raises:
         Exception: with several workers, an error of one worker that the others cannot notice; the caller must end them.
     """
-    started = time.monotonic()
     watcher = _Watcher(scorer, cut_offs, recipe.epochs, rank, world, on_epoch)
     status: Status = "finished"
     reason = ""
@@ -216,28 +215,25 @@ def run_trial(
         if world > 1:
             raise
         status, reason = "failed", f"{type(error).__name__}: {error}"
-    return Ended(status, reason, tuple(watcher.curve), time.monotonic() - started, scorer.keeps_best)
+    return Ended(status, reason, tuple(watcher.curve), time.monotonic() - watcher.started, scorer.keeps_best)
 
 
+@dataclass
 class _Watcher:
     """Scorer at the end of every epoch, which ends the trial if its score is too low."""
 
-    model: Any
+    scorer: Scorer
+    cut_offs: Mapping[int, float]
+    epochs: int
+    rank: int
+    world: int
+    on_epoch: Callable[[Epoch], None]
+    model: Any = None
+    curve: list[Epoch] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        cut_offs: Mapping[int, float],
-        epochs: int,
-        rank: int,
-        world: int,
-        on_epoch: Callable[[Epoch], None],
-    ) -> None:
-        self.scorer, self.cut_offs, self.epochs = scorer, cut_offs, epochs
-        self.rank, self.world, self.on_epoch = rank, world, on_epoch
-        self.group = dist.new_group(backend="gloo", timeout=PATIENCE) if world > 1 else None
-        self.curve: list[Epoch] = []
-        self.started = time.monotonic()
+    def __post_init__(self) -> None:
+        self.group = dist.new_group(backend="gloo", timeout=PATIENCE) if self.world > 1 else None
 
     def __call__(self, report: ProgressReport) -> None:
         if not report.end_of_epoch:
