@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import pytest
 
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(" " in sys.executable, reason="'ray start' of Ray 2.60 does not work from a path with a space"),
+]
 RAY = Path(sys.executable).with_name("ray")
 HEAD = "127.0.0.2"
 
@@ -105,6 +111,28 @@ class Cluster:
         return subprocess.Popen(
             list(map(str, command)), env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+
+
+def power_off_one(cluster, job, title, ready):
+    """Kill a machine at work once it is time; another takes its place."""
+    busy = wait_until(job, lambda: ready() and cluster.at_work(title))
+    cluster.kill(busy[0])
+    cluster.add(cpus=1)
+
+
+def wait_until(job, condition):
+    """Return what the condition returns, once it is true."""
+    while not (value := condition()):
+        assert job.poll() is None, job.stdout and job.stdout.read()
+        time.sleep(0.02)
+    return value
+
+
+def finish(job):
+    """Return what a job says, which ends well."""
+    said = job.communicate(timeout=600)[0]
+    assert job.returncode == 0, said
+    return said
 
 
 def family(machine):

@@ -47,6 +47,16 @@ def write_sick(path, num, seed):
     path.write_text(SICK + "".join(lines))
 
 
+def write_gold(folder, *nums):
+    """Sets in the form of SICK, training, development and test, and word vectors."""
+    (folder / "sick").mkdir(parents=True)
+    for seed, (name, num) in enumerate(zip(("SICK_train", "SICK_trial", "SICK_test_annotated"), nums, strict=True)):
+        write_sick(folder / "sick" / f"{name}.txt", num, seed)
+    generator = np.random.default_rng(5)
+    rows = [f"{word} {' '.join(map(str, generator.normal(size=12).round(4)))}\n" for word in [*POSITIVE, *NEGATIVE]]
+    (folder / "words.txt").write_text("".join(rows))
+
+
 def write_sst(path, num, seed):
     """Trees of three words; the sentiment is that of most of them."""
     generator = np.random.default_rng(seed)
@@ -83,19 +93,14 @@ def write_phrases(folder):
 def data(tmp_path_factory, ray_cluster):
     """Generated sets in the form of SICK and the Stanford Sentiment Treebank, and word vectors."""
     folder = tmp_path_factory.mktemp("gold")
-    for name in ("sick", "sst"):
-        (folder / name).mkdir()
-    for seed, (name, num) in enumerate((("SICK_train", 300), ("SICK_trial", 80), ("SICK_test_annotated", 150))):
-        write_sick(folder / "sick" / f"{name}.txt", num, seed)
+    write_gold(folder, 300, 80, 150)
+    (folder / "sst").mkdir()
     for seed, (name, num) in enumerate((("train", 150), ("dev", 60), ("test", 100))):
         write_sst(folder / "sst" / f"{name}.txt", num, seed)
         plain = folder / "sst" / f"{name}.txt"
         (folder / "sst" / f"{name}.txt.gz").write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()
     write_phrases(folder / "phrase")
-    generator = np.random.default_rng(5)
-    rows = [f"{word} {' '.join(map(str, generator.normal(size=12).round(4)))}\n" for word in [*POSITIVE, *NEGATIVE]]
-    (folder / "words.txt").write_text("".join(rows))
     return folder
 
 

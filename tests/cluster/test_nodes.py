@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,15 +15,12 @@ import paraembed
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.pairs.sample import write_sample
 from tests.cluster import nodes
+from tests.cluster.nodes import finish, power_off_one, wait_until
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(" " in sys.executable, reason="'ray start' of Ray 2.60 does not work from a path with a space"),
-]
+pytestmark = nodes.MARKS
 
 
 @pytest.fixture(scope="module")
@@ -73,26 +69,6 @@ def inputs(folder, alone):
 
 def contents(place):
     return {str(path.relative_to(place)): sha256_of(path) for path in sorted(place.rglob("*")) if path.is_file()}
-
-
-def power_off_one(cluster, job, title, ready):
-    """Kill a machine at work once it is time; another takes its place."""
-    busy = wait_until(job, lambda: ready() and cluster.at_work(title))
-    cluster.kill(busy[0])
-    cluster.add(cpus=1)
-
-
-def wait_until(job, condition):
-    """Return what the condition returns, once it is true."""
-    while not (value := condition()):
-        assert job.poll() is None, job.stdout and job.stdout.read()
-        time.sleep(0.02)
-    return value
-
-
-def finish(job):
-    said = job.communicate(timeout=600)[0]
-    assert job.returncode == 0, said
 
 
 def test_nobody_submits_without_the_token(cluster, tmp_path):

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,9 +28,7 @@ JOBS = ROOT / "jobs"
 RECIPE = replace(find_recipe("iclr2016/avg"), tokenizer="space", epochs=6)
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(" " in sys.executable, reason="'ray start' of Ray 2.60 does not work from a path with a space"),
+    *nodes.MARKS,
     pytest.mark.skipif(
         subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0,
         reason="machines without a common folder need the right to mount one for each",
@@ -66,9 +63,8 @@ def folder(tmp_path_factory, server):
 
 
 def finish(job):
-    said = job.communicate(timeout=600)[0]
-    assert job.returncode == 0, said
-    said = "\n".join(line for line in said.splitlines() if "Running entrypoint for job" not in line)  # Ray's own
+    own = [line for line in nodes.finish(job).splitlines() if "Running entrypoint for job" not in line]  # not Ray's
+    said = "\n".join(own)
     assert "secret" not in said
     return said
 
@@ -91,13 +87,11 @@ def test_a_training_without_a_shared_folder_of_which_one_machine_dies(cluster, f
     arguments = ["--pairs", server.uri("pairs"), "--words", server.uri("sample/vectors.txt.gz"), "--out"]
     arguments += [server.uri("encoder"), "--tokenizer", "space", "--epochs", RECIPE.epochs, "--workers", 2]
     job = cluster.submit(JOBS / "train.py", *arguments, "--checkpoint-minutes", 0)
-    while not any(key.endswith("state.json") for key in [*server.objects]):
-        assert job.poll() is None, job.stdout and job.stdout.read()
-        time.sleep(0.1)
-    busy = cluster.at_work("ray::RayTrainWorker")
-    assert busy
-    cluster.kill(busy[0])
-    cluster.add(cpus=1)
+
+    def has_saved():
+        return any(key.endswith("state.json") for key in [*server.objects])
+
+    nodes.power_off_one(cluster, job, "ray::RayTrainWorker", has_saved)
     finish(job)
     download(server.uri("encoder"), tmp_path / "encoder")
     alone = Pairs(RECIPE, pairs, folder / "sample" / "vectors.txt.gz")

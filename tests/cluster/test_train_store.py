@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from paraembed.cluster.train import Training, remove_other, train_model
@@ -21,7 +20,7 @@ from paraembed.commands.train import main as train
 from paraembed.recipe import Recipe, SupervisedRecipe
 from paraembed.settings import Placement
 from paraembed.training.data import Pairs
-from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
+from tests.cluster.test_finetune import write_gold
 from tests.object_store import GoneError, kill_client
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
@@ -107,15 +106,12 @@ def test_the_sweeps_own_encoder_is_replaced_on_an_object_store(sample, tmp_path,
 
 
 def test_a_model_is_fine_tuned_and_scored_from_and_to_an_object_store(ray_cluster, tmp_path, server, capsys):
-    vectors = np.random.default_rng(5).normal(size=(40, 12)).round(4).tolist()
-    rows = zip([*POSITIVE, *NEGATIVE], vectors, strict=True)
-    server.objects["words.txt"] = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows).encode()
-    for seed, name in enumerate(("SICK_train", "SICK_trial", "SICK_test_annotated")):
-        write_sick(tmp_path / name, 100, seed)
-        server.objects[f"gold/sick/{name}.txt"] = (tmp_path / name).read_bytes()
+    write_gold(tmp_path / "gold", 100, 100, 100)
+    for path in tmp_path.rglob("*.txt"):
+        server.objects[str(path.relative_to(tmp_path))] = path.read_bytes()
     server.objects["pairs.tsv"] = b"5\tgood1 bad2\tgood1 bad2\n1\tgood1 good2\tbad3 bad4\n3\tgood5\tgood5 bad1\n"
     settings = SupervisedRecipe(tokenizer="space", epochs=2, batch_size=20, head_width=10)
-    places = {"data": server.uri("gold"), "out": server.uri("model"), "words": server.uri("words.txt")}
+    places = {"data": server.uri("gold"), "out": server.uri("model"), "words": server.uri("gold/words.txt")}
     flags = Finetune("similarity", **places, settings=settings)
     finetune(flags)
     assert re.search(r"its encoder is s3://bucket/model/encoder\?", capsys.readouterr().err)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from mlflow.tracking import MlflowClient
@@ -25,7 +24,7 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.choosing import read_labels_for, without_idle_axes
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
+from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_gold
 from tests.cluster.test_tune import kill_after_a_trial
 from tests.jobs import job_command, run_job
 from tune_spaces import SPACES
@@ -39,12 +38,7 @@ pytestmark = pytest.mark.usefixtures("in_store")
 def data(tmp_path_factory):
     """Generated pairs in the form of SICK, word vectors, and an encoder of each of two kinds."""
     folder = tmp_path_factory.mktemp("gold")
-    (folder / "sick").mkdir()
-    for seed, (name, num) in enumerate((("SICK_train", 200), ("SICK_trial", 80), ("SICK_test_annotated", 100))):
-        write_sick(folder / "sick" / f"{name}.txt", num, seed)
-    generator = np.random.default_rng(5)
-    rows = [f"{word} {' '.join(map(str, generator.normal(size=12).round(4)))}\n" for word in [*POSITIVE, *NEGATIVE]]
-    (folder / "words.txt").write_text("".join(rows))
+    write_gold(folder, 200, 80, 100)
     for name, config in {"avg": AvgConfig(), "proj": ProjConfig(width=20)}.items():
         encoder = Encoder(config, read_words(folder / "words.txt"), "space", 3, max_tokens=50)
         checkpoint.save(encoder, folder / name, recipe={}, provenance={}, model_card="tiny\n")
