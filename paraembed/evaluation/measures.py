@@ -5,7 +5,7 @@ the pairs weighted by their counts; equal values share their mean rank within th
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +90,24 @@ def resampled_correlations(predicted: Vector, gold: Vector, resamples: int, name
 def resampled_means(hits: Vector, resamples: int, name: str) -> Vector:
     """Return the mean of hits [n] in each resample, [resamples]."""
     return np.concatenate([hits[drawn_RN].mean(axis=1) for drawn_RN in draws(len(hits), resamples, name)])
+
+
+def correlations(
+    predicted: Vector, gold: Vector, resamples: int, name: str
+) -> tuple[dict[str, float], dict[str, Vector]]:
+    """Return Pearson's r and Spearman's ρ, and their values in each resample, if there are any; errors as in
+    ``pearson``.
+    """
+    values = {"pearson": pearson(predicted, gold), "spearman": spearman(predicted, gold)}
+    if not resamples:
+        return values, {}
+    return values, dict(zip(values, resampled_correlations(predicted, gold, resamples, name), strict=True))
+
+
+def intervals(replicates: Mapping[str, Vector]) -> dict[str, tuple[float, float]]:
+    """Return the interval of each measure that has one, given its values in the resamples."""
+    bounds = {measure: interval(values) for measure, values in replicates.items()}
+    return {measure: low_high for measure, low_high in bounds.items() if low_high is not None}
 
 
 def interval(replicates: Vector) -> tuple[float, float] | None:
@@ -189,12 +207,14 @@ class Similarities:
 
     def __init__(self, encoder: Embeds | PairScorer, suite: Suite) -> None:
         self._pairs = encoder if isinstance(encoder, PairScorer) else None
-        self._known = pa.array([], pa.string())
+        self._has_no_oov: Flags | None = None  # whether each distinct text has no OOV word, if tokens are counted
         if isinstance(encoder, PairScorer):
             return
         self._known = pc.unique(pa.chunked_array(suite.texts, pa.string()))
         self._embedded = encoder.embed(self._known)
         warn_of_unread(self._embedded, getattr(encoder, "max_tokens", None))  # baselines read whole texts
+        if self._embedded.num_tokens.any():
+            self._has_no_oov = self._embedded.num_unknown == 0
 
     @property
     def has_vectors(self) -> bool:
@@ -229,10 +249,8 @@ class Similarities:
             return 0, 0
         if isinstance(questions, Choices):
             rows = self._rows(questions.distinct)
-            first, second = (
-                np.bincount(side.ravel(), minlength=len(rows)) for side in (questions.first, questions.second)
-            )
-            times = first + second
+            of_options = np.concatenate([questions.first, questions.second], axis=None)
+            times = np.bincount(of_options, minlength=len(rows))
         else:
             sides = questions.texts if isinstance(questions, ScoredPairs) else questions.test.texts
             rows = np.concatenate([self._rows(side) for side in sides])
@@ -242,18 +260,16 @@ class Similarities:
 
     def are_covered(self, pairs: ScoredPairs) -> Flags | None:
         """Return whether each pair has no OOV word, bool [n]; None if tokens are not counted."""
-        if self._pairs is not None or not self._embedded.num_tokens.any():
+        if self._has_no_oov is None:
             return None
-        first, second = (self._embedded.num_unknown[self._rows(side)] == 0 for side in pairs.texts)
-        covered: Flags = first & second
+        covered: Flags = np.logical_and(*(self._has_no_oov[self._rows(side)] for side in pairs.texts))
         return covered
 
     def num_known_answers(self, choices: Choices) -> int | None:
         """Return the number of questions whose right answer has no OOV word; None if tokens are not counted."""
-        if self._pairs is not None or not self._embedded.num_tokens.any():
+        if self._has_no_oov is None:
             return None
-        rows = self._rows(choices.distinct)
-        return int((self._embedded.num_unknown[rows] == 0)[choices.second[:, 0]].sum())
+        return int(self._has_no_oov[self._rows(choices.distinct)][choices.second[:, 0]].sum())
 
     def _rows(self, texts: pa.StringArray) -> npt.NDArray[np.int32]:
         rows: npt.NDArray[np.int32] = pc.index_in(texts, value_set=self._known).to_numpy()

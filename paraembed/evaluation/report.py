@@ -13,7 +13,7 @@ from typing import Any
 from paraembed.encoders import config_to_dict
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
-from paraembed.evaluation.scoring import COVERED, Score, Scored, mean_of, mean_score, metric_name, score_suite
+from paraembed.evaluation.scoring import COVERED, Score, mean_of, mean_score, metric_name, score_suite
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, published_rows, suite_tables
 from paraembed.io.atomic import write_file, write_json
@@ -29,10 +29,14 @@ class Report:
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...]  # notes that are not about a single suite
-    # Predicted similarities [n] of graded sets, by column label and score name.
-    predictions: dict[tuple[str, str], Vector] = field(default_factory=dict)
     # Notes on what the scores may be compared with, by suite.
     suite_notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def predictions(self) -> dict[tuple[str, str], Vector]:
+        """Predicted similarities [n] of graded pairs, by column label and score name."""
+        scores = [(column.label, score) for column in self.columns for score in column.scores]
+        return {(label, score.name): score.predicted for label, score in scores if score.predicted is not None}
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return header and rows: set, number of pairs, then measures and OOV tokens of each encoder."""
@@ -163,27 +167,26 @@ def compare(
     if len({*labels}) < len(labels):
         raise ValueError(f"two candidates are called {max(labels, key=labels.count)!r}; rename one of them")
     columns: list[Column] = []
-    predictions: dict[tuple[str, str], Vector] = {}
     notes: list[str] = []
     for candidate in candidates:
         try:
-            scored = _scored(candidate, suites, resamples, progress)
+            scores = _scored(candidate, suites, resamples, progress)
         except ValueError as error:
             raise ValueError(f"{candidate.label}, {error}") from None
-        scores = [score for part in scored for score in part.scores]
         scores += _papers_22(scores)
-        label, about = candidate.label, (candidate.kind, candidate.is_baseline, candidate.chosen_by, candidate.gold)
-        columns.append(Column(label, candidate.description, tuple(scores), *about))
-        undefined = [name for part in scored for name in part.undefined]
+        about = (candidate.kind, candidate.is_baseline, candidate.chosen_by, candidate.gold)
+        columns.append(Column(candidate.label, candidate.description, tuple(scores), *about))
+        undefined = [score.name for score in scores if score.predicted is not None and not score.values]
         if undefined:
-            notes.append(f"{label} has no value for {listed(undefined, 100)}: all its predictions are equal there")
-        predictions |= {(label, name): values for part in scored for name, values in part.predictions.items()}
-    return Report(tuple(columns), tuple(notes), predictions, {suite.name: suite.notes for suite in suites})
+            notes.append(
+                f"{candidate.label} has no value for {listed(undefined, 100)}: all its predictions are equal there"
+            )
+    return Report(tuple(columns), tuple(notes), {suite.name: suite.notes for suite in suites})
 
 
 def _scored(
     candidate: Candidate, suites: Sequence[Suite], resamples: int, progress: Callable[[str], object]
-) -> list[Scored]:
+) -> list[Score]:
     """Score a candidate on suites, reporting the progress over all sets."""
     total = sum(len(group.sets) for suite in suites for group in suite.groups)
     numbers = count(1)
@@ -191,11 +194,11 @@ def _scored(
     def on_set(name: str) -> None:
         progress(f"scoring {candidate.label}: set {next(numbers)} of {total}, {name}")
 
-    scored = []
+    scores = []
     for suite in suites:
         progress(f"scoring {candidate.label}: embedding the texts of {suite.name}")
-        scored.append(score_suite(candidate.encoder, suite, resamples=resamples, on_set=on_set))
-    return scored
+        scores += score_suite(candidate.encoder, suite, resamples=resamples, on_set=on_set)
+    return scores
 
 
 def _papers_22(scores: Sequence[Score]) -> list[Score]:

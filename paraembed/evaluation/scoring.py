@@ -12,14 +12,14 @@ from paraembed.evaluation.measures import (
     Similarities,
     Vector,
     best_threshold,
+    correlations,
     first_place,
-    interval,
+    intervals,
     pearson,
-    resampled_correlations,
     resampled_means,
     spearman,
 )
-from paraembed.evaluation.sets import AnySet, Group, Measure, ScoredPairs, Suite, ThresholdPairs
+from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, ScoredPairs, Suite, ThresholdPairs
 from paraembed.io.escape import file_stem
 from paraembed.settings import RESAMPLES
 
@@ -52,6 +52,8 @@ class Score:
     num_covered: int | None = None
     # Measure → its value in each resample, for the intervals.
     replicates: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
+    # Predicted similarities [n] of graded pairs, in order; None for other sets, and for a mean.
+    predicted: Vector | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_mean(self) -> bool:
@@ -69,23 +71,9 @@ class Score:
         return self.values.get("pearson", float("nan"))
 
     @property
-    def spearman(self) -> float:
-        """Spearman's correlation, or the mean of such correlations; NaN if it is undefined."""
-        return self.values.get("spearman", float("nan"))
-
-    @property
     def unknown_share(self) -> float:
         """Fraction of the tokens that are not in the vocabulary."""
         return self.num_unknown / max(self.num_tokens, 1)
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Scores on a suite."""
-
-    scores: tuple[Score, ...]
-    predictions: dict[str, Vector]  # score name of a graded set → its predicted similarities [n], in order
-    undefined: tuple[str, ...] = ()  # names of graded scores that are undefined for a scorer of pairs
 
 
 def score_suite(
@@ -94,7 +82,7 @@ def score_suite(
     *,
     resamples: int = RESAMPLES,
     on_set: Callable[[str], object] = lambda _: None,
-) -> Scored:
+) -> list[Score]:
     """Score each set, the mean and the pooled pairs of each group, and the means over groups and over all sets.
 
     Sets of a group without a name have no mean. Every distinct text is encoded once. A scorer of pairs without vectors
@@ -114,11 +102,11 @@ def score_suite(
         name = f"{suite.name}/{group.name}"
         means.append(mean_score(scored, f"{name}/mean", f"{group.name} {mean_of(scored, 'set')}"))
         members += scored
-        lines += [*scored, means[-1], scorer.pooled(group)]
+        lines += [*scored, means[-1], scorer.pooled(group, scored)]
     if means:
         lines.append(mean_score(means, f"{suite.name}/mean", mean_of(means, suite.group_is)))
         lines.append(mean_score(members, f"{suite.name}/mean-of-sets", mean_of(members, "set")))
-    return Scored((*lines, *alone), scorer.predictions, tuple(scorer.undefined))
+    return [*lines, *alone]
 
 
 def score_name(suite: Suite, group: Group, questions: AnySet) -> str:
@@ -126,108 +114,97 @@ def score_name(suite: Suite, group: Group, questions: AnySet) -> str:
     return "/".join(filter(None, (suite.name, group.name, questions.name)))
 
 
-_Measured = tuple[dict[str, float], dict[str, Vector]]
-
-
 class _Scorer:
-    """Scorer of the sets of a suite, which keeps the predictions."""
+    """Scorer of the sets of a suite."""
 
     def __init__(
         self, similarities: Similarities, suite: Suite, resamples: int, on_set: Callable[[str], object]
     ) -> None:
         self.similarities, self.suite, self.resamples, self.on_set = similarities, suite, resamples, on_set
-        self.predictions: dict[str, Vector] = {}
-        self.undefined: list[str] = []
 
     def line(self, group: Group, questions: AnySet) -> Score:
         """Return the score of one set."""
         name = score_name(self.suite, group, questions)
         self.on_set(name)
         label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), questions.name)))
-        measured = self._tried(name, lambda: self._measured(questions, name))
-        score = self._line(name, label, measured, len(questions), self.similarities.counts(questions))
-        if isinstance(questions, ThresholdPairs):
-            return replace(score, chance=1 / 2)
+        counts = self.similarities.counts(questions)
+        score = Score(name, label, {}, self.suite.measure, len(questions), *counts)
         if isinstance(questions, ScoredPairs):
+            if self.similarities.has_vectors or self.suite.name not in _FEW_WORDS:
+                score = self._correlated(score, self.similarities.of(*questions.texts), questions.scores)
             return self._with_covered(score, questions) if self.suite.name in _SHORT else score
-        return replace(
-            score, chance=1 / questions.first.shape[1], num_known_answers=self.similarities.num_known_answers(questions)
-        )
+        if isinstance(questions, ThresholdPairs):
+            score = replace(score, chance=1 / 2)
+        else:
+            known_answers = self.similarities.num_known_answers(questions)
+            score = replace(score, chance=1 / questions.first.shape[1], num_known_answers=known_answers)
+        return self._answered(score, questions) if self.similarities.has_vectors else score
 
     def _with_covered(self, score: Score, pairs: ScoredPairs) -> Score:
         """Return the score with additional values for the covered pairs alone, if these are defined."""
-        covered = self.similarities.are_covered(pairs)
-        if covered is None:
+        predicted, covered = score.predicted, self.similarities.are_covered(pairs)
+        if predicted is None or covered is None:
             return score
         score = replace(score, num_covered=int(covered.sum()))
         correlation = pearson if self.suite.measure == "pearson" else spearman
         try:
-            value = correlation(self.predictions[score.name][covered], pairs.scores[covered])
+            value = correlation(predicted[covered], pairs.scores[covered])
         except ValueError:  # too few of them, or all alike
             return score
         return replace(score, values={**score.values, f"{self.suite.measure}{COVERED}": value})
 
-    def pooled(self, group: Group) -> Score:
+    def pooled(self, group: Group, scores: Sequence[Score]) -> Score:
         """Return the correlations over the pairs of all sets in a group, as if they were one set."""
-        name = f"{self.suite.name}/{group.name}"
-        sets = [pairs for pairs in group.sets if isinstance(pairs, ScoredPairs)]
-        predicted = np.concatenate([self.predictions[f"{name}/{pairs.name}"] for pairs in sets])
-        gold = np.concatenate([pairs.scores for pairs in sets])
-        measured = self._tried(f"{name}/pooled", lambda: self._correlations(predicted, gold, f"{name}/pooled"))
-        tokens, unknown = map(sum, zip(*map(self.similarities.counts, sets), strict=True))
-        num_pairs = sum(map(len, sets))
-        score = self._line(f"{name}/pooled", f"{group.name} pooled", measured, num_pairs, (tokens, unknown))
-        return replace(score, is_pooled=True, num_sets=len(sets))
+        gold = np.concatenate([pairs.scores for pairs in group.sets if isinstance(pairs, ScoredPairs)])
+        predicted = np.concatenate([score.predicted for score in scores if score.predicted is not None])
+        score = Score(
+            f"{self.suite.name}/{group.name}/pooled",
+            f"{group.name} pooled",
+            {},
+            self.suite.measure,
+            len(gold),
+            sum(score.num_tokens for score in scores),
+            sum(score.num_unknown for score in scores),
+            is_pooled=True,
+            num_sets=len(scores),
+        )
+        return self._correlated(score, predicted, gold)
 
-    def _tried(self, name: str, measure: Callable[[], _Measured]) -> _Measured:
-        """Return the measured values; nothing if a scorer of pairs has no value."""
+    def _correlated(self, score: Score, predicted: Vector, gold: Vector) -> Score:
+        """Return the score with predictions and correlations; without these if they are undefined for a scorer of
+        pairs.
+        """
+        score = replace(score, predicted=predicted)
         try:
-            return measure()
+            values, replicates = correlations(predicted, gold, self.resamples, score.name)
         except ValueError as error:
             if self.similarities.has_vectors:
-                raise ValueError(f"{name}: {error}") from None
-            self.undefined.append(name)
-            return {}, {}
+                raise ValueError(f"{score.name}: {error}") from None
+            return score
+        return replace(score, values=values, intervals=intervals(replicates), replicates=replicates)
 
-    def _measured(self, questions: AnySet, name: str) -> _Measured:
-        if not self.similarities.has_vectors and self.suite.name in _FEW_WORDS:
-            return {}, {}
-        if isinstance(questions, ScoredPairs):
-            self.predictions[name] = self.similarities.of(questions.first, questions.second)
-            return self._correlations(self.predictions[name], questions.scores, name)
-        if not self.similarities.has_vectors:
-            return {}, {}
+    def _answered(self, score: Score, questions: ThresholdPairs | Choices) -> Score:
+        """Return the score with the accuracy of the answers."""
+        try:
+            hits = self._hits(questions)
+        except ValueError as error:
+            raise ValueError(f"{score.name}: {error}") from None
+        values = {measure: float(of_measure.mean()) for measure, of_measure in hits.items()}
+        replicates = {}
+        if self.resamples:
+            replicates = {"accuracy": resampled_means(hits["accuracy"], self.resamples, score.name)}
+        return replace(score, values=values, measure="accuracy", intervals=intervals(replicates), replicates=replicates)
+
+    def _hits(self, questions: ThresholdPairs | Choices) -> dict[str, Vector]:
+        """Return the correctness of each answer, 0 to 1 [n], by measure."""
         if not len(questions):
             raise ValueError("the set is empty; a score needs at least one question")
         if isinstance(questions, ThresholdPairs):
-            train, test = (self.similarities.of(part.first, part.second) for part in (questions.train, questions.test))
+            train, test = (self.similarities.of(*part.texts) for part in (questions.train, questions.test))
             same = test >= best_threshold(train, questions.train.scores)
-            return self._accuracy((same == (questions.test.scores > 0)).astype(float), name)
+            return {"accuracy": (same == (questions.test.scores > 0)).astype(float)}
         won, shared = first_place(self.similarities.of_options(questions))
-        values, replicates = self._accuracy(shared, name)
-        return {**values, "accuracy_strict": float(won.mean())}, replicates
-
-    def _correlations(self, predicted: Vector, gold: Vector, name: str) -> _Measured:
-        values = {"pearson": pearson(predicted, gold), "spearman": spearman(predicted, gold)}
-        if not self.resamples:
-            return values, {}
-        rs, rhos = resampled_correlations(predicted, gold, self.resamples, name)
-        return values, {"pearson": rs, "spearman": rhos}
-
-    def _accuracy(self, hits: Vector, name: str) -> _Measured:
-        values = {"accuracy": float(hits.mean())}
-        return values, {"accuracy": resampled_means(hits, self.resamples, name)} if self.resamples else {}
-
-    def _line(self, name: str, label: str, measured: _Measured, num_pairs: int, counts: tuple[int, int]) -> Score:
-        values, replicates = measured
-        measure: Measure = "accuracy" if "accuracy" in values else self.suite.measure
-        intervals = _intervals(replicates)
-        return Score(name, label, values, measure, num_pairs, *counts, intervals, replicates=replicates)
-
-
-def _intervals(replicates: dict[str, Vector]) -> dict[str, tuple[float, float]]:
-    intervals = {measure: interval(values) for measure, values in replicates.items()}
-    return {measure: bounds for measure, bounds in intervals.items() if bounds is not None}
+        return {"accuracy": shared, "accuracy_strict": won.astype(float)}
 
 
 def mean_of(scores: Sequence[Score], what: str) -> str:
@@ -251,7 +228,7 @@ def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
         sum(score.num_pairs for score in scores),
         sum(score.num_tokens for score in scores),
         sum(score.num_unknown for score in scores),
-        _intervals(replicates),
+        intervals(replicates),
         members=tuple(score.name for score in scores),
         num_sets=sum(score.num_sets for score in scores),
         replicates=replicates,

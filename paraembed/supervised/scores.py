@@ -10,12 +10,10 @@ from torch import Tensor
 from paraembed.evaluation.measures import (
     Vector,
     best_threshold,
+    correlations,
     first_place,
-    interval,
-    pearson,
-    resampled_correlations,
+    intervals,
     resampled_means,
-    spearman,
 )
 from paraembed.io.escape import markdown, markdown_row
 from paraembed.options import Count, checked
@@ -57,20 +55,15 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
     examples = {"dev": task.dev, "test": task.test}[part]
     outputs_NK, num_tokens, num_unknown = model.read(examples)
     name = f"{task.data_set}/{task.name}/{part}"
-    values, drawn = dict[str, float](), dict[str, Vector]()
     if task.name == "similarity":
         predicted: Vector = expected_scores(outputs_NK, task.low).double().numpy()
-        values = {"pearson": pearson(predicted, examples.labels), "spearman": spearman(predicted, examples.labels)}
-        if resamples:
-            drawn = dict(zip(values, resampled_correlations(predicted, examples.labels, resamples, name), strict=True))
+        values, drawn = correlations(predicted, examples.labels, resamples, name)
     else:
-        for measure, right in _right(model, task, part, outputs_NK).items():
-            values[measure] = float(right.mean())
-            if resamples:
-                drawn[measure] = resampled_means(right, resamples, name)
-    intervals_of = {measure: interval(sample) for measure, sample in drawn.items()}
-    intervals = {measure: bounds for measure, bounds in intervals_of.items() if bounds is not None}
-    return TaskScores(values, len(examples), 1 - num_unknown / max(1, num_tokens), intervals)
+        right = _right(model, task, part, outputs_NK)
+        values, drawn = {measure: float(hits.mean()) for measure, hits in right.items()}, {}
+        if resamples:
+            drawn = {measure: resampled_means(hits, resamples, name) for measure, hits in right.items()}
+    return TaskScores(values, len(examples), 1 - num_unknown / max(1, num_tokens), intervals(drawn))
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def test_what_is_scored(held_out):
     matrix[3:, :12] = np.eye(12)
     matrix[1, 12], matrix[2, 12] = 0.1, -0.1
     encoder = Encoder(AvgConfig(), Words(pa.array(names), matrix), "space")
-    (score,) = score_suite(encoder, read_choose(held_out, 10)).scores
+    (score,) = score_suite(encoder, read_choose(held_out, 10))
     assert (score.name, score.label, score.num_pairs, score.value) == ("choose/10", "choose 10", 12, 1.0)
     assert score.intervals == {"accuracy": (1.0, 1.0)}
     assert score.num_tokens == 12 * 10 * 4  # an option's two texts of two words, as often as they occur
@@ -67,7 +67,7 @@ def test_ties_share_and_unknown_answers_are_counted():
     second = np.array([[1, 2, 3], [2, 3, 3], [3, 1, 2], [2, 1, 1]], np.int32)
     asked = Choices("3", texts, np.array([[0] * 3, [3] * 3, [0] * 3, [0] * 3], np.int32), second)
     suite = Suite("turney", (Group("", (asked,)),), measure="accuracy")
-    (score,) = score_suite(Encoder(AvgConfig(), words, "space"), suite, resamples=200).scores
+    (score,) = score_suite(Encoder(AvgConfig(), words, "space"), suite, resamples=200)
     assert score.values == {"accuracy": pytest.approx((1 + 1 / 3) / 4), "accuracy_strict": 1 / 4}
     assert score.intervals["accuracy"][0] < score.value < score.intervals["accuracy"][1]
     assert score.num_known_answers == 1  # "b"

@@ -270,9 +270,17 @@ def test_years_are_one_pool_and_other_sets_one_each(inputs):
 
 def test_a_candidate_without_vectors_takes_part_where_it_can(inputs, tmp_path):
     mixed = _with_other_suites(inputs)
-    without = {key: value for key, value in mixed.report.predictions.items() if key != ("overlap", "pairs/own")}
-    report = replace(mixed.report, predictions=without)  # as where its scores are not defined
-    made = analyse(report, mixed.candidates, mixed.suites, AnalysisOptions(), tmp_path)
+
+    def predicted(label, score):
+        return None if (label, score.name) == ("overlap", "pairs/own") else score.predicted  # as where it scores no set
+
+    columns = tuple(
+        replace(
+            column, scores=tuple(replace(score, predicted=predicted(column.label, score)) for score in column.scores)
+        )
+        for column in mixed.report.columns
+    )
+    made = analyse(replace(mixed.report, columns=columns), mixed.candidates, mixed.suites, AnalysisOptions(), tmp_path)
     tables = {table.name: table for one in made if one.content for table in one.content.tables}
     at = tables["error-by-gold-score-pairs-own"].head.index("overlap")
     assert {row[at] for row in tables["error-by-gold-score-pairs-own"].rows} == {None}
