@@ -52,6 +52,7 @@ def main(flags: Weight) -> None:
     if flags.trained is not None:
         paths["trained"] = existing_encoder(flags.trained, "--trained")
     from paraembed import checkpoint
+    from paraembed.encoders import Encoder
     from paraembed.evaluation.baselines import Sources, baseline
     from paraembed.io.escape import markdown
     from paraembed.io.fingerprint import sha256_of
@@ -68,8 +69,10 @@ def main(flags: Weight) -> None:
             tracked.dataset(name, digest, [str(path)], "weighting")
         doing(f"reading the words of {flags.words.name}")
         weighted = baseline(flags.weighting, sources, progress=doing)
-        card = f"# {weighted.name}\n\nAn {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"
-        fingerprint = checkpoint.save(weighted.encoder, out, recipe={}, provenance=weighted.provenance, model_card=card)
+        encoder = weighted.encoder
+        assert isinstance(encoder, Encoder)
+        card = f"# {weighted.label}\n\nAn {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"
+        fingerprint = checkpoint.save(encoder, out, recipe={}, provenance=encoder.provenance, model_card=card)
         tracked.tags({"fingerprint": fingerprint})
     say(f"wrote {flags.out}: {weighted.description}", f"next: python jobs/evaluate.py --encoder {flags.out} …")
 

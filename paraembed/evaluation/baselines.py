@@ -14,10 +14,10 @@ Word overlap scores pairs without vectors: the fraction of the shorter phrase's 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,34 +64,20 @@ class Sources:
             raise ValueError(f"removed is {self.removed}; at least 1 component must be removed")
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """A baseline encoder with a one-line description and the digests of its inputs."""
-
-    name: str
-    encoder: Encoder
-    description: str
-    provenance: dict[str, Any]
-
-
-def baselines(
-    names: Sequence[str], sources: Sources, progress: Callable[[str], object] = lambda _: None
-) -> list[Candidate]:
-    """Return the baselines as candidates of a report; see ``baseline``."""
-    words = read_words(sources.words, sources.max_words)
-    results = [baseline(name, sources, words, progress) for name in names]
-    return [Candidate(weighted.name, weighted.description, weighted.encoder, is_baseline=True) for weighted in results]
-
-
 def baseline(
     name: str, sources: Sources, words: Words | None = None, progress: Callable[[str], object] = lambda _: None
-) -> Baseline:
-    """Build one of ``BASELINES``; ``words`` is the content of ``sources.words``, if it has been read already.
+) -> Candidate:
+    """Build one of ``BASELINES``, an encoder whose provenance is the settings and the digests of its inputs; ``words``
+    is the content of ``sources.words``, if it has been read already.
 
     Raise OSError or ValueError if the name is unknown, or a required file is not given or cannot be read.
     """
     if name not in BASELINES:
         raise ValueError(f"unknown baseline {name!r}; allowed: {', '.join(BASELINES)}")
+    files = {what: getattr(sources, what) for what in MADE_OF.get(name, ())}
+    missing = [f"`{what}`" for what, path in files.items() if path is None]
+    if missing:
+        raise ValueError(f"the baseline {name} needs more files than word vectors; set {' and '.join(missing)}")
     if words is None:
         words = read_words(sources.words, sources.max_words)
     progress(f"weighting the words: {name}")
@@ -99,7 +85,6 @@ def baseline(
     scaled = Words(words.vocabulary, (words.matrix * weights[:, None]).astype(np.float32))
     encoder = Encoder(AvgConfig(), scaled, sources.tokenizer).requires_grad_(False).eval()
     of = f"average of {len(words.vocabulary):,} word vectors from {sources.words.name}{how}"
-    used = {"words": sources.words, **_used(name, sources)}
     if name == "sif-common":
         assert sources.corpus is not None
         texts = pa.concat_arrays([lines.text.fill_null("") for lines in read_lines(sources.corpus)])
@@ -108,37 +93,46 @@ def baseline(
         of += f", less {components}, {share:.0%} of the squared length of the texts of {sources.corpus.name}"
     digests = {
         what: sha256_of(path) if what != "trained" else checkpoint.read_config(path)["fingerprint"]
-        for what, path in used.items()
+        for what, path in {"words": sources.words, **files}.items()
     }
     settings = {"smoothing": sources.smoothing, "removed": sources.removed, "max_words": sources.max_words}
-    return Baseline(name, encoder, of, {"baseline": name, **settings, **digests})
+    encoder.provenance = {"baseline": name, **settings, **digests}
+    return Candidate(name, of, encoder, is_baseline=True)
 
 
-def sif_weights(counts: Weights, total: float, smoothing: float = SMOOTHING) -> Weights:
-    """Return the weights a / (a + p(w)) with p(w) = count / total, [V]; 1 for a word without a count."""
-    return smoothing / (smoothing + counts / total)
-
-
-def inverse_frequency_weights(counts: Weights, total: float, unknown: int) -> Weights:
-    """Return the weights total / count, [V]; as in the paper, a word without a count has count 1.
-
-    The count of <unk>, at the row ``unknown``, is the sum of all words without a vector. With count 1 its vector would
-    dominate texts with many OOV words: the STS mean is 8 instead of 48 if 28 % of the tokens are OOV.
-    """
-    counted = counts.copy()
-    counted[unknown] += total - counts.sum()
-    return total / np.maximum(counted, 1)
-
-
-def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
-    """Return |v|₁ of each word's trained vector, [V]; a word without one gets the value of <unk>."""
-    norms = trained.matrix.detach().abs().sum(dim=1, dtype=torch.float64).numpy()
-    weights: Weights = norms[word_ids(vocabulary, trained.vocabulary)]
-    return weights
+def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[Weights, str]:
+    """Return weights [V], and a description of their source."""
+    if name == "avg":
+        return np.ones(len(vocabulary)), ", untrained"
+    if name == "l1":
+        assert sources.trained is not None
+        trained = checkpoint.load(sources.trained)
+        norms = trained.matrix.detach().abs().sum(dim=1, dtype=torch.float64).numpy()
+        # A word without a trained vector gets the value of <unk>.
+        return norms[word_ids(vocabulary, trained.vocabulary)], f", weighted by |v|₁ of {sources.trained.name}"
+    assert sources.counts is not None
+    counts, total = read_counts(sources.counts, vocabulary)
+    if counts.sum() < LOW_COVERAGE * total:
+        log.warning(
+            "%s has a vector for only %.1f%% of the counts in %s; check that both use the same language and tokenizer",
+            *(sources.words.name, 100 * counts.sum() / total, sources.counts.name),
+        )
+    of = f"with p(w) from {sources.counts.name}"
+    if name != "inverse-frequency":
+        how = f", weighted by a / (a + p(w)), a = {sources.smoothing:g}, {of}"
+        return sources.smoothing / (sources.smoothing + counts / total), how
+    unknown, rest = unknown_row(vocabulary), 1 - counts.sum() / total
+    uncounted = len(counts) - np.count_nonzero(counts) - (not counts[unknown])
+    how = f"; counted words without a vector, {rest:.1%} of the counts, are one; {uncounted:,} words count 1"
+    # As in the paper, a word without a count has count 1. The count of <unk> is the sum of all words without a vector:
+    # with count 1 its vector would dominate texts with many OOV words, and the STS mean is 8 instead of 48 if 28 % of
+    # the tokens are OOV.
+    counts[unknown] += total - counts.sum()
+    return total / np.maximum(counts, 1), f", weighted by 1 / p(w) {of}{how}"
 
 
 def without_common(
-    encoder: Encoder, texts: pa.StringArray, removed: int = 1, progress: Callable[[str], object] = lambda _: None
+    encoder: Encoder, texts: pa.StringArray, removed: int, progress: Callable[[str], object]
 ) -> tuple[Encoder, float]:
     """Return an ``avg`` without the components that its vectors of some texts share, and their share of the squared
     length.
@@ -203,6 +197,10 @@ def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]
     return totals, float(counts.sum())
 
 
+def _all_counts(cells: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.match_substring_regex(cells, "^[0-9]{1,18}$")).as_py())
+
+
 class WordOverlap:
     """Scorer of pairs by their shared words or their shared English lemmas.
 
@@ -216,20 +214,17 @@ class WordOverlap:
     def similarity(self, first: pa.StringArray, second: pa.StringArray) -> Weights:
         """Return the overlap of each text [n] with its counterpart, float64 [n], 0 to 1."""
         sides = [self._words(texts) for texts in (first, second)]
-        keys = _keys(*sides)
-        common = np.intersect1d(*keys)
-        shared = [_per_text(side, np.isin(key, common)) for side, key in zip(sides, keys, strict=True)]
-        return share_of_shorter(np.stack(shared), np.stack([np.diff(side.offsets) for side in sides]))
+        shared = [list(map(_num_shared, *order)) for order in (sides, sides[::-1])]
+        return share_of_shorter(np.array(shared), np.array([list(map(len, side)) for side in sides]))
 
-    def _words(self, texts: pa.StringArray) -> Tokens:
-        tokens = tokenize(texts, "ptb-v1")
+    def _words(self, texts: pa.StringArray) -> list[list[str]]:
+        words = token_lists(tokenize(texts, "ptb-v1"))
         if not self.lemmatized:
-            return tokens
+            return words
         from simplemma import lemmatize  # noqa: PLC0415 - a second to import
 
-        words: list[str] = tokens.flat.to_pylist()
-        lemmas = {word: lemmatize(word, lang="en").lower() for word in {*words}}
-        return Tokens(pa.array([lemmas[word] for word in words], pa.string()), tokens.offsets)
+        lemmas = {word: lemmatize(word, lang="en").lower() for word in {*chain.from_iterable(words)}}
+        return [[lemmas[word] for word in of_text] for of_text in words]
 
 
 def overlap_candidates() -> list[Candidate]:
@@ -241,60 +236,12 @@ def overlap_candidates() -> list[Candidate]:
     ]
 
 
-def num_shared(first: Tokens, second: Tokens) -> Weights:
-    """Return the number of tokens that both texts of each pair share, [n]; repeated ones count as often as in both."""
-    (keys, counts), (others, other_counts) = (np.unique(side, return_counts=True) for side in _keys(first, second))
-    _, positions, other_at = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
-    num_words = 1 + len(first.flat) + len(second.flat)
-    smaller = np.minimum(counts[positions], other_counts[other_at])
-    shared: Weights = np.bincount(keys[positions] // num_words, smaller, len(first.offsets) - 1).astype(np.float64)
-    return shared
+def token_lists(tokens: Tokens) -> list[list[str]]:
+    """Return the tokens of each text."""
+    flat: list[str] = tokens.flat.to_pylist()
+    return [flat[start:stop] for start, stop in pairwise(tokens.offsets.tolist())]
 
 
-def _keys(first: Tokens, second: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return a number for each token of both sides; equal tokens in the same row have equal numbers."""
-    codes = pa.concat_arrays([first.flat, second.flat]).dictionary_encode().indices.to_numpy().astype(np.int64)
-    num_words = 1 + len(codes)
-    rows = [np.repeat(np.arange(len(side.offsets) - 1), np.diff(side.offsets)) for side in (first, second)]
-    return rows[0] * num_words + codes[: len(first.flat)], rows[1] * num_words + codes[len(first.flat) :]
-
-
-def _per_text(side: Tokens, flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return how many of each text's tokens are flagged."""
-    return np.diff(np.concatenate(([0], np.cumsum(flags)))[side.offsets])
-
-
-def _all_counts(cells: pa.ChunkedArray) -> bool:
-    return bool(pc.all(pc.match_substring_regex(cells, "^[0-9]{1,18}$")).as_py())
-
-
-def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[Weights, str]:
-    """Return weights [V], and a description of their source."""
-    missing = [what for what, path in _used(name, sources).items() if path is None]
-    if missing:
-        files = " and ".join(f"`{file}`" for file in missing)
-        raise ValueError(f"the baseline {name} needs more files than word vectors; set {files}")
-    if name == "avg":
-        return np.ones(len(vocabulary)), ", untrained"
-    if sources.trained is not None and name == "l1":
-        return l1_weights(vocabulary, checkpoint.load(sources.trained)), f", weighted by |v|₁ of {sources.trained.name}"
-    assert sources.counts is not None
-    counts, total = read_counts(sources.counts, vocabulary)
-    if counts.sum() < LOW_COVERAGE * total:
-        log.warning(
-            "%s has a vector for only %.1f%% of the counts in %s; check that both use the same language and tokenizer",
-            *(sources.words.name, 100 * counts.sum() / total, sources.counts.name),
-        )
-    of = f"with p(w) from {sources.counts.name}"
-    if name == "inverse-frequency":
-        unknown, rest = unknown_row(vocabulary), 1 - counts.sum() / total
-        uncounted = len(counts) - np.count_nonzero(counts) - (not counts[unknown])
-        how = f"; counted words without a vector, {rest:.1%} of the counts, are one; {uncounted:,} words count 1"
-        return inverse_frequency_weights(counts, total, unknown), f", weighted by 1 / p(w) {of}{how}"
-    how = f", weighted by a / (a + p(w)), a = {sources.smoothing:g}, {of}"
-    return sif_weights(counts, total, sources.smoothing), how
-
-
-def _used(name: str, sources: Sources) -> dict[str, Any]:
-    """Return the files of a baseline besides the word vectors."""
-    return {what: getattr(sources, what) for what in MADE_OF.get(name, [])}
+def _num_shared(words: list[str], others: list[str]) -> int:
+    known = set(others)
+    return sum(word in known for word in words)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paraembed.evaluation.analyses import analyse, check_options, remove_earlier
 from paraembed.evaluation.analyses.content import Analysis
-from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
+from paraembed.evaluation.baselines import Sources, baseline, overlap_candidates
 from paraembed.evaluation.candidates import Candidate, named, tokenizer_of, unique_labels, untrained
 from paraembed.evaluation.choose import check_held_out, read_choose
 from paraembed.evaluation.html import write_html
@@ -16,7 +16,7 @@ from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.evaluation.tables import Column
 from paraembed.loading import Fetch
 from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, AnalysisOptions, Inference, is_peer
-from paraembed.text.vocabulary import LOW_COVERAGE
+from paraembed.text.vocabulary import LOW_COVERAGE, read_words
 
 Progress = Callable[[str], object]
 
@@ -104,7 +104,8 @@ def find_candidates(request: EvaluationRequest, fetch: Fetch, progress: Progress
         weighted = [name for name in MADE_OF if name in names]
         folder = request.trained or next((Path(name) for name in request.encoders if Path(name).is_dir()), None)
         sources = Sources(request.words, request.counts, request.corpus, folder, request.max_words, tokenizer)
-        candidates += baselines(weighted, sources, progress) if weighted else []
+        words = read_words(request.words, request.max_words) if weighted else None
+        candidates += [baseline(name, sources, words, progress) for name in weighted]
     return unique_labels([*candidates, *(overlap_candidates() if names & {HEURISTICS, "all"} else [])])
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.baselines import BASELINES, Sources, WordOverlap, baseline, baselines, read_counts
+from paraembed.evaluation.baselines import BASELINES, Sources, WordOverlap, baseline, read_counts
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
 
 COUNTS = {"the": 700, "a": 200, "cat": 60, "dog": 30, "zebra": 10}
@@ -94,7 +94,7 @@ def common(sources):
 def test_a_saved_one_gives_the_same_vectors_and_is_always_the_same(sources, common, tmp_path):
     made = [common, baseline("sif-common", sources)]
     prints = [
-        checkpoint.save(one.encoder, tmp_path / str(at), recipe={}, provenance=one.provenance, model_card="")
+        checkpoint.save(one.encoder, tmp_path / str(at), recipe={}, provenance=one.encoder.provenance, model_card="")
         for at, one in enumerate(made)
     ]
     assert prints[0] == prints[1]
@@ -108,7 +108,7 @@ def test_what_was_not_counted_is_told(sources):
 
 
 def test_they_are_candidates_for_a_report(sources):
-    candidates = baselines(BASELINES, sources)
+    candidates = [baseline(name, sources) for name in BASELINES]
     assert [one.label for one in candidates] == list(BASELINES)
     assert all(one.is_baseline and one.kind == "" for one in candidates)
 

@@ -1,5 +1,6 @@
 """Analyses of scored pairs: score by length, errors by gold score and ratios, OOV words, disagreement."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ from paraembed.evaluation.analyses.content import (
     cell,
     text_pools,
 )
-from paraembed.evaluation.baselines import num_shared
+from paraembed.evaluation.baselines import token_lists
 from paraembed.evaluation.measures import Vector, pearson, spearman
 from paraembed.io.escape import listed
 from paraembed.papers.results import BY_LENGTH, PAPERS_20, find_row
@@ -264,9 +265,10 @@ def overlap_ratio(first: Tokens, second: Tokens) -> Vector:
     A token that occurs twice in both texts counts twice. Tokens must be equal, whereas the paper also counts two tokens
     as shared if lexical PPDB pairs them.
     """
-    shorter = np.minimum(np.diff(first.offsets), np.diff(second.offsets))
-    ratio: Vector = num_shared(first, second) / np.maximum(shorter, 1)
-    return ratio
+    pairs = zip(token_lists(first), token_lists(second), strict=True)
+    return np.array(
+        [(Counter(one) & Counter(other)).total() / max(1, min(len(one), len(other))) for one, other in pairs]
+    )
 
 
 def means_by(masks: list[Mask], errors: Vector) -> Vector:
