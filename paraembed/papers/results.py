@@ -39,7 +39,7 @@ class Row:
         table: source in the paper, such as ``table 2``.
         name: name in the paper.
         values: score name of this project → value as printed, ×100.
-        measure: measure of the values.
+        measure: measure of the values: pearson, spearman or accuracy.
         kind: name of the registered encoder; "" for another.
         role: an encoder that the paper trains, a baseline, or a bound: human agreement, task winners, models trained on
             the same task.
@@ -51,7 +51,7 @@ class Row:
     table: str
     name: str
     values: Mapping[str, float]
-    measure: Literal["pearson", "spearman", "accuracy"] = "pearson"
+    measure: str = "pearson"
     kind: str = ""
     role: Role = "encoder"
     caveats: Mapping[str, str] = field(default_factory=dict)

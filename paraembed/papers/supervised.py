@@ -14,13 +14,13 @@ the ranges of Wieting 2016. Wieting 2015 §5.5: the CNN as printed. Zhou 2017 §
 of §3.1, word vectors frozen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from paraembed.encoders.configs import CnnConfig
 from paraembed.papers import acl2017, iclr2016, pgru2017
-from paraembed.papers.results import PAPERS
+from paraembed.papers.results import Row
 from paraembed.recipe import SupervisedRecipe
 
 _TRANSFER = {**iclr2016.RECIPES, **acl2017.RECIPES, **pgru2017.RECIPES}
@@ -95,77 +95,64 @@ SUPERVISED_RECIPES: dict[str, SupervisedRecipe] = {
     "pgru2017/gru-specific": _of("pgru2017/gru", _PGRU),
 }
 
-SIMILARITY, ENTAILMENT, SENTIMENT = ("similarity", "sick"), ("entailment", "sick"), ("sentiment", "sst")
-STS = ("similarity", "sts")
-TURNEY = ("turney", "turney")
+SIMILARITY, ENTAILMENT, SENTIMENT = "similarity/sick", "entailment/sick", "sentiment/sst"
 
 
 @dataclass(frozen=True)
-class SupervisedRow:
-    """One row, or column, of a published table, as ``results.Row``, with the mode ("" for a model of other authors).
+class SupervisedRow(Row):
+    """One row, or column, of a published table: Pearson's r or accuracy by task and data set, ``similarity/sick``.
 
-    ``values`` are Pearson's r or accuracy as printed, ×100, by task and data set; ``measure`` is theirs, if it is not
-    that of the task.
+    ``mode`` is that of the model; ``measure`` is that of the values, if it is not that of the task.
     """
 
-    paper: str
-    table: str
-    name: str
-    mode: str
-    kind: str
-    values: Mapping[tuple[str, str], float]
     measure: str = ""
-
-    @property
-    def label(self) -> str:
-        """Column name: ``Wieting 2016 table 5: avg``."""
-        return f"{PAPERS[self.paper]} {self.table}: {self.name}"
+    mode: str = "scratch"
 
 
-def _table_5(name: str, kind: str, similarity: float, entailment: float, sentiment: float) -> SupervisedRow:
-    values = {SIMILARITY: similarity, ENTAILMENT: entailment, SENTIMENT: sentiment}
-    return SupervisedRow("iclr2016", "table 5", name, "scratch", kind, values)
+def _row(
+    paper: str, table: str, name: str, kind: str, values: Mapping[str, float], mode: str = "scratch", measure: str = ""
+) -> SupervisedRow:
+    return SupervisedRow(paper, table, name, values, measure, kind, mode=mode)
 
 
-def _table_6(width: int, similarity: float, entailment: float, sentiment: float) -> SupervisedRow:
-    values = {SIMILARITY: similarity, ENTAILMENT: entailment, SENTIMENT: sentiment}
-    kind = "avg" if width == 300 else "proj"
-    return SupervisedRow("iclr2016", "table 6", f"paragram-phrase {width}", "features", kind, values)
+def _wieting_2016(table: str, name: str, kind: str, values: Sequence[float], mode: str = "scratch") -> SupervisedRow:
+    by_task = dict(zip((SIMILARITY, ENTAILMENT, SENTIMENT), values, strict=True))
+    return _row("iclr2016", table, name, kind, by_task, mode)
 
 
-def _sts(table: str, name: str, kind: str, sts: float, sick: float, mode: str = "scratch") -> SupervisedRow:
-    return SupervisedRow("acl2017", table, name, mode, kind, {STS: sts, SIMILARITY: sick})
+def _wieting_2017(table: str, name: str, kind: str, sts: float, sick: float, mode: str = "scratch") -> SupervisedRow:
+    return _row("acl2017", table, name, kind, {"similarity/sts": sts, SIMILARITY: sick}, mode)
 
 
 SUPERVISED_RESULTS = (
-    _table_5("avg", "avg", 86.40, 84.6, 83.0),
-    _table_5("proj", "proj", 85.93, 84.0, 83.0),
-    _table_5("DAN", "dan", 85.96, 84.5, 83.4),
-    _table_5("RNN", "rnn", 73.13, 76.4, 86.5),
-    _table_5("LSTM (no output gate)", "lstm", 85.45, 83.2, 86.6),
-    _table_5("LSTM", "lstm", 83.41, 82.0, 89.2),
-    SupervisedRow("iclr2016", "table 5", "universal (avg)", "universal", "avg", {SIMILARITY: 86.84, ENTAILMENT: 85.3}),
-    SupervisedRow("iclr2016", "table 5", "universal (LSTM)", "universal", "lstm", {SENTIMENT: 86.9}),
-    _table_6(300, 82.15, 80.2, 79.7),
-    _table_6(1200, 82.85, 80.1, 78.8),
-    _table_6(2400, 84.94, 83.1, 79.4),
-    _sts("table 5", "AVG", "avg", 80.7, 84.5),
-    _sts("table 5", "LSTM", "lstm", 75.0, 84.2),
-    _sts("table 5", "LSTM-AVG", "lstm_avg", 76.5, 84.0),
-    _sts("table 5", "GRAN", "gran", 81.6, 85.1),
-    _sts("table 6", "GRAN-2", "gran2", 77.4, 85.1),
-    _sts("table 6", "GRAN-3", "gran3", 81.3, 85.4),
-    _sts("table 6", "GRAN-4", "gran4", 80.1, 85.5),
-    _sts("table 6", "GRAN-5", "gran5", 70.9, 83.0),
-    _sts("table 8", "AVG", "avg", 82.9, 85.6, "universal"),
-    _sts("table 8", "LSTM-AVG", "lstm_avg", 81.3, 85.2, "universal"),
-    _sts("table 8", "GRAN", "gran", 82.7, 86.0, "universal"),
-    SupervisedRow("tacl2015", "table 4", "CNN, skip-gram 25", "scratch", "cnn", {SENTIMENT: 77.0}),
-    SupervisedRow("tacl2015", "table 4", "CNN, skip-gram 50", "scratch", "cnn", {SENTIMENT: 79.6}),
-    SupervisedRow("tacl2015", "table 4", "CNN, PARAGRAM 25", "scratch", "cnn", {SENTIMENT: 80.9}),
-    SupervisedRow("pgru2017", "table 1", "GRU", "scratch", "gru", {("semeval2013", "semeval2013"): 73.44}),
-    SupervisedRow("pgru2017", "table 1", "GRU (5 choices)", "scratch", "gru", {TURNEY: 48.88}, "accuracy of 5"),
-    SupervisedRow("pgru2017", "table 1", "GRU (10 choices)", "scratch", "gru", {TURNEY: 39.23}),
+    _wieting_2016("table 5", "avg", "avg", (86.40, 84.6, 83.0)),
+    _wieting_2016("table 5", "proj", "proj", (85.93, 84.0, 83.0)),
+    _wieting_2016("table 5", "DAN", "dan", (85.96, 84.5, 83.4)),
+    _wieting_2016("table 5", "RNN", "rnn", (73.13, 76.4, 86.5)),
+    _wieting_2016("table 5", "LSTM (no output gate)", "lstm", (85.45, 83.2, 86.6)),
+    _wieting_2016("table 5", "LSTM", "lstm", (83.41, 82.0, 89.2)),
+    _row("iclr2016", "table 5", "universal (avg)", "avg", {SIMILARITY: 86.84, ENTAILMENT: 85.3}, "universal"),
+    _row("iclr2016", "table 5", "universal (LSTM)", "lstm", {SENTIMENT: 86.9}, "universal"),
+    _wieting_2016("table 6", "paragram-phrase 300", "avg", (82.15, 80.2, 79.7), "features"),
+    _wieting_2016("table 6", "paragram-phrase 1200", "proj", (82.85, 80.1, 78.8), "features"),
+    _wieting_2016("table 6", "paragram-phrase 2400", "proj", (84.94, 83.1, 79.4), "features"),
+    _wieting_2017("table 5", "AVG", "avg", 80.7, 84.5),
+    _wieting_2017("table 5", "LSTM", "lstm", 75.0, 84.2),
+    _wieting_2017("table 5", "LSTM-AVG", "lstm_avg", 76.5, 84.0),
+    _wieting_2017("table 5", "GRAN", "gran", 81.6, 85.1),
+    _wieting_2017("table 6", "GRAN-2", "gran2", 77.4, 85.1),
+    _wieting_2017("table 6", "GRAN-3", "gran3", 81.3, 85.4),
+    _wieting_2017("table 6", "GRAN-4", "gran4", 80.1, 85.5),
+    _wieting_2017("table 6", "GRAN-5", "gran5", 70.9, 83.0),
+    _wieting_2017("table 8", "AVG", "avg", 82.9, 85.6, "universal"),
+    _wieting_2017("table 8", "LSTM-AVG", "lstm_avg", 81.3, 85.2, "universal"),
+    _wieting_2017("table 8", "GRAN", "gran", 82.7, 86.0, "universal"),
+    _row("tacl2015", "table 4", "CNN, skip-gram 25", "cnn", {SENTIMENT: 77.0}),
+    _row("tacl2015", "table 4", "CNN, skip-gram 50", "cnn", {SENTIMENT: 79.6}),
+    _row("tacl2015", "table 4", "CNN, PARAGRAM 25", "cnn", {SENTIMENT: 80.9}),
+    _row("pgru2017", "table 1", "GRU", "gru", {"semeval2013/semeval2013": 73.44}),
+    _row("pgru2017", "table 1", "GRU (5 choices)", "gru", {"turney/turney": 48.88}, measure="accuracy of 5"),
+    _row("pgru2017", "table 1", "GRU (10 choices)", "gru", {"turney/turney": 39.23}),
 )
 """All published rows."""
 
@@ -174,9 +161,10 @@ def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) 
     """Return labels and values, ×100, of the published rows to compare a model with, by measure. If the papers have no
     row for its encoder, all rows of the mode are returned.
     """
-    of_mode = [row for row in SUPERVISED_RESULTS if (task, data_set) in row.values and row.mode == mode]
+    name = f"{task}/{data_set}"
+    of_mode = [row for row in SUPERVISED_RESULTS if name in row.values and row.mode == mode]
     rows = [row for row in of_mode if row.kind == kind] or of_mode
     published: dict[str, list[tuple[str, float]]] = {}
     for row in rows:
-        published.setdefault(row.measure or measure, []).append((row.label, row.values[task, data_set]))
+        published.setdefault(row.measure or measure, []).append((row.label, row.values[name]))
     return published
