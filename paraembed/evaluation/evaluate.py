@@ -56,7 +56,14 @@ class EvaluationResult:
 def prepare(request: EvaluationRequest, fetch: Fetch, progress: Progress) -> tuple[list[Candidate], list[Suite]]:
     """Read the candidates and the suites, and check everything that can be checked before scoring."""
     progress("reading the sets")
-    suites = read_all(request)
+    suites: list[Suite] = []
+    if request.data:
+        names = ["phrases" if name == HEURISTICS else name for name in request.suites]
+        suites += read_suites(names, request.data)
+    if request.held_out:
+        suites.append(read_choose(request.held_out, request.choices))
+    if request.pairs:
+        suites.append(read_pairs_files(request.pairs))
     candidates = find_candidates(request, fetch, progress)
     check_held_out(request.held_out, candidates)
     check_options(request.options, [candidate.label for candidate in candidates])
@@ -75,19 +82,8 @@ def evaluate(
         analyses = analyse(report, candidates, suites, request.options, out, progress)
         files += tuple(path for analysis in analyses for path in analysis.files)
         files += (write_html(report, analyses, out),)
-    missing = tuple(f"{analysis.heading.title}: {analysis.reason}" for analysis in analyses if analysis.reason)
+    missing = tuple(f"{analysis.title}: {analysis.reason}" for analysis in analyses if analysis.reason)
     return EvaluationResult(report, files, missing)
-
-
-def read_all(request: EvaluationRequest) -> list[Suite]:
-    """Return the suites of an evaluation."""
-    suites: list[Suite] = []
-    if request.data:
-        names = ["phrases" if name == HEURISTICS else name for name in request.suites]
-        suites += read_suites(names, request.data)
-    if request.held_out:
-        suites.append(read_choose(request.held_out, request.choices))
-    return suites + ([read_pairs_files(request.pairs)] if request.pairs else [])
 
 
 def find_candidates(request: EvaluationRequest, fetch: Fetch, progress: Progress) -> list[Candidate]:

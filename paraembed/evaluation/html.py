@@ -12,8 +12,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from paraembed.evaluation.analyses import PAGE
 from paraembed.evaluation.analyses.content import Analysis, AnalysisTable, Cell
-from paraembed.evaluation.report import Report
-from paraembed.io.atomic import write_file
+from paraembed.evaluation.report import Report, write_files
 
 _PIXELS_SHOWN = 0.8  # of a picture's: its letters are then as large as the page's
 _DIGITS = r"[-−]?\d[\d,]*(\.\d+)?"
@@ -88,7 +87,7 @@ summary { cursor: pointer; color: var(--link) }
 <nav aria-label="Contents"><ul>
 <li><a href="#scores">Scores</a></li>
 {% for one in made %}
-<li><a href="#{{ one.heading.name }}">{{ one.heading.title }}</a></li>
+<li><a href="#{{ one.name }}">{{ one.title }}</a></li>
 {% endfor %}
 {% if missing %}
 <li><a href="#not-made">What was not made</a></li>
@@ -103,12 +102,12 @@ summary { cursor: pointer; color: var(--link) }
 {% endfor %}
 {{ list(report.notes) }}</section>
 {% for one in made %}
-<section id="{{ one.heading.name }}"><h2>{{ one.heading.title }}</h2>
-<p class="source">{{ one.heading.source }}</p>
+<section id="{{ one.name }}"><h2>{{ one.title }}</h2>
+<p class="source">{{ one.source }}</p>
 <p>{{ one.content.text }}</p>
 {% if one.content.picture %}
 {% set width, height = one.content.picture | size_shown %}
-<img alt="{{ one.heading.title }}" width="{{ width }}" height="{{ height }}"
+<img alt="{{ one.title }}" width="{{ width }}" height="{{ height }}"
   src="data:image/png;base64,{{ one.content.picture | base64 }}">
 {% endif %}
 {% if one.content.picture and not one.content.tables_matter %}
@@ -121,7 +120,7 @@ summary { cursor: pointer; color: var(--link) }
 {% endfor %}
 {% if missing %}
 <section id="not-made"><h2>What was not made</h2>
-<dl>{% for one in missing %}<dt>{{ one.heading.title }}</dt><dd>{{ one.reason }}</dd>{% endfor %}</dl></section>
+<dl>{% for one in missing %}<dt>{{ one.title }}</dt><dd>{{ one.reason }}</dd>{% endfor %}</dl></section>
 {% endif %}
 </body>
 </html>
@@ -129,14 +128,12 @@ summary { cursor: pointer; color: var(--link) }
 
 
 def write_html(report: Report, analyses: Sequence[Analysis], out: Path) -> Path:
-    """Write ``report.html`` into a folder; the same report and analyses give the same bytes.
+    """Write ``report.html`` into a folder, which exists; the same report and analyses give the same bytes.
 
     The page has no scripts and refers to no other file: plots are embedded, and its content security policy forbids all
     requests. Analyses that could not be made are listed with the reason.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / PAGE
-    write_file(path, lambda file: file.write(page(report, analyses).encode()))
+    (path,) = write_files(out, {PAGE: page(report, analyses).encode()})
     return path
 
 
@@ -173,10 +170,6 @@ def _size_shown(png: bytes) -> tuple[int, int]:
     return round(_PIXELS_SHOWN * width), round(_PIXELS_SHOWN * height)
 
 
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
 TEMPLATES = Environment(
     loader=DictLoader({"table": _TABLE, "page": _PAGE}),
     autoescape=True,
@@ -188,5 +181,5 @@ TEMPLATES.filters |= {
     "are_numeric": _are_numeric,
     "shown_rows": _shown_rows,
     "size_shown": _size_shown,
-    "base64": _base64,
+    "base64": lambda data: base64.b64encode(data).decode(),
 }

@@ -7,6 +7,7 @@ fractions.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.scoring import COVERED, Score, mean_of, mean_score, metric_name, score_suite
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, published_rows, suite_tables
-from paraembed.io.atomic import write_file, write_json
+from paraembed.io.atomic import write_file
 from paraembed.io.escape import csv_text, listed, markdown, markdown_row
+from paraembed.io.fingerprint import json_bytes
 from paraembed.papers.results import MEANS, PAPERS_22
 from paraembed.recipe import Recipe
 from paraembed.settings import RESAMPLES
@@ -134,10 +136,17 @@ class Report:
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder} is a file, but the scores need a folder; choose another `out`")
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "scores.json", self.json())
-        for name, text in (("scores.md", self.markdown()), ("scores.csv", self.csv())):
-            write_file(folder / name, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
-        return tuple(folder / f"scores.{kind}" for kind in ("json", "md", "csv"))
+        texts = {"scores.md": self.markdown(), "scores.csv": self.csv()}
+        return write_files(
+            folder, {"scores.json": json_bytes(self.json())} | {name: text.encode() for name, text in texts.items()}
+        )
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> tuple[Path, ...]:
+    """Write files to a folder, given their names and contents; return their paths."""
+    for name, data in files.items():
+        write_file(folder / name, methodcaller("write", data))
+    return tuple(folder / name for name in files)
 
 
 def compare(

@@ -7,30 +7,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
-from paraembed.evaluation.analyses.content import Analysis, AnalysisInputs, CannotMakeError, Content, Heading
+from paraembed.evaluation.analyses.content import Analysis, AnalysisInputs, CannotMakeError, Content
 from paraembed.evaluation.candidates import Candidate
-from paraembed.evaluation.report import Report
+from paraembed.evaluation.report import Report, write_files
 from paraembed.evaluation.sets import Suite
-from paraembed.io.atomic import write_file
 from paraembed.io.escape import csv_text, file_stem
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.settings import AnalysisOptions
 
 SCORES, PAGE = "scores.json", "report.html"
 
-ANALYSES: tuple[tuple[Heading, Callable[[AnalysisInputs], Content]], ...] = (
-    (pairs.BY_TOKENS, pairs.score_by_length),
-    (pairs.BY_GOLD, pairs.error_by_gold),
-    (pairs.BY_RATIO, pairs.error_by_ratio),
-    (pairs.UNKNOWN, pairs.unknown_words),
-    (pairs.DISAGREEMENT, pairs.disagreement),
-    (words.NEIGHBORS, words.neighbors),
-    (words.NORMS, words.norms),
-    (gates.HEADING, gates.gates),
-    (margin.HEADING, margin.margin),
-    (runs.SCORE, runs.score_by_data),
-    (runs.CHOICE, runs.choice_by_data),
+ANALYSES: tuple[tuple[str, str, str, Callable[[AnalysisInputs], Content]], ...] = (
+    ("score-by-length", "Score by length", "Wieting 2016, table 7", pairs.score_by_length),
+    ("error-by-gold-score", "Error by gold score", "Wieting 2015, table 7", pairs.error_by_gold),
+    (
+        "error-by-length-and-overlap",
+        "Error by length and overlap ratio",
+        "Wieting 2015, table 9",
+        pairs.error_by_ratio,
+    ),
+    ("unknown-words", "Score and OOV words", "Wieting 2016, §5.1", pairs.unknown_words),
+    ("disagreement", "Where two encoders disagree", "Wieting 2017, table 7", pairs.disagreement),
+    ("nearest-neighbours", "Nearest neighbors of words", "Wieting 2016, table 8", words.neighbors),
+    ("word-norms", "Longest and shortest word vectors", "Wieting 2016, §6", words.norms),
+    ("gates", "Gates of a GRAN", "Wieting 2017, tables 9 to 11", gates.gates),
+    ("margin", "Margin between paraphrases and negatives", "Wieting 2016, §5", margin.margin),
+    ("score-by-data", "Score by amount of training data", "Wieting 2016, figure 1", runs.score_by_data),
+    ("choice-by-data", "Choosing the paraphrase, by data share and k", "Zhou 2017, figure 2", runs.choice_by_data),
 )
+"""Name, title and source of each analysis, and the function that makes it."""
 
 
 def analyse(
@@ -41,24 +46,22 @@ def analyse(
     out: Path,
     progress: Callable[[str], object] = lambda _: None,
 ) -> tuple[Analysis, ...]:
-    """Run every analysis that the inputs allow, and write ``<analysis>.png`` and ``<table>.csv`` to the folder ``out``.
+    """Run every analysis that the inputs allow, and write ``<analysis>.png`` and ``<table>.csv`` to the folder ``out``,
+    which exists.
 
     Return one result for each of ``ANALYSES``; an analysis that cannot be made holds the reason. Raise OSError or
-    ValueError if a file of the options cannot be read, or ``out`` is a file.
+    ValueError if a file of the options cannot be read.
     """
-    if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"{out} is a file, but plots and tables need a folder; choose another `out`")
-    out.mkdir(parents=True, exist_ok=True)
     inputs = AnalysisInputs(report, tuple(candidates), tuple(suites), options)
     analyses = []
-    for number, (heading, make) in enumerate(ANALYSES, start=1):
-        progress(f"analysis {number} of {len(ANALYSES)}: {heading.title}")
+    for number, (name, title, source, make) in enumerate(ANALYSES, start=1):
+        progress(f"analysis {number} of {len(ANALYSES)}: {title}")
         try:
             content = make(inputs)
         except CannotMakeError as error:
-            analyses.append(Analysis(heading, None, str(error)))
+            analyses.append(Analysis(name, title, source, None, str(error)))
         else:
-            analyses.append(Analysis(heading, content, files=_write(heading.name, content, out)))
+            analyses.append(Analysis(name, title, source, content, files=_write(name, content, out)))
     return tuple(analyses)
 
 
@@ -84,15 +87,16 @@ def earlier_files(names: Sequence[str]) -> list[str]:
     """Return the plots, tables and page of an earlier evaluation among the files of a folder."""
     if SCORES not in names:
         return []
-    plots = "|".join(re.escape(heading.name) for heading, _ in ANALYSES)
+    plots = "|".join(re.escape(name) for name, *_ in ANALYSES)
     earlier = re.compile(rf"{re.escape(PAGE)}|({plots})(\.png|(-[^/]*)?\.csv)")
     return [name for name in names if earlier.fullmatch(name)]
 
 
 def _write(name: str, content: Content, out: Path) -> tuple[Path, ...]:
-    files = {f"{file_stem(table.name)}.csv": csv_text([table.head, *table.rows]).encode() for table in content.tables}
+    files = {
+        f"{file_stem(name + table.suffix)}.csv": csv_text([table.head, *table.rows]).encode()
+        for table in content.tables
+    }
     if content.picture:
         files[f"{name}.png"] = content.picture
-    for file_name, data in files.items():
-        write_file(out / file_name, lambda file, data=data: file.write(data))  # type: ignore[misc]
-    return tuple(out / file_name for file_name in files)
+    return write_files(out, files)

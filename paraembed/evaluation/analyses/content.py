@@ -59,19 +59,10 @@ class CannotMakeError(Exception):
 
 
 @dataclass(frozen=True)
-class Heading:
-    """Name and title of an analysis."""
-
-    name: str  # name of its files, without suffix
-    title: str
-    source: str  # paper and table or figure that the analysis reproduces
-
-
-@dataclass(frozen=True)
 class AnalysisTable:
     """Table of numbers in an analysis."""
 
-    name: str  # name of its file, without suffix
+    suffix: str  # added to the name of the analysis in the name of its file, such as ``-sts``; may be empty
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]  # cells; numbers in full precision
@@ -92,7 +83,9 @@ class Content:
 class Analysis:
     """An analysis with its result, or the reason why it could not be made."""
 
-    heading: Heading
+    name: str  # name of its files, without suffix
+    title: str
+    source: str  # paper and table or figure that it reproduces
     content: Content | None  # the result; None if the analysis could not be made
     reason: str = ""  # why it could not be made; empty otherwise
     files: tuple[Path, ...] = ()  # files written: ``<name>.png``, ``<table>.csv``
@@ -142,16 +135,11 @@ class Pool:
         return [np.abs(self.gold - predicted) for predicted in self.on_scale]
 
     def table(
-        self,
-        heading: Heading,
-        head: Iterable[str],
-        rows: Iterable[tuple[Cell, ...]],
-        decimals: int = 2,
-        title: str = "",
+        self, head: Iterable[str], rows: Iterable[tuple[Cell, ...]], decimals: int = 2, title: str = ""
     ) -> AnalysisTable:
-        """Return the table of an analysis of these pairs; the default title is the name of the pool."""
-        name = f"{heading.name}-{self.name.replace('/', '-')}"
-        return AnalysisTable(name, title or self.name, tuple(head), tuple(rows), decimals)
+        """Return the table of these pairs; the default title is the name of the pool."""
+        suffix = f"-{self.name.replace('/', '-')}"
+        return AnalysisTable(suffix, title or self.name, tuple(head), tuple(rows), decimals)
 
 
 @lru_cache(maxsize=1)  # several analyses ask for the same

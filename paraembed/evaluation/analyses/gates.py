@@ -19,7 +19,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.lstm import Recurrent
 from paraembed.encoders.packed import PackedTokens, pack, project_words
-from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
+from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content
 from paraembed.evaluation.measures import Vector
 from paraembed.io.lines import read_text
 from paraembed.plots import Panel, Series, bars
@@ -27,7 +27,6 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import unknown_row, word_ids
 
-HEADING = Heading("gates", "Gates of a GRAN", "Wieting 2017, tables 9 to 11")
 NUM_SHOWN = 15
 LEAST_TOKENS = 10
 """Minimum number of occurrences of a word, tag or label."""
@@ -156,7 +155,7 @@ def gates(inputs: AnalysisInputs) -> Content:
                 series = [Series("", [mean.norm for mean in ends])]
                 panels.append(Panel(title, series, [mean.name for mean in ends]))
             if rows:
-                tables.append(AnalysisTable(f"{HEADING.name}-{slug}-{number}", title, (head, *_HEAD), tuple(rows)))
+                tables.append(AnalysisTable(f"-{slug}-{number}", title, (head, *_HEAD), tuple(rows)))
     if not tables:
         raise CannotMakeError(f"no known word occurs {LEAST_TOKENS} times in the scored texts; add `suite` sts")
     text = (

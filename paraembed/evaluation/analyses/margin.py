@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow.dataset import dataset
 
-from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
+from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content
 from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.choose import is_trained_on
 from paraembed.evaluation.measures import Vector
@@ -15,7 +15,6 @@ from paraembed.pairs.shards import read_pair_manifest
 from paraembed.papers.results import MARGINS
 from paraembed.plots import Panel, Series, lines
 
-HEADING = Heading("margin", "Margin between paraphrases and negatives", "Wieting 2016, §5")
 BATCH = 100
 """Number of pairs whose texts are candidates for negatives; the batch size of the papers."""
 MOST_PAIRS = 10_000
@@ -41,17 +40,11 @@ def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32
 def read_some_pairs(folder: Path, *, most_pairs: int = MOST_PAIRS) -> tuple[pa.StringArray, pa.StringArray, int]:
     """Return first and second texts of some pairs of pair shards, in a fixed random order, and the number of all."""
     shards = read_pair_manifest(folder, for_training=False)["shards"]
-    sizes = [int(shard["rows"]) for shard in shards]
-    drawn = np.random.default_rng(0).permutation(sum(sizes))[:most_pairs]
-    order = np.argsort(drawn)
-    ends, parts = np.cumsum(sizes), []
-    for shard, size, end in zip(shards, sizes, ends.tolist(), strict=True):
-        rows = drawn[order][(drawn[order] >= end - size) & (drawn[order] < end)] - (end - size)
-        if len(rows):
-            parts.append(pq.read_table(folder / shard["name"], columns=["first", "second"]).take(pa.array(rows)))
-    by_row = pa.concat_tables(parts).combine_chunks()
-    table = by_row.take(pa.array(np.argsort(order))).combine_chunks()
-    return table["first"].chunk(0), table["second"].chunk(0), sum(sizes)
+    total = sum(int(shard["rows"]) for shard in shards)
+    drawn = np.random.default_rng(0).permutation(total)[:most_pairs]
+    pairs = dataset([folder / shard["name"] for shard in shards], format="parquet")
+    table = pairs.take(pa.array(drawn), columns=["first", "second"])
+    return table["first"].combine_chunks(), table["second"].combine_chunks(), total
 
 
 def margin(inputs: AnalysisInputs) -> Content:
@@ -91,7 +84,7 @@ def margin(inputs: AnalysisInputs) -> Content:
         f"Means the paper prints for PPDB XL: {printed}."
     )
     head = ("encoder", "pairs", "mean", "above zero, %")
-    return Content(text, (AnalysisTable(HEADING.name, "", head, rows, 4),), _draw(statistics))
+    return Content(text, (AnalysisTable("", "", head, rows, 4),), _draw(statistics))
 
 
 def _whose(folder: Path, inputs: AnalysisInputs) -> str:

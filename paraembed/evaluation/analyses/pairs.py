@@ -13,7 +13,6 @@ from paraembed.evaluation.analyses.content import (
     CannotMakeError,
     Cell,
     Content,
-    Heading,
     Ints,
     cell,
     text_pools,
@@ -24,12 +23,6 @@ from paraembed.io.escape import listed
 from paraembed.papers.results import BY_LENGTH, PAPERS_20, find_row
 from paraembed.plots import Panel, Series, bars, lines, scatter
 from paraembed.text.tokenize import Tokens
-
-BY_TOKENS = Heading("score-by-length", "Score by length", "Wieting 2016, table 7")
-BY_GOLD = Heading("error-by-gold-score", "Error by gold score", "Wieting 2015, table 7")
-BY_RATIO = Heading("error-by-length-and-overlap", "Error by length and overlap ratio", "Wieting 2015, table 9")
-UNKNOWN = Heading("unknown-words", "Score and OOV words", "Wieting 2016, §5.1")
-DISAGREEMENT = Heading("disagreement", "Where two encoders disagree", "Wieting 2017, table 7")
 
 BINS = ("≤4", "5", "6", "7", "8", "9", "≥10")
 LEAST_PAIRS = 10
@@ -68,16 +61,8 @@ def score_by_length(inputs: AnalysisInputs) -> Content:
         counts = np.bincount(bins, minlength=len(BINS)).tolist()
         scores = [100 * score_by_bin(bins, gold, predicted[chosen]) for predicted in pool.predicted]
         papers = {f"paper: {label}": values for label, values in printed.items()}
-        rows = [
-            (
-                length,
-                counts[index],
-                *(cell(values[index]) for values in scores),
-                *(row[index] for row in papers.values()),
-            )
-            for index, length in enumerate(BINS)
-        ]
-        tables.append(pool.table(BY_TOKENS, ("tokens", "pairs", *inputs.labels, *papers), rows, 1, name))
+        rows = zip(BINS, counts, *(map(cell, values) for values in scores), *papers.values(), strict=True)
+        tables.append(pool.table(("tokens", "pairs", *inputs.labels, *papers), rows, 1, name))
         series = [Series(label, values, is_published=True) for label, values in papers.items()]
         series += map(Series, inputs.labels, scores)
         panels.append(Panel(name, series, [f"{length}\n{count:,}" for length, count in zip(BINS, counts, strict=True)]))
@@ -102,7 +87,7 @@ def error_by_gold(inputs: AnalysisInputs) -> Content:
         names = [f"[{start:g}, {end:g}{']' if end == high else ')'}" for start, end in ranges]
         means = [means_by(masks, errors) for errors in pool.errors]
         rows = [(name, *numbers) for name, numbers in zip(names, _with_changes(masks, means), strict=True)]
-        tables.append(pool.table(BY_GOLD, ("gold score", "pairs", *_error_heads(inputs)), rows))
+        tables.append(pool.table(("gold score", "pairs", *_error_heads(inputs)), rows))
         panels.append(Panel(pool.name, [*map(Series, inputs.labels, means)], names))
     text = f"{_ERROR} Mean over the pairs of each range of the gold score. {_CHANGE}"
     return Content(text, tuple(tables), bars(panels, "mean absolute error"))
@@ -129,7 +114,7 @@ def error_by_ratio(inputs: AnalysisInputs) -> Content:
                 numbers = _with_changes(masks, means)
                 rows += [(what, name, kind, *cells) for name, cells in zip(names, numbers, strict=True)]
             panels.append(Panel(f"{pool.name}, {what} ratio", [*map(Series, inputs.labels, means)], names))
-        tables.append(pool.table(BY_RATIO, ("ratio", "range", "pairs are", "pairs", *_error_heads(inputs)), rows))
+        tables.append(pool.table(("ratio", "range", "pairs are", "pairs", *_error_heads(inputs)), rows))
     text = (
         f"{_ERROR} Positive pairs have a gold score in the highest quarter of the scale, negative ones in the lowest; "
         "those between are left out, and the picture shows both together. Length ratio: tokens of the shorter text by "
@@ -175,9 +160,9 @@ def unknown_words(inputs: AnalysisInputs) -> Content:
     )
     heads = ("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation")
     tables = (
-        AnalysisTable(f"{UNKNOWN.name}-correlation", "rank correlation", heads, tuple(correlations)),
+        AnalysisTable("-correlation", "rank correlation", heads, tuple(correlations)),
         AnalysisTable(
-            UNKNOWN.name,
+            "",
             "sets",
             ("encoder", "set", "unknown, %", "Pearson", "against the 75th percentile"),
             tuple(rows),
@@ -206,7 +191,7 @@ def disagreement(inputs: AnalysisInputs) -> Content:
             errors = [abs(score - gold) for score in scores]
             nearer = "both" if errors[0] == errors[1] else labels[int(errors[1] < errors[0])]
             rows.append((pool.sets[row], *which, *scores, gold, nearer))
-        tables.append(pool.table(DISAGREEMENT, head, rows))
+        tables.append(pool.table(head, rows))
         panels.append(Panel(pool.name, [Series("", first, second, shades=pool.gold)]))
     text = (
         f"Cosines of {labels[0]} and {labels[1]}, mapped onto the gold scale (0 or less is its lowest score, 1 its "

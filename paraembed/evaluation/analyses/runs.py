@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
+from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.tables import Column
@@ -17,8 +17,6 @@ from paraembed.io.tables import read_quoted
 from paraembed.papers.results import PAPERS_22, find_row
 from paraembed.plots import Panel, Series, lines
 
-SCORE = Heading("score-by-data", "Score by amount of training data", "Wieting 2016, figure 1")
-CHOICE = Heading("choice-by-data", "Choosing the paraphrase, by data share and k", "Zhou 2017, figure 2")
 ZHOU_2017_AVG = find_row("Zhou 2017 §3.1: AVG").values["choose/100"]
 """Accuracy in % of averaged word vectors for 100 phrases."""
 ORDERS = ("ordered", "random", "none")
@@ -52,18 +50,18 @@ def score_by_data(inputs: AnalysisInputs) -> Content:
     curves = score_curves(runs)
     if not curves:
         raise CannotMakeError("the runs of `runs` have no scores; add the column score, or `suite` sts")
-    names = score_names(inputs)
+    name = score_name(inputs)
     tables = [path.name for path in inputs.options.runs if not path.is_dir()]
     folders = len(inputs.options.runs) > len(tables)
-    title = "; ".join([f"{names[0]} × 100"] * folders + [f"score of {name}" for name in tables])
+    title = "; ".join([f"{name} × 100"] * folders + [f"score of {name}" for name in tables])
     # What a table's score is nobody knows; a score of this report next to it would mean nothing.
-    levels = {} if tables else _levels(inputs, names)
+    levels = {} if tables else _levels(inputs, name)
     text = (
         f"A run a point: {title} by the number of pairs it was trained on, the first ones of the source (ordered: PPDB "
         "is ordered by confidence) or drawn (random)."
     )
     text += " Dashed: the trained encoders of this report." if levels else ""
-    return _content(SCORE, text, curves, runs, "score", levels, title)
+    return _content(text, curves, runs, "score", levels, title)
 
 
 def choice_by_data(inputs: AnalysisInputs) -> Content:
@@ -72,13 +70,13 @@ def choice_by_data(inputs: AnalysisInputs) -> Content:
     curves = choice_curves(runs)
     if not curves:
         raise CannotMakeError("the runs of `runs` have no accuracy; add the column accuracy, or `held_out` FOLDER")
-    levels = _levels(inputs, choice_names(inputs), with_baselines=True)  # the paper's AVG is an untrained one
+    levels = _levels(inputs, choice_name(inputs), with_baselines=True)  # the paper's AVG is an untrained one
     text = (
         "Accuracy in % of choosing a phrase's paraphrase among other phrases, by the number of training pairs and the "
         f"contrast phrases k of its objective. The paper's average of word vectors reaches {ZHOU_2017_AVG:g} %."
     )
     levels["paper: AVG"] = ZHOU_2017_AVG
-    return _content(CHOICE, text, curves, runs, "accuracy, %", levels, "accuracy, %")
+    return _content(text, curves, runs, "accuracy, %", levels, "accuracy, %")
 
 
 def score_curves(runs: list[TrainingRun]) -> Curves:
@@ -146,25 +144,24 @@ def read_runs(path: Path, *, most_bytes: int = _MOST_BYTES) -> list[TrainingRun]
     return runs
 
 
-def main_score(column: Column, names: Sequence[str]) -> float | None:
-    """Return the first available score × 100 among these names; None if the column has none of them."""
-    values = {score.name: score.value for score in column.scores if score.name in names}
-    value = next((values[name] for name in names if name in values), math.nan)
+def main_score(column: Column, name: str) -> float | None:
+    """Return a score × 100; None if the column does not have it."""
+    value = next((score.value for score in column.scores if score.name == name), math.nan)
     return None if math.isnan(value) else 100 * value
 
 
-def score_names(inputs: AnalysisInputs) -> list[str]:
-    """Return the score that runs are compared by: one of ``_SUITES_OF``, else the first mean, else the first score."""
+def score_name(inputs: AnalysisInputs) -> str:
+    """Return the score that runs are compared by: one of ``_SUITES_OF``, else the first mean, else the first score, or
+    "".
+    """
     scores = [score for score in inputs.report.columns[0].scores if not score.name.startswith("choose/")]
-    available = {score.name for score in scores}
-    preferred = [name for name in _SUITES_OF if name in available]
-    means = [score.name for score in scores if score.is_mean]
-    return (preferred or means or [score.name for score in scores])[:1]
+    names, means = [score.name for score in scores], [score.name for score in scores if score.is_mean]
+    return next(iter([name for name in _SUITES_OF if name in names] or means or names), "")
 
 
-def choice_names(inputs: AnalysisInputs) -> list[str]:
-    """Return the score for choosing the paraphrase among other phrases."""
-    return [score.name for score in inputs.report.columns[0].scores if score.name.startswith("choose/")][:1]
+def choice_name(inputs: AnalysisInputs) -> str:
+    """Return the score for choosing the paraphrase among other phrases, or ""."""
+    return next((score.name for score in inputs.report.columns[0].scores if score.name.startswith("choose/")), "")
 
 
 def _curves(
@@ -181,19 +178,13 @@ def _curves(
 
 
 def _content(
-    heading: Heading,
-    text: str,
-    curves: Curves,
-    runs: list[TrainingRun],
-    value: str,
-    levels: dict[str, float],
-    title: str,
+    text: str, curves: Curves, runs: list[TrainingRun], value: str, levels: dict[str, float], title: str
 ) -> Content:
     most = max(run.pairs for run in runs)
     rows = tuple(
         (name, pairs, 100 * pairs / most, measured) for name, points in curves.items() for pairs, measured in points
     )
-    table = AnalysisTable(heading.name, "", ("runs", "pairs", "share of the largest, %", value), rows, 2)
+    table = AnalysisTable("", "", ("runs", "pairs", "share of the largest, %", value), rows, 2)
     series = []
     for name, points in curves.items():
         pairs, values = zip(*points, strict=True)
@@ -202,10 +193,10 @@ def _content(
     return Content(text, (table,), picture)
 
 
-def _levels(inputs: AnalysisInputs, names: list[str], *, with_baselines: bool = False) -> dict[str, float]:
+def _levels(inputs: AnalysisInputs, name: str, *, with_baselines: bool = False) -> dict[str, float]:
     shown = {candidate.label for candidate in inputs.candidates if with_baselines or not candidate.is_baseline}
     columns = [column for column in inputs.report.columns if column.label in shown]
-    scores = {column.label: main_score(column, names) for column in columns}
+    scores = {column.label: main_score(column, name) for column in columns}
     return {label: score for label, score in scores.items() if score is not None}
 
 
@@ -242,10 +233,10 @@ def _scored(folder: Path, inputs: AnalysisInputs) -> TrainingRun:
     config = checkpoint.read_config(folder)
     num_pairs = _num_pairs(folder, config)
     data = config["provenance"]["data"]
-    names = score_names(inputs), choice_names(inputs)
-    wanted = {suite for group in names for name in group for suite in _SUITES_OF.get(name, (name.split("/")[0],))}
+    names = score_name(inputs), choice_name(inputs)
+    wanted = {suite for name in names for suite in _SUITES_OF.get(name, (name.split("/")[0],))}
     report = compare([trained(folder)], [suite for suite in inputs.suites if suite.name in wanted], resamples=0)
-    score, accuracy = (main_score(report.columns[0], group) for group in names)
+    score, accuracy = (main_score(report.columns[0], name) for name in names)
     recipe: dict[str, Any] = config.get("recipe") or {}
     k = recipe.get("contrast_phrases") if recipe.get("objective") == "contrastive" else None
     return TrainingRun(num_pairs, config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)

@@ -11,14 +11,12 @@ import pyarrow.compute as pc
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.averages import ScaledAvg
-from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content, Heading
+from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content
 from paraembed.evaluation.measures import unit_rows
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.bigrams import is_bigram
 from paraembed.text.vocabulary import END, START, UNKNOWN
 
-NEIGHBORS = Heading("nearest-neighbours", "Nearest neighbors of words", "Wieting 2016, table 8")
-NORMS = Heading("word-norms", "Longest and shortest word vectors", "Wieting 2016, §6")
 WIETING_2016 = ("unlike", "2", "ladies", "lookin", "disagree")
 """Words of the paper's table."""
 MOST_COMMON = 10_000
@@ -77,7 +75,7 @@ def neighbors(inputs: AnalysisInputs) -> Content:
         "order is mostly that of frequency. `neighbors_of` asks for other words."
     )
     head = ("word", *(label for label, _ in encoders))
-    return Content(text, (AnalysisTable(NEIGHBORS.name, "", head, tuple(zip(wanted, *columns, strict=True))),))
+    return Content(text, (AnalysisTable("", "", head, tuple(zip(wanted, *columns, strict=True))),))
 
 
 def norms(inputs: AnalysisInputs) -> Content:
@@ -97,9 +95,7 @@ def norms(inputs: AnalysisInputs) -> Content:
             for high, low in zip(longest, shortest, strict=True)
         )
         number = len(tables)
-        tables.append(
-            AnalysisTable(f"{NORMS.name}-{number + 1}", label, ("longest", "norm", "shortest", "norm "), rows, 3)
-        )
+        tables.append(AnalysisTable(f"-{number + 1}", label, ("longest", "norm", "shortest", "norm "), rows, 3))
         ends = longest + shortest[::-1]
         series = [Series("", lengths[ends])]
         panels.append(Panel(label, series, [words[index] for index in ends], float(np.median(lengths)), number))

@@ -25,7 +25,7 @@ def everything(inputs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    return tmp_path_factory.mktemp("new") / "out"
+    return tmp_path_factory.mktemp("out")
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def made(everything, out):
 
 
 def test_what_can_be_made_is_written_and_the_rest_says_why(made, out):
-    assert [one.heading for one in made] == [heading for heading, _ in ANALYSES]
-    reasons = {one.heading.name: one.reason for one in made if one.content is None}
+    assert [(one.name, one.title, one.source) for one in made] == [about[:3] for about in ANALYSES]
+    reasons = {one.name: one.reason for one in made if one.content is None}
     assert {*reasons} == {"margin"}
     assert "`margin_pairs`" in reasons["margin"]
     written = {path for one in made for path in one.files}
@@ -44,7 +44,7 @@ def test_what_can_be_made_is_written_and_the_rest_says_why(made, out):
         if one.content is None:
             continue
         pictures = [path for path in one.files if path.suffix == ".png"]
-        assert len(pictures) == (one.heading.name != "nearest-neighbours")
+        assert len(pictures) == (one.name != "nearest-neighbours")
         assert [path.read_bytes() for path in pictures] == [one.content.picture] * len(pictures)
         for path, table in zip(one.files, one.content.tables, strict=False):
             with path.open(newline="") as file:
@@ -63,10 +63,4 @@ def test_the_same_evaluation_gives_the_same_bytes(everything, made, out, tmp_pat
 def test_a_wrong_file_of_a_user_is_an_error_not_a_reason(inputs, tmp_path):
     (tmp_path / "tagged.tsv").write_text("cat\n")
     with pytest.raises(ValueError, match="line 1: 1 columns"):
-        _analyse(replace(inputs, options=AnalysisOptions(tagged=tmp_path / "tagged.tsv")), tmp_path / "out")
-
-
-def test_a_file_in_the_place_of_the_folder(inputs, tmp_path):
-    (tmp_path / "out").write_text("")
-    with pytest.raises(NotADirectoryError, match="out is a file"):
-        _analyse(inputs, tmp_path / "out")
+        _analyse(replace(inputs, options=AnalysisOptions(tagged=tmp_path / "tagged.tsv")), tmp_path)

@@ -124,20 +124,20 @@ def test_tags_and_labels_of_a_file(tmp_path, inputs):
     tagged = tmp_path / "tagged.tsv"
     sentence = "The\tDT\tdet\nCAT\tNN\tnsubj\nsat\tVBD\troot\nzebra\tNN\tobj\n\n"
     tagged.write_text(10 * sentence)
-    tables = {table.name: table for table in gates(replace(inputs, options=AnalysisOptions(tagged=tagged))).tables}
+    tables = {table.suffix: table for table in gates(replace(inputs, options=AnalysisOptions(tagged=tagged))).tables}
     encoder = inputs.candidates[1].encoder
     norms = gate_norms(encoder, Ragged(np.array([1, 3, 5, 0], np.int32), np.array([0, 4])))
     expected = {"DT": norms[0], "NN": norms[1], "VBD": norms[2]}  # the word without a vector is passed over
-    found = {row[0]: row[1:] for row in tables["gates-tags-1"].rows}
+    found = {row[0]: row[1:] for row in tables["-tags-1"].rows}
     assert {tag: count for tag, (_, count) in found.items()} == dict.fromkeys(expected, 10)
     for tag, norm in expected.items():
         assert np.isclose(found[tag][0], norm, atol=1e-4)
-    assert {row[0] for row in tables["gates-labels-1"].rows} == {"det", "nsubj", "root"}
-    assert {row[0] for row in tables["gates-tags-and-labels-1"].rows} == {"DT det", "NN nsubj", "VBD root"}
+    assert {row[0] for row in tables["-labels-1"].rows} == {"det", "nsubj", "root"}
+    assert {row[0] for row in tables["-tags-and-labels-1"].rows} == {"DT det", "NN nsubj", "VBD root"}
 
 
 def test_words_of_the_texts(inputs):
-    words = next(table for table in gates(inputs).tables if table.name == "gates-words-1")
+    words = next(table for table in gates(inputs).tables if table.suffix == "-words-1")
     tokens = [token for side in inputs.suites[0].texts for text in side.to_pylist() for token in text.split()]
     assert "zebra" not in {row[0] for row in words.rows}
     assert {row[0]: row[2] for row in words.rows}["cat"] <= tokens.count("cat")

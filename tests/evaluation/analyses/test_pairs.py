@@ -281,7 +281,7 @@ def test_a_candidate_without_vectors_takes_part_where_it_can(inputs, tmp_path):
         for column in mixed.report.columns
     )
     made = analyse(replace(mixed.report, columns=columns), mixed.candidates, mixed.suites, AnalysisOptions(), tmp_path)
-    tables = {table.name: table for one in made if one.content for table in one.content.tables}
+    tables = {one.name + table.suffix: table for one in made if one.content for table in one.content.tables}
     at = tables["error-by-gold-score-pairs-own"].head.index("overlap")
     assert {row[at] for row in tables["error-by-gold-score-pairs-own"].rows} == {None}
     assert None not in {row[at] for row in tables["error-by-gold-score-sts"].rows}

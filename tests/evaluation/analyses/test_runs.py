@@ -82,6 +82,8 @@ def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path, inputs):
     assert "score of mine.csv by the number of pairs" in made.text
     assert "mean" not in made.text
     assert "Dashed" not in made.text
+    unscored = replace(inputs.report, columns=tuple(replace(column, scores=()) for column in inputs.report.columns))
+    assert score_by_data(replace(inputs, options=options, report=unscored)).text == made.text
 
 
 @pytest.mark.parametrize(
