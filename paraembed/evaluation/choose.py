@@ -92,10 +92,7 @@ def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
             columns = {"first": block.pairs.first.filter(kept), "second": block.pairs.second.filter(kept)}
             tables.append(pa.table(columns))
     table = pa.concat_tables(tables) if tables else pa.table({"first": [], "second": []})
-    first, second = (
-        pa.concat_arrays([pa.array([], pa.string()), *table[name].cast(pa.string()).chunks])
-        for name in ("first", "second")
-    )
+    first, second = (table[name].cast(pa.string()).combine_chunks() for name in ("first", "second"))
     different = pc.not_equal(first, second)
     if not different.true_count:
         raise ValueError(f"{path} has no pairs of different texts; give other held-out pairs")

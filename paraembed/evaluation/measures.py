@@ -105,18 +105,16 @@ def correlations(
 
 
 def intervals(replicates: Mapping[str, Vector]) -> dict[str, tuple[float, float]]:
-    """Return the interval of each measure that has one, given its values in the resamples."""
-    bounds = {measure: interval(values) for measure, values in replicates.items()}
-    return {measure: low_high for measure, low_high in bounds.items() if low_high is not None}
-
-
-def interval(replicates: Vector) -> tuple[float, float] | None:
-    """Return the middle 95 % of replicates; None if fewer than half of them are numbers."""
-    finite = replicates[np.isfinite(replicates)]
-    if 2 * len(finite) < len(replicates):
-        return None
-    low, high = np.percentile(finite, _PERCENTILES)
-    return float(low), float(high)
+    """Return the middle 95 % of each measure's values in the resamples, without measures for which fewer than half of
+    them are numbers.
+    """
+    bounds = {}
+    for measure, values in replicates.items():
+        finite = values[np.isfinite(values)]
+        if 2 * len(finite) >= len(values):
+            low, high = np.percentile(finite, _PERCENTILES)
+            bounds[measure] = float(low), float(high)
+    return bounds
 
 
 def _check(predicted: Vector, gold: Vector) -> None:
@@ -249,8 +247,8 @@ class Similarities:
             return 0, 0
         if isinstance(questions, Choices):
             rows = self._rows(questions.distinct)
-            of_options = np.concatenate([questions.first, questions.second], axis=None)
-            times = np.bincount(of_options, minlength=len(rows))
+            times = np.bincount(questions.first.ravel(), minlength=len(rows))
+            times += np.bincount(questions.second.ravel(), minlength=len(rows))
         else:
             sides = questions.texts if isinstance(questions, ScoredPairs) else questions.test.texts
             rows = np.concatenate([self._rows(side) for side in sides])

@@ -6,7 +6,7 @@ suite without any set is an error.
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,21 +66,21 @@ KNOWN_FILES = {
 """Path in the data folder → sha256."""
 
 
-def changed_files(files: Sequence[tuple[str, Path]], *, known: Mapping[str, str] = KNOWN_FILES) -> tuple[str, ...]:
+def changed_files(files: Sequence[tuple[str, Path]]) -> tuple[str, ...]:
     """Return a note that names the files whose content differs from the known files; an empty result if none does.
 
     A file is its path in the data folder, and the actual file; a ``.gz`` file counts as its decompressed content.
     """
-    changed = [name for name, path in files if _is_changed(name, path, known)]
+    changed = [name for name, path in files if _is_changed(name, path)]
     if not changed:
         return ()
     return (f"not the known files, by their sha256: {', '.join(changed)}; other scores may be over other pairs",)
 
 
-def _is_changed(name: str, path: Path, known: Mapping[str, str]) -> bool:
-    if name in known:
-        return sha256_of(path) != known[name]
-    inside = known.get(name.removesuffix(".gz"))
+def _is_changed(name: str, path: Path) -> bool:
+    if name in KNOWN_FILES:
+        return sha256_of(path) != KNOWN_FILES[name]
+    inside = KNOWN_FILES.get(name.removesuffix(".gz"))
     if inside is None:
         return False
     return hashlib.sha256(b"".join(read_blocks(path, 1 << 20))).hexdigest() != inside
@@ -97,6 +97,16 @@ def file_of(data: Path, name: str, needed_by: str) -> Path:
 
 
 _BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
+_COLUMNS = {
+    "sick/SICK_test_annotated.txt": ("test", "\t", 5, True, (3, 1, 2)),
+    "word/SimLex-999.txt": ("simlex999", "\t", 10, True, (3, 0, 1)),
+    "word/ws353.txt": ("ws353", "\t", 3, False, (2, 0, 1)),
+    "word/ws353-sim.txt": ("ws353-sim", "\t", 3, False, (2, 0, 1)),
+    "word/ws353-rel.txt": ("ws353-rel", "\t", 3, False, (2, 0, 1)),
+    "phrase/pavlick2015_ppdb_human.tsv.gz": ("pavlick", "\t", 5, False, (0, 2, 3)),
+    "phrase/annotated_ppdb_3k.txt": ("annotated-ppdb", "|||", 3, False, (2, 0, 1)),
+}
+"""File → name of its set, separator, number of columns, whether it has a header, and columns of score and texts."""
 
 
 def read_scored_pairs(path: Path) -> ScoredPairs:
@@ -105,7 +115,8 @@ def read_scored_pairs(path: Path) -> ScoredPairs:
     Raise ValueError, with file and line, if a line is not a scored pair, or the file has no pairs.
     """
     cells = read_scored_cells(path)
-    return _scored(cells, printable(path.name.removesuffix(".gz").removesuffix(".tsv")), 0, 1, 2)
+    name = printable(path.name.removesuffix(".gz").removesuffix(".tsv"))
+    return ScoredPairs(name, cells.numbers(0), cells.texts(1), cells.texts(2))
 
 
 def read_scored_cells(path: Path) -> Cells:
@@ -115,9 +126,9 @@ def read_scored_cells(path: Path) -> Cells:
 
 def read_sick(data: Path) -> Suite:
     """Read the test set of SICK relatedness (Marelli et al. 2014)."""
-    path = file_of(data, "sick/SICK_test_annotated.txt", "suite 'sick'")
-    pairs = _scored(read_cells(path, "\t", 5, header=True), "test", 3, 1, 2)
-    return _suite("sick", data, ["sick/SICK_test_annotated.txt"], [pairs])
+    file = "sick/SICK_test_annotated.txt"
+    file_of(data, file, "suite 'sick'")
+    return _suite("sick", data, [file], [_read_columns(data, file)])
 
 
 def read_pit2015(data: Path) -> Suite:
@@ -134,14 +145,7 @@ def read_pit2015(data: Path) -> Suite:
 
 def read_words(data: Path) -> Suite:
     """Read SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein 2002) and its subsets (Agirre et al. 2009)."""
-    readers = {
-        "word/SimLex-999.txt": lambda path: _scored(read_cells(path, "\t", 10, header=True), "simlex999", 3, 0, 1),
-        **dict.fromkeys(
-            ("word/ws353.txt", "word/ws353-sim.txt", "word/ws353-rel.txt"),
-            lambda path: _scored(read_cells(path, "\t", 3), path.stem, 2, 0, 1),
-        ),
-    }
-    return _of_available("words", data, readers)
+    return _of_available("words", data, [file for file in _COLUMNS if file.startswith("word/")])
 
 
 def read_bigrams(data: Path) -> Suite:
@@ -173,11 +177,7 @@ def read_bigrams(data: Path) -> Suite:
 
 def read_phrases(data: Path) -> Suite:
     """Read phrase pairs of PPDB: Pavlick et al. 2015, and all 3,000 pairs of Annotated-PPDB (Wieting et al. 2015)."""
-    readers = {
-        "phrase/pavlick2015_ppdb_human.tsv.gz": lambda path: _scored(read_cells(path, "\t", 5), "pavlick", 0, 2, 3),
-        "phrase/annotated_ppdb_3k.txt": lambda path: _scored(read_cells(path, "|||", 3), "annotated-ppdb", 2, 0, 1),
-    }
-    return _of_available("phrases", data, readers)
+    return _of_available("phrases", data, [file for file in _COLUMNS if file.startswith("phrase/")])
 
 
 def read_semeval2013(data: Path) -> Suite:
@@ -211,8 +211,9 @@ def read_turney(data: Path) -> Suite:
     return _suite("turney", data, ["phrase/turney2012_jair.data"], [five, ten], "accuracy")
 
 
-def _scored(cells: Cells, name: str, score: int, first: int, second: int) -> ScoredPairs:
-    """Return scored pairs from three columns."""
+def _read_columns(data: Path, file: str) -> ScoredPairs:
+    name, separator, num_columns, header, (score, first, second) = _COLUMNS[file]
+    cells = read_cells(data / file, separator, num_columns, header=header)
     return ScoredPairs(name, cells.numbers(score), cells.texts(first), cells.texts(second))
 
 
@@ -241,16 +242,14 @@ def _suite(
     return Suite(name, (Group("", tuple(sets)),), measure=measure, notes=notes)
 
 
-def _of_available(name: str, data: Path, readers: Mapping[str, Callable[[Path], ScoredPairs]]) -> Suite:
+def _of_available(name: str, data: Path, files: Sequence[str]) -> Suite:
     """Return a suite of the sets whose files exist, with a note on the others."""
-    available = [file for file in readers if (data / file).exists()]
+    available = [file for file in files if (data / file).exists()]
     if not available:
-        raise FileNotFoundError(
-            f"{data} has none of {', '.join(readers)}; the suite {name!r} needs at least one of them"
-        )
-    missing = [file for file in readers if file not in available]
+        raise FileNotFoundError(f"{data} has none of {', '.join(files)}; the suite {name!r} needs at least one of them")
+    missing = [file for file in files if file not in available]
     notes = (f"{name} is without {', '.join(missing)}",) if missing else ()
-    return _suite(name, data, available, [readers[file](data / file) for file in available], "spearman", notes)
+    return _suite(name, data, available, [_read_columns(data, file) for file in available], "spearman", notes)
 
 
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called

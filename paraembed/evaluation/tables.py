@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from paraembed.evaluation.scoring import COVERED, Score, metric_name
 from paraembed.papers.results import MEANS, PAPERS_22, RESULTS, Published, Row, published
@@ -69,7 +68,7 @@ def published_rows(scores: Sequence[Score], kinds: Sequence[str]) -> list[Publis
 
 
 def suite_tables(
-    columns: Sequence[Column], notes: Mapping[str, Sequence[str]] = MappingProxyType({}), *, brief: bool = False
+    columns: Sequence[Column], notes: Mapping[str, Sequence[str]], *, brief: bool = False
 ) -> tuple[Table, ...]:
     """Return one table per suite: set, number of pairs; this run with 95 % intervals; published encoders and baselines.
 
@@ -96,33 +95,33 @@ def _table(
     """Return the table of one suite. ``numbers`` holds the numbers of published rows; new rows get new numbers."""
     lines = [[score for score in column.scores if _suite_of(score) == suite] for column in columns]
     measure = lines[0][0].measure
-    head = [suite, "questions" if suite in {"turney", "choose"} else "pairs"]
-    rows = [[_label(score, suite), f"{score.num_pairs:,}"] for score in lines[0]]
-
-    def add(name: str, cells: Sequence[str]) -> None:
-        head.append(name)
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
-
+    unit = "questions" if suite in {"turney", "choose"} else "pairs"
+    table = [
+        (suite, [_label(score, suite) for score in lines[0]]),
+        (unit, [f"{score.num_pairs:,}" for score in lines[0]]),
+    ]
     if any(score.chance for score in lines[0]):
-        add("chance", [percent(score.chance) for score in lines[0]])
+        table.append(("chance", [percent(score.chance) for score in lines[0]]))
     shown = [
         (column, scores) for column, scores in zip(columns, lines, strict=True) if any(score.values for score in scores)
     ]
-    for name, cells in _all_columns(shown, measure, brief):
-        add(name, cells)
+    table += _all_columns(shown, measure, brief)
     kinds = [*dict.fromkeys(column.kind for column in columns if column.kind)]
     others = published_rows(lines[0], kinds)
     chosen = _chosen(others, kinds) if brief else others
-    for row_results in chosen:
-        number = numbers.setdefault(row_results.row.label, len(numbers) + 1) if brief else 0
-        cells = [_published(row_results, score.name) for score in lines[0]]
-        add(f"{row_results.row.name} [{number}]" if brief else row_results.row.label, cells)
-    notes = [f"[{numbers[results.row.label]}] {results.row.label}" for results in chosen] if brief else []
+    notes = []
+    for results in chosen:
+        name = label = results.row.label
+        if brief:
+            number = numbers.setdefault(label, len(numbers) + 1)
+            name = f"{results.row.name} [{number}]"
+            notes.append(f"[{number}] {label}")
+        table.append((name, [_published(results, score.name) for score in lines[0]]))
+    head, cells = zip(*table, strict=True)
     return Table(
         f"{suite}: {_NAMES[measure]} ×100",
-        tuple(head),
-        tuple(tuple(row) for row in rows),
+        head,
+        tuple(zip(*cells, strict=True)),
         tuple(score.is_mean for score in lines[0]),
         (*notes, *_notes(lines[0], chosen), *_notes_on_columns(shown), *of_suite),
     )

@@ -75,7 +75,7 @@ def test_ties_share_and_unknown_answers_are_counted():
     assert (score.num_tokens, score.num_unknown) == (24, 3 + 8)
     column = Column("mine", "", (score,))
     (table,) = suite_tables(
-        [replace(column, label="other", scores=(replace(score, values={"accuracy": 1.0}),)), column]
+        [replace(column, label="other", scores=(replace(score, values={"accuracy": 1.0}),)), column], {}
     )
     assert table.rows[0][table.head.index("chance")] == "33.3"
     assert table.rows[0][table.head.index("mine")] == "33.3 (25.0)"

@@ -11,7 +11,7 @@ from paraembed.evaluation.measures import (
     cosine,
     draws,
     first_place,
-    interval,
+    intervals,
     pearson,
     resampled_correlations,
     resampled_means,
@@ -93,11 +93,11 @@ def test_shares_and_intervals():
     hits = np.repeat([1.0, 0.0], [80, 20])
     found = resampled_means(hits, 2000, "hits")
     assert found.mean() == pytest.approx(0.8, abs=0.005)
-    low, high = interval(found)
+    low, high = intervals({"accuracy": found})["accuracy"]
     # The normal approximation: 0.8 ± 1.96 · √(0.8 · 0.2 / 100).
     assert (low, high) == pytest.approx((0.8 - 0.078, 0.8 + 0.078), abs=0.015)
-    assert interval(np.array([0.1, np.nan, np.nan])) is None
-    assert interval(np.array([0.5, np.nan])) == (0.5, 0.5)
+    replicates = {"pearson": np.array([0.1, np.nan, np.nan]), "spearman": np.array([0.5, np.nan])}
+    assert intervals(replicates) == {"spearman": (0.5, 0.5)}
 
 
 def test_the_interval_of_a_correlation_is_about_fishers():
@@ -105,7 +105,7 @@ def test_the_interval_of_a_correlation_is_about_fishers():
     gold = generator.standard_normal(800)
     predicted = 0.6 * gold + 0.8 * generator.standard_normal(800)
     r = stats.pearsonr(predicted, gold)
-    low, high = interval(resampled_correlations(predicted, gold, 2000, "fisher")[0])
+    low, high = intervals({"pearson": resampled_correlations(predicted, gold, 2000, "fisher")[0]})["pearson"]
     assert (low, high) == pytest.approx(tuple(r.confidence_interval(0.95)), abs=0.01)
 
 
