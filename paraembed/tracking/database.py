@@ -82,12 +82,9 @@ def _engine(database: Path) -> sqlalchemy.Engine:
 def _is_current(database: Path) -> bool:
     """Return whether MLflow would use a database without migrating it."""
     engine = _engine(database)
-    return bool(schema._all_tables_exist(engine)) and _revision(engine) == schema._get_latest_schema_revision()
-
-
-def _revision(engine: sqlalchemy.Engine) -> str | None:
-    revision: str | None = schema._get_schema_version(engine)
-    return revision
+    if not schema._all_tables_exist(engine):
+        return False
+    return bool(schema._get_schema_version(engine) == schema._get_latest_schema_revision())
 
 
 def _upgrade(database: Path) -> str | None:
@@ -95,7 +92,7 @@ def _upgrade(database: Path) -> str | None:
 
     The database is unchanged if a newer MLflow wrote it (MlflowException), or the disk is full or not writable.
     """
-    before = _revision(_engine(database))
+    before = schema._get_schema_version(_engine(database))
     copy = _temporary(database)
     with closing(sqlite3.connect(database, timeout=_WAIT_SECONDS)) as old, closing(sqlite3.connect(copy)) as new:
         old.backup(new)

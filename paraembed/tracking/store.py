@@ -24,8 +24,6 @@ from paraembed.tracking.database import whole_database
 EXPERIMENT = "paraembed"
 RUN_KEY = "paraembed.run"  # tag: by it a run is found whose creation was not confirmed
 PARENT = "mlflow.parentRunId"
-METRICS = 500  # a call: 0.07-0.35 ms each in a batch, 6 ms each alone (SQLite)
-PARAMS = 100  # a call; MLflow takes no more
 STORE_ERRORS = (MlflowException, SQLAlchemyError, OSError, ImportError)
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes the runs for chats
 _TRIAL = "trial"  # tag: its number
@@ -129,26 +127,17 @@ class TrackingStore:
 
     def send(self, run: str, kind: str, value: Any) -> None:
         """Write one record; see ``tracking.spool.KINDS``."""
-        writer = _WRITERS.get(kind)
-        if writer is not None:
-            writer(self.client, run, value)
-        elif kind == "artifacts":
-            self._send_files(run, *value)
-        elif kind == "model":
-            self._send_model(run, *value)
-        elif kind == "link":
-            tag, by, text = value
-            self._tag(run, tag, self.find(by, text, other_than=run))
-        elif kind == "child":
-            child = self.find(RUN_KEY, value)
-            if child is not None:
-                self._tag(child, PARENT, run)
-        elif kind == "trial":
-            self._send_trial(run, value)
+        _SENDERS[kind](self, run, value)
 
-    def _tag(self, run: str, tag: str, value: str | None) -> None:
-        if value is not None:
-            self.client.set_tag(run, tag, value)
+    def _send_link(self, run: str, tag: str, by: str, text: str) -> None:
+        other = self.find(by, text, other_than=run)
+        if other is not None:
+            self.client.set_tag(run, tag, other)
+
+    def _send_child(self, run: str, key: str) -> None:
+        child = self.find(RUN_KEY, key)
+        if child is not None:
+            self.client.set_tag(child, PARENT, run)
 
     def _send_model(self, run: str, path: str, folder: str, stamp: str, name: str, tags: list[tuple[str, str]]) -> None:
         from paraembed.tracking.registry import add_version, log_model  # noqa: PLC0415 - with all encoders
@@ -174,9 +163,8 @@ class TrackingStore:
             tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: value["number"]}
             created = client.create_run(experiment, start_time=value["start"], run_name=value["name"], tags=tags)
             run = str(created.info.run_id)
-            for kind, size in (("params", PARAMS), ("metrics", METRICS)):
-                for start in range(0, len(value[kind]), size):
-                    self.send(run, kind, value[kind][start : start + size])
+            for kind in ("params", "metrics"):
+                self.send(run, kind, value[kind])
             client.set_terminated(run, value["status"], value["end"])
             trials[value["number"]] = (run, value["end"])
         self._trials[parent] = trials
@@ -208,23 +196,24 @@ def _unchanged(path: str, stamp: str | None) -> Path:
     return source
 
 
-def _end(client: MlflowClient, run: str, value: Any) -> None:
-    status, ended = (value, None) if isinstance(value, str) else value  # an earlier version gave no time
-    client.set_terminated(run, status, ended)
-
-
 def _input(name: str, digest: str, kind: str, source: str, context: str = "", profile: str = "") -> DatasetInput:
     tags = [InputTag(MLFLOW_DATASET_CONTEXT, context)] if context else []
     return DatasetInput(Dataset(name, digest, kind, source, profile=profile or None), tags)
 
 
-_WRITERS: dict[str, Callable[[MlflowClient, str, Any], object]] = {
-    "params": lambda client, run, value: client.log_batch(run, params=[Param(*pair) for pair in value]),
-    "tags": lambda client, run, value: client.log_batch(run, tags=[RunTag(*pair) for pair in value]),
-    "metrics": lambda client, run, value: client.log_batch(run, metrics=[Metric(*metric) for metric in value]),
-    "dataset": lambda client, run, value: client.log_inputs(run, [_input(*value)]),
-    "resume": lambda client, run, _: client.update_run(run, status="RUNNING"),
-    "end": _end,
+# MLflow sends a batch in calls of at most 100 parameters or tags, or 1,000 metrics.
+_SENDERS: dict[str, Callable[[TrackingStore, str, Any], object]] = {
+    "params": lambda store, run, value: store.client.log_batch(run, params=[Param(*pair) for pair in value]),
+    "tags": lambda store, run, value: store.client.log_batch(run, tags=[RunTag(*pair) for pair in value]),
+    "metrics": lambda store, run, value: store.client.log_batch(run, metrics=[Metric(*metric) for metric in value]),
+    "dataset": lambda store, run, value: store.client.log_inputs(run, [_input(*value)]),
+    "resume": lambda store, run, _: store.client.update_run(run, status="RUNNING"),
+    "end": lambda store, run, value: store.client.set_terminated(run, *([value] if isinstance(value, str) else value)),
+    "artifacts": lambda store, run, value: store._send_files(run, *value),
+    "model": lambda store, run, value: store._send_model(run, *value),
+    "link": lambda store, run, value: store._send_link(run, *value),
+    "child": TrackingStore._send_child,
+    "trial": TrackingStore._send_trial,
 }
 
 
