@@ -7,16 +7,17 @@ import inspect
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from paraembed.commands.flags import as_flags
+from paraembed.commands.flags import as_flags, flag_of, names_in
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
+    absolute,
     existing,
     existing_data,
     existing_encoder,
@@ -191,7 +192,7 @@ def check(flags: Evaluate) -> None:
         raise ValueError("--choices sets how many texts of --held-out to choose from; add --held-out PAIRS")
     if not flags.analyses and flags.options != AnalysisOptions():
         changed = [field.name for field in fields(AnalysisOptions) if getattr(flags.options, field.name)]
-        raise ValueError(f"--{changed[0].replace('_', '-')} is an option of the analyses; leave --no-analyses out")
+        raise ValueError(f"{flag_of(changed[0])} is an option of the analyses; leave --no-analyses out")
 
 
 def _check_baselines(flags: Evaluate) -> None:
@@ -235,23 +236,16 @@ def _check_out(out: Path) -> None:
 
 def paths_of(flags: Evaluate, stage: "Stage") -> dict[str, Any]:
     """Return the absolute paths of the flags that name files, or of their copies, by field; with ``out``."""
-
-    def path(place: str | Path, flag: str) -> Path:
-        return existing(staged_input(stage, place, flag), flag)
-
     first = Path(flags.encoder[0]) if flags.encoder else None
     default_out = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
-    single = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
-    whole: dict[str, Any] = {
-        name: value and path(value, f"--{name.replace('_', '-')}") for name, value in single.items()
-    }
+    files = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
     options = flags.options
     margin, tagged = options.margin_pairs, options.tagged
-    encoders = [str(staged_input(stage, name, "--encoder")) if "://" in name else name for name in flags.encoder]
+    names = [str(staged_input(stage, name, "--encoder", absolute)) if "://" in name else name for name in flags.encoder]
     return {
-        "encoder": tuple(named_encoder(name, "--encoder") for name in encoders),
-        "pairs": tuple(path(file, "--pairs") for file in flags.pairs),
-        "data": flags.data and existing_data(staged_input(stage, flags.data, "--data"), "--data"),
+        "encoder": tuple(named_encoder(name, "--encoder") for name in names),
+        "pairs": tuple(staged_input(stage, file, "--pairs") for file in flags.pairs),
+        "data": flags.data and staged_input(stage, flags.data, "--data", existing_data),
         "trained": flags.trained and existing_encoder(flags.trained, "--trained"),
         "out": staged_output(stage, flags.out or default_out, "--out"),
         "options": replace(
@@ -263,13 +257,8 @@ def paths_of(flags: Evaluate, stage: "Stage") -> dict[str, Any]:
                 for path in options.runs
             ),
         ),
-        **whole,
+        **{name: file and staged_input(stage, file, flag_of(name)) for name, file in files.items()},
     }
-
-
-def names_in(values: Sequence[str]) -> tuple[str, ...]:
-    """Return the values of a flag that takes several, separated by blanks or commas."""
-    return tuple(name for value in values for name in value.split(",") if name)
 
 
 def listing() -> list[str]:

@@ -3,20 +3,13 @@
 """
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import (
-    existing,
-    existing_data,
-    existing_encoder,
-    staged_input,
-    staged_output,
-    staged_places,
-)
-from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags
+from paraembed.commands.paths import existing_data, existing_encoder, staged_input, staged_output, staged_places
+from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags, say_idle
 from paraembed.commands.train import check_before_download
 from paraembed.console import print_table, say
 from paraembed.encoders import config_from_dict
@@ -25,9 +18,6 @@ from paraembed.papers import find_supervised_recipe
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe
 from paraembed.settings import MIN_COVERAGE, DataSet, TaskName, Workers, check_min_coverage
-
-if TYPE_CHECKING:
-    from paraembed.io.stage import Stage
 
 DEFAULT_RECIPE = "iclr2016/supervised-avg"
 
@@ -74,44 +64,38 @@ def main(flags: Finetune) -> None:
     """Train, and print the scores next to the papers' scores, and the model folder."""
     check_min_coverage(flags.min_coverage)
     with staged_places() as stage:
-        _finetune(flags, stage)
+        out = staged_output(stage, flags.out, "--out")
+        base = find_supervised_recipe(flags.recipe)
+        if flags.encoder is not None:
+            base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
+        given = flags.data, flags.words, flags.pretrained
+        check_before_download(stage, out, given, flags.placement, "finetune", overwrite=flags.overwrite)
+        data = staged_input(stage, flags.data, "--data", existing_data)
+        words = staged_input(stage, flags.words, "--words") if flags.words else None
+        pretrained = (
+            staged_input(stage, flags.pretrained, "--pretrained", existing_encoder) if flags.pretrained else None
+        )
+        from paraembed.cluster.train import Training, train_model
+        from paraembed.io.stage import sibling
+        from paraembed.recipe import idle_fields
+        from paraembed.supervised.labels import read_labels
 
-
-def _finetune(flags: Finetune, stage: "Stage") -> None:
-    out = staged_output(stage, flags.out, "--out")
-    base = find_supervised_recipe(flags.recipe)
-    if flags.encoder is not None:
-        base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
-    given = flags.data, flags.words, flags.pretrained
-    check_before_download(stage, out, given, flags.placement, "finetune", overwrite=flags.overwrite)
-    data = existing_data(staged_input(stage, flags.data, "--data"), "--data")
-    words = existing(staged_input(stage, flags.words, "--words"), "--words") if flags.words else None
-    pretrained = None
-    if flags.pretrained:
-        pretrained = existing_encoder(staged_input(stage, flags.pretrained, "--pretrained"), "--pretrained")
-    from paraembed.cluster.train import Training, train_model
-    from paraembed.io.stage import sibling
-    from paraembed.recipe import idle_fields
-    from paraembed.supervised.labels import read_labels
-
-    changed = changed_fields(flags.settings, base)
-    labels = read_labels(
-        *(flags.settings, flags.task, flags.data_set, data, words, pretrained),
-        asked=changed,
-        min_coverage=flags.min_coverage,
-    )
-    idle = [name for name in idle_fields(labels.recipe, flags.task) if name in changed]
-    if idle:
-        say(f"these settings have no effect, given the others: {', '.join(idle)}")
-    training = Training(
-        *(flags.recipe, labels, out, flags.placement, stage.uri(out)), named=stage.in_uris, register=flags.register
-    )
-    done = train_model(training, overwrite=flags.overwrite)
-    if done.table:
-        print_table(*done.table)
-    if not done.was_finished:
-        name = shown(flags.out)
-        say(f"wrote {name}; its README.md shows how to use it; its encoder is {sibling(name, '/encoder')}")
+        changed = changed_fields(flags.settings, base)
+        labels = read_labels(
+            *(flags.settings, flags.task, flags.data_set, data, words, pretrained),
+            asked=changed,
+            min_coverage=flags.min_coverage,
+        )
+        say_idle(idle_fields(labels.recipe, flags.task), changed)
+        training = Training(
+            *(flags.recipe, labels, out, flags.placement, stage.uri(out)), named=stage.in_uris, register=flags.register
+        )
+        done = train_model(training, overwrite=flags.overwrite)
+        if done.table:
+            print_table(*done.table)
+        if not done.was_finished:
+            name = shown(flags.out)
+            say(f"wrote {name}; its README.md shows how to use it; its encoder is {sibling(name, '/encoder')}")
 
 
 def defaults(arguments: list[str]) -> Finetune:

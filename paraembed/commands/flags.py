@@ -8,8 +8,9 @@ values.
 import ast
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
+from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
 from types import NoneType
@@ -25,8 +26,6 @@ Groups = Mapping[str, str]
 
 NO_GROUPS: Groups = {}
 
-_EARLIER = {f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for new, old in ON_DISK.items()}
-_EARLIER |= {"--every": "--eval-every"}
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 
 
@@ -36,10 +35,18 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
     The docstring of ``flags`` is the description of the job. ``default`` has values for flags that are left out, with
     ``tyro.MISSING`` for required ones. Raise ValueError if the dataclass or a nested one rejects a value.
     """
+    if default is None:
+        own_fields = fields(flags)  # type: ignore[arg-type]
+        required = [own.name for own in own_fields if own.default is own.default_factory is MISSING]
+        default = flags(**dict.fromkeys(required, tyro.MISSING))
     titles = {name: title for title, names in groups.items() for name in names.split()}
     parts: dict[str, list[Any]] = {title: [] for title in groups}
     first: list[Any] = []
-    for name, own in _own_fields(flags, default, flag_names(flags)):
+    names = flag_names(flags)
+    for path, name, hint, text in _leaves(flags):  # type: ignore[arg-type]  # a class is hashable
+        value = reduce(getattr, path.split("__"), default)
+        annotation = _annotation(name, hint, value, _spelled(text, names))
+        own = (path, annotation) if value is tyro.MISSING else (path, annotation, field(default=value))
         parts.get(titles.get(name, ""), first).append(own)
     kinds = [(title, make_dataclass("Group", content, kw_only=True)) for title, content in parts.items() if content]
     for number, (title, kind) in enumerate(kinds):
@@ -55,22 +62,27 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
 
 def current_flags(arguments: Iterable[str]) -> list[str]:
     """Return a command line with the current names of flags, such as ``--tokenizer`` for ``--tokeniser``."""
+    earlier = {flag_of(old): flag_of(new) for new, old in ON_DISK.items()} | {"--every": "--eval-every"}
     current = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")
-        current.append(_EARLIER.get(flag.replace("_", "-"), flag) + equals + value)
+        current.append(earlier.get(flag.replace("_", "-"), flag) + equals + value)
     return current
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a name: ``--part-rows`` of ``part_rows``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def names_in(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the values of a flag that takes several, separated by blanks or commas."""
+    return tuple(name for value in values for name in value.split(",") if name)
 
 
 def flag_names(flags: type) -> dict[str, str]:
     """Return field → flag for all settings of a job, such as ``{"part_rows": "--part-rows"}``."""
-    names: dict[str, str] = {}
-    for name, hint in get_type_hints(flags, include_extras=True).items():
-        if _is_nested(hint):
-            names |= flag_names(_kind(hint))
-        else:
-            names[name] = _flag(_name(hint, name))
-    return names
+    return {name: flag_of(_name(hint, name)) for _, name, hint, _ in _leaves(flags)}
 
 
 def as_flags(text: str, flags: type) -> str:
@@ -81,33 +93,21 @@ def as_flags(text: str, flags: type) -> str:
 
 
 def _spelled(text: str, names: Mapping[str, str]) -> str:
-    text = re.sub(r"`(\w+)`( of jobs/\w+\.py)", lambda match: f"{_flag(match[1])}{match[2]}", text)
+    text = re.sub(r"`(\w+)`( of jobs/\w+\.py)", lambda match: f"{flag_of(match[1])}{match[2]}", text)
     return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), text)
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _own_fields(flags: type, default: Any, names: Mapping[str, str], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the name of every field, also of nested settings, and the field for ``make_dataclass``.
-
-    There it is named by its path, with the names of the enclosing fields: ``settings__batch_size``. ``names`` are those
-    of ``flag_names``, for the descriptions.
-    """
+@cache
+def _leaves(flags: type) -> list[tuple[str, str, Any, str]]:
+    """Return path (such as ``settings__batch_size``), name, type and description of all settings of a job."""
     hints, texts = get_type_hints(flags, include_extras=True), _descriptions(flags)
-    for own in fields(flags):
-        name, hint, path = own.name, hints[own.name], f"{prefix}{own.name}"
-        if default is None:
-            value = own.default if own.default_factory is MISSING else own.default_factory()
+    leaves = []
+    for name in (own.name for own in fields(flags)):
+        if not _name(hints[name], name):
+            leaves += [(f"{name}__{path}", *leaf) for path, *leaf in _leaves(_kind(hints[name]))]
         else:
-            value = getattr(default, name)
-        if _is_nested(hint):
-            yield from _own_fields(_kind(hint), None if value is MISSING else value, names, f"{path}__")
-            continue
-        value = MISSING if value is tyro.MISSING else value
-        annotation = _annotation(name, hint, value, _spelled(texts.get(name, ""), names))
-        yield name, (path, annotation) if value is MISSING else (path, annotation, field(default=value))
+            leaves.append((name, name, hints[name], texts.get(name, "")))
+    return leaves
 
 
 def _annotation(name: str, hint: Any, default: Any, text: str) -> Any:
@@ -124,7 +124,7 @@ def _settings(flags: type[Flags], values: Mapping[str, Any], prefix: str = "") -
     arguments = {}
     for name in (own.name for own in fields(flags)):  # type: ignore[arg-type]
         path, hint = f"{prefix}{name}", hints[name]
-        arguments[name] = _settings(_kind(hint), values, f"{path}__") if _is_nested(hint) else values[path]
+        arguments[name] = values[path] if _name(hint, name) else _settings(_kind(hint), values, f"{path}__")
     return flags(**arguments)
 
 
@@ -137,13 +137,9 @@ def _kind(hint: Any) -> Any:
 
 
 def _name(hint: Any, field_name: str) -> str:
-    """Return the name of a flag: that of the field, unless tyro's settings give another one."""
-    return next((setting.name for setting in _settings_of(hint) if getattr(setting, "name", None)), field_name)
-
-
-def _is_nested(hint: Any) -> bool:
-    """Return whether a field's flags are those of its dataclass, without a prefix: ``tyro.conf.arg(name="")``."""
-    return is_dataclass(_kind(hint)) and any(getattr(setting, "name", None) == "" for setting in _settings_of(hint))
+    """Return the name of a flag, as tyro's settings give it or that of the field; empty for nested settings."""
+    names = (getattr(setting, "name", None) for setting in _settings_of(hint))
+    return next((name for name in names if name is not None), field_name)
 
 
 def _metavar(hint: Any) -> str | None:

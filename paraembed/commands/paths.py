@@ -1,7 +1,8 @@
 """Check the paths and URIs of flags and make them absolute, before slow imports."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,9 @@ def existing(path: Path, flag: str, expected: str = "check the path") -> Path:
     return place
 
 
-def existing_encoder(path: Path, flag: str) -> Path:
-    """Return the absolute path of an existing encoder folder."""
-    return existing(path, flag, "expected an encoder folder, written by jobs/train.py")
+existing_encoder = partial(existing, expected="expected an encoder folder, written by jobs/train.py")
+existing_data = partial(existing, expected="expected a folder with the evaluation sets: sts/, sick/, …")
+existing_pairs = partial(existing, expected="expected a folder of pair shards, written by jobs/shard.py")
 
 
 def named_encoder(name: str, flag: str) -> str:
@@ -50,16 +51,6 @@ def named_encoder(name: str, flag: str) -> str:
         return str(existing_encoder(Path(name), flag))
     kind, _, wanted = name.partition(":")
     return f"{kind}:{absolute(Path(wanted), flag)}" if Path(wanted).exists() else name
-
-
-def existing_data(path: Path, flag: str) -> Path:
-    """Return the absolute path of an existing folder of evaluation sets."""
-    return existing(path, flag, "expected a folder with the evaluation sets: sts/, sick/, …")
-
-
-def existing_pairs(path: Path, flag: str) -> Path:
-    """Return the absolute path of an existing folder of pair shards."""
-    return existing(path, flag, "expected a folder of pair shards, written by jobs/shard.py")
 
 
 def existing_output(text: str, flag: str) -> Place:
@@ -77,12 +68,12 @@ def staged_places() -> "Iterator[Stage]":
         yield stage
 
 
-def staged_input(stage: "Stage", text: str | Path, flag: str) -> Path:
-    """Return the path of a flag's value; a file or folder of an object store is downloaded first."""
+def staged_input(stage: "Stage", text: str | Path, flag: str, check: Callable[[Path, str], Path] = existing) -> Path:
+    """Return the path of an input, found by ``check``; a file or folder of an object store is downloaded first."""
     place = to_place(str(text))
     if isinstance(place, str):
         doing(f"{flag}: downloading {shown(place)}")
-    return stage.input(place)
+    return check(stage.input(place), flag)
 
 
 def staged_words(stage: "Stage", text: str, flag: str) -> Path:
@@ -91,7 +82,7 @@ def staged_words(stage: "Stage", text: str, flag: str) -> Path:
         from paraembed.loading import shipped_folder
 
         return shipped_folder()
-    return existing(staged_input(stage, text, flag), flag)
+    return staged_input(stage, text, flag)
 
 
 def staged_output(stage: "Stage", text: str | Path, flag: str) -> Path:

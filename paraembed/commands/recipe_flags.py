@@ -2,11 +2,12 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 
 from paraembed.commands.job import flag_value
+from paraembed.console import say
 from paraembed.encoders import ENCODERS, check_options, config_from_dict
 from paraembed.papers import RECIPES
 from paraembed.papers.supervised import SUPERVISED_RECIPES
@@ -68,3 +69,10 @@ def changed_fields(recipe: BaseRecipe, base: BaseRecipe) -> tuple[str, ...]:
     """Return the names of the fields that differ."""
     names = [field.name for field in dataclasses.fields(recipe)]
     return tuple(name for name in names if getattr(recipe, name) != getattr(base, name))
+
+
+def say_idle(idle: Iterable[str], changed: Sequence[str]) -> None:
+    """Print which of the changed fields have no effect."""
+    names = [name for name in idle if name in changed]
+    if names:
+        say(f"these settings have no effect, given the others: {', '.join(names)}")

@@ -16,7 +16,7 @@ from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import check_workers
 
 if TYPE_CHECKING:
-    from paraembed.io.stage import Mirror, Stage
+    from paraembed.io.stage import Mirror
 
 GROUPS = {
     "data": "format columns no_header tokenizer features alignment non_terminals remove max_line_bytes max_inflation",
@@ -58,48 +58,44 @@ def main(flags: Shard) -> None:
     """Shard, and print the counts and the next command."""
     check_workers(flags.workers)
     with staged_places() as stage:
-        _shard(flags, stage)
+        out = staged_output(stage, flags.out, "--out")
+        places = [to_place(text) for text in flags.input]
+        inputs = [existing(place, "--input") if isinstance(place, Path) else place for place in places]
+        home = stage.mirror(out)
+        _fetch_manifests(home, overwrite=flags.overwrite)
+        words = staged_input(stage, flags.words, "--words") if flags.words else None
+        from paraembed.cluster.shard import shard_pairs
 
+        def upload() -> None:
+            home.remove()
+            stage.upload(home)
 
-def _shard(flags: Shard, stage: "Stage") -> None:
-    out = staged_output(stage, flags.out, "--out")
-    places = [to_place(text) for text in flags.input]
-    inputs = [existing(place, "--input") if isinstance(place, Path) else place for place in places]
-    home = stage.mirror(out)
-    _fetch_manifests(home, overwrite=flags.overwrite)
-    words = existing(staged_input(stage, flags.words, "--words"), "--words") if flags.words else None
-    from paraembed.cluster.shard import shard_pairs
-
-    def upload() -> None:
-        home.remove()
-        stage.upload(home)
-
-    manifest, before = shard_pairs(
-        inputs,
-        out,
-        flags.settings,
-        words=words,
-        max_words=flags.max_words,
-        workers=flags.workers,
-        overwrite=flags.overwrite,
-        rejected_sample=flags.rejected_sample,
-        limits=flags.limits,
-        uri=home.uri,
-        upload=upload,
-    )
-    if before:
-        return
-    counts = manifest["counts"]
-    rows = {"read": counts["read"], **{f"rejected: {reason}": count for reason, count in counts["reasons"].items()}}
-    rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
-    rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
-    print_table(["rows", "count"], [[name, f"{count:,}"] for name, count in rows.items()])
-    name, subset = shown(flags.out), next(iter(manifest.get("subsets", {"": 0})), "")
-    pairs = f"{name}/{subset}" if subset else name
-    say(
-        f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {name}; "
-        f"next: python jobs/train.py --pairs {pairs} --words VECTORS.txt.gz --out ENCODER"
-    )
+        manifest, before = shard_pairs(
+            inputs,
+            out,
+            flags.settings,
+            words=words,
+            max_words=flags.max_words,
+            workers=flags.workers,
+            overwrite=flags.overwrite,
+            rejected_sample=flags.rejected_sample,
+            limits=flags.limits,
+            uri=home.uri,
+            upload=upload,
+        )
+        if before:
+            return
+        counts = manifest["counts"]
+        rows = {"read": counts["read"], **{f"rejected: {reason}": count for reason, count in counts["reasons"].items()}}
+        rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
+        rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
+        print_table(["rows", "count"], [[name, f"{count:,}"] for name, count in rows.items()])
+        name, subset = shown(flags.out), next(iter(manifest.get("subsets", {"": 0})), "")
+        pairs = f"{name}/{subset}" if subset else name
+        say(
+            f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {name}; "
+            f"next: python jobs/train.py --pairs {pairs} --words VECTORS.txt.gz --out ENCODER"
+        )
 
 
 def _fetch_manifests(home: "Mirror", *, overwrite: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from paraembed.commands.flags import names_in
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
     absolute_place,
@@ -18,7 +19,7 @@ from paraembed.commands.paths import (
     staged_places,
     staged_words,
 )
-from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags
+from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags, say_idle
 from paraembed.console import print_table, say
 from paraembed.io.places import shown
 from paraembed.papers import RECIPES, find_recipe
@@ -74,24 +75,15 @@ class Train:
     """Print the recipes and encoders with their sources, and exit."""
 
 
-def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], selection: Selection) -> "list[Suite]":
-    """Return the suites of ``--evaluate NAMES --data FOLDER`` and ``--evaluate-pairs FILES``."""
-    from paraembed.evaluation.suites import read_pairs_files, read_suites
-
-    names = _check_sets(names, data is not None, files, selection)
-    suites = list(read_suites(names, existing_data(data, "--data"))) if data is not None else []
-    return suites + ([read_pairs_files([existing(file, "--evaluate-pairs") for file in files])] if files else [])
-
-
-def _check_sets(values: Sequence[str], has_data: bool, files: Sequence[Path], selection: Selection) -> list[str]:
-    """Return the names of the suites; raise ValueError if a required flag is missing."""
-    names = [name for value in values for name in value.split(",") if name]
-    if bool(names) != has_data:
+def sets_of(flags: Train) -> tuple[str, ...]:
+    """Return the names of the suites to evaluate on; raise ValueError if a required flag is missing."""
+    names = names_in(flags.evaluate)
+    if bool(names) != (flags.data is not None):
         raise ValueError(
             "--evaluate and --data must be given together, for example --evaluate sts --data FOLDER; or use "
             "--evaluate-pairs FILE"
         )
-    if selection != Selection() and not (names or files):
+    if flags.selection != Selection() and not (names or flags.evaluate_pairs):
         raise ValueError(
             "--eval-every, --select and --patience have no effect without an evaluation; add --evaluate or "
             "--evaluate-pairs"
@@ -114,37 +106,37 @@ def main(flags: Train) -> None:
     """Train, and print the scores, the encoder folder and the next command."""
     check_min_coverage(flags.min_coverage)
     with staged_places() as stage:
-        _train(flags, stage)
+        out = staged_output(stage, flags.out, "--out")
+        base = find_recipe(flags.recipe)
+        names = sets_of(flags)
+        check_before_download(
+            stage, out, (flags.pairs, flags.words), flags.placement, "train", overwrite=flags.overwrite
+        )
+        pairs = staged_input(stage, flags.pairs, "--pairs", existing_pairs)
+        words = staged_words(stage, flags.words, "--words")
+        from paraembed.evaluation.suites import read_pairs_files, read_suites
 
+        suites: list[Suite] = []
+        if flags.data is not None:
+            suites += read_suites(names, staged_input(stage, flags.data, "--data", existing_data))
+        if flags.evaluate_pairs:
+            suites.append(read_pairs_files([existing(file, "--evaluate-pairs") for file in flags.evaluate_pairs]))
+        say_idle(without_effect(flags.settings), changed_fields(flags.settings, base))
+        from paraembed.cluster.train import Training, train_model
+        from paraembed.training.data import Pairs
 
-def _train(flags: Train, stage: "Stage") -> None:
-    out = staged_output(stage, flags.out, "--out")
-    base = find_recipe(flags.recipe)
-    _check_sets(flags.evaluate, flags.data is not None, flags.evaluate_pairs, flags.selection)
-    check_before_download(stage, out, (flags.pairs, flags.words), flags.placement, "train", overwrite=flags.overwrite)
-    pairs = existing_pairs(staged_input(stage, flags.pairs, "--pairs"), "--pairs")
-    words = staged_words(stage, flags.words, "--words")
-    data_folder = None if flags.data is None else staged_input(stage, flags.data, "--data")
-    suites = read_sets(flags.evaluate, data_folder, flags.evaluate_pairs, flags.selection)
-    changed = changed_fields(flags.settings, base)
-    idle = [name for name in without_effect(flags.settings) if name in changed]
-    if idle:
-        say(f"these settings have no effect, given the others: {', '.join(idle)}")
-    from paraembed.cluster.train import Training, train_model
-    from paraembed.training.data import Pairs
-
-    data = Pairs(
-        *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes),
-        tuple(absolute_place(place, "--teacher") for place in flags.teacher),
-    )
-    uris = stage.uri(out), stage.uri(pairs), stage.in_uris
-    training = Training(flags.recipe, data, out, flags.placement, *uris, register=flags.register)
-    outcome = train_model(training, overwrite=flags.overwrite)
-    if outcome.table:
-        print_table(*outcome.table)
-    if not outcome.was_finished:
-        name = shown(flags.out)
-        say(f"wrote {name}; next: python jobs/evaluate.py --encoder {name} --suite sts --data STS_FOLDER")
+        data = Pairs(
+            *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes),
+            tuple(absolute_place(place, "--teacher") for place in flags.teacher),
+        )
+        uris = stage.uri(out), stage.uri(pairs), stage.in_uris
+        training = Training(flags.recipe, data, out, flags.placement, *uris, register=flags.register)
+        outcome = train_model(training, overwrite=flags.overwrite)
+        if outcome.table:
+            print_table(*outcome.table)
+        if not outcome.was_finished:
+            name = shown(flags.out)
+            say(f"wrote {name}; next: python jobs/evaluate.py --encoder {name} --suite sts --data STS_FOLDER")
 
 
 def defaults(arguments: list[str]) -> Train:

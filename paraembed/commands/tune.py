@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import tyro
 
+from paraembed.commands.flags import flag_of
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
     absolute_place,
@@ -117,7 +118,7 @@ class Tune:
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
-                raise ValueError(f"--{name.replace('_', '-')} is {value}; allowed: {low} to {high}")
+                raise ValueError(f"{flag_of(name)} is {value}; allowed: {low} to {high}")
         if self.placement.is_elastic:
             raise ValueError(
                 f"--workers is {self.placement.workers}, but trials whose scores are compared need a fixed number of "
@@ -219,11 +220,11 @@ def _check_flags(flags: Tune, space: Space) -> None:
     if idle:
         on = "labeled examples, all of a task's training set, and selects by its dev set" if is_gold else "pairs"
         raise ValueError(
-            f"{_flag(idle[0])} does not apply, because the space {flags.space} trains on {on}; leave it out"
+            f"{flag_of(idle[0])} does not apply, because the space {flags.space} trains on {on}; leave it out"
         )
     later = [name for name in ("final_pairs", "final_epochs", "register") if getattr(flags, name) is not None]
     if later and not flags.protocol:
-        raise ValueError(f"{_flag(later[0])} is for the training after the search; add --protocol, or leave it out")
+        raise ValueError(f"{flag_of(later[0])} is for the training after the search; add --protocol, or leave it out")
     if flags.teacher and flags.final_pairs is not None:
         raise ValueError("--teacher has the vectors of --pairs, not of --final-pairs; leave out one of them")
     if is_gold and flags.task is None and not flags.dry_run:
@@ -238,7 +239,7 @@ def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
     needed = ("data", "out") if find_space(flags.space).job == "finetune" else ("pairs", "words", "out")
     for name in needed:
         if getattr(flags, name) is None:
-            raise ValueError(f"{_flag(name)} is missing; add it, or use --dry-run to print the grid")
+            raise ValueError(f"{flag_of(name)} is missing; add it, or use --dry-run to print the grid")
     assert flags.out is not None
     paths = {"out": staged_output(stage, flags.out, "--out")}
     checks = {"data": existing_data, "pretrained": existing_encoder}
@@ -247,7 +248,7 @@ def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
         if place is not None and name == "words":
             paths[name] = staged_words(stage, place, "--words")
         elif place is not None:
-            paths[name] = checks.get(name, existing_pairs)(staged_input(stage, place, _flag(name)), _flag(name))
+            paths[name] = staged_input(stage, place, flag_of(name), checks.get(name, existing_pairs))
     return paths
 
 
@@ -328,10 +329,6 @@ def _print_grid(points: Points, settings: SearchSettings, selection: Selection, 
         f"{space.tuning_data} ({'all' if sample is None else f'{sample:,} pairs'}); chosen by "
         f"{metric} ({selection.split}); then {space.final_epochs} epochs on {space.final_data}"
     )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _setting(text: str) -> tuple[str, Any]:

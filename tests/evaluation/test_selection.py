@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.commands.train import read_sets
+from paraembed.commands.train import Train, sets_of
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_digest
 from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
+from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.recipe import Recipe
 from paraembed.settings import Selection
 from paraembed.training.data import Pairs
@@ -48,15 +49,18 @@ def test_every_metric_may_select(tiny_words):
 def test_bad_flags_are_said(tmp_path):
     (tmp_path / "pairs.tsv").write_text("1\ta\tb\n2\tc\td\n2\ta\td\n")
     no_effect = "--eval-every, --select and --patience have no effect without an evaluation"
-    for names, data, selection, message in [
-        (["sts"], None, Selection(), "--evaluate and --data must be given together"),
-        ([], tmp_path, Selection(), "--evaluate and --data must be given together"),
-        ([], None, Selection(patience=3), no_effect),
-        (["sts,stsb"], tmp_path, Selection(), "unknown suite 'stsb'; allowed: all, sts"),
+    for flags, message in [
+        ({"evaluate": ("sts",)}, "--evaluate and --data must be given together"),
+        ({"data": "sets"}, "--evaluate and --data must be given together"),
+        ({"selection": Selection(patience=3)}, no_effect),
     ]:
         with pytest.raises(ValueError, match=message):
-            read_sets(names, data, [], selection)
-    (suite,) = read_sets([], None, [tmp_path / "pairs.tsv"], Selection(patience=3))
+            sets_of(Train("pairs", "words", "out", **flags))
+    assert sets_of(Train("pairs", "words", "out", evaluate_pairs=(tmp_path,), selection=Selection(patience=3))) == ()
+    names = sets_of(Train("pairs", "words", "out", evaluate=("sts,stsb",), data="sets"))
+    with pytest.raises(ValueError, match="unknown suite 'stsb'; allowed: all, sts"):
+        read_suites(names, tmp_path)
+    suite = read_pairs_files([tmp_path / "pairs.tsv"])
     with pytest.raises(
         ValueError, match=r"`select` is sts/mean, .* allowed: pairs/pairs/pearson, pairs/pairs/spearman"
     ):
