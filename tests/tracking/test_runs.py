@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow.data import get_source
@@ -273,16 +274,11 @@ def test_the_names_of_5000_inputs_fit_into_a_record(store, tmp_path):
     with tracked_run("many", tmp_path / "out") as run:
         run.dataset("inputs", "f" * 64, sources)
         run.dataset("few", "e" * 64, sources[:2])
-    many, few = (
-        {
-            data.dataset.name: data.dataset
-            for data in MlflowClient(f"sqlite:///{store}").get_run(run.run_id).inputs.dataset_inputs
-        }[name]
-        for name in ("inputs", "few")
-    )
-    told = json.loads(many.source)
-    assert (told["files"], told["first"][0], len(told["names_sha256"])) == (5000, sources[0], 64)
-    assert json.loads(few.source) == sources[:2]
+    inputs = MlflowClient(f"sqlite:///{store}").get_run(run.run_id).inputs.dataset_inputs
+    logged = {data.dataset.name: json.loads(data.dataset.source) for data in inputs}
+    many = logged["inputs"]
+    assert (many["files"], many["first"][0], len(many["names_sha256"])) == (5000, sources[0], 64)
+    assert logged["few"] == sources[:2]
 
 
 def test_inputs_are_data_sets_of_mlflow(store, tmp_path):
@@ -302,11 +298,7 @@ def test_inputs_are_data_sets_of_mlflow(store, tmp_path):
     assert [tags["mlflow.data.context"] for _, tags in (logged[name] for name in logged)].count("training") == 2
 
 
-MOUNTS = """overlay / overlay rw 0 0
-nas:/export /data nfs4 rw,vers=4.1 0 0
-tmpfs /data/scratch tmpfs rw 0 0
-bucket /mnt/my\\040bucket fuse.gcsfuse rw 0 0
-"""
+MOUNTS = {"/": "overlay", "/data": "nfs4", "/data/scratch": "tmpfs", "/mnt/my bucket": "fuse.gcsfuse"}
 
 
 @pytest.mark.parametrize(
@@ -319,8 +311,10 @@ bucket /mnt/my\\040bucket fuse.gcsfuse rw 0 0
         ("/mnt/my bucket/x", "fuse.gcsfuse"),
     ],
 )
-def test_network_file_systems_are_known(path, kind):
-    assert network_file_system(Path(path), MOUNTS) == kind
+def test_network_file_systems_are_known(path, kind, monkeypatch):
+    mounts = [SimpleNamespace(mountpoint=mountpoint, fstype=fstype) for mountpoint, fstype in MOUNTS.items()]
+    monkeypatch.setattr("psutil.disk_partitions", lambda **_: mounts)
+    assert network_file_system(Path(path)) == kind
 
 
 def test_on_a_cluster_a_store_that_would_be_lost_is_an_error(tmp_path, monkeypatch):
