@@ -29,7 +29,7 @@ from paraembed.encoders.lstm import Lstm, Reader, Recurrent
 from paraembed.encoders.rnn import Rnn
 from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_json
-from paraembed.text.vocabulary import UNKNOWN
+from paraembed.text.vocabulary import BOS_EOS, UNKNOWN
 
 OPSET = 17
 _IR = 8  # the version of the file format that belongs to the opset
@@ -113,8 +113,7 @@ def write_onnx(encoder: Encoder, tokenizer: bytes, folder: Path) -> None:
     """
     (folder / "model.onnx").write_bytes(_model(encoder))
     (folder / "tokenizer.json").write_bytes(tokenizer)
-    ends = {"none": 0, "both": 2}.get(encoder.bos_eos_tokens, 1)
-    limit = _MOST_TOKENS if encoder.max_tokens is None else encoder.max_tokens + ends
+    limit = _MOST_TOKENS if encoder.max_tokens is None else encoder.max_tokens + len(BOS_EOS[encoder.bos_eos_tokens])
     write_json(folder / "config.json", {"hidden_size": encoder.width, "pad_token_id": 0})
     write_json(
         folder / "tokenizer_config.json",
@@ -146,7 +145,7 @@ def _model(encoder: Encoder) -> bytes:
     helper, kinds = graph.onnx.helper, graph.onnx.TensorProto
     texts = _Texts(graph, vectors_of(encoder))
     vectors_NH = add_vectors(graph, texts, encoder.composition)
-    ends = {"none": 0.0, "both": 2.0}.get(encoder.bos_eos_tokens, 1.0)
+    ends = float(len(BOS_EOS[encoder.bos_eos_tokens]))
     filled_N1 = graph("Clip", graph("Sub", texts.num_tokens_N1, graph.constant(ends)), *map(graph.constant, (0.0, 1.0)))
     graph.nodes.append(helper.make_node("Mul", [vectors_NH, filled_N1], ["sentence_embedding"]))
     inputs = [helper.make_tensor_value_info(name, kinds.INT64, ["n", "l"]) for name in ("input_ids", "attention_mask")]

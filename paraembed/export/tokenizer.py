@@ -21,7 +21,7 @@ from paraembed.text.scan import NUMBER, SPACE, SYMBOL
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
 from paraembed.text.tokenize import QUOTES, tokenize
 from paraembed.text.tokens import TokenIds, as_strings, character_kinds
-from paraembed.text.vocabulary import END, START, UNKNOWN
+from paraembed.text.vocabulary import BOS_EOS, END, START, UNKNOWN
 from paraembed.text.wordpiece import MOST_CHARACTERS, OOV, PREFIX, specials_of
 
 Unknown = Literal["token", "mark"]
@@ -43,7 +43,7 @@ def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int
     if encoder.tokenizer == SUBWORD:
         return _stored(encoder, unknown, max_tokens)
     words = encoder.vocabulary.to_pylist()
-    ids, ends = _keys(words, is_marked=False), _ends(encoder)
+    ids, ends = _keys(words, is_marked=False), BOS_EOS[encoder.bos_eos_tokens]
     model: dict[str, Any] = {"type": "WordLevel", "vocab": ids, "unk_token": UNKNOWN}
     normalizers, splits, added = *_stages(encoder.tokenizer), list[dict[str, Any]]()
     if encoder.tokenizer == WORDPIECE:
@@ -110,22 +110,16 @@ def _special(name: str, row: int) -> dict[str, Any]:
     return {"id": row, "content": name, "special": True, **how}
 
 
-def _ends(encoder: Encoder) -> dict[str, str]:
-    """Return the side, ``start`` or ``end``, and the token of each BOS/EOS token that the encoder adds."""
-    tokens = {"start": START, "end": END}
-    return {side: token for side, token in tokens.items() if encoder.bos_eos_tokens in {side, "both"}}
+def _with_ends(ends: Sequence[str], ids: dict[str, int]) -> dict[str, Any]:
+    def special(token: str) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": token, "type_id": 0}}] if token in ends else []
 
-
-def _with_ends(ends: dict[str, str], ids: dict[str, int]) -> dict[str, Any]:
-    def special(side: str) -> list[dict[str, Any]]:
-        return [{"SpecialToken": {"id": ends[side], "type_id": 0}}] if side in ends else []
-
-    single = [*special("start"), {"Sequence": {"id": "A", "type_id": 0}}, *special("end")]
+    single = [*special(START), {"Sequence": {"id": "A", "type_id": 0}}, *special(END)]
     return {
         "type": "TemplateProcessing",
         "single": single,
         "pair": [*single, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ends.values()},
+        "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ends},
     }
 
 

@@ -27,6 +27,8 @@ LOW_COVERAGE = 0.5
 UNKNOWN = "UUUNKKK"
 START, END = "<S>", "</S>"
 """BOS and EOS tokens. They are upper-case, like UNKNOWN, so they cannot equal a lower-cased token."""
+BOS_EOS = {"none": (), "start": (START,), "end": (END,), "both": (START, END)}
+"""Value of ``bos_eos_tokens`` → the tokens that it adds to a text."""
 
 _LAST_ROWS = 20  # to compare the decimals of the last number with
 

@@ -27,7 +27,7 @@ from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text import OF_PIECES
 from paraembed.text.tokens import tokens_of
-from paraembed.text.vocabulary import END, LOW_COVERAGE, START, UNKNOWN, Words, add_random_words, read_words, word_row
+from paraembed.text.vocabulary import BOS_EOS, LOW_COVERAGE, UNKNOWN, Words, add_random_words, read_words, word_row
 from paraembed.training.pairs import both_sides
 
 _NUM_MISSING = 10
@@ -268,7 +268,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
 
 def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
     """Return the words with the recipe's BOS/EOS tokens: the file's vectors of <s> and </s>, or random ones."""
-    wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.bos_eos_tokens]
+    wanted = BOS_EOS[recipe.bos_eos_tokens]
     new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]
     if not new:
         return words
