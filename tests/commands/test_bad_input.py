@@ -9,7 +9,7 @@ import pytest
 
 from paraembed.cluster.shard import shard_pairs
 from paraembed.pairs.settings import ShardSettings
-from tests.jobs import run_job
+from tests.jobs import digests, run_job
 
 
 @pytest.fixture
@@ -18,21 +18,17 @@ def call(monkeypatch, capsys, tmp_path):
 
     def call(name, *arguments):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path.parent / 'bad.db'}")
-        before = listing(tmp_path)
+        before = digests(tmp_path, "**/*")
         capsys.readouterr()
         status, said = run_job(name, *arguments), capsys.readouterr().err
         assert status == 2, said
         assert "Traceback" not in said
         assert said.count("error: ") == 1
         assert said.splitlines()[-1].startswith("error: ")
-        assert listing(tmp_path) == before
+        assert digests(tmp_path, "**/*") == before
         return said
 
     return call
-
-
-def listing(folder):
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def put(path, data):

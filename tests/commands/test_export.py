@@ -5,25 +5,20 @@ import sys
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import yaml
 
 from paraembed import checkpoint
-from paraembed.encoders import Encoder, config_from_dict
 from paraembed.loading import open_encoder
-from paraembed.text.vocabulary import START, UNKNOWN, Words, read_words
+from paraembed.text.vocabulary import START, UNKNOWN, read_words
+from tests.export.test_smaller import saved
 
 VOCABULARY = [START, "the", "cat", UNKNOWN]
 
 
 def save(name, folder, vocabulary=VOCABULARY):
-    matrix = np.random.default_rng(1).standard_normal((len(vocabulary), 3), np.float32)
-    boundary = "start" if START in vocabulary else "none"
-    words = Words(pa.array(vocabulary), matrix)
-    encoder = Encoder(config_from_dict({"name": name}), words, "space", bos_eos_tokens=boundary)
-    checkpoint.save(encoder, folder, recipe={}, provenance={}, model_card="")
-    return encoder
+    options = {"tokenizer": "space", "bos_eos_tokens": "start" if START in vocabulary else "none"}
+    return checkpoint.load(saved(folder, name=name, words=vocabulary, width=3, **options))
 
 
 @pytest.fixture

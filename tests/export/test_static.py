@@ -16,6 +16,7 @@ from paraembed.loading import open_encoder
 from paraembed.text.subword import vocabulary_of, without_ends
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from tests.encoders.models import subword_tokenizer
+from tests.jobs import digests
 
 TEXTS = [
     *("The cat's on the mat, isn't it?", "zebra", "", " \u00a0 ", "the", "cat cat cat zebra", UNKNOWN, "İ THE"),
@@ -135,9 +136,9 @@ def test_encoders_with_a_tokenizer_of_their_own(kind, tmp_path):
 def test_the_bytes_depend_only_on_the_encoder(tmp_path):
     for name in ("a", "b"):
         write_folder(encoder_of({"name": "dan", "layers": 2}), "sentence-transformers", tmp_path / name)
-    files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
+    files = digests(tmp_path / "a", "**/*")
     assert len(files) == 8
-    assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
+    assert files == digests(tmp_path / "b", "**/*")
 
 
 @pytest.mark.usefixtures("unchecked_ids")
