@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from infra.bench.command import EMBED_PROGRAMS, Embed
 from infra.bench.generated import draw_lines, frequent_words
 from infra.bench.peers import model2vec_encode, static_embedding_encode
-from infra.bench.rounds import Clock, Program, Result, Results, Round, Task, has, measure, metrics, show_table, start
+from infra.bench.rounds import Clock, Program, Result, Results, Round, has, measure, metrics, repeat, show_table, start
 from paraembed import checkpoint
 from paraembed.console import doing, say, show
 from paraembed.embedding.columns import carried_fields
@@ -154,17 +154,14 @@ def start_program(key: str, options: Embed, folder: Path, encoder: Path) -> Prog
     else:
         rows, threads = min(rows, options.memory_rows), 1 if key == "encode_1" else options.workers
     (folder / key).mkdir()
-    work = Work(key, str(encoder), str(texts), str(folder / key), rows, options.part_rows, 0, processes)
-    tasks = [Task(repeat, vars(work) | {"rank": rank}, threads) for rank in range(processes)]
-    return start(name, tasks, answering=processes)
+    work = Work(key, str(encoder), str(texts), str(folder / key), rows, options.part_rows)
+    return start(name, run_program, vars(work), processes=processes, threads=threads)
 
 
-def repeat(clock: Clock, **work: Any) -> None:
+def run_program(clock: Clock, **work: Any) -> None:
     """Do the work once as warm-up, and then once per round."""
-    once, rows = PROGRAMS[work["key"]](Work(**work)), 0
-    while True:
-        rows += once()
-        clock(rows)
+    once = PROGRAMS[work["key"]](Work(**work))
+    repeat(clock, once, once())
 
 
 Pass = Callable[[], int]

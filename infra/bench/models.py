@@ -24,7 +24,7 @@ import torch
 from infra.bench.command import MODEL_PROGRAMS, Models
 from infra.bench.generated import draw_lines, draw_words
 from infra.bench.peers import save_int8, save_model2vec
-from infra.bench.rounds import Program, Result, Round, Task, has, measure, metrics, show_table, start
+from infra.bench.rounds import Clock, Program, Result, Round, has, measure, metrics, repeat, show_table, start
 from paraembed.console import doing, say
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.part import REPORTS, PartWorker
@@ -92,60 +92,47 @@ def _start(key: str, options: Models, folder: Path) -> Program:
         return job
     arguments = {"model": model, "texts": str(texts), "out": str(out)}
     if key == "st_bare":
-        worlds = [arguments | {"rank": rank, "world": options.workers} for rank in range(options.workers)]
-        return start(name, [Task(bare_transformer, world) for world in worlds], answering=options.workers)
+        return start(name, bare_transformer, arguments, processes=options.workers)
     if key.startswith("int8"):
         named = f"st:{model}" if key == "int8_torch" else f"onnx:{save_int8(Path(model), folder / 'int8-model')}"
-        worlds = [
-            {"name": named, "texts": str(texts), "rank": rank, "world": options.workers}
-            for rank in range(options.workers)
-        ]
-        return start(name, [Task(encode_lines, world) for world in worlds], answering=options.workers)
+        return start(name, encode_lines, {"name": named, "texts": str(texts)}, processes=options.workers)
     if key == "m2v_bare":
-        return start(name, [Task(bare_model2vec, arguments, threads=options.workers)])
+        return start(name, bare_model2vec, arguments, threads=options.workers)
     if key == "device":
         return Program(name, partial(_busy_round, out, options.device_rows))
     is_floor, in_threads = key.endswith("_floor"), key.endswith("_threads")
     encoder = key.removesuffix("_floor").removesuffix("_threads")
     recurrent = {"name": encoder, "floor": is_floor, "rows": options.recurrent_rows}
     processes, threads = (1, options.workers) if in_threads else (options.workers, 1)
-    tasks = [Task(recurrent_encoder, recurrent | {"seed": rank}, threads=threads) for rank in range(processes)]
-    return start(name, tasks, answering=processes)
+    return start(name, recurrent_encoder, recurrent, processes=processes, threads=threads)
 
 
-def bare_transformer(clock: Callable[[int], None], model: str, texts: str, out: str, rank: int, world: int) -> None:
+def bare_transformer(clock: Clock, model: str, texts: str, out: str, rank: int = 0, world: int = 1) -> None:
     """Encode a part of the texts like sentence-transformers, longest first, and write them."""
     encoder = import_module("sentence_transformers").SentenceTransformer(model, device="cpu", local_files_only=True)
     lines = Path(texts).read_text().splitlines()[rank::world]
     encoder.encode(lines[:64])
-    done = 0
-    while True:
-        clock(done)
-        _write(encoder.encode(lines, show_progress_bar=False), Path(out) / f"{rank}.parquet")
-        done += len(lines)
+    file = Path(out) / f"{rank}.parquet"
+    repeat(clock, lambda: _write(encoder.encode(lines, show_progress_bar=False), file), len(lines))
 
 
-def encode_lines(clock: Callable[[int], None], name: str, texts: str, rank: int, world: int) -> None:
+def encode_lines(clock: Clock, name: str, texts: str, rank: int = 0, world: int = 1) -> None:
     """Encode a part of the texts with an encoder of this package."""
     encoder = open_encoder(name, Inference(device="cpu"))
-    lines, done = pa.array(Path(texts).read_text().splitlines()[rank::world]), 0
+    lines = pa.array(Path(texts).read_text().splitlines()[rank::world])
     encoder.embed(lines[:64])
-    while True:
-        clock(done)
-        encoder.embed(lines)
-        done += len(lines)
+    repeat(clock, lambda: encoder.embed(lines), len(lines))
 
 
-def bare_model2vec(clock: Callable[[int], None], model: str, texts: str, out: str) -> None:
+def bare_model2vec(clock: Clock, model: str, texts: str, out: str) -> None:
     """Encode the texts with model2vec's own threads, and write them."""
     encoder = import_module("model2vec").StaticModel.from_pretrained(model)
     encoder.encode(["a text"])
-    done = 0
-    while True:
-        clock(done)
-        lines = Path(texts).read_text().splitlines()
-        _write(encoder.encode(lines), Path(out) / "all.parquet")
-        done += len(lines)
+
+    def work() -> None:
+        _write(encoder.encode(Path(texts).read_text().splitlines()), Path(out) / "all.parquet")
+
+    repeat(clock, work, len(Path(texts).read_text().splitlines()))
 
 
 def _write(vectors: Any, path: Path) -> None:
@@ -154,17 +141,13 @@ def _write(vectors: Any, path: Path) -> None:
     pq.write_table(pa.table({"embedding": embedding}), path, compression="zstd")
 
 
-def recurrent_encoder(clock: Callable[[int], None], name: str, floor: bool, rows: int, seed: int) -> None:
+def recurrent_encoder(clock: Clock, name: str, floor: bool, rows: int, rank: int = 0, **_: int) -> None:
     """Embed generated sentences, or compute only the matrix products of the same shapes."""
-    lines = draw_lines(rows, MEAN_TOKENS, VOCABULARY, seed).decode().splitlines()
+    texts = pa.array(draw_lines(rows, MEAN_TOKENS, VOCABULARY, rank).decode().splitlines())
     encoder = Encoder(ENCODERS[name](), draw_words(VOCABULARY, WIDTH, 1), "space").requires_grad_(False).eval()
-    texts, done = pa.array(lines), 0
     work = partial(_products, _shapes(encoder, texts), name) if floor else partial(encoder.embed, texts)
     work()
-    while True:
-        clock(done)
-        work()
-        done += rows
+    repeat(clock, work, rows)
 
 
 def _shapes(encoder: Encoder, texts: pa.StringArray) -> list[tuple[int, ...]]:

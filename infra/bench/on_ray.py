@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 
 from infra.bench.command import Case
 from infra.bench.generated import draw_pairs, draw_words, pair_texts
-from infra.bench.rounds import ROOT, Clock, Program, Round, Task, peak_bytes, start
+from infra.bench.rounds import ROOT, Clock, Program, Round, peak_bytes, start
 from infra.bench.train import recipe
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
@@ -94,9 +94,9 @@ def start_training(name: str, workers: int, case: Case, folder: Path) -> Program
     inputs = folder / f"inputs-{case.num_pairs}"
     arguments = {"case": vars(case), "folder": str(inputs)}
     if not inputs.exists():
-        start("the inputs", [Task(write_inputs, arguments, threads=case.threads)]).close()
-    task = Task(train, {**arguments, "workers": workers}, threads=case.threads, device=case.device)
-    return start(name, [task], workers=workers, is_loud=case.epochs > 0)
+        start("the inputs", write_inputs, arguments, threads=case.threads).close()
+    how: dict[str, Any] = {"threads": case.threads, "device": case.device, "is_loud": case.epochs > 0}
+    return start(name, train, {**arguments, "workers": workers}, workers=workers, **how)
 
 
 def write_inputs(clock: Clock, case: dict[str, Any], folder: str) -> None:

@@ -145,22 +145,6 @@ def show_table(head: str, results: Iterable[Result], columns: Mapping[str, Calla
     show("")
 
 
-@dataclass(frozen=True)
-class Task:
-    """A process of a program: a function ``f(clock, **arguments)`` of an importable module."""
-
-    function: Callable[..., None]  # calls the clock between its steps until the clock raises ``Finished``
-    arguments: dict[str, Any]  # JSON values
-    threads: int = 1  # of PyTorch, Arrow and numba
-    seconds: float = 0.0  # shortest round; it ends with the first call of the clock after that
-    device: str = "cpu"  # or cuda, whose kernels are waited for before the clock is read
-
-    def command(self) -> list[str]:
-        """Return the command line that runs the task."""
-        name = f"{self.function.__module__}:{self.function.__name__}"
-        return [*_CHILD, json.dumps(vars(self) | {"function": name})]
-
-
 class Finished(Exception):  # noqa: N818 - no error
     """Signal that no more rounds are needed."""
 
@@ -228,37 +212,63 @@ def serve() -> None:
         clock.answer({"skipped": f"{missing.name} is not installed"})
 
 
-def start(name: str, tasks: Sequence[Task], answering: int = 1, workers: int = 1, is_loud: bool = False) -> Program:
+def repeat(clock: Clock, work: Callable[[], object], rows: int) -> None:
+    """Do work on a number of rows, which has warmed up, once per round."""
+    done = 0
+    while True:
+        clock(done)
+        work()
+        done += rows
+
+
+def start(
+    name: str,
+    function: Callable[..., None],
+    arguments: Mapping[str, Any],
+    *,
+    processes: int = 1,
+    workers: int = 1,
+    threads: int = 1,
+    seconds: float = 0.0,
+    device: str = "cpu",
+    is_loud: bool = False,
+) -> Program:
     """Start a program in separate processes and wait until it has warmed up; raise ValueError if one ended.
 
-    The first ``answering`` processes report their rounds; a round is the sum of their reports. With ``is_loud``, the
-    processes' stderr is shown instead of kept for the error message.
+    Each process runs ``function(clock, **arguments)`` of an importable module with JSON values; several processes also
+    get their ``rank`` and the ``world``. It calls the clock between its steps until the clock raises ``Finished``. A
+    round takes at least ``seconds`` and is the sum of the processes' reports; of several ``workers``, which do each
+    step together, only the first one reports. With ``is_loud``, stderr is shown instead of kept for the error message.
     """
-    processes = _Processes(name, tasks, answering, is_loud)
+    name_of = f"{function.__module__}:{function.__name__}"
+    task = {"function": name_of, "threads": threads, "seconds": seconds, "device": device}
+    of_rank = [{"rank": rank, "world": processes} for rank in range(processes)] if processes > 1 else [{}]
+    tasks = [json.dumps({**task, "arguments": {**arguments, **more}}) for more in of_rank]
+    running = _Processes(name, tasks, threads, 1 if workers > 1 else processes, is_loud)
     try:
-        ready = processes.answers()
+        ready = running.answers()
     except BaseException:  # Ctrl-C, too: nobody else knows the processes yet
-        processes.close()
+        running.close()
         raise
-    return Program(name, processes.run_round, processes.close, workers, **ready[0])
+    return Program(name, running.run_round, running.close, workers, **ready[0])
 
 
 class _Processes:
-    def __init__(self, name: str, tasks: Sequence[Task], answering: int, is_loud: bool) -> None:
+    def __init__(self, name: str, tasks: Sequence[str], threads: int, answering: int, is_loud: bool) -> None:
         self._name, self._complaints = name, tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         homes = dict.fromkeys((str(Path(paraembed.__file__).parents[1]), str(ROOT)))
         path = os.pathsep.join([*homes, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._running = []
-        for task in tasks:
-            threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), str(task.threads))
-            process = subprocess.Popen(  # noqa: S603
-                task.command(),
+        limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), str(threads))
+        self._running = [
+            subprocess.Popen(  # noqa: S603
+                [*_CHILD, task],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=None if is_loud else self._complaints,
-                env={**os.environ, **threads, "PYTHONPATH": path},
+                env={**os.environ, **limits, "PYTHONPATH": path},
             )
-            self._running.append(process)
+            for task in tasks
+        ]
         self._answering = self._running[:answering]
 
     def run_round(self) -> Round:

@@ -11,7 +11,7 @@ import numpy as np
 
 from infra.bench.command import SEARCH_PROGRAMS, Search
 from infra.bench.generated import draw_lines, draw_words
-from infra.bench.rounds import Clock, Program, Result, Task, has, measure, metrics, show_table, start
+from infra.bench.rounds import Clock, Program, Result, has, measure, metrics, repeat, show_table, start
 from paraembed.console import doing, say
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import EmbeddingRun, begun_run, commit
@@ -82,11 +82,11 @@ def _start(key: str, options: Search, out: Path) -> Program:
     """Start a program of ``SEARCH_PROGRAMS``."""
     queries = 1 if key.endswith("_1") else options.queries
     arguments = {"key": key, "out": str(out), "queries": queries, "threshold": options.threshold}
-    return start(SEARCH_PROGRAMS[key], [Task(repeat, arguments, 1 if "mine" in key else options.threads)])
+    return start(SEARCH_PROGRAMS[key], run_program, arguments, threads=1 if "mine" in key else options.threads)
 
 
-def repeat(clock: Clock, key: str, out: str, queries: int, threshold: float) -> None:
-    """Do the work once per round, and once as warm-up."""
+def run_program(clock: Clock, key: str, out: str, queries: int, threshold: float) -> None:
+    """Do the work once as warm-up, and then once per round."""
     embeddings = Embeddings(Path(out))
     vectors = next(iter(embeddings.blocks())).vectors[:queries].copy()
     works: dict[str, Callable[[], object]] = {
@@ -100,11 +100,8 @@ def repeat(clock: Clock, key: str, out: str, queries: int, threshold: float) -> 
     if "product" in key:
         blocks = [block.vectors for block in embeddings.blocks()]
         work = partial(_mine_products if key == "mine_product" else _products, vectors, blocks)
-    rows = 0
-    while True:
-        work()
-        rows += embeddings.rows
-        clock(rows)
+    work()
+    repeat(clock, work, embeddings.rows)
 
 
 def _mine(embeddings: Embeddings, threshold: float) -> None:

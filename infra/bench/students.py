@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from infra.bench.command import STUDENT_PROGRAMS, Students
 from infra.bench.make_students import NEEDS, PACKAGES, PAIRS, TEXTS, make, minutes_of
-from infra.bench.rounds import Clock, Program, Result, Round, Task, measure, metrics, show_table, start
+from infra.bench.rounds import Clock, Program, Result, Round, measure, metrics, repeat, show_table, start
 from paraembed.console import doing, say
 from paraembed.distillation.texts import keys_of, left_out
 from paraembed.encoders import Embedded
@@ -135,10 +135,9 @@ def _start(key: str, model: str, options: Students) -> Program:
         return Program(name, lambda: Round(0, 0.0), skipped=f"{missing[0]} is not installed")
     for needed in (*NEEDS.get(key, ()), key) if key in PACKAGES else ():
         doing(f"making {needed}")
-        start(name, [Task(make, {"key": needed, "teacher": options.teacher, "work": options.work})]).close()
+        start(name, make, {"key": needed, "teacher": options.teacher, "work": options.work}).close()
     rows = max(1, options.rows // (_TEACHER_ROWS if key == TEACHER else 1))
-    arguments = {"model": model, "texts": str(Path(options.work) / TEXTS), "rows": rows}
-    return start(name, [Task(encode_texts, arguments)])
+    return start(name, encode_texts, {"model": model, "texts": str(Path(options.work) / TEXTS), "rows": rows})
 
 
 def encode_texts(clock: Clock, model: str, texts: str, rows: int) -> None:
@@ -157,11 +156,7 @@ def encode_texts(clock: Clock, model: str, texts: str, rows: int) -> None:
     else:
         encode = import_module("paraembed").load(model).encode
     encode(lines[:64])
-    done = 0
-    while True:
-        clock(done)
-        encode(lines)
-        done += len(lines)
+    repeat(clock, lambda: encode(lines), len(lines))
 
 
 class _Luxical:

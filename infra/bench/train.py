@@ -23,7 +23,7 @@ from torch import Tensor
 from infra.bench.command import MEGA_BATCH_SIZE, TEXTS, TRAIN_PROGRAMS, Case, Train, missing_package
 from infra.bench.generated import draw_pairs, draw_words
 from infra.bench.peers import embedding, embedding_bag, train_static_embedding
-from infra.bench.rounds import Clock, Program, Result, Results, Task, has, measure, metrics, show_table, start
+from infra.bench.rounds import Clock, Program, Result, Results, has, measure, metrics, show_table, start
 from paraembed.compiled import COMPILED
 from paraembed.console import say, show
 from paraembed.encoders import Encoder, config_from_dict
@@ -107,19 +107,18 @@ def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
     if key == MEGA:
         case = replace(case, mega_batch_size=MEGA_BATCH_SIZE)
     own = train_ours if key in {PARAEMBED, MEGA, *WORKERS} else train_other
-    seconds = 0.0 if is_whole else case.seconds
     workers, _ = WORKERS.get(key, (1, ""))
-    tasks = [
-        Task(
-            own,
-            {"case": vars(case), "key": key, "folder": str(folder), "rank": rank, "world": workers},
-            threads=case.threads,
-            seconds=seconds,
-            device=case.device,
-        )
-        for rank in range(workers)
-    ]
-    return start(name, tasks, workers=workers, is_loud=is_whole)
+    return start(
+        name,
+        own,
+        {"case": vars(case), "key": key, "folder": str(folder)},
+        processes=workers,
+        workers=workers,
+        threads=case.threads,
+        seconds=0.0 if is_whole else case.seconds,
+        device=case.device,
+        is_loud=is_whole,
+    )
 
 
 def recipe(case: Case) -> Recipe:
@@ -143,7 +142,7 @@ def _encoder(case: Case) -> Encoder:
     return Encoder(config_from_dict({"name": case.encoder}), _words(case), "space", case.seed).to(case.device)
 
 
-def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world: int, key: str) -> None:
+def train_ours(clock: Clock, case: dict[str, Any], key: str, folder: str, rank: int = 0, world: int = 1) -> None:
     """Run the unchanged training loop. The first worker measures the time; the others follow it."""
     size = Case(**case)
     if key.startswith("machines"):
@@ -171,7 +170,7 @@ def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world
         clock(counters.step)
 
 
-def train_other(clock: Clock, case: dict[str, Any], key: str, folder: str, **_: int) -> None:
+def train_other(clock: Clock, case: dict[str, Any], key: str, folder: str) -> None:
     """Run only our training step, or a peer program."""
     size = Case(**case)
     pairs = draw_pairs(size)

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from infra.bench.rounds import Program, Round, Task, measure, show_table, start
+from infra.bench.rounds import Program, Round, measure, show_table, start
 
 
-def sleep(clock, last, rank=0):
+def sleep(clock, last, rank=0, world=1):
     """Steps of a millisecond."""
     sys.stdout.write("a library says something\n")
     for step in range(1, 10**9):
@@ -24,10 +24,6 @@ def miss(clock):
     raise ModuleNotFoundError("no", name="faiss.swig")
 
 
-def tasks(last, workers=1, seconds=0.05):
-    return [Task(sleep, {"last": last, "rank": rank}, seconds=seconds) for rank in range(workers)]
-
-
 def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
     order = []
 
@@ -36,7 +32,7 @@ def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
         return Round(4, 2.0)
 
     def two():
-        program = start("two sleepers", tasks(10**9, 2), answering=2)
+        program = start("two sleepers", sleep, {"last": 10**9}, processes=2, seconds=0.05)
 
         def run_round():
             order.append("two")
@@ -58,7 +54,7 @@ def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
 
 
 def test_a_program_that_ends_is_named():
-    running = start("sleeper", tasks(30, seconds=60))  # the program fails after 30 ms
+    running = start("sleeper", sleep, {"last": 30}, seconds=60)  # the program fails after 30 ms
     try:
         with pytest.raises(ValueError, match=r"sleeper ended .*: RuntimeError: out of steps"):
             running.run_round()
@@ -69,7 +65,7 @@ def test_a_program_that_ends_is_named():
 def test_a_program_whose_package_is_not_installed_says_so_in_its_row(capsys):
     results = measure(
         {
-            "peer": lambda: start("peer", [Task(miss, {})]),
+            "peer": lambda: start("peer", miss, {}),
             "here": lambda: Program("a longer name", lambda: Round(10, 2.0)),
         },
         1,

@@ -24,9 +24,9 @@ def test_every_program_is_measured_next_to_its_product(tmp_path, capsys):
 
         def clock(number, steps=steps):
             steps.append(number)
-            if len(steps) == 2:
+            if len(steps) == 3:
                 raise Finished
 
         with pytest.raises(Finished):
-            search.repeat(clock, key, str(out), 1 if key.endswith("_1") else options.queries, options.threshold)
-        assert steps == [60, 120]
+            search.run_program(clock, key, str(out), 1 if key.endswith("_1") else options.queries, options.threshold)
+        assert steps == [0, 60, 120]
