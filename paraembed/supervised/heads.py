@@ -15,45 +15,36 @@ NUM_ASKED = {"semeval2013": 1, "turney": 2}
 """Task → number of texts, at the start of each example, with which the other texts are compared."""
 
 
-class PairHead(nn.Module):
-    """Classifier of pairs of texts (Tai et al. 2015; Wieting 2016 eq. 13-14; Wieting 2017 §4.3).
+class ClassifierHead(nn.Module):
+    """Classifier of pairs of texts, M = 2, or of single texts, M = 1: a sigmoid layer, then the softmax layer.
 
+    Of pairs (Tai et al. 2015; Wieting 2016 eq. 13-14; Wieting 2017 §4.3):
     h_s = σ(W× (h_L ⊙ h_R) + W+ |h_L - h_R| + b), logits = W_p h_s + b_p. W× and W+ are concatenated in one matrix with
-    Glorot-uniform initial values, as in the released code; biases start at zero.
+    Glorot-uniform initial values, as in the released code; biases start at zero. The logits do not depend on the order
+    of a pair's texts.
+
+    Of single texts, the sigmoid layer is applied to the text vector (Wieting 2016 §4.4, sentiment); without it, the
+    softmax layer is (Wieting 2015 §5.5, Kim 2014).
     """
 
-    def __init__(self, width: int, head_width: int, num_classes: int, generator: torch.Generator) -> None:
-        """Initialize a head for vectors of ``width`` H, with ``head_width`` hidden units."""
-        super().__init__()
-        self.weight, self.bias = _layer(2 * width, head_width, generator)
-        self.class_weight, self.class_bias = _layer(head_width, num_classes, generator)
-
-    def forward(self, vectors_NMH: Tensor) -> Tensor:
-        """Return the logits [N, K] of N pairs, M = 2; they do not depend on the order of a pair's texts."""
-        left_NH, right_NH = vectors_NMH.unbind(1)
-        features = torch.cat([left_NH * right_NH, (left_NH - right_NH).abs()], dim=1)
-        hidden = torch.sigmoid(F.linear(features, self.weight, self.bias))
-        return F.linear(hidden, self.class_weight, self.class_bias)
-
-
-class TextHead(nn.Module):
-    """Classifier of single texts: a sigmoid layer, then the softmax layer (Wieting 2016 §4.4, sentiment).
-
-    Without the sigmoid layer, the softmax layer is applied to the text vector (Wieting 2015 §5.5, Kim 2014).
-    """
-
-    def __init__(self, width: int, head_width: int | None, num_classes: int, generator: torch.Generator) -> None:
-        """Initialize a head for vectors of ``width`` H; ``head_width`` None: without the sigmoid layer."""
+    def __init__(
+        self, num_texts: int, width: int, head_width: int | None, num_classes: int, generator: torch.Generator
+    ) -> None:
+        """Initialize a head for M vectors of ``width`` H; ``head_width`` None: without the sigmoid layer."""
         super().__init__()
         self.weight: nn.Parameter | None = None
         self.bias: nn.Parameter | None = None
         if head_width is not None:
-            self.weight, self.bias = _layer(width, head_width, generator)
-        self.class_weight, self.class_bias = _layer(head_width or width, num_classes, generator)
+            self.weight, self.bias = _layer(num_texts * width, head_width, generator)
+        self.class_weight, self.class_bias = _layer(head_width or num_texts * width, num_classes, generator)
 
     def forward(self, vectors_NMH: Tensor) -> Tensor:
-        """Return the logits [N, K] of N texts, M = 1."""
-        hidden = vectors_NMH.squeeze(1)
+        """Return the logits [N, K] of N examples."""
+        if vectors_NMH.shape[1] == 2:
+            left_NH, right_NH = vectors_NMH.unbind(1)
+            hidden = torch.cat([left_NH * right_NH, (left_NH - right_NH).abs()], dim=1)
+        else:
+            hidden = vectors_NMH.squeeze(1)
         if self.weight is not None:
             hidden = torch.sigmoid(F.linear(hidden, self.weight, self.bias))
         return F.linear(hidden, self.class_weight, self.class_bias)

@@ -27,7 +27,7 @@ from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import check_fields, checked
 from paraembed.recipe import CHOICES, HEAD_RANGES, SupervisedRecipe
 from paraembed.settings import DataSet, TaskName
-from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
+from paraembed.supervised.heads import ChoiceHead, ClassifierHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.tasks import Examples, Task
 
 FORMAT = "paraembed-supervised-1"
@@ -116,7 +116,7 @@ class Supervised(nn.Module):
         """Return the targets for ``losses``: distributions [n, K] for scores, int64 [n] for classes."""
         if self.kind.task == "similarity":
             low = self.kind.low
-            return score_targets(torch.from_numpy(labels), low, low + len(self.kind.classes) - 1).float()
+            return score_targets(torch.from_numpy(labels), low, low + len(self.kind.classes) - 1)
         return torch.from_numpy(labels.astype(np.int64))
 
     def losses(self, outputs_NK: Tensor, targets_N: Tensor) -> Tensor:
@@ -195,10 +195,8 @@ def options_of(recipe: SupervisedRecipe) -> HeadOptions:
 def _head(kind: Kind, width: int, options: HeadOptions, generator: torch.Generator) -> nn.Module:
     if kind.task in CHOICES:
         return ChoiceHead(kind.task, options.similarity, options.margin)
-    if kind.task == "sentiment":
-        head_width = options.head_width if options.head_layer == "sigmoid" else None
-        return TextHead(width, head_width, len(kind.classes), generator)
-    return PairHead(width, options.head_width, len(kind.classes), generator)
+    head_width = None if (kind.task, options.head_layer) == ("sentiment", "none") else options.head_width
+    return ClassifierHead(NUM_TEXTS[kind.task][0], width, head_width, len(kind.classes), generator)
 
 
 def save(

@@ -13,7 +13,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.measures import best_threshold, first_place
 from paraembed.recipe import SupervisedRecipe
-from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, score_targets, similarity_loss
+from paraembed.supervised.heads import ChoiceHead, ClassifierHead, score_targets, similarity_loss
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.readers import read_task
 from paraembed.supervised.tasks import drawn_parts
@@ -298,14 +298,14 @@ def test_a_score_beyond_the_range_is_refused(score):
 
 def test_the_sentiment_head_without_a_hidden_layer_is_the_papers():
     """``tests/parity`` compares the one with a hidden layer."""
-    given_N1H, head = vectors(3, 1, 6), TextHead(6, None, 2, generator()).double()
+    given_N1H, head = vectors(3, 1, 6), ClassifierHead(1, 6, None, 2, generator()).double()
     np.testing.assert_allclose(array(head(given_N1H)), array(given_N1H[:, 0]) @ array(head.class_weight).T, rtol=1e-12)
     assert {name for name, _ in head.named_parameters()} == {"class_weight", "class_bias"}
 
 
 def test_initial_values_are_glorots_and_the_generators():
     state = torch.random.get_rng_state()
-    head, again = (PairHead(50, 30, 5, generator()) for _ in range(2))
+    head, again = (ClassifierHead(2, 50, 30, 5, generator()) for _ in range(2))
     assert torch.equal(state, torch.random.get_rng_state())
     for one, other in zip(head.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
