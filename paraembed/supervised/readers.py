@@ -80,8 +80,8 @@ def read_sick(data: Path, task: str) -> Task:
     train, dev, test = (_sick_part(path, task) for _, path in files)
     notes = changed_files(files)
     if task == "entailment":
-        return Task("entailment", "sick", train, dev, test, _JUDGEMENTS, 0, "accuracy", notes)
-    return Task("similarity", "sick", train, dev, test, tuple("12345"), 1, "pearson", notes)
+        return Task("entailment", "sick", train, dev, test, _JUDGEMENTS, notes)
+    return Task("similarity", "sick", train, dev, test, tuple("12345"), notes)
 
 
 def read_sts(data: Path, seed: int) -> Task:
@@ -120,8 +120,7 @@ def read_sts(data: Path, seed: int) -> Task:
         "sets repeat pairs, within and across years",
         *changed_files([(f"sts/{path.parent.name}/{path.name}", path) for path in files.values()]),
     )
-    scores = tuple("012345")
-    return Task("similarity", "sts", train, dev, test, scores, 0, "pearson", notes, split)
+    return Task("similarity", "sts", train, dev, test, tuple("012345"), notes, split)
 
 
 def read_semeval2013(data: Path, seed: int) -> Task:
@@ -156,9 +155,6 @@ def read_semeval2013(data: Path, seed: int) -> Task:
         train,
         dev=given.take(dev_rows),
         test=_labeled(pairs.test),
-        classes=(),
-        low=0,
-        measure="accuracy",
         notes=(
             f"{len(pairs.train):,} and {len(pairs.test):,} pairs for train and test; the paper has 11,722 and 7,814",
             *changed_files(files),
@@ -192,9 +188,6 @@ def read_turney(data: Path, seed: int) -> Task:
         questions.take(train_rows),
         dev=questions.take(dev_rows),
         test=questions.take(parts["test"]),
-        classes=(),
-        low=0,
-        measure="accuracy",
         notes=(
             f"{_TURNEY} does not mark the {_TURNEY_TRAIN} questions to train on; taken as its first ones",
             *changed_files([(_TURNEY, path)]),
@@ -295,9 +288,7 @@ def read_sst(data: Path) -> Task:
         _examples([tree[-1] for tree in dev]),
         _examples([tree[-1] for tree in test]),
         ("negative", "positive"),
-        low=0,
-        measure="accuracy",
-        notes=changed_files(files),
+        changed_files(files),
     )
 
 

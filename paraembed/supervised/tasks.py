@@ -63,8 +63,6 @@ class Task:
         dev: examples to select the best checkpoint by.
         test: examples to score once.
         classes: names of the classes; the integer scores, lowest first, for similarity; empty for choices.
-        low: lowest score for similarity, else 0.
-        measure: the measure that the papers print.
         notes: notes for readers of the scores: missing sets, files that differ from the known ones, unpublished splits.
         split: for a split drawn here, its examples, which are saved next to the result.
         threshold: for semeval2013, the labeled pairs from which ``train`` is built. The similarity threshold is chosen
@@ -76,12 +74,20 @@ class Task:
     train: Examples
     dev: Examples
     test: Examples
-    classes: tuple[str, ...]
-    low: int
-    measure: Literal["pearson", "accuracy"]
+    classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     split: Split | None = None
     threshold: Examples | None = None
+
+    @property
+    def low(self) -> int:
+        """Lowest score for similarity, else 0."""
+        return int(self.classes[0]) if self.name == "similarity" else 0
+
+    @property
+    def measure(self) -> Literal["pearson", "accuracy"]:
+        """The measure that the papers print."""
+        return "pearson" if self.name == "similarity" else "accuracy"
 
 
 def drawn_parts(num: int, shares: tuple[float, ...], name: str, seed: int) -> tuple[Rows, ...]:

@@ -135,7 +135,7 @@ def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path):
         PLAIN, optimizer="adam", dropout=0.2, scramble=0.5, head_dropout=0.3, epochs=4, eval_every=25, patience=50
     )
     examples, dev = examples_of("sentiment"), examples_of("sentiment", 30, 9)
-    task = Task("sentiment", "sst", examples, dev, dev, NAMES["sentiment"], 0, "accuracy")
+    task = Task("sentiment", "sst", examples, dev, dev, NAMES["sentiment"])
 
     def run(folder, stop_after):
         model = model_of("sentiment", recipe)
@@ -194,7 +194,7 @@ def test_a_text_without_tokens_is_left_out_of_training_and_answered_all_the_same
     examples = Examples((pa.array(["w1 w2", "  ", "w3"]), pa.array(["w2", "w1", "w4"])), np.array([1.0, 3.0, 5.0]))
     data = example_ids(model, examples)
     assert (len(data), data.num_dropped, len(data.texts)) == (2, 1, 4)
-    task = Task("similarity", "sick", examples, examples, examples, NAMES["similarity"], 1, "pearson")
+    task = Task("similarity", "sick", examples, examples, examples, NAMES["similarity"])
     assert np.isfinite(score(model, task, "test").values["pearson"])
 
 
