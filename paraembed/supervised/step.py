@@ -103,24 +103,6 @@ def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArr
         raise ValueError(f"training set, {error}{hint}") from None
 
 
-def epoch_batches(
-    examples: ExampleIds, *, epoch: int, seed: int, batch_size: int, rank: int = 0, world: int = 1, first: int = 0
-) -> Iterator[ExampleBatch]:
-    """Yield the batches of one worker in one epoch, whose order is f(seed, epoch) as for pairs
-    (``training.pairs.epoch_batches``); ``first`` examples are already finished, over all workers.
-    """
-    order = RANDOM(len(examples), epoch, seed)
-    num_texts = len(examples.texts) // max(1, len(examples))
-    for places_SB in whole_steps(len(examples), batch_size * world, first, _CHUNK_EXAMPLES):
-        total = places_SB.shape[1]
-        bounds = step_bounds(total, world)
-        for chosen in order[places_SB]:
-            texts = examples.texts.take((num_texts * chosen[:, None] + np.arange(num_texts)).reshape(-1))
-            parts = tuple(texts.slice(num_texts * start, num_texts * stop) for start, stop in pairwise(bounds))
-            own = torch.from_numpy(chosen[bounds[rank] : bounds[rank + 1]])
-            yield ExampleBatch(parts, total, rank, targets=examples.targets[own])
-
-
 class SupervisedStep:
     """Training step of a recipe for an encoder and its head.
 
@@ -154,16 +136,20 @@ class SupervisedStep:
         first_pair: int = 0,
         first_step: int = 1,  # noqa: ARG002 - as a step on pairs has it
     ) -> Iterator[ExampleBatch]:
-        """Return this worker's batches of an epoch; ``first_pair`` examples of it are already finished."""
-        return epoch_batches(
-            pairs,
-            epoch=epoch,
-            seed=self.recipe.seed,
-            batch_size=self.recipe.batch_size,
-            rank=self.rank,
-            world=self.world,
-            first=first_pair,
-        )
+        """Yield this worker's batches of an epoch, whose order is f(seed, epoch) as for pairs
+        (``training.pairs.epoch_batches``); ``first_pair`` examples are already finished, over all workers.
+        """
+        batch_size, rank, world = self.recipe.batch_size, self.rank, self.world
+        order = RANDOM(len(pairs), epoch, self.recipe.seed)
+        num_texts = len(pairs.texts) // max(1, len(pairs))
+        for places_SB in whole_steps(len(pairs), batch_size * world, first_pair, _CHUNK_EXAMPLES):
+            total = places_SB.shape[1]
+            bounds = step_bounds(total, world)
+            for chosen in order[places_SB]:
+                texts = pairs.texts.take((num_texts * chosen[:, None] + np.arange(num_texts)).reshape(-1))
+                parts = tuple(texts.slice(num_texts * start, num_texts * stop) for start, stop in pairwise(bounds))
+                own = torch.from_numpy(chosen[bounds[rank] : bounds[rank + 1]])
+                yield ExampleBatch(parts, total, rank, targets=pairs.targets[own])
 
     def __call__(self, batch: ExampleBatch, step: int) -> Tensor:
         """Train on the next batch, at a step counted from 1 over the run.
