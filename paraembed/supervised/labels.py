@@ -233,7 +233,7 @@ class Labels:
 
     def scorer(self, *_: object) -> DevScorer:
         """Return the scorer of the dev set; its metric is the measure of the task."""
-        return DevScorer.of(self.task)
+        return DevScorer(self.task)
 
     def evaluation(self, num: int) -> Evaluation:
         """Return how the model is evaluated on the dev set; see ``TrainingData``."""

@@ -66,18 +66,14 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
     return TaskScores(values, len(examples), 1 - num_unknown / max(1, num_tokens), intervals(drawn))
 
 
-@dataclass(frozen=True)
 class DevScorer:
-    """Scores a model on the dev set of its task, which is without its other splits."""
+    """Scores a model on the dev set of its task; it keeps no other split."""
 
-    task: Task
     keeps_best: ClassVar[bool] = True
 
-    @classmethod
-    def of(cls, task: Task) -> "DevScorer":
-        """Return the dev-set scorer of a task."""
+    def __init__(self, task: Task) -> None:
         none = np.arange(0)
-        return cls(replace(task, train=task.train.take(none), test=task.test.take(none)))
+        self.task = replace(task, train=task.train.take(none), test=task.test.take(none))
 
     def __call__(self, model: Supervised, /) -> tuple[float, dict[str, float]]:
         """Return the score, and all measures.

@@ -97,7 +97,7 @@ def test_a_trial_scores_what_finetune_would_keep(task, tiny_words, recipe):
     seed = recipe.seed if recipe.mode == "scratch" else 7  # a trained encoder is not what the recipe's seed gives
     model = untrained(task, tiny_words, recipe, seed)
     inputs = read_only(inputs_of(untrained(task, tiny_words, recipe, seed), task, recipe.mode != "scratch"))
-    ended = run_trial(inputs, recipe, 1.0, DevScorer.of(task), {})
+    ended = run_trial(inputs, recipe, 1.0, DevScorer(task), {})
     assert (ended.status, ended.reason, len(ended.curve)) == ("finished", "", 6)
     looks = finetuned(model, task, recipe)
     assert [epoch.score for epoch in ended.curve] == [score for _, _, score in looks.scores]
@@ -139,7 +139,7 @@ def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task, tiny_words):
 
 
 def test_a_trial_stops_fails_and_is_probed_as_others_are(task, tiny_words):
-    inputs, scorer = inputs_of(untrained(task, tiny_words, RECIPE, 1), task), DevScorer.of(task)
+    inputs, scorer = inputs_of(untrained(task, tiny_words, RECIPE, 1), task), DevScorer(task)
     stopped = run_trial(inputs, RECIPE, 1.0, scorer, {2: 1.1})
     assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
     astray = run_trial(inputs, replace(RECIPE, learning_rate=1e36), 1.0, scorer, {})
@@ -151,5 +151,5 @@ def test_a_trial_stops_fails_and_is_probed_as_others_are(task, tiny_words):
 
 
 def test_trials_do_not_see_the_test_part(task):
-    shared = DevScorer.of(task).task
+    shared = DevScorer(task).task
     assert (len(shared.train), len(shared.dev), len(shared.test)) == (0, 30, 0)
