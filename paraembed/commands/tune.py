@@ -310,7 +310,7 @@ def _retraining(sweep: "Sweep") -> str:
     if isinstance(sweep.data, Pairs):
         return f"train.py --pairs PAIRS --words WORDS --out ENCODER{placed}"
     labels, task = sweep.data, sweep.data.task
-    start = f"--words {labels.words}" if labels.pretrained is None else f"--pretrained {labels.pretrained}"
+    start = f"--{'pretrained' if labels.recipe.starts_from_encoder else 'words'} {labels.start}"
     return (
         f"finetune.py --task {task.name} --data-set {task.data_set} --data {labels.folder} {start} --out MODEL{placed}"
     )

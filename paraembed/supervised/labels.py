@@ -50,8 +50,7 @@ class Labels:
         recipe: recipe of the training, including what the pretrained encoder determines.
         task: examples of the task.
         folder: folder of the evaluation data.
-        words: word-vector text file, in the mode scratch.
-        pretrained: folder of the pretrained encoder, in the other modes.
+        start: word-vector text file in the mode scratch, folder of the pretrained encoder in the other modes.
         encoder: the pretrained encoder.
         min_coverage: fraction of the training set's tokens that must have a word vector; it does not change the result.
     """
@@ -59,8 +58,7 @@ class Labels:
     recipe: SupervisedRecipe
     task: Task
     folder: Path
-    words: Path | None = None
-    pretrained: Path | None = None
+    start: Path
     encoder: Encoder | None = None
     min_coverage: float = MIN_COVERAGE
 
@@ -79,9 +77,7 @@ class Labels:
     @property
     def vectors(self) -> str:
         """Name of the word-vector file, or of the pretrained encoder."""
-        if self.words:
-            return self.words.name
-        return f"the pretrained encoder {self.pretrained.name}" if self.pretrained else ""
+        return f"the pretrained encoder {self.start.name}" if self.recipe.starts_from_encoder else self.start.name
 
     @property
     def about(self) -> str:
@@ -95,7 +91,7 @@ class Labels:
             "task": task.name,
             "data_set": task.data_set,
             "data": digest_of(as_json((task.train, task.dev, task.test, task.threshold, task.classes, task.low))),
-            "words": sha256_of(self.words) if self.words else None,
+            "words": None if self.recipe.starts_from_encoder else sha256_of(self.start),
             "prior": self.encoder.fingerprint if self.encoder else None,
         }
 
@@ -118,20 +114,19 @@ class Labels:
 
     def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
         """Return the inputs for MLflow; see ``TrainingData``."""
-        begins = [("words", identity["words"], self.words), ("pretrained", identity["prior"], self.pretrained)]
+        start = "pretrained" if self.recipe.starts_from_encoder else "words"
         return [
             (self.task.name, identity["data"], self.folder, len(self.task.train)),
-            *((name, digest, path, None) for name, digest, path in begins if path is not None),
+            (start, identity["words"] or identity["prior"], self.start, None),
         ]
 
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
         """Return tokens and examples of the training set, and the initial word vectors; see ``TrainingData``."""
-        tokens = self._tokens()
+        num_tokens, num_examples = len(self._tokens().flat), len(self.task.train)
         if self.encoder is None:
-            assert self.words is not None
-            return len(tokens.flat), len(self.task.train), self.words
+            return num_tokens, num_examples, self.start
         rows, width = self.encoder.matrix.shape
-        return len(tokens.flat), len(self.task.train), (rows, width)
+        return num_tokens, num_examples, (rows, width)
 
     def _tokens(self) -> Tokens:
         """Return the tokens of the training set: first texts of all examples, then second ones, and so on."""
@@ -145,8 +140,7 @@ class Labels:
         recipe, task = self.recipe, self.task
         check_recipe(recipe, task.name)
         self._check_split()
-        for part in (task.dev, task.test):
-            which = "development" if part is task.dev else "test"
+        for which, part in (("development", task.dev), ("test", task.test)):
             if len(part) < 2:
                 problem = f"{len(part)} example{'s' * (len(part) != 1)}"
             elif task.name == "similarity" and len(set(part.labels.tolist())) < 2:
@@ -194,8 +188,7 @@ class Labels:
         recipe = self.recipe
         counts = pc.value_counts(self._tokens().flat)
         if self.encoder is None:
-            assert self.words is not None
-            encoder, coverage = encoder_for(self.words, counts, recipe)
+            encoder, coverage = encoder_for(self.start, counts, recipe)
         elif recipe.mode == "features":
             encoder, own = self.encoder, Words(self.encoder.vocabulary, self.encoder.matrix.detach().numpy())
             coverage = coverage_of(counts, own.vocabulary, own)
@@ -333,7 +326,9 @@ def read_labels(
         encoder = checkpoint.load(pretrained)
         check_trainable(encoder, pretrained)
         recipe = _of_pretrained(recipe, encoder, asked, otherwise)
-    return Labels(recipe, read, folder, words, pretrained, encoder, min_coverage)
+    start = words or pretrained
+    assert start is not None
+    return Labels(recipe, read, folder, start, encoder, min_coverage)
 
 
 def _of_pretrained(
