@@ -48,7 +48,6 @@ class Labels:
 
     Attributes:
         recipe: recipe of the training, including what the pretrained encoder determines.
-        task: examples of the task.
         folder: folder of the evaluation data.
         start: word-vector text file in the mode scratch, folder of the pretrained encoder in the other modes.
         encoder: the pretrained encoder.
@@ -298,16 +297,10 @@ def read_labels(
 ) -> Labels:
     """Read the examples of a training, and its word vectors or pretrained encoder.
 
-    Args:
-        recipe: recipe of the training; the pretrained encoder determines some fields.
-        task: one of ``TaskName``.
-        data_set: data set of the task; None: its first.
-        folder: folder of the evaluation data.
-        words: word-vector text file, in the mode scratch.
-        pretrained: folder of a pretrained encoder, in the other modes.
-        asked: recipe fields that the user set; the pretrained encoder must not contradict them.
-        otherwise: remedy if the architectures differ; ``{}`` is replaced by the pretrained encoder's name.
-        min_coverage: see ``Labels``.
+    The mode scratch starts from ``words``, a word-vector text file; the others from ``pretrained``, an encoder folder,
+    which determines some fields of the recipe and must not contradict ``asked``, those that the user set. ``otherwise``
+    is the remedy if the architectures differ; ``{}`` is replaced by the pretrained encoder's name. The arguments
+    ``task``, ``data_set`` and ``folder`` are those of ``read_task``.
 
     Raises:
         OSError, ValueError: a file is missing or cannot be read, the mode needs another kind of start, or the

@@ -88,13 +88,7 @@ class _Config(TypedDict):
 
 
 class Supervised(nn.Module):
-    """Encoder and head.
-
-    Attributes:
-        encoder: maps texts to vectors.
-        head: maps vectors to scores.
-        kind: task and answers.
-    """
+    """Encoder, from texts to vectors, and head, from vectors to scores; ``kind`` says what they answer."""
 
     def __init__(self, encoder: Encoder, kind: Kind, options: HeadOptions, seed: int = 0) -> None:
         """Put a new head on an encoder.
@@ -211,16 +205,10 @@ def save(
 ) -> None:
     """Write a model folder atomically; an existing folder is replaced.
 
-    The encoder's folder keeps the provenance of the pretrained encoder: its training pairs, and how it was selected.
-
-    Args:
-        model: model to save.
-        folder: folder to write.
-        recipe: recipe of the training, recorded in ``config.json``.
-        provenance: inputs, split and scores, recorded in ``config.json``.
-        model_card: text of ``README.md``.
-        written: folder of the same model whose weights and vocabulary are moved instead of being written again.
-        write_more: function that writes further files into the folder.
+    ``config.json`` records the recipe and the provenance: inputs, split and scores. The encoder's folder keeps the
+    provenance of the pretrained encoder: its training pairs, and how it was selected. ``written`` is a folder of the
+    same model whose weights and vocabulary are moved instead of being written again; ``write_more`` writes further
+    files into the folder.
     """
     with new_folder(folder) as new:
         write_more(new)

@@ -45,13 +45,10 @@ _DEV = 0.1
 
 
 def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
-    """Read a task from the data folder.
+    """Read a task, one of ``TaskName``, from the data folder with ``sick/``, ``sst/``, ``sts/``, ``phrase/``.
 
-    Args:
-        name: one of ``TaskName``.
-        data_set: data set of the task in ``DATA_SETS``; None: the first.
-        data: folder with ``sick/``, ``sst/``, ``sts/``, ``phrase/``.
-        seed: random seed of the splits of sts, semeval2013 and turney; the other splits are published.
+    The data set is one of ``DATA_SETS``; None: the first. The seed decides the splits of sts, semeval2013 and turney;
+    the other splits are published.
 
     Raises:
         FileNotFoundError: a file is missing; the message names it and the task.

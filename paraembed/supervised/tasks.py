@@ -57,8 +57,6 @@ class Task:
     """Examples of a task in three splits.
 
     Attributes:
-        name: name of the task.
-        data_set: name of the data set.
         train: examples to train on.
         dev: examples to select the best checkpoint by.
         test: examples to score once.
