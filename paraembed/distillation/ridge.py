@@ -80,7 +80,9 @@ class Regression:
         targets_VK, of_prior_VK = np.zeros_like(prior_VK), np.zeros_like(prior_VK)
         sums = np.zeros((5, prior_VK.shape[1]))
         num_rows = 0
-        for A, T in self._blocks_with_vectors(columns):
+        for block in Embeddings(self.vectors).blocks():
+            T = block.vectors[:, columns].astype(np.float64)
+            A = self._rows(block.first, block.first + len(T), len(prior_VK))
             estimates = A @ prior_VK
             targets_VK += A.T @ T
             of_prior_VK += A.T @ estimates
@@ -126,33 +128,26 @@ class Regression:
     def _product(self, matrix_VK: Floats) -> Floats:
         """Return AᵀA X."""
         total = np.zeros_like(matrix_VK)
-        for _, A in self.blocks(len(matrix_VK)):
+        for A in self.blocks(len(matrix_VK)):
             total += A.T @ (A @ matrix_VK)
         return total
 
     def _diagonal(self, num_units: int) -> tuple[Floats, Floats]:
         """Return the diagonal of AᵀA [V], and Aᵀ1 [V]."""
         diagonal, sums = np.zeros(num_units), np.zeros(num_units)
-        for _, A in self.blocks(num_units):
+        for A in self.blocks(num_units):
             A.sum_duplicates()
             diagonal += np.bincount(A.indices, A.data**2, minlength=num_units)
             sums += np.bincount(A.indices, A.data, minlength=num_units)
         return diagonal, sums
 
-    def blocks(self, num_units: int) -> Iterator[tuple[int, sparse.csr_matrix]]:
-        """Yield the first row of each block of A, and the block."""
-        offsets = np.load(self.units / OFFSETS, mmap_mode="r")
-        for start in range(0, len(offsets) - 1, self.block_rows):
-            yield start, self.rows(start, min(start + self.block_rows, len(offsets) - 1), num_units)
+    def blocks(self, num_units: int) -> Iterator[sparse.csr_matrix]:
+        """Yield blocks of the rows of A."""
+        num_texts = len(np.load(self.units / OFFSETS, mmap_mode="r")) - 1
+        for start in range(0, num_texts, self.block_rows):
+            yield self._rows(start, min(start + self.block_rows, num_texts), num_units)
 
-    def _blocks_with_vectors(self, columns: slice) -> Iterator[tuple[sparse.csr_matrix, Floats]]:
-        num_units = len(np.load(self.prior, mmap_mode="r"))
-        for block in Embeddings(self.vectors).blocks():
-            vectors = block.vectors[:, columns].astype(np.float64)
-            yield self.rows(block.first, block.first + len(vectors), num_units), vectors
-
-    def rows(self, start: int, stop: int, num_units: int) -> sparse.csr_matrix:
-        """Return rows ``start`` to ``stop`` - 1 of A."""
+    def _rows(self, start: int, stop: int, num_units: int) -> sparse.csr_matrix:
         offsets = np.load(self.units / OFFSETS, mmap_mode="r")[start : stop + 1]
         ids = np.array(np.load(self.units / IDS, mmap_mode="r")[offsets[0] : offsets[-1]])  # scipy sorts them in place
         return frequencies(ids, offsets - offsets[0], num_units, self.num_units)

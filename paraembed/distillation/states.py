@@ -5,10 +5,9 @@ So a finished part has its sums, and a batch that is computed twice writes the s
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,23 +42,9 @@ class SummingTeacher:
     reads_trees = False
 
     def __post_init__(self) -> None:
-        """Take over the maximum number of tokens."""
-        self.max_tokens = self.teacher.max_tokens
-
-    @property
-    def width(self) -> int:
-        """See ``TextEncoder``."""
-        return self.teacher.width
-
-    @property
-    def fingerprint(self) -> str:
-        """See ``TextEncoder``."""
-        return self.teacher.fingerprint
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """See ``TextEncoder``."""
-        return self.teacher.identity
+        """Take over what is also true of this teacher."""
+        self.width, self.max_tokens = self.teacher.width, self.teacher.max_tokens
+        self.identity, self.fingerprint = self.teacher.identity, self.teacher.fingerprint
 
     def packed(self, *, is_local: bool = False) -> "PackedSummingTeacher":
         """See ``TextEncoder``."""
@@ -129,4 +114,4 @@ def write_states(folder: Path, num_texts: int, width: int, new: Path) -> dict[st
 def read_states(folder: Path) -> StateSums:
     """Return the sums of ``write_states``."""
     with np.load(folder / STATES, allow_pickle=False) as arrays:
-        return StateSums(arrays["tokens"], arrays["counts"], arrays["sums"])
+        return StateSums(**arrays)

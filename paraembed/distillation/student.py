@@ -67,7 +67,7 @@ def principal(matrix_VD: Matrix, regression: Regression, dim: int) -> Matrix:
     """
     width = matrix_VD.shape[1]
     squares_DD = np.zeros((width, width))
-    for _, A in regression.blocks(len(matrix_VD)):
+    for A in regression.blocks(len(matrix_VD)):
         texts_ND = A @ matrix_VD.astype(np.float64)
         squares_DD += texts_ND.T @ texts_ND
     components_VK: Matrix = (matrix_VD @ principal_axes(squares_DD, dim)).astype(np.float32)
