@@ -23,7 +23,7 @@ from infra.bench.command import STUDENT_PROGRAMS, Students
 from infra.bench.make_students import NEEDS, PACKAGES, PAIRS, TEXTS, make, minutes_of
 from infra.bench.rounds import Clock, Program, Result, Round, measure, metrics, repeat, show_table, start
 from paraembed.console import doing, say
-from paraembed.distillation.texts import keys_of, left_out
+from paraembed.distillation.texts import left_out, without_left_out
 from paraembed.encoders import Embedded
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.sets import Suite
@@ -32,7 +32,6 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_text
 from paraembed.io.tables import read_quoted
 from paraembed.loading import open_encoder
-from paraembed.pairs.hashing import hash_strings
 from paraembed.process import one_thread
 from paraembed.settings import SHIPPED, is_shipped
 
@@ -99,8 +98,7 @@ def _write_data(options: Students, work: Path) -> None:
     def written(file: str, rows: Iterator[tuple[str, ...]], names: tuple[str, ...]) -> None:
         columns = zip(*dict.fromkeys(rows), strict=True)
         table = pa.table([pa.array(column, pa.string()) for column in columns], names)
-        is_kept = [~np.isin(hash_strings(keys_of(column.combine_chunks())), hashes) for column in table.columns]
-        kept = table.filter(pa.array(np.logical_and.reduce(is_kept)))
+        kept = without_left_out(table, hashes)
         pq.write_table(kept.take(np.random.default_rng(1).permutation(len(kept))), work / file)
         say(f"{file}: {len(kept):,} of {len(table):,} distinct rows; the others have a text of the evaluation sets")
 

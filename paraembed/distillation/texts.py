@@ -135,14 +135,19 @@ def write_texts(
 def written_texts(folder: Path) -> Iterator[pa.StringArray]:
     """Yield the texts of ``write_texts``, in order."""
     for path in sorted(folder.glob("part-*.parquet")):
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group, columns=[TEXT])[TEXT].combine_chunks()
+        for batch in pq.ParquetFile(path).iter_batches(columns=[TEXT]):
+            yield batch[TEXT]
 
 
 def num_pairs(shards: Path) -> int:
     """Return the number of pairs in a folder of pair shards; the errors are those of ``read_pair_manifest``."""
     return int(read_pair_manifest(shards)["counts"]["kept"])
+
+
+def without_left_out(table: pa.Table, evaluation: Hashes) -> pa.Table:
+    """Return the rows of a table of texts that have no text of ``left_out``."""
+    is_left_out = [np.isin(hash_strings(keys_of(column.combine_chunks())), evaluation) for column in table.columns]
+    return table.filter(pa.array(~np.any(is_left_out, axis=0)))
 
 
 def write_pairs(shards: Path, evaluation: Hashes, folder: Path) -> dict[str, int]:
@@ -158,8 +163,7 @@ def write_pairs(shards: Path, evaluation: Hashes, folder: Path) -> dict[str, int
         for shard in read_pair_manifest(shards)["shards"]:
             for block in pq.ParquetFile(shards / shard["name"]).iter_batches(_PART_ROWS, columns=schema.names):
                 table = pa.table(block).cast(schema)
-                is_left_out = [np.isin(hash_strings(keys_of(side.combine_chunks())), evaluation) for side in table]
-                kept = table.filter(pa.array(~np.any(is_left_out, axis=0)))
+                kept = without_left_out(table, evaluation)
                 counts.update(read=len(table), kept=len(kept))
                 file.write_table(kept)
     if not counts["kept"]:
@@ -228,16 +232,11 @@ def write_units(texts: Path, pieces: Pieces | None, settings: TeachSettings, fol
 
 
 def write_bigrams(units: Path, min_count: int, folder: Path) -> dict[str, int]:
-    """Write the bigrams that occur at least ``min_count`` times, and all texts as ids with their bigrams.
+    """Write the bigrams that occur at least ``min_count`` times in the texts of ``write_units``, and all texts as ids
+    with their bigrams; return counts for the manifest.
 
-    Args:
-        units: folder of ``write_units``.
-        min_count: minimum occurrences in the texts.
-        folder: folder to write: ``bigrams.parquet`` with the columns unit and count, the most frequent first; and
-            ``ids.npy`` and ``offsets.npy``, where the ids of bigrams follow those of units.
-
-    Returns:
-        Counts for the manifest.
+    ``bigrams.parquet`` has the columns unit and count, the most frequent first; in ``ids.npy`` and ``offsets.npy``, the
+    ids of bigrams follow those of units.
     """
     vocabulary = pq.read_table(units / VOCABULARY, columns=[UNIT])[UNIT].combine_chunks().cast(pa.string())
     texts = Ragged(np.load(units / IDS), np.load(units / OFFSETS))
