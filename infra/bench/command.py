@@ -429,16 +429,12 @@ def _run(name: str, run: Callable[..., dict[str, Any]], options: Options) -> Non
             tracking = import_module("paraembed.tracking.runs")
             tracked = stack.enter_context(tracking.tracked_run(f"bench {name}", out or Path.cwd() / "bench"))
             tracked.params({key: str(value) for key, value in options.settings().items()})
-        numbers = run(options, tracked.metrics if tracked else _ignore)
+        numbers = run(options, tracked.metrics if tracked else lambda _: None)
         if out:
             out.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
             say(f"wrote {out}")
             if tracked:
                 tracked.artifacts(out)
-
-
-def _ignore(_: dict[str, float]) -> None:
-    pass
 
 
 def missing_package() -> str:

@@ -104,10 +104,6 @@ def run_steps(step: BaseStep, pairs: Ragged, number: int) -> Iterator[Tensor]:
         yield step(batch, next(numbers))
 
 
-def _weights(encoder: Encoder) -> Tensor:
-    return torch.cat([parameter.detach().flatten().cpu() for parameter in encoder.parameters()])
-
-
 def _step(encoder: Encoder, recipe: Recipe, pairs: Ragged, kind: str) -> BaseStep:
     """Return a step: recorded (graphs), with the collectives of several workers (exchange), eager, or plain."""
     if kind == "plain":
@@ -126,7 +122,8 @@ def _trained(size: Size, recipe: Recipe, pairs: Ragged, kind: str, number: int =
     step = _step(encoder, recipe, pairs, kind)
     for _ in run_steps(step, pairs, number or max(2, size.steps // 20)):
         pass
-    return _weights(encoder), step.graphs.num_recorded if isinstance(step, DeviceStep) else 0
+    weights = torch.cat([parameter.detach().flatten().cpu() for parameter in encoder.parameters()])
+    return weights, step.graphs.num_recorded if isinstance(step, DeviceStep) else 0
 
 
 def _is_recorded(size: Size, what: str, num_shapes: int) -> Row:

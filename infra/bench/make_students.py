@@ -134,7 +134,9 @@ def _luxical(teacher: str, work: Path, out: Path, epochs: int = 8, batch_size: i
     embedders, ngrams = import_module("luxical.embedder"), import_module("luxical.ngrams")
     training, layers = import_module("luxical.training"), import_module("luxical.sparse_to_dense_neural_nets")
     tokenizer = import_module("luxical.tokenization").load_arrow_tokenizer_from_file(Path(teacher) / "tokenizer.json")
-    tokens = [tokenizer.tokenize(block, add_special_tokens=False) for block in _blocks(work)]
+    texts = pq.read_table(work / TEXTS)["text"].combine_chunks()
+    blocks = (texts.slice(first, _BLOCK) for first in range(0, len(texts), _BLOCK))
+    tokens = [tokenizer.tokenize(block, add_special_tokens=False) for block in blocks]
     documents = [ids for block in tokens for ids in block.to_numpy(zero_copy_only=False)]
     most = sum(5 * len(ids) for ids in documents)  # n-grams, so that all counts are exact
     summary = ngrams.space_saving_ngram_summary(documents, max_ngram_length=5, num_top_items=most)
@@ -157,11 +159,6 @@ def _luxical(teacher: str, work: Path, out: Path, epochs: int = 8, batch_size: i
         optimizer.zero_grad()
     trained = layers.SparseToDenseEmbedder.from_torch(network)
     embedder.replace_sparse_to_dense_embedder(trained).save(out / "model.npz")
-
-
-def _blocks(work: Path) -> list[Any]:
-    column = pq.read_table(work / TEXTS)["text"].combine_chunks()
-    return [column.slice(first, _BLOCK) for first in range(0, len(column), _BLOCK)]
 
 
 _MAKERS: dict[str, Callable[[str, Path, Path], None]] = {

@@ -300,19 +300,18 @@ class _Processes:
         self._complaints.close()
 
 
-def peak_bytes() -> int:
-    """Return the kernel's peak memory of this process; ``getrusage`` would include the process that started it."""
+def peak_bytes(process: int | str = "self") -> int:
+    """Return the kernel's peak memory of a process, this one or that of an id; 0 if unknown. ``getrusage`` would
+    include the process that started it.
+    """
     try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
+        return int(Path(f"/proc/{process}/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
+    except (OSError, IndexError):
         return 0
-    return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
 def _loopback_bytes() -> int:
     try:
-        devices = Path("/proc/net/dev").read_text()
-    except OSError:
+        return int(Path("/proc/net/dev").read_text().partition("lo:")[2].split()[0])
+    except (OSError, IndexError):
         return 0
-    counts = devices.partition("lo:")[2].split()
-    return int(counts[0]) if counts else 0

@@ -89,17 +89,15 @@ def run_program(clock: Clock, key: str, out: str, queries: int, threshold: float
     """Do the work once as warm-up, and then once per round."""
     embeddings = Embeddings(Path(out))
     vectors = next(iter(embeddings.blocks())).vectors[:queries].copy()
+    blocks = [block.vectors for block in embeddings.blocks()] if "product" in key else []
     works: dict[str, Callable[[], object]] = {
         "read": lambda: [len(block.vectors) for block in embeddings.blocks()],
         "search": lambda: search(embeddings, vectors, _TOP),
         "mine": lambda: _mine(embeddings, threshold),
-        "product": lambda: None,
-        "mine_product": lambda: None,
+        "product": lambda: _products(vectors, blocks),
+        "mine_product": lambda: _mine_products(blocks),
     }
     work = works[key.removesuffix("_1")]
-    if "product" in key:
-        blocks = [block.vectors for block in embeddings.blocks()]
-        work = partial(_mine_products if key == "mine_product" else _products, vectors, blocks)
     work()
     repeat(clock, work, embeddings.rows)
 
@@ -116,7 +114,7 @@ def _products(queries: Any, blocks: list[Any]) -> None:
         queries @ vectors.T
 
 
-def _mine_products(_: Any, blocks: list[Any]) -> None:
+def _mine_products(blocks: list[Any]) -> None:
     """Multiply the tiles that ``neighbors`` multiplies, in blocks of as many rows."""
     rows, size = np.concatenate(blocks), MineSettings().block_rows
     for first in range(0, len(rows), size):

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from infra.bench.command import Shard
-from infra.bench.rounds import Program, Result, Round, measure, metrics, show_table
+from infra.bench.rounds import Program, Result, Round, measure, metrics, peak_bytes, show_table
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.console import doing, say
@@ -164,15 +164,8 @@ def _partitioned(rows: int, folder: Path) -> Result:
 
 def _peak_of_workers() -> int:
     """Return the maximum resident memory of a Ray worker on this machine, by the kernel; 0 without workers."""
-    peaks = []
-    for process in psutil.process_iter():
-        try:
-            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::"):
-                status = Path(f"/proc/{process.pid}/status").read_text()
-                peaks.append(int(status.partition("VmHWM:")[2].split()[0]) << 10)
-        except (psutil.Error, OSError, IndexError):
-            continue  # it has ended, or is another user's
-    return max(peaks, default=0)
+    lines = [(process.pid, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"])]
+    return max((peak_bytes(number) for number, line in lines if line and line[0].startswith("ray::")), default=0)
 
 
 def _gzip(files: Sequence[Path], workers: int) -> None:
