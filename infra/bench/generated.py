@@ -54,8 +54,7 @@ def draw_pairs(case: Case) -> Ragged:
 
 def pair_texts(pairs: Ragged, words: Words) -> tuple[pa.StringArray, pa.StringArray]:
     """Return the first and second texts of pairs, tokens joined by one space."""
-    tokens = pa.LargeListArray.from_arrays(pairs.offsets, words.vocabulary.take(pa.array(pairs.ids)))
-    texts = pc.binary_join(tokens, " ")
+    texts = Tokens(words.vocabulary.take(pa.array(pairs.ids)), pairs.offsets).joined()
     numbers = np.arange(len(pairs))
     return texts.take(pa.array(numbers[0::2])), texts.take(pa.array(numbers[1::2]))
 

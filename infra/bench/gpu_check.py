@@ -28,7 +28,7 @@ from torch import Tensor
 ROOT = Path(__file__).parents[2]
 sys.path[0] = str(ROOT)  # a bare machine has the files, not the package
 
-from infra.bench.generated import draw_texts, draw_words, word_chances  # noqa: E402
+from infra.bench.generated import draw_lines, draw_texts, draw_words, word_chances  # noqa: E402
 from paraembed.encoders import Encoder, config_from_dict  # noqa: E402
 from paraembed.recipe import Recipe  # noqa: E402
 from paraembed.text.ragged import Ragged  # noqa: E402
@@ -251,9 +251,7 @@ def steps(size: Size) -> Iterator[Row]:
 
 def embed(size: Size) -> Iterator[Row]:
     """Texts per second of encode, and how far vectors are from those of the CPU."""
-    texts = draw_texts(size.texts, 19.0, word_chances(size.words), 3)
-    vocabulary = np.array(draw_words(size.words, 1, 1).vocabulary.to_pylist(), object)
-    strings = pa.array([" ".join(vocabulary[texts.slice(text, text + 1).ids]) for text in range(len(texts))])
+    strings = pa.array(draw_lines(size.texts, 19.0, size.words, 3).decode().splitlines())
     for name in (*_TIMED, "bigran"):
         encoder = size.encoder(name).requires_grad_(False).eval()
         kept = strings.slice(0, 200)
