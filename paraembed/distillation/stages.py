@@ -88,7 +88,6 @@ class StudentRequest:
         leave_out: files of evaluation sets, whose texts are left out.
         pairs: folder of pair shards on which the result of the regression is trained; None: no training.
         recipe: recipe of this training; None: ``STUDENT``, or with bigrams ``STUDENT_WITH_BIGRAMS``.
-        settings: settings of the student.
         inference: settings of the teacher.
         reading: limits on reading an input file.
         files: those of ``find_inputs``, if they are found already.

@@ -135,7 +135,7 @@ def write_texts(
 def written_texts(folder: Path) -> Iterator[pa.StringArray]:
     """Yield the texts of ``write_texts``, in order."""
     for path in sorted(folder.glob("part-*.parquet")):
-        for batch in pq.ParquetFile(path).iter_batches(columns=[TEXT]):
+        for batch in pq.ParquetFile(path).iter_batches(_GROUP_ROWS, columns=[TEXT]):
             yield batch[TEXT]
 
 

@@ -299,8 +299,8 @@ def read_labels(
 
     The mode scratch starts from ``words``, a word-vector text file; the others from ``pretrained``, an encoder folder,
     which determines some fields of the recipe and must not contradict ``asked``, those that the user set. ``otherwise``
-    is the remedy if the architectures differ; ``{}`` is replaced by the pretrained encoder's name. The arguments
-    ``task``, ``data_set`` and ``folder`` are those of ``read_task``.
+    is the remedy if the architectures differ; ``{}`` is replaced by the pretrained encoder's name. For ``task``,
+    ``data_set`` and ``folder`` see ``read_task``, for ``min_coverage`` see ``Labels``.
 
     Raises:
         OSError, ValueError: a file is missing or cannot be read, the mode needs another kind of start, or the
