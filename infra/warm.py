@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.inputs import find_inputs, hash_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
@@ -49,7 +49,7 @@ def warm(folder: Path) -> None:
     for tokenizer in TOKENIZERS:
         Encoder(RECIPES["iclr2016/avg"].encoder, words, tokenizer).encode(texts)
     (folder / "t.csv").write_text("".join(f'"{text}"\n' for text in ["text", *texts]))
-    make_plan(list_inputs([folder / "t.csv"]), Settings("text"))
+    make_plan(hash_inputs(find_inputs([folder / "t.csv"])), Settings("text"))
     resampled_correlations(np.arange(10.0), np.arange(10.0), 10, "warm")
 
 

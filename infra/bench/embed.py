@@ -27,7 +27,7 @@ from infra.bench.rounds import Clock, Program, Result, Results, Round, has, meas
 from paraembed import checkpoint
 from paraembed.console import doing, say, show
 from paraembed.embedding.columns import carried_fields
-from paraembed.embedding.inputs import check_apart, list_inputs
+from paraembed.embedding.inputs import check_apart, find_inputs, hash_inputs
 from paraembed.embedding.part import REPORTS, embed_part, embedded, layout
 from paraembed.embedding.plan import Plan, make_plan, part_name
 from paraembed.embedding.rows import InputRows, read_part
@@ -130,7 +130,7 @@ class Work:
 
     def plan(self) -> Plan:
         """Return the plan of an embedding of the texts."""
-        return make_plan(list_inputs([self.texts]), Settings(part_rows=self.part_rows))
+        return make_plan(hash_inputs(find_inputs([self.texts])), Settings(part_rows=self.part_rows))
 
 
 def start_program(key: str, options: Embed, folder: Path, encoder: Path) -> Program:
@@ -268,7 +268,7 @@ def _files(work: Work) -> Pass:
         Path(path).write_text("the cat sat\n")
 
     def once() -> int:
-        files = list_inputs(paths)
+        files = hash_inputs(find_inputs(paths))
         check_apart(paths, files, folder / "out", part_name(0, 1))
         make_plan(files, Settings())
         return len(files)
@@ -280,7 +280,7 @@ def _groups(work: Work) -> Pass:
     """Measure the first parts of a Parquet file, 100 row groups each."""
     path = Path(work.folder) / "t.parquet"
     pq.write_table(pa.table({"text": ["the cat sat"] * work.rows}), path, row_group_size=1)
-    plan = make_plan(list_inputs([path]), Settings("text", part_rows=_GROUPS_A_PART))
+    plan = make_plan(hash_inputs(find_inputs([path])), Settings("text", part_rows=_GROUPS_A_PART))
     parts = plan.parts[:_PARTS]
 
     def once() -> int:

@@ -26,7 +26,7 @@ from infra.bench.generated import draw_lines, draw_words
 from infra.bench.peers import save_int8, save_model2vec
 from infra.bench.rounds import Clock, Program, Result, Round, has, measure, metrics, repeat, show_table, start
 from paraembed.console import doing, say
-from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.inputs import find_inputs, hash_inputs
 from paraembed.embedding.part import REPORTS, PartWorker
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
@@ -218,7 +218,7 @@ def _busy_round(folder: Path, rows: int) -> Round:
     (folder / REPORTS).mkdir(exist_ok=True)
     source = folder.parent / "device.txt"
     source.write_text("the cat sat on the mat\n" * rows)
-    plan = make_plan(list_inputs([source]), Settings(part_rows=max(1, rows // 6)))
+    plan = make_plan(hash_inputs(find_inputs([source])), Settings(part_rows=max(1, rows // 6)))
     worker, device = PartWorker(), _Device()
 
     def embed(part: Any) -> int:

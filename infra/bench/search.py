@@ -13,7 +13,7 @@ from infra.bench.command import SEARCH_PROGRAMS, Search
 from infra.bench.generated import draw_lines, draw_words
 from infra.bench.rounds import Clock, Program, Result, has, measure, metrics, repeat, show_table, start
 from paraembed.console import doing, say
-from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.inputs import find_inputs, hash_inputs
 from paraembed.embedding.manifest import EmbeddingRun, begun_run, commit
 from paraembed.embedding.mine import Comparison, neighbors, tiles
 from paraembed.embedding.output import Embeddings
@@ -69,7 +69,7 @@ def _write_output(options: Search, rows: int, folder: Path) -> Path:
     words = draw_words(options.words, options.width, options.seed)
     encoder = Encoder(AvgConfig(), words, "space", options.seed).requires_grad_(False).eval()
     encoder.fingerprint = "bench"
-    plan = make_plan(list_inputs([str(texts)]), Settings(keep=("text",)))
+    plan = make_plan(hash_inputs(find_inputs([str(texts)])), Settings(keep=("text",)))
     embedding, store = EmbeddingRun("bench", "space", plan), Folder(out)
     with begun_run(store, embedding) as reports:
         for part in plan.parts:
