@@ -213,7 +213,7 @@ def serve() -> None:
 
 
 def repeat(clock: Clock, work: Callable[[], object], rows: int) -> None:
-    """Do work on a number of rows, which has warmed up, once per round."""
+    """Do work on ``rows`` rows once per round; the caller has warmed up."""
     done = 0
     while True:
         clock(done)
@@ -236,9 +236,11 @@ def start(
     """Start a program in separate processes and wait until it has warmed up; raise ValueError if one ended.
 
     Each process runs ``function(clock, **arguments)`` of an importable module with JSON values; several processes also
-    get their ``rank`` and the ``world``. It calls the clock between its steps until the clock raises ``Finished``. A
-    round takes at least ``seconds`` and is the sum of the processes' reports; of several ``workers``, which do each
-    step together, only the first one reports. With ``is_loud``, stderr is shown instead of kept for the error message.
+    get their ``rank`` and the ``world``. The function calls the clock between its steps until the clock raises
+    ``Finished``. A round ends with the first call after ``seconds`` and is the sum of the processes' reports; of
+    several ``workers``, which do each step together, only the first one reports. ``threads`` limits PyTorch, Arrow and
+    numba; with ``device`` cuda, the clock waits for the kernels. With ``is_loud``, stderr is shown instead of kept for
+    the error message.
     """
     name_of = f"{function.__module__}:{function.__name__}"
     task = {"function": name_of, "threads": threads, "seconds": seconds, "device": device}

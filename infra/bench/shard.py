@@ -233,7 +233,7 @@ def _stages(path: Path, folder: Path) -> tuple[list[Result], int]:
         with stage("check UTF-8"):
             _ = lines.not_utf8
         with stage("split into fields"):
-            parsed = Block("ppdb", lines.first, lines, parse_ppdb(lines))
+            parsed = Block("ppdb", lines.first, lines.__getitem__, parse_ppdb(lines))
         with stage("tokenize, filter"):
             tables.append(keep_pairs(parsed, "lines", "space", (), rules)[0])
     by_partition = folder / "by-partition.arrow"

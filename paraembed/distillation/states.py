@@ -42,7 +42,7 @@ class SummingTeacher:
     reads_trees = False
 
     def __post_init__(self) -> None:
-        """Take over what is also true of this teacher."""
+        """Copy width, token limit, identity and fingerprint of the teacher."""
         self.width, self.max_tokens = self.teacher.width, self.teacher.max_tokens
         self.identity, self.fingerprint = self.teacher.identity, self.teacher.fingerprint
 

@@ -210,7 +210,6 @@ class Encoder(nn.Module):
         if init == "released" and config.has_released_init:
             draw_as_released(config.name, self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
-        self._has_types = oov in {"hashed", "pieces"}
         if oov != "shared" and (self.composition.reads_trees or (self._has_types and tokenizer in OF_PIECES)):
             only = "shared" if self.composition.reads_trees else "shared or drop"
             raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only {only}")
@@ -445,6 +444,11 @@ class Encoder(nn.Module):
                 self._write_vectors(ragged, some_vectors, types_UD)
             vectors[filled], vectors[~filled] = some_vectors, 0
         return 0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()), num_without_tree
+
+    @property
+    def _has_types(self) -> bool:
+        """Whether OOV tokens have vectors of their own."""
+        return self.oov in {"hashed", "pieces"}
 
     @cached_property
     def _token_ids(self) -> TokenIds:

@@ -24,7 +24,7 @@ class ClassifierHead(nn.Module):
     of a pair's texts.
 
     Of single texts, the sigmoid layer is applied to the text vector (Wieting 2016 §4.4, sentiment); without it, the
-    softmax layer is (Wieting 2015 §5.5, Kim 2014).
+    softmax layer is applied to the text vector (Wieting 2015 §5.5, Kim 2014).
     """
 
     def __init__(

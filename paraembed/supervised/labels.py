@@ -122,8 +122,9 @@ class Labels:
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
         """Return tokens and examples of the training set, and the initial word vectors; see ``TrainingData``."""
         num_tokens, num_examples = len(self._tokens().flat), len(self.task.train)
-        if self.encoder is None:
+        if not self.recipe.starts_from_encoder:
             return num_tokens, num_examples, self.start
+        assert self.encoder is not None
         rows, width = self.encoder.matrix.shape
         return num_tokens, num_examples, (rows, width)
 
@@ -186,13 +187,15 @@ class Labels:
         """Return the model before training, and the coverage of the training set by its vocabulary."""
         recipe = self.recipe
         counts = pc.value_counts(self._tokens().flat)
-        if self.encoder is None:
+        if not recipe.starts_from_encoder:
             encoder, coverage = encoder_for(self.start, counts, recipe)
-        elif recipe.mode == "features":
-            encoder, own = self.encoder, Words(self.encoder.vocabulary, self.encoder.matrix.detach().numpy())
-            coverage = coverage_of(counts, own.vocabulary, own)
         else:
-            encoder, coverage = with_words_of(self.encoder, counts, recipe)
+            assert self.encoder is not None
+            if recipe.mode == "features":
+                encoder, own = self.encoder, Words(self.encoder.vocabulary, self.encoder.matrix.detach().numpy())
+                coverage = coverage_of(counts, own.vocabulary, own)
+            else:
+                encoder, coverage = with_words_of(self.encoder, counts, recipe)
         return Supervised(encoder, Kind.of(self.task), options_of(recipe), recipe.seed), coverage
 
     def with_recipe(self, recipe: BaseRecipe) -> "Labels":
@@ -298,9 +301,9 @@ def read_labels(
     """Read the examples of a training, and its word vectors or pretrained encoder.
 
     The mode scratch starts from ``words``, a word-vector text file; the others from ``pretrained``, an encoder folder,
-    which determines some fields of the recipe and must not contradict ``asked``, those that the user set. ``otherwise``
-    is the remedy if the architectures differ; ``{}`` is replaced by the pretrained encoder's name. For ``task``,
-    ``data_set`` and ``folder`` see ``read_task``, for ``min_coverage`` see ``Labels``.
+    which determines some fields of the recipe; it must not contradict the fields in ``asked``, which the user set.
+    ``otherwise`` is the remedy if the architectures differ; ``{}`` is replaced by the pretrained encoder's name. For
+    ``task``, ``data_set`` and ``folder`` see ``read_task``, for ``min_coverage`` see ``Labels``.
 
     Raises:
         OSError, ValueError: a file is missing or cannot be read, the mode needs another kind of start, or the

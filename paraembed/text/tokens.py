@@ -28,10 +28,11 @@ from paraembed.text.scan import (
     Octets,
     Places,
     Points,
+    Strings,
     fill_slots,
     scan,
 )
-from paraembed.text.scan_pieces import Strings, Table, lengths_of, scan_pieces
+from paraembed.text.scan_pieces import Table, lengths_of, scan_pieces
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
 from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, Tokens, tokenize
 from paraembed.text.vocabulary import UNKNOWN, unknown_row, word_ids

@@ -71,7 +71,7 @@ class BaseStep(ABC):
         """
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.device = encoder.matrix.device
-        self._batch_size, self._part = recipe.batch_size, {"rank": rank, "world": world}
+        self._batch_size, self._worker = recipe.batch_size, {"rank": rank, "world": world}
         self.update = Update(encoder, recipe, world, compiled)
         self.skipped_pairs = 0
         check_teacher(recipe, encoder.width, pairs.teacher_width)
@@ -82,7 +82,7 @@ class BaseStep(ABC):
         if self._negatives is not None and recipe.pools_batches:
             self._mega = MegaNegatives(self._negatives, encoder, rank)
         is_changed = recipe.dropout or recipe.word_dropout or (recipe.scramble and recipe.scramble_time == "after")
-        # Whether negatives are selected by other vectors than those of the objective, without dropout and scrambling.
+        # Whether negatives are selected by vectors without dropout and scrambling, not by those of the objective.
         self._selects_apart = bool(is_changed) and recipe.objective == "margin" and self._mega is None
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
@@ -93,7 +93,7 @@ class BaseStep(ABC):
         ``first_step`` of the run, from 1.
         """
         how = {"epoch": epoch, "seed": self.recipe.seed, "first_pair": first_pair}
-        batches = epoch_batches(pairs, batch_size=self._batch_size, order=self._order, **self._part, **how)
+        batches = epoch_batches(pairs, batch_size=self._batch_size, order=self._order, **self._worker, **how)
         return batches if self._mega is None else mega_batch_size(batches, self.recipe, first_step)
 
     def __call__(self, batch: Any, step: int) -> Tensor:

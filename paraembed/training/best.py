@@ -42,7 +42,7 @@ class Evaluation:
     """How a model is evaluated during training; the checkpoint with the highest score is kept.
 
     Attributes:
-        scorer: called on rank 0, as a ``Scorer``; it does not change the model. NaN means no score.
+        scorer: a ``Scorer`` or a function like it, called on rank 0; it does not change the model. NaN means no score.
         metric: name of the score.
         every: epochs between evaluations; the model is also evaluated at the end of the run.
         patience: number of consecutive evaluations without a new best score that end the run; None: no early stopping.

@@ -326,6 +326,7 @@ class Pairs:
 
         Raises:
             OSError: a column is encrypted.
+            ValueError: the manifest names no shards.
         """
         text_bytes = 0
         for path in self.paths:

@@ -23,11 +23,12 @@ from paraembed.encoders import Encoder
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.stops import STOP_SIGNALS
 from paraembed.text.ragged import Ragged
+from paraembed.training.base_step import TrainingStep
 from paraembed.training.best import Best, Evaluation, Model
 from paraembed.training.exchange import gather_texts
 from paraembed.training.pairs import MappedPairs, num_steps
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
-from paraembed.training.step import TrainingStep, step_for
+from paraembed.training.step import step_for
 
 REPORT_STEPS = 100
 """Steps between reports; a constant, so that a resumed run has the same loss curve as an uninterrupted one."""

@@ -64,8 +64,8 @@ def test_bad_flags_are_said(tmp_path):
     with pytest.raises(
         ValueError, match=r"`select` is sts/mean, .* allowed: pairs/pairs/pearson, pairs/pairs/spearman"
     ):
-        Pairs(Recipe(), tmp_path, tmp_path, [suite], Selection(select="sts/mean")).scoring(9)
-    assert Pairs(Recipe(), tmp_path, tmp_path).scoring(9) is None
+        Pairs(Recipe(), tmp_path, tmp_path, [suite], Selection(select="sts/mean")).evaluation(9)
+    assert Pairs(Recipe(), tmp_path, tmp_path).evaluation(9) is None
     for wrong, message in [
         ({"eval_every": 0.0}, "`eval_every` is 0.0; allowed"),
         ({"patience": 0}, "`patience` is 0; allowed: 1"),

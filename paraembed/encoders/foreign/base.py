@@ -181,8 +181,9 @@ def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 
 def padded(ids: Ragged, before: list[int], after: list[int], pad: int, *, left: bool = False) -> dict[str, Padded]:
-    """Return what transformers read of n texts, int64 [n, L]: tokens, each text between special ones, padded after them
-    (with ``left`` before them), which are no padding, and zeros.
+    """Return the inputs of a transformer for n texts, int64 [n, L]: ``input_ids``, each text between special tokens,
+    padded at the end (with ``left`` at the start); ``attention_mask``, 1 for tokens and 0 for padding;
+    ``token_type_ids``, zeros.
     """
     ends = ids.lengths[:, None] + len(before) + len(after)
     places = np.arange(ends.max())

@@ -62,7 +62,7 @@ class AdditiveStep(BaseStep):
     ) -> None:
         """Prepare the step; with ``is_shared``, move the word vectors to memory that the workers share, if they can."""
         super().__init__(encoder, recipe, pairs, rank, world, compiled=True)
-        self._batch_size, self._part = recipe.batch_size * world, {"rank": 0, "world": 1}
+        self._batch_size, self._worker = recipe.batch_size * world, {"rank": 0, "world": 1}
         self._how = isinstance(encoder.composition, Avg), recipe.similarity == "cosine", _SMALLEST
         self._places_V = np.full(len(encoder.matrix), -1, np.int32)
         self._grad_NH = self._shared_gradients() if is_shared else None
