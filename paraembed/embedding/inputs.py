@@ -145,8 +145,8 @@ def hash_inputs(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
     """Return the files with their digests."""
     hashed = list[InputFile]()
     for file in files:
-        doing(f"hashing the input files: {len(hashed):,} of {len(files):,} done")
         hashed.append(replace(file, sha256=sha256_of(file.place)))
+        doing(f"hashing the input files: {len(hashed):,} of {len(files):,} done")
     return tuple(hashed)
 
 

@@ -55,7 +55,7 @@ class PartReport:
     n_null_ids: int = 0  # rows whose id is null
     null_id: str = ""  # file and row of the first row whose id is null
     n_clipped: int = 0  # rows with a number outside of the float16 range
-    stamp: str = ""  # stamp of the file, if the store has stamps; see ``Store``
+    stamp: str = ""  # stamp of the file, if the store has stamps; see ``Remote.stamp``
     size: int = -1  # bytes of the file
     made_of: str = ""  # digest of everything that decides the file's bytes; see ``made_of``
     n_multi_line: int = 0  # CSV rows with line breaks inside of their cells

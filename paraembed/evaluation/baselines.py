@@ -67,8 +67,8 @@ class Sources:
 def baseline(
     name: str, sources: Sources, words: Words | None = None, progress: Callable[[str], object] = lambda _: None
 ) -> Candidate:
-    """Build one of ``BASELINES``, an encoder whose provenance is the settings and the digests of its inputs; ``words``
-    is the content of ``sources.words``, if it has been read already.
+    """Return one of ``BASELINES`` as a candidate; its encoder's provenance has the settings and the digests of the
+    input files. ``words`` is the content of ``sources.words``, if it has been read already.
 
     Raise OSError or ValueError if the name is unknown, or a required file is not given or cannot be read.
     """

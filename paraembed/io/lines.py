@@ -168,7 +168,9 @@ def text_blocks(path: Path) -> Iterator[pa.StringArray]:
     for block in read_lines(path):
         if block.text.null_count:
             line = block.first + 1 + pc.index(block.text.is_null(), True).as_py()
-            raise ValueError(f"{path}, line {line}: not UTF-8, or too long; correct the file, or download it again")
+            raise ValueError(
+                f"{path}, line {line}: not UTF-8, or too long; correct or delete the line, or download the file again"
+            )
         yield block.text
 
 

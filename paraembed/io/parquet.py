@@ -124,8 +124,8 @@ def read_batches(
 def _reading(
     file: pq.ParquetFile, group: int, chunks: list[pq.ColumnChunkMetaData], strings: Sequence[str], rows: int, size: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Return rows per batch of a row group, and which columns to read as dictionary arrays, as ``file`` reads all
-    ``strings``.
+    """Return the rows per batch for a row group, and the columns to read as dictionary arrays; ``file`` reads all
+    columns ``strings`` as dictionary arrays.
     """
     inflated, longest, in_dictionary = 1, 1, list[str]()
     for chunk in chunks:

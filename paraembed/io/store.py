@@ -85,8 +85,8 @@ class Folder:
         (self.path / name).mkdir(exist_ok=True)
 
     def held(self) -> AbstractContextManager[None]:
-        """Lock the folder for the length of a block, and create it if it is missing; the errors are those of
-        ``locked``.
+        """Lock the folder for the length of a block, and create it if it is missing; raise ValueError if another run
+        holds the lock.
         """
         return locked(self.path, make=True)
 
@@ -155,7 +155,7 @@ class Remote:
             return file_digest(pa.BufferedInputStream(file, _DIGEST_BYTES), "sha256").hexdigest()
 
     def stamp(self, name: str) -> str:
-        """Return size and ETag, by one request, which change with the file's bytes; empty if the store has no ETags."""
+        """Return size and ETag, which change with the file's bytes; empty if the store has no ETags."""
         with self.open(name) as file:
             known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
             etag = known.get("etag", b"").decode()
@@ -170,7 +170,7 @@ class Remote:
         """Do nothing, because an object store has no folders."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Return a block without a lock, because an object store has none."""
+        """Return a context manager that does nothing, because an object store has no locks."""
         return nullcontext()
 
 

@@ -1,8 +1,8 @@
 """Find duplicate pairs exactly and in bounded memory.
 
 The two texts of a pair, in either order, give one 64-bit key. Rows are partitioned by key so that each partition fits
-in memory and contains all repetitions of its pairs, from all files. The texts of equal keys are then compared, as two
-different pairs have the same key in one of 10^5 runs with 10^7 pairs.
+in memory and contains all repetitions of its pairs, from all files. The texts of equal keys are then compared,
+because two different pairs can have the same key: once in 10^5 runs of 10^7 pairs.
 
 One batch for every input and partition would make the number of batches quadratic in the size of the inputs: 10^9 pairs
 gave 14 million batches of 73 rows. An input is therefore split into at most 64 buckets, in batches of about 4,096 rows,
@@ -51,16 +51,20 @@ def _class_writer(
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
     """Yield a function that writes rows, whose first column is their class; batch i has class ``i % classes``."""
     held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
 
     def write(rows: pa.RecordBatch) -> None:
+        nonlocal held_rows, held_bytes
         held.append(rows)
-        is_full = sum(batch.num_rows for batch in held) >= classes * _BATCH_ROWS
-        if is_full or sum(batch.nbytes for batch in held) >= _HELD_BYTES:
+        held_rows += rows.num_rows
+        held_bytes += rows.nbytes
+        if held_rows >= classes * _BATCH_ROWS or held_bytes >= _HELD_BYTES:
             flush()
+            held.clear()
+            held_rows = held_bytes = 0
 
     def flush() -> None:
         rows = (pa.Table.from_batches(held).combine_chunks().to_batches() or held)[0]
-        held.clear()
         row_classes = rows.column(0).to_numpy()
         rows = rows.remove_column(0)
         if classes == 1:

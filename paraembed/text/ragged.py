@@ -138,9 +138,10 @@ def joined(*parts: Ragged) -> Ragged:
 
 
 def string_bytes(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of a string array [n], with offsets of either size, and where each string starts, int64 [n + 1].
+    """Return the bytes of the n strings of an array, and the offset of each string in them, int64 [n + 1].
 
-    The bytes are read-only, since numba would compile another version for writable memory.
+    The array is of type string or large_string, and may be a slice. The bytes are read-only, since numba would compile
+    another version for writable memory.
     """
     octets, offsets = np.frombuffer(b"", np.uint8), np.zeros(1, np.int64)
     if len(texts):

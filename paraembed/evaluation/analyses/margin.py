@@ -43,7 +43,8 @@ def read_some_pairs(folder: Path, *, most_pairs: int = MOST_PAIRS) -> tuple[pa.S
     total = sum(int(shard["rows"]) for shard in shards)
     drawn = np.random.default_rng(0).permutation(total)[:most_pairs]
     pairs = dataset([folder / shard["name"] for shard in shards], format="parquet")
-    table = pairs.take(pa.array(drawn), columns=["first", "second"])
+    little = {"batch_readahead": 1, "fragment_readahead": 1}  # not 64 batches in memory
+    table = pairs.take(pa.array(drawn), columns=["first", "second"], **little)
     return table["first"].combine_chunks(), table["second"].combine_chunks(), total
 
 

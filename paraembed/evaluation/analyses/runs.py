@@ -151,8 +151,8 @@ def main_score(column: Column, name: str) -> float | None:
 
 
 def score_name(inputs: AnalysisInputs) -> str:
-    """Return the score that runs are compared by: one of ``_SUITES_OF``, else the first mean, else the first score, or
-    "".
+    """Return the score that runs are compared by: one of ``_SUITES_OF``, else the first mean, else the first score; an
+    empty string if there is none.
     """
     scores = [score for score in inputs.report.columns[0].scores if not score.name.startswith("choose/")]
     names, means = [score.name for score in scores], [score.name for score in scores if score.is_mean]
@@ -160,7 +160,7 @@ def score_name(inputs: AnalysisInputs) -> str:
 
 
 def choice_name(inputs: AnalysisInputs) -> str:
-    """Return the score for choosing the paraphrase among other phrases, or ""."""
+    """Return the score for choosing the paraphrase among other phrases; an empty string if there is none."""
     return next((score.name for score in inputs.report.columns[0].scores if score.name.startswith("choose/")), "")
 
 
