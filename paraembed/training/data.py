@@ -326,11 +326,10 @@ class Pairs:
 
         Raises:
             OSError: a column is encrypted.
-            ValueError: the manifest names no shards.
         """
         text_bytes = 0
-        for path in self.paths:
-            with pq.ParquetFile(path) as file:
+        for shard in self.shards["shards"]:
+            with pq.ParquetFile(self.folder / shard["name"]) as file:
                 groups = chunks_of(file, range(file.num_row_groups), {"first", "second"})
                 text_bytes += sum(chunk.total_uncompressed_size for chunks in groups for chunk in chunks)
         return text_bytes // _TOKEN_BYTES, self.num_pairs, self.words
