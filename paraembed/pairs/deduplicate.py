@@ -28,7 +28,7 @@ RowNumbers = npt.NDArray[np.int64]
 _PARTITION_BYTES = 64 << 20  # of input per partition: 0.3M lines of PPDB, 6M of the shortest pairs, so under 1 GB
 _MOST_BUCKETS = 64
 _BATCH_ROWS = 4096  # on average
-_HELD_BYTES = 64 << 20
+_WAITING_BYTES = 64 << 20
 _TEXTS = [("first", pa.string()), ("second", pa.string())]
 _SCHEMA = pa.schema([("key", pa.uint64()), ("rank", pa.int64()), ("row", pa.int64()), *_TEXTS])  # row: from 0
 _PLACED = pa.schema([("key", pa.uint64()), ("place", pa.int64()), ("row", pa.int64()), *_TEXTS])
@@ -50,21 +50,21 @@ def _class_writer(
     file: BinaryIO | pa.NativeFile, schema: pa.Schema, classes: int
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
     """Yield a function that writes rows, whose first column is their class; batch i has class ``i % classes``."""
-    held: list[pa.RecordBatch] = []
-    held_rows = held_bytes = 0
+    waiting: list[pa.RecordBatch] = []
+    num_rows = num_bytes = 0
 
     def write(rows: pa.RecordBatch) -> None:
-        nonlocal held_rows, held_bytes
-        held.append(rows)
-        held_rows += rows.num_rows
-        held_bytes += rows.nbytes
-        if held_rows >= classes * _BATCH_ROWS or held_bytes >= _HELD_BYTES:
+        nonlocal num_rows, num_bytes
+        waiting.append(rows)
+        num_rows += rows.num_rows
+        num_bytes += rows.nbytes
+        if num_rows >= classes * _BATCH_ROWS or num_bytes >= _WAITING_BYTES:
             flush()
-            held.clear()
-            held_rows = held_bytes = 0
+            waiting.clear()
+            num_rows = num_bytes = 0
 
     def flush() -> None:
-        rows = (pa.Table.from_batches(held).combine_chunks().to_batches() or held)[0]
+        rows = (pa.Table.from_batches(waiting).combine_chunks().to_batches() or waiting)[0]
         row_classes = rows.column(0).to_numpy()
         rows = rows.remove_column(0)
         if classes == 1:
@@ -77,7 +77,7 @@ def _class_writer(
 
     with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         yield write
-        if held:
+        if waiting:
             flush()
 
 

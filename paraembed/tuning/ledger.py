@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
-from paraembed.io.stage import Mirror
 from paraembed.names import current_names, on_disk
 from paraembed.options import AnyFloat, Count, Range, checked
 
@@ -118,6 +117,8 @@ class Ledger:
     """
 
     def __init__(self, folder: Path, uri: str | None = None) -> None:
+        from paraembed.io.stage import Mirror  # noqa: PLC0415 - pyarrow, which --help does not need
+
         self.folder, self._home = folder, Mirror(folder, uri)
         folder.mkdir(parents=True, exist_ok=True)
         self.records: dict[int, TrialRecord] = {}

@@ -252,7 +252,7 @@ def overlap_ratio(first: Tokens, second: Tokens) -> Vector:
     """
     pairs = zip(token_lists(first), token_lists(second), strict=True)
     return np.array(
-        [(Counter(one) & Counter(other)).total() / max(1, min(len(one), len(other))) for one, other in pairs]
+        [(Counter(left) & Counter(right)).total() / max(1, min(len(left), len(right))) for left, right in pairs]
     )
 
 
