@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import psutil
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
@@ -218,11 +217,14 @@ _SENDERS: dict[str, Callable[[TrackingStore, str, Any], object]] = {
 }
 
 
-def network_file_system(path: Path) -> str | None:
+def network_file_system(path: Path, mounts: str | None = None) -> str | None:
     """Return the type of the network file system that a path, whose last parts may be missing, is on; None for any
     other.
+
+    ``mounts`` is the content of ``/proc/self/mounts``. psutil reads ``/etc/mtab`` first, which may be an old copy.
     """
-    kinds = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
+    text = Path("/proc/self/mounts").read_text() if mounts is None else mounts
+    kinds = {Path(fields[1].replace(r"\040", " ")): fields[2] for fields in map(str.split, text.splitlines())}
     resolved = path.resolve()
     kind = next((kinds[folder] for folder in (resolved, *resolved.parents) if folder in kinds), "")
     return kind if _NETWORK.fullmatch(kind) else None

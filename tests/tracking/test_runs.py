@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import closing, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from mlflow.data import get_source
@@ -298,7 +297,11 @@ def test_inputs_are_data_sets_of_mlflow(store, tmp_path):
     assert [tags["mlflow.data.context"] for _, tags in (logged[name] for name in logged)].count("training") == 2
 
 
-MOUNTS = {"/": "overlay", "/data": "nfs4", "/data/scratch": "tmpfs", "/mnt/my bucket": "fuse.gcsfuse"}
+MOUNTS = """overlay / overlay rw 0 0
+nas:/export /data nfs4 rw,vers=4.1 0 0
+tmpfs /data/scratch tmpfs rw 0 0
+bucket /mnt/my\\040bucket fuse.gcsfuse rw 0 0
+"""
 
 
 @pytest.mark.parametrize(
@@ -311,10 +314,8 @@ MOUNTS = {"/": "overlay", "/data": "nfs4", "/data/scratch": "tmpfs", "/mnt/my bu
         ("/mnt/my bucket/x", "fuse.gcsfuse"),
     ],
 )
-def test_network_file_systems_are_known(path, kind, monkeypatch):
-    mounts = [SimpleNamespace(mountpoint=mountpoint, fstype=fstype) for mountpoint, fstype in MOUNTS.items()]
-    monkeypatch.setattr("psutil.disk_partitions", lambda **_: mounts)
-    assert network_file_system(Path(path)) == kind
+def test_network_file_systems_are_known(path, kind):
+    assert network_file_system(Path(path), MOUNTS) == kind
 
 
 def test_on_a_cluster_a_store_that_would_be_lost_is_an_error(tmp_path, monkeypatch):
