@@ -41,8 +41,10 @@ def test_machine_code_is_kept_in_a_folder_of_the_content(tmp_path):
     ("environment", "named"),
     [
         ({}, "processor HOST with"),
-        ({"NUMBA_CPU_NAME": "x86-64-v2"}, "processor x86-64-v2 on HOST with"),
-        ({"NUMBA_CPU_FEATURES": "+sse4.2"}, "processor HOST with features +sse4.2 with"),
+        pytest.param({"NUMBA_CPU_NAME": "x86-64-v2"}, "processor x86-64-v2 on HOST with", marks=pytest.mark.slow),
+        pytest.param(
+            {"NUMBA_CPU_FEATURES": "+sse4.2"}, "processor HOST with features +sse4.2 with", marks=pytest.mark.slow
+        ),
         ({"NUMBA_CPU_NAME": "generic"}, "processor generic on HOST with features none with"),
     ],
 )

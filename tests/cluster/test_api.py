@@ -20,6 +20,7 @@ SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50, "objective": "n
 SETTINGS |= {"teacher_objective": "similarity"}
 
 
+@pytest.mark.slow
 def test_each_function_does_what_its_command_does(sample, tiny_encoder_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pairs, words = sample / "pairs", sample / "sample" / "vectors.txt.gz"

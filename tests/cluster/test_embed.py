@@ -71,6 +71,7 @@ def test_workers_do_not_change_a_byte_and_a_finished_run_is_left_alone(corpus, t
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_gone_for_good(
     corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster
 ):
@@ -225,12 +226,12 @@ def test_gzipped_text_and_several_files(corpus, tiny_encoder_folder, unbroken, t
     first.write_bytes(gzip.compress(data[:half]))
     second.write_bytes(data[half:])
     out = tmp_path / "out"
-    embed(tiny_encoder_folder, [first, second], out, SMALL)
+    build(tiny_encoder_folder, [first, second], SMALL, out)
     assert all(check.ok for check in verify(out))
     for path in sorted(out.glob("*.parquet"))[3:12:2]:
         path.unlink()
     before = digests(out)
-    assert embed(tiny_encoder_folder, [first, second], out, SMALL).embedded == 5
+    assert embed(tiny_encoder_folder, [first, second], out, SMALL, workers=1).embedded == 5
     assert digests(out).items() >= before.items()
     assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == list(range(20_500))
 
@@ -272,7 +273,7 @@ def test_another_encoder_is_refused_and_overwrite_replaces(corpus, tiny_encoder_
     with pytest.raises(ValueError, match=r"another tokenizer \(was space, is ptb-v1\); encoder"):
         embed(tiny_encoder_folder, [corpus], out, SMALL)
     assert digests(out) == before
-    assert embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True).embedded == 21
+    assert embed(tiny_encoder_folder, [corpus], out, SMALL, workers=1, overwrite=True).embedded == 21
     assert digests(out) == unbroken
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
 
@@ -292,7 +293,7 @@ def test_overwrite_leaves_alone_what_another_run_began_meanwhile(corpus, tiny_en
     other.start()
     try:
         with pytest.raises(ValueError, match=r"another run is writing to .*/out;"):
-            embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True)
+            embed(tiny_encoder_folder, [corpus], out, SMALL, workers=1, overwrite=True)
         assert list(out.iterdir()) == []
     finally:
         ended.set()
@@ -338,9 +339,9 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     with pytest.raises(ValueError, match=r"1 rows .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
         embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=0))
     with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null.*`on_duplicate_id`"):
-        embed(tiny_encoder_folder, [source], out, settings, limits=Limits(max_rejected=1))
+        embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=1))
     capsys.readouterr()
-    done = embed(tiny_encoder_folder, [source], out, settings, limits=Limits(1, "keep"))
+    done = embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(1, "keep"))
     assert (done.rows, done.embedded <= 4) == (4999, True)
     assert capsys.readouterr().err.splitlines()[-3:] == [
         "1 of 4,999 rows have no id",

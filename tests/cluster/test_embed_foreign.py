@@ -30,6 +30,7 @@ def corpus(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
     model, out = f"st:{minilm()}", tmp_path / "out"
     build(model, corpus, SMALL, tmp_path / "alone")
@@ -40,14 +41,19 @@ def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
     assert (manifest["model"]["same_bytes"], manifest["model"]["max_tokens"]) == (True, 254)
     assert manifest["n_tokens"] == pc.sum(pq.read_table(sorted(out.glob("part-*")))["n_tokens"]).as_py()
     assert all(check.ok for check in verify(out, model, [str(corpus)]))
-    (tmp_path / "alone" / "part-00001-of-00003.parquet").unlink()
+
+
+def test_other_settings_of_inference_do_not_resume(corpus, tmp_path):
+    model, out = save_tiny("st", tmp_path / "model"), tmp_path / "out"
+    build(model, corpus, SMALL, out)
+    (out / "part-00001-of-00003.parquet").unlink()
     for inference, field in (
         (Inference(prompt="query: "), r"model.prompt \(was , is query: \)"),
         (Inference(precision="bfloat16"), r"model.precision \(was float32, is bfloat16\)"),
         (Inference(batch_tokens=256), r"model.batch_tokens \(was 2048, is 256\)"),
     ):
         with pytest.raises(ValueError, match=rf"started with another .*{field}"):
-            embed(model, [corpus], tmp_path / "alone", SMALL, inference=inference)
+            embed(model, [corpus], out, SMALL, inference=inference)
 
 
 @pytest.mark.parametrize(("kind", "library"), [("st", "transformers"), ("m2v", "model2vec"), ("onnx", "onnxruntime")])

@@ -29,14 +29,10 @@ def corpus(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    ("of_workers", "of_driver"),
-    [(OF_WORKERS[1:3], OF_DRIVER[4:5]), pytest.param(OF_WORKERS, OF_DRIVER, marks=pytest.mark.slow)],
-    ids=["few", "all"],
-)
-def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tmp_path, server, of_workers, of_driver):
+@pytest.mark.slow
+def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tmp_path, server):
     """Workers and driver die before a file is there, and when it is but they do not know; parts are read at once."""
-    moments = {*of_driver, *(moment.format(part_name(3 * at, 12)) for at, moment in enumerate(of_workers))}
+    moments = {*OF_DRIVER, *(moment.format(part_name(3 * at, 12)) for at, moment in enumerate(OF_WORKERS))}
     unreadable = []
 
     def hook(moment, port):
@@ -55,7 +51,7 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
     server.hook = hook
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", server.uri("out"), "--part-rows", 100
     command = job_command("embed", *given)
-    for _ in of_driver:
+    for _ in OF_DRIVER:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200)
         assert done.returncode == -signal.SIGKILL, done.stderr
     server.hook = lambda *_: None

@@ -323,9 +323,10 @@ def test_token_states_become_the_prior(ray_cluster, data, tmp_path, monkeypatch)
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
-@pytest.mark.parametrize("kind", [pytest.param("bytes", marks=pytest.mark.slow), "unigram"])
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
 def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
     teacher, draw = save_transformer(subword_tokenizer(kind), tmp_path), np.random.default_rng(0)
     texts = [" ".join(draw.choice(" ".join(TAUGHT).split(), draw.integers(2, 9))) for _ in range(600)]

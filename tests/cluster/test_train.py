@@ -134,8 +134,15 @@ class Noting(Pairs):
         return super().train(model, examples, **how)
 
 
-def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, tmp_path, monkeypatch):
-    """By two workers, too; they have the environment of the driver, which Ray, started before, does not pass on."""
+def matrix_without_ray(sample, recipe):
+    """Word vectors after a training of the sample's pairs in this process."""
+    encoder, _ = Pairs(recipe, sample / "pairs", sample / "sample" / "vectors.txt.gz").untrained()
+    table = pq.read_table(sorted((sample / "pairs").glob("pairs-*")))
+    train_pairs(encoder, pairs_to_ids([table], encoder.vocabulary, with_scores=True), recipe)
+    return encoder.matrix.detach().numpy()
+
+
+def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, tmp_path):
     recipe, vectors = replace(RECIPE, epochs=1, pair_weights="score"), sample / "sample" / "vectors.txt.gz"
     weighted, plain = (
         fit(sample, tmp_path / "weighted", recipe),
@@ -145,22 +152,26 @@ def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, tmp_path, monk
     config = json.loads((weighted / "config.json").read_text())
     assert config["recipe"]["pair_weights"] == config["provenance"]["training"]["recipe"]["pair_weights"] == "score"
     assert "pair_weights" not in json.loads((plain / "config.json").read_text())["recipe"]
-    encoder, _ = Pairs(recipe, sample / "pairs", vectors).untrained()
-    table = pq.read_table(sorted((sample / "pairs").glob("pairs-*")))
-    train_pairs(encoder, pairs_to_ids([table], encoder.vocabulary, with_scores=True), recipe)
-    assert np.array_equal(paraembed.load(weighted).matrix.numpy(), encoder.matrix.detach().numpy())
-    monkeypatch.setenv("PARAEMBED_CUDA_GRAPHS", "0")
-    shared = replace(recipe, batch_size=25, negative_pool_workers="all")
-    two, noting = tmp_path / "two", Noting(shared, sample / "pairs", vectors, notes=str(tmp_path))
-    train_model(Training("test", noting, two, Placement(workers=2)))
-    assert [(tmp_path / f"records-graphs-{rank}").read_text() for rank in (0, 1)] == ["False", "False"]
-    np.testing.assert_allclose(paraembed.load(two).matrix.numpy(), encoder.matrix.detach().numpy(), rtol=0, atol=1e-3)
+    assert np.array_equal(paraembed.load(weighted).matrix.numpy(), matrix_without_ray(sample, recipe))
     lines = tmp_path / "pairs.tsv"
     lines.write_text("".join(f"the cat number {number}\ta cat number {number}\n" for number in range(200)))
     shard_pairs([lines], tmp_path / "pairs", ShardSettings())
     with pytest.raises(ValueError, match=r"pairs-00000-of-00001\.parquet: row 0 .*score null; `pair_weights`"):
         train_model(Training("test", Pairs(recipe, tmp_path / "pairs", vectors), tmp_path / "none", HERE))
     assert not [*tmp_path.glob("none*")]
+
+
+@pytest.mark.slow
+def test_two_workers_weight_pairs_as_one_does(sample, tmp_path, monkeypatch):
+    """They have the environment of the driver, which Ray, started before, does not pass on."""
+    recipe, vectors = replace(RECIPE, epochs=1, pair_weights="score"), sample / "sample" / "vectors.txt.gz"
+    monkeypatch.setenv("PARAEMBED_CUDA_GRAPHS", "0")
+    shared = replace(recipe, batch_size=25, negative_pool_workers="all")
+    two, noting = tmp_path / "two", Noting(shared, sample / "pairs", vectors, notes=str(tmp_path))
+    train_model(Training("test", noting, two, Placement(workers=2)))
+    assert [(tmp_path / f"records-graphs-{rank}").read_text() for rank in (0, 1)] == ["False", "False"]
+    matrix = paraembed.load(two).matrix.numpy()
+    np.testing.assert_allclose(matrix, matrix_without_ray(sample, recipe), rtol=0, atol=1e-3)
 
 
 def test_a_student_learns_the_similarities_of_its_teacher(sample, unbroken, tmp_path, capsys):

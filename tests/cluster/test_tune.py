@@ -165,6 +165,7 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
     settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
     sweep = replace(flags(sample, tmp_path / "out"), settings=settings, epochs=3)
@@ -189,6 +190,7 @@ def run(sweep, name):
         return run_sweep(sweep, tracked).ledger
 
 
+@pytest.mark.slow
 def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(sample, tmp_path, capsys):
     space = replace(SMOKE, axes={"learning_rate": (1e36, 0.02, 1e35)}, fixed={"tokenizer": "space"}, tuning_pairs=None)
     points = Points("failing", space)

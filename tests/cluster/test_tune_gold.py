@@ -56,6 +56,7 @@ def table(out):
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, store, ray_cluster, capsys):
     out = tmp_path / "sweep"
     whole = replace(flags(data, out), protocol=True, final_epochs=2, register="gold")

@@ -94,6 +94,7 @@ def test_what_is_not_allowed_is_one_line(bench, capsys, flags, message):
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_the_sharding_beside_other_programs(ray_cluster, bench, capsys, tmp_path):
     line = "shard --folder work --lines 600 --files 3 --rounds 2 --loop-lines 50 --small-files 2 --out numbers.json"
     assert bench(line) == 0

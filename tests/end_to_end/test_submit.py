@@ -84,8 +84,21 @@ def submit(client, *command):
     )
 
 
+def test_a_job_runs_by_submission(client, tmp_path):
+    sample, out = tmp_path / "sample", tmp_path / "pairs"
+    write_sample(sample, lines=300, dimension=2, sentences=1, test_pairs=1, ppdb_version="2.0")
+    given = "--input", sample / "ppdb-2.0-format.gz", "--out", out, "--workers", 1
+    done = submit(client, "jobs/shard.py", *given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (out / "_SUCCESS").is_file()
+    # The default MLflow store lies beside the outputs, not in the job's temporary copy of the folder.
+    assert (tmp_path / "mlruns" / "mlflow.db").is_file()
+    assert client["RAY_AUTH_TOKEN"] not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # a Ray driver, and a worker for each job: 30 s to 3 min
-def test_jobs_run_by_submission(client, tmp_path):
+def test_all_jobs_run_by_submission(client, tmp_path):
     sample = tmp_path / "sample"
     write_sample(sample, lines=3000, dimension=20, sentences=500, test_pairs=200, ppdb_version="2.0")
     vectors, encoder = sample / "vectors.txt.gz", tmp_path / "encoder"
@@ -102,8 +115,6 @@ def test_jobs_run_by_submission(client, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test-pairs" in done.stdout
     assert json.loads((out / "_manifest.json").read_text())["rows"] == 500
-    # The default MLflow store lies beside the outputs, not in the job's temporary copy of the folder.
-    assert (tmp_path / "mlruns" / "mlflow.db").is_file()
     assert client["RAY_AUTH_TOKEN"] not in done.stdout + done.stderr
 
 

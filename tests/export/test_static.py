@@ -80,6 +80,7 @@ def check_loaded(to, encoders, folder):
         assert not vectors[2].any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked_ids")
 def test_sentence_transformers_computes_the_same_vectors(tmp_path):
     cut = encoder_of({"name": "avg"}, max_tokens=3)

@@ -254,6 +254,7 @@ def test_the_published_parts(collection):
 
 
 @real
+@pytest.mark.slow
 def test_sentiment_constituents_are_the_authors():
     """The test of three hand-written trees runs on every machine; the counts are the authors' of SST."""
     task = read_task("sentiment", None, PUBLISHED, 0)

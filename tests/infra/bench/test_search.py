@@ -7,6 +7,7 @@ from infra.bench.command import SEARCH_PROGRAMS, Search
 from infra.bench.rounds import Finished
 
 
+@pytest.mark.slow
 def test_every_program_is_measured_next_to_its_product(tmp_path, capsys):
     options = Search(rows=60, mine_rows=40, queries=3, width=6, words=30, threads=1, rounds=1, folder=str(tmp_path))
     keys = ("mine", "mine_product")
