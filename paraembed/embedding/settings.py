@@ -27,7 +27,7 @@ class Settings:
             value; those of other encoders can differ by about 1e-6, because the order of sums changes.
         tree_column: column with the trees of the texts, null for a text without one; default: no trees.
         id_kind: generated ids. ``row``: int64 ``row``, counted from 0 over all inputs; ``file-row``: string ``id``,
-            ``corpus/a.txt:17``, the row counted from 0 in its file, which does not change if files are added.
+            ``a.txt:17``, the row counted from 0 in its file, which does not change if files are added.
         dtype: number type of the vectors. ``float16`` clips values to ±65504. ``int8`` rounds to 127 steps: vector =
             ``scale`` · ``embedding``, with a float32 column ``scale``, the row's largest absolute value / 127.
         normalize: divide each vector by its Euclidean length; zero vectors stay zero.

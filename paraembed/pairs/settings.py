@@ -51,7 +51,7 @@ class FilterOptions:
     sample_seed: int = 1
     """Random seed of sample, nested_subsets random and acl2017/ppdb-matched."""
     nested_subsets: NestedSubsets = "none"
-    """Also write nested subsets of 1/2, 1/4, … of the pairs, down to 10 pairs: the first ones (ordered) or random ones
+    """Also write nested subsets of 1/2, 1/4, … of the pairs, down to fewer than 10: the first ones (ordered) or random ones
     (Wieting 2016 figure 1).
     """
     split: Split = "all"
