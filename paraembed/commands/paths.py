@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paraembed.console import doing, renamed
-from paraembed.io.places import Place, in_submitted_job, shown, to_place
+from paraembed.io.places import Place, in_submitted_job, scheme_of, shown, to_place
 from paraembed.settings import is_peer, is_run, is_shipped
 
 if TYPE_CHECKING:
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 
 def absolute(path: Path, flag: str) -> Path:
-    """Return the absolute path of a flag's value; ValueError if it is relative in a submitted job, which runs in a
-    temporary copy of the working folder.
+    """Return the absolute path of a flag's value; ValueError if it is a URI, or relative in a submitted job, which runs
+    in a temporary copy of the working folder.
     """
+    if scheme := scheme_of(path):
+        raise ValueError(f"{flag} is a URI ({scheme}//…), but here this job takes paths only; give a path on a disk")
     if in_submitted_job() and not path.is_absolute():
         raise ValueError(
             f"{flag} is {str(path)!r}, but a submitted job runs in a temporary copy of the folder; give an absolute "

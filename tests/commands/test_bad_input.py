@@ -171,3 +171,21 @@ def test_wrong_recipe_files(pairs, call, tmp_path, recipe, message):
     path = put(tmp_path / "recipe.json", json.dumps(recipe))
     said = call("train", "--pairs", pairs, "--words", vectors, "--out", tmp_path / "out", "--recipe", path)
     assert message in said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "weight --words words.txt --weighting avg",
+        "export --encoder small --to word2vec",
+        "mine s3://bucket/embeddings",
+        "teach --teacher small --texts texts.txt",
+    ],
+)
+def test_outputs_that_are_folders_only(call, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    name, *given = line.split()
+    said = call(name, *given, "--out", "s3://key:secret@bucket/out")
+    assert re.search(r"--out is a URI \(s3://…\)", said)
+    assert "secret" not in said
+    assert [*tmp_path.iterdir()] == []
