@@ -107,15 +107,17 @@ class Sender:
             )
 
     def _run(self) -> None:
-        failures, before = 0, -1
+        failures, before, last = 0, -1, -1
         while not self._is_abandoned:
             is_closing = self._closing.is_set()  # asked first: what was appended before is in this pass
+            if is_closing and last < 0:
+                last = self.spool.size()  # behind it are the records that failed, which prove no progress
             try:
                 is_done = self._pass()
             finally:
                 self._looked.set()
             if is_closing:
-                failures = failures + 1 if self._offset == before else 1
+                failures = 1 if before < min(self._offset, last) else failures + 1
                 before = self._offset
                 if is_done or failures >= _LAST_TRIES:
                     self._is_done = is_done
@@ -126,16 +128,19 @@ class Sender:
 
     def _pass(self) -> bool:
         """Send the current records of the spool; return whether all were sent."""
-        is_sent, self._has_postponed = False, False
+        is_sent, self._num_postponed = False, 0
         if self.spool.size() < self._offset:  # the file was removed, and a new one begun
             self._offset = 0
         try:
             for record in _merged(self.spool.read(self._offset)):
                 if self._is_abandoned:
                     return False
+                before = self._num_postponed
                 self._take(record)
                 is_sent |= record.kind not in {"sent", "opened"}
-                self._offset, self._tries, self._success = record.end, 0, time.monotonic()
+                self._offset, self._tries = record.end, 0
+                if self._num_postponed == before:
+                    self._success = time.monotonic()
         except (_AwayError, OSError) as error:
             self._say_away(error)
             return False
@@ -146,7 +151,7 @@ class Sender:
         if self._is_away and not self._is_abandoned:
             log.warning("MLflow at %s is reachable again; buffered records were sent", self.store.shown)
             self._is_away = False
-        return not self._has_postponed
+        return not self._num_postponed
 
     def _say_away(self, error: Exception) -> None:
         if not self._is_away and not self._is_abandoned:
@@ -221,7 +226,7 @@ class Sender:
         self._tries += 1
         if self._tries < (2 if self._closing.is_set() else _ITEM_TRIES):
             raise _AwayError(in_a_line(error)) from error
-        self._has_postponed = True
+        self._num_postponed += 1
         self.spool.append("again", [key, kind, value])
 
     def _set_aside(self, kind: str, value: Any, reason: str) -> None:

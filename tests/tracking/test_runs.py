@@ -162,6 +162,34 @@ def test_a_locked_database_does_not_make_the_job_wait(store, tmp_path):
     check_all(MlflowClient(f"sqlite:///{store}"), run.run_id, range(20))
 
 
+@pytest.mark.timeout(60)
+def test_files_that_the_store_cannot_write_keep_no_job_and_no_other_record(store, tmp_path):
+    (tmp_path / "mlruns").touch()  # in the place of the folder of the artifacts; the database answers
+    with tracked_run("no files", tmp_path / "out") as run:
+        log_all(run, tmp_path, range(4))
+    client = MlflowClient(f"sqlite:///{store}")
+    found = client.get_run(run.run_id)
+    assert (found.info.status, len(found.data.params), found.data.metrics) == ("FINISHED", 4, {"loss": 3.0})
+    (tmp_path / "mlruns").unlink()
+    send_left(tmp_path / "out")
+    check_all(client, run.run_id, range(4))
+    assert not spool_path(tmp_path / "out").exists()
+
+
+@pytest.mark.timeout(60)
+def test_files_that_the_store_cannot_write_do_not_extend_the_end_of_a_job(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracking_sender, "_LAST_SECONDS", 1.0)
+    (tmp_path / "mlruns").touch()
+    with tracked_run("no files", tmp_path / "out") as run:
+        for number in range(30):
+            artifact = tmp_path / f"artifact-{number}.json"
+            artifact.touch()
+            run.artifacts(artifact)
+    kinds = [record.kind for record in Spool(spool_path(tmp_path / "out")).read()]
+    assert kinds.count("artifacts") == 30
+    assert kinds.count("again") < 15, "each of them is tried for half a second"
+
+
 @pytest.mark.parametrize(
     "raised", [ValueError("no"), *(pytest.param(one, marks=pytest.mark.slow) for one in (None, KeyboardInterrupt()))]
 )
