@@ -97,7 +97,8 @@ def _begin(spool: Spool, store: TrackingStore, name: str, memo: Path | None, enc
     records = list(spool.read())
     last = last_run(records)
     ids = {record.value[0]: record.value[1] for record in records if record.kind == "opened"}
-    if last and remembered and (last == remembered.get("key") or ids.get(last) == remembered.get("run_id")):
+    # A run that was never opened has no id, and neither has its memo: two outputs may share a spool.
+    if last and remembered and (last == remembered.get("key") or ids.get(last, "") == remembered.get("run_id")):
         spool.append("resume", last)
         return last, False
     _close_left(spool, "KILLED")

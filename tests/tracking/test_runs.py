@@ -260,6 +260,16 @@ def test_two_jobs_with_one_output_have_a_run_each(store, tmp_path):
     assert not second.spool.parent.exists()
 
 
+def test_outputs_with_one_file_of_records_have_a_run_each(server, tmp_path):
+    for name, fault in (("first", "close"), ("second", "close"), ("first", None)):  # neither was opened before
+        server.fault = fault
+        with tracked_run(name, tmp_path / "out", tmp_path / f"{name}.json") as run:
+            run.tags({f"of {name}": "x"})
+    runs = MlflowClient(server.uri).search_runs(["1"])
+    tags = sorted((run.info.run_name, sorted(tag for tag in run.data.tags if tag[:2] == "of")) for run in runs)
+    assert tags == [("first", ["of first"]), ("second", ["of second"])]
+
+
 def test_records_for_another_store_are_kept(server, store, tmp_path, monkeypatch):
     with tracked_run("first", tmp_path / "out"):
         server.fault = "close"
