@@ -107,11 +107,10 @@ def embed(
 
         with recorded(store, home) as into:
             describe(into.tracked, str(encoder), run, workers)
-            if pool is not None:
-                before = [Done(report, peak_memory=0) for report in reports.values()]
-                results = stack.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
-                for done in _within(limits, settings, store, chain(before, results)):
-                    reports[done.report.name], peak = done.report, max(peak, done.peak_memory)
+            before = [Done(report, peak_memory=0) for report in reports.values()]
+            new = stack.enter_context(closing(embed_parts(pool, run, todo, store.place, tries))) if pool else ()
+            for done in _within(limits, settings, store, chain(before, new)):
+                reports[done.report.name], peak = done.report, max(peak, done.peak_memory)
             if changed := changed_inputs(files):
                 remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
                 raise RunFailedError(f"{changed[0].shown} changed while it was embedded; start over with {remedy}")

@@ -336,8 +336,12 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     source, out = tmp_path / "t.jsonl", tmp_path / "out"
     source.write_text("\n".join(rows))
     settings = Settings("body", "id", part_rows=1000)
+    few = Limits(max_rejected=0)
+    for _ in range(2):  # the second time, nothing is left to embed
+        with pytest.raises(ValueError, match=r"1 rows .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
+            embed(tiny_encoder_folder, [source], tmp_path / "one", Settings("body"), workers=1, limits=few)
     with pytest.raises(ValueError, match=r"1 rows .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
-        embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=0))
+        embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=few)
     with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null.*`on_duplicate_id`"):
         embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=1))
     capsys.readouterr()
