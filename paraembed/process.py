@@ -65,6 +65,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _CSV_LOCK = Lock()
 
 
+def on_cluster() -> bool:
+    """Return whether a job joins a Ray cluster instead of starting Ray on this machine."""
+    return os.environ.get("RAY_ADDRESS", "") not in {"", "local"}  # with these, ray.init starts Ray, too
+
+
 def set_environment(variables: Mapping[str, str], *, override: bool = False) -> None:
     """Set environment variables for libraries that are imported later; without ``override``, not those that the user
     has set.

@@ -12,6 +12,7 @@ from paraembed.process import (
     csv_cell_limit,
     environment,
     mlflow_is_quiet,
+    on_cluster,
     one_thread,
     optuna_is_quiet,
     ray_data,
@@ -75,6 +76,14 @@ def test_the_bars_of_transformers_are_left_as_they_were(are_shown):
     with transformers_is_quiet():
         assert not bars.is_progress_bar_enabled()
     assert (bars.is_progress_bar_enabled(), hub.are_progress_bars_disabled()) == (are_shown, not are_shown)
+
+
+@pytest.mark.parametrize(("address", "joins"), [(None, False), ("", False), ("local", False), ("10.0.0.1:6379", True)])
+def test_an_address_that_ray_ignores_is_no_cluster(monkeypatch, address, joins):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    assert on_cluster() is joins
 
 
 def test_long_cells_of_csv_are_read_within_the_block_alone():

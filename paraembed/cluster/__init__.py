@@ -2,8 +2,6 @@
 set them.
 """
 
-import os
+from paraembed.process import LOCAL_RAY, RAY, on_cluster, set_environment
 
-from paraembed.process import LOCAL_RAY, RAY, set_environment
-
-set_environment(RAY if "RAY_ADDRESS" in os.environ else RAY | LOCAL_RAY)
+set_environment(RAY if on_cluster() else RAY | LOCAL_RAY)

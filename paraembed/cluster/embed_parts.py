@@ -12,7 +12,6 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed.cluster import metrics
-from paraembed.cluster.session import on_cluster
 from paraembed.console import doing, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import EmbeddingRun
@@ -20,6 +19,7 @@ from paraembed.embedding.part import Done, PartWorker
 from paraembed.embedding.plan import Part
 from paraembed.embedding.rows import stream_parts
 from paraembed.encoders.protocol import TextEncoder
+from paraembed.process import on_cluster
 
 _IN_FLIGHT = 2  # parts per worker: one running, one queued, so that memory is bounded and no worker waits
 _TRIES = 4  # of a part whose worker fails

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.cluster.session import check_placement, on_cluster, ray_session, wait_for_workers
+from paraembed.cluster.session import check_placement, ray_session, wait_for_workers
 from paraembed.cluster.train import Training, remove_other, train_model
 from paraembed.cluster.tune import FILES, Sweep, Tuned, begun, run_sweep
 from paraembed.console import doing, say
@@ -21,9 +21,11 @@ from paraembed.io.fingerprint import read_json
 from paraembed.io.places import shown
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.stage import child
+from paraembed.process import on_cluster
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import read_config
+from paraembed.text.vocabulary import read_words
 from paraembed.tracking.records import Run
 from paraembed.tracking.registry import ALIAS, register
 from paraembed.tracking.runs import tracked_run
@@ -143,7 +145,7 @@ def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
     if data.words.is_dir():
         before = replace(trained(data.words, "before training"), is_baseline=True)
     else:
-        before = untrained(data.words, recipe.max_words, recipe.tokenizer)
+        before = untrained(read_words(data.words, recipe.max_words), data.words, recipe.tokenizer)
     report = compare([trained(out), before], protocol.suites, progress=doing)
     for path in report.write(sweep.out / "scores"):
         run.artifacts(path, "scores")

@@ -2,7 +2,6 @@
 
 import io
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
 from paraembed.io.store import Folder, Store, open_store
 from paraembed.loading import Fetch, open_encoder
-from paraembed.process import one_thread
+from paraembed.process import on_cluster, one_thread
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
 START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
@@ -55,7 +54,7 @@ def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, flo
             if (value := getattr(gpus, name)) != usual:
                 raise ValueError(f"`{name}` is {value}, but the encoder computes on a CPU; leave `{name}` out")
         return workers, 0
-    if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
+    if not on_cluster():  # of a cluster, the workers have the GPUs
         require_device("cuda", gpus.gpus or 1)
     return gpus.workers, gpus.gpu_share
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paraembed.io.fingerprint import stamp_of
 from paraembed.io.places import in_submitted_job, without_credentials
+from paraembed.process import on_cluster
 from paraembed.tracking.database import whole_database
 
 EXPERIMENT = "paraembed"
@@ -49,7 +50,7 @@ class TrackingStore:
 
     def check(self) -> None:
         """Raise ValueError if a job of a cluster would write to an SQLite file that does not last, or is shared."""
-        if not (self.uri.startswith("sqlite:") and (in_submitted_job() or "RAY_ADDRESS" in os.environ)):
+        if not (self.uri.startswith("sqlite:") and (in_submitted_job() or on_cluster())):
             return
         file = Path(self.uri.partition("?")[0].removeprefix("sqlite:///")).absolute()
         if in_submitted_job() and file.is_relative_to(Path.cwd()):
