@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from paraembed.commands.finetune import Finetune
 from paraembed.commands.flags import current_flags
+from paraembed.commands.teach import Teach
+from paraembed.io.fingerprint import differences
 from paraembed.names import ON_DISK, current_names, on_disk
 from paraembed.recipe import Recipe, SupervisedRecipe
 
@@ -32,11 +35,18 @@ def test_a_field_under_both_names_is_an_error():
 
 def test_old_flags_are_read_with_values_of_any_form():
     given = ["--tokeniser", "space", "--word-penalty=1e-6", "--dev_every", "9", "--every", "0.5", "--prior", "--pool"]
-    assert current_flags(given) == [
+    assert current_flags(given, Finetune) == [
         *("--tokenizer", "space", "--word-l2=1e-6", "--eval-every", "9"),
         *("--eval-every", "0.5", "--pretrained", "--negative-pool"),
     ]
-    assert current_flags(["--pairs", "prior", "tokeniser=space"]) == ["--pairs", "prior", "tokeniser=space"]
+    values = ["--pairs", "prior", "tokeniser=space"]
+    assert current_flags(values, Finetune) == values
+
+
+def test_a_flag_of_a_job_is_no_old_name_of_another():
+    assert current_flags(["--prior", "alone"], Teach) == ["--prior", "alone"]
+    assert differences({"settings": {"prior": "alone"}}, {}) == "settings.prior (was alone, is None)"
+    assert differences({"prior": "a"}, {"prior": "b"}) == "pretrained (was a, is b)"
 
 
 def test_the_page_of_formats_lists_every_name():

@@ -60,9 +60,12 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
     return _settings(flags, parsed)
 
 
-def current_flags(arguments: Iterable[str]) -> list[str]:
-    """Return a command line with the current names of flags, such as ``--tokenizer`` for ``--tokeniser``."""
+def current_flags(arguments: Iterable[str], flags: type) -> list[str]:
+    """Return a job's command line with the current names of flags, such as ``--tokenizer`` for ``--tokeniser``; a flag
+    that the job has is not an earlier name of another one.
+    """
     earlier = {flag_of(old): flag_of(new) for new, old in ON_DISK.items()} | {"--every": "--eval-every"}
+    earlier |= {own: own for own in flag_names(flags).values()}
     current = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")
