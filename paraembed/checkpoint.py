@@ -10,6 +10,7 @@ The folder of two encoders as one (``Concat``) holds their folders, ``first`` an
 their fingerprints.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.places import open_regular
+from paraembed.io.resume import check_own_files
 from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import Count, Range
 from paraembed.text import SUBWORD, check_tokenizer
@@ -41,6 +43,11 @@ _FILES = ("model.safetensors", "words.txt")
 _TOKENIZER = "tokenizer.json"
 _PARTS = ("first", "second")
 _PIECES = "pieces"
+OWN_FILES = re.compile(
+    r"((first|second|encoder|pieces)/)*"
+    r"(config\.json|words\.txt|tokenizer\.json|(model|head)\.safetensors|README\.md|training\.png)"
+)
+"""Pattern of the paths in the folder of an encoder, of two as one, or of a fine-tuned model."""
 
 
 class _Training(TypedDict):
@@ -277,12 +284,13 @@ def _read_concat_config(folder: Path) -> dict[str, Any]:
 
 def check_replaceable(out: Path, *, overwrite: bool) -> None:
     """Check that an encoder folder may be written. Raise NotADirectoryError or ValueError if the path is a file, a
-    folder with something else than an encoder, or contains an encoder without ``overwrite``.
+    folder with something else than an encoder or in addition to it, or contains an encoder without ``overwrite``.
     """
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         (_read_concat_config if is_concat(out) else read_config)(out)
         if not overwrite:
             raise ValueError(f"{out} contains an encoder; choose another `out`, or replace it with `overwrite`")
+        check_own_files(out, OWN_FILES, "paraembed", may_be_link=True)
 
 
 def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:

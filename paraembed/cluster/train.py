@@ -16,11 +16,11 @@ import ray.data
 from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
+from paraembed.checkpoint import OWN_FILES
 from paraembed.cluster.relay import Relay, relayed
 from paraembed.cluster.session import (
     COLLECTIVE_SECONDS,
     check_placement,
-    on_cluster,
     ray_session,
     wait_for_workers,
 )
@@ -30,9 +30,9 @@ from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import resolve, shown
-from paraembed.io.resume import Work, cannot_overwrite, foreign_work
+from paraembed.io.resume import Work, cannot_overwrite, check_own_files, foreign_work
 from paraembed.io.stage import Mirror, sibling
-from paraembed.process import ray_data, records_graphs
+from paraembed.process import on_cluster, ray_data, records_graphs
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.stops import STOP_SIGNALS, RunFailedError
 from paraembed.tracking.records import Run
@@ -137,6 +137,7 @@ def train_model(training: Training, *, overwrite: bool = False) -> TrainingResul
             training.shared.remove()
         work.remove_leftover()
         return before
+    check_own_files(out, OWN_FILES, work.job, may_be_link=True)
     data.check(placement.most)
     memory = data.memory(placement.most, gpus=placement.gpus)
     if on_cluster():  # each worker checks its machine; here only the word vectors are read

@@ -312,7 +312,7 @@ def test_the_same_call_again_changes_nothing_and_another_is_refused(sample, unbr
     assert "nothing to do" in capsys.readouterr().err
 
 
-def test_bad_places_are_refused_and_left_alone(sample, tmp_path):
+def test_bad_places_are_refused_and_left_alone(sample, unbroken, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("dear")
     with pytest.raises(ValueError, match=r"thesis has no config\.json"):
@@ -320,6 +320,11 @@ def test_bad_places_are_refused_and_left_alone(sample, tmp_path):
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
     with pytest.raises(ValueError, match="does not contain finished pair shards"):
         train(tmp_path / "thesis", tmp_path, tmp_path / "out")
+    shutil.copytree(unbroken, tmp_path / "avg")
+    (tmp_path / "avg" / "notes.md").write_text("dear")
+    with pytest.raises(ValueError, match=r"avg .* jobs/train\.py did not write: notes\.md"):
+        fit(sample, tmp_path / "avg", replace(RECIPE, margin=0.5), overwrite=True)
+    assert (tmp_path / "avg" / "notes.md").read_text() == "dear"
     (tmp_path / "foreign.training").mkdir()
     (tmp_path / "foreign.training" / "chapter").write_text("dear")
     with pytest.raises(ValueError, match=r"foreign\.training .* jobs/train\.py did not write"):

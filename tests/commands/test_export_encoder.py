@@ -45,6 +45,10 @@ def test_a_smaller_encoder_that_evaluate_and_embed_take(ray_cluster, export, run
     assert export(f"{line.replace('--dim 2', '--dim 3')} --overwrite") == 0
     assert checkpoint.load(tmp_path / "deep" / "small").width == 3
     assert "number of tokens" not in capsys.readouterr().err
+    (tmp_path / "deep" / "small" / "notes.md").write_text("dear")
+    assert export(f"{line} --overwrite") == 2
+    assert "a file that paraembed did not write: notes.md" in capsys.readouterr().err
+    assert (tmp_path / "deep" / "small" / "notes.md").read_text() == "dear"
 
 
 @pytest.mark.ray
