@@ -66,16 +66,18 @@ def count_pairs(table: pa.Table) -> Counts:
 
     The rows of the counts are unordered; ``merge_counts`` sorts them.
     """
-    texts = pa.concat_arrays([text_column(table, "first"), text_column(table, "second")])
-    if not len(texts):
+    if not table.num_rows:
         return merge_counts([])
-    tokens, lengths_2N = _tokens_with_space(texts)
-    lengths = lengths_2N.reshape(2, -1)
-    sides = {"first": lengths[0], "second": lengths[1], "longer": lengths.max(axis=0)}
-    counts = pc.value_counts(tokens)
-    # A word can have two values: with the space after it, and without at the end of a text.
-    words = pa.Table.from_arrays([pc.ascii_rtrim(counts.field("values"), " "), counts.field("counts")], schema=WORDS)
-    return Counts(pa.concat_tables([_histogram(name, side) for name, side in sides.items()]), _added(words))
+    sides, words = dict[str, npt.NDArray[np.int64]](), list[pa.Table]()
+    for name in ("first", "second"):  # both together could have more bytes than a string array
+        tokens, sides[name] = _tokens_with_space(text_column(table, name))
+        counts = pc.value_counts(tokens)
+        # A word can have two values: with the space after it, and without at the end of a text.
+        values = pc.ascii_rtrim(counts.field("values"), " ")
+        words.append(pa.Table.from_arrays([values, counts.field("counts")], schema=WORDS))
+    sides["longer"] = np.maximum(*sides.values())
+    lengths = pa.concat_tables([_histogram(name, side) for name, side in sides.items()])
+    return Counts(lengths, _added(pa.concat_tables(words)))
 
 
 def _tokens_with_space(texts: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:

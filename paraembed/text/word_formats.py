@@ -7,7 +7,9 @@ little-endian order; a line feed may follow. Of a static model, ``model.safetens
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ Block = tuple[list[str], npt.NDArray[np.float32]]
 """Words [n] and their vectors [n, d]."""
 
 _BYTES = 1 << 24  # at a time
+_TABLES = ("embedding.weight", "embeddings")
 _MOST_HEADER, _MOST_WORD, _MOST_WIDTH = 100, 10_000, 65_536  # bytes; numbers
 
 
@@ -38,14 +41,9 @@ def binary_blocks(path: Path, *, block_bytes: int = _BYTES) -> Iterator[Block]:
     require_file(path)
     pieces = read_blocks(path, block_bytes)
     data = next(pieces, b"")
-    line, line_end, data = data.partition(b"\n")
-    header = re.fullmatch(rb"([0-9]+) ([0-9]+) *\r?", line) if line_end and len(line) <= _MOST_HEADER else None
-    if header is None or not 0 < int(header[2]) <= _MOST_WIDTH:
-        raise ValueError(
-            f"{path}: the first line is {line[:40]!r}; expected word2vec's binary form, which begins with 'rows width'"
-        )
-    num_rows, num_bytes = int(header[1]), 4 * int(header[2])
-    done = 0
+    line, _, data = data.partition(b"\n")
+    num_rows, width = _header(line, path)
+    num_bytes, done = 4 * width, 0
     while done < num_rows:
         words, vectors, pos = list[str](), list[bytes](), 0
         while done < num_rows:
@@ -64,8 +62,31 @@ def binary_blocks(path: Path, *, block_bytes: int = _BYTES) -> Iterator[Block]:
                 f"{path}: row {done + 1:,} of {num_rows:,} is truncated or damaged; download the file again"
             )
         data = data[pos:] + piece
-    if data.strip() or next(pieces, b""):
+    if any(piece.strip() for piece in chain([data], pieces)):
         raise ValueError(f"{path} is longer than the {num_rows:,} rows of its header; download it again")
+
+
+def stated_shape(path: Path) -> tuple[int, int] | None:
+    """Return the rows and the width that a binary file or a static model states; None for a text file or a model
+    without a table. Raise the errors of ``binary_blocks`` and ``model_blocks``.
+    """
+    if is_binary(path):
+        return _header(next(read_blocks(path, _MOST_HEADER), b"").partition(b"\n")[0], path)
+    if path.suffix != ".safetensors":
+        return None
+    with _opened_model(path) as file:
+        name = next((name for name in _TABLES if name in file.keys()), None)  # noqa: SIM118 - not a dict
+        rows, width = file.get_slice(name).get_shape() if name else (0, 0)
+    return (rows, width) if rows else None
+
+
+def _header(line: bytes, path: Path) -> tuple[int, int]:
+    header = re.fullmatch(rb"([0-9]+) ([0-9]+) *\r?", line) if len(line) <= _MOST_HEADER else None
+    if header is None or not int(header[1]) or not 0 < int(header[2]) <= _MOST_WIDTH:
+        raise ValueError(
+            f"{path}: the first line is {line[:40]!r}; expected word2vec's binary form, which begins with 'rows width'"
+        )
+    return int(header[1]), int(header[2])
 
 
 def _word(octets: bytes, path: Path, row: int) -> str:
@@ -93,13 +114,9 @@ def model_blocks(path: Path, unknown: str) -> Iterator[Block]:
     """
     words = _vocabulary(path.with_name("tokenizer.json"), unknown)
     require_file(path)
-    library = import_module("safetensors")
-    try:
-        with library.safe_open(path, "numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (library.SafetensorError, TypeError) as error:  # TypeError: bfloat16
-        raise ValueError(f"{path} cannot be read: {str(error)[:200]}; save the model in float32") from None
-    table = tensors.get("embedding.weight", tensors.get("embeddings"))
+    with _opened_model(path) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    table = next((tensors[name] for name in _TABLES if name in tensors), None)
     if table is None or table.ndim != 2:
         raise ValueError(
             f"{path} has no table 'embedding.weight' or 'embeddings' [V, D]; only static models have word vectors"
@@ -113,6 +130,16 @@ def model_blocks(path: Path, unknown: str) -> Iterator[Block]:
             f"{path} has {len(table):,} rows, but tokenizer.json {len(words):,} words; download both again"
         )
     yield words, _finite(np.asarray(table, np.float32), words, path)
+
+
+@contextmanager
+def _opened_model(path: Path) -> Iterator[Any]:
+    library = import_module("safetensors")
+    try:
+        with library.safe_open(path, "numpy") as file:
+            yield file
+    except (library.SafetensorError, TypeError) as error:  # TypeError: bfloat16
+        raise ValueError(f"{path} cannot be read: {str(error)[:200]}; save the model in float32") from None
 
 
 def _vocabulary(path: Path, unknown: str) -> list[str]:

@@ -28,6 +28,7 @@ from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text import OF_PIECES
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import BOS_EOS, LOW_COVERAGE, UNKNOWN, Words, add_random_words, read_words, word_row
+from paraembed.text.word_formats import stated_shape
 from paraembed.training.pairs import both_sides
 
 _NUM_MISSING = 10
@@ -428,6 +429,8 @@ def available_memory() -> int:
 
 def _shape(path: Path) -> tuple[int, int]:
     """Return the approximate number of rows and the width of a word-vector file; (0, 0) if the file is not one."""
+    if stated := stated_shape(path):
+        return stated
     with path.open("rb") as raw:
         if path.suffix != ".gz":
             text = raw.read(_SAMPLE_BYTES)

@@ -12,7 +12,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.export.folder import write_folder
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
-from paraembed.text.word_formats import binary_blocks
+from paraembed.text.word_formats import binary_blocks, stated_shape
 
 WORDS = ["the", "cät", "New_York", "中"]
 MATRIX = np.random.default_rng(0).standard_normal((4, 3), np.float32)
@@ -24,7 +24,7 @@ def binary(words=WORDS, matrix=MATRIX, feed=b"\n", header=None):
 
 
 @pytest.mark.parametrize("feed", [b"", b"\n"])
-@pytest.mark.parametrize("at_once", [15, 16, 40, 1 << 24])
+@pytest.mark.parametrize("at_once", [15, 16, 40, len(binary(feed=b"")), 1 << 24])
 def test_binary_files(feed, at_once, tmp_path):
     (tmp_path / "v.bin").write_bytes(binary(feed=feed))
     (tmp_path / "v.bin.gz").write_bytes(gzip.compress(binary(feed=feed)))
@@ -32,6 +32,7 @@ def test_binary_files(feed, at_once, tmp_path):
         rows, vectors = zip(*binary_blocks(tmp_path / name, block_bytes=at_once), strict=True)
         assert [word for block in rows for word in block] == WORDS
         np.testing.assert_array_equal(np.concatenate(vectors), MATRIX)
+        assert stated_shape(tmp_path / name) == MATRIX.shape
         words = read_words(tmp_path / name, 3)
         assert words.vocabulary.to_pylist() == ["the", "cät", "new_york", UNKNOWN]
         np.testing.assert_array_equal(words.matrix, MATRIX)  # the fourth row is the mean of those that were cut
@@ -41,6 +42,7 @@ def test_binary_files(feed, at_once, tmp_path):
     ("data", "message"),
     [
         (b"", "expected word2vec's binary form"),
+        (b"0 300\n", r"first line is b'0 300'"),
         (b"the 0.1 0.2\n", "first line is b'the 0.1 0.2'"),
         (binary()[:-3], r"row 4 of 4 is truncated"),
         (binary() + b"more", r"longer than the 4 rows"),
@@ -73,6 +75,7 @@ def test_a_quantized_vocabulary_is_unfolded(tmp_path):
     save_file({"embeddings": table, **parts}, tmp_path / "model.safetensors")
     model = {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1, "b": 2}, "unk_token": "[UNK]"}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
+    assert stated_shape(tmp_path / "model.safetensors") == (2, 2)
     words = read_words(tmp_path / "model.safetensors")
     assert words.vocabulary.to_pylist() == ["a", UNKNOWN, "b"]
     np.testing.assert_array_equal(words.matrix, [[3, 4], [2, 4], [1.5, 2]])

@@ -179,6 +179,13 @@ def test_rows_are_estimated_from_the_beginning_of_a_file(tmp_path, name, rows):
     assert memory.words >= 4 * memory.num_words * 25
 
 
+def test_rows_of_a_binary_file_are_those_it_states(tmp_path):
+    rows = b"".join(b"word%d " % number + b"\n" * 100 for number in range(70))
+    (tmp_path / "v.bin").write_bytes(b"70 25\n" + rows)
+    memory = estimate(tmp_path / "v.bin", Recipe(), 0, 0, 1)
+    assert (memory.num_words, memory.width) == (70, 25)
+
+
 @pytest.mark.parametrize(
     ("recipe", "matrices"),
     [
