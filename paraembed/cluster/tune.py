@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 
 from paraembed.cluster.local_ray import machine_types
-from paraembed.cluster.session import capacity, on_cluster
+from paraembed.cluster.session import capacity
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, duration, say
@@ -22,6 +22,7 @@ from paraembed.io.stage import Mirror, child
 from paraembed.names import on_disk
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
+from paraembed.process import on_cluster
 from paraembed.settings import Placement, SearchSettings
 from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
@@ -293,9 +294,12 @@ def _check_memory(points: Points, data: Pairs | Labels, concurrent: int, workers
     is_cut = isinstance(words, Path) and words.is_file()
     fewer = "keep fewer words with `fixed` max_words=N, or " if is_cut else ""
     if needed > available:
+        who, other = f"{concurrent} trials at a time need", "use a smaller `concurrent`"
+        if on_cluster():
+            who, other = "the inputs of a trial, which this machine reads, need", "start the job on a larger machine"
         raise ValueError(
-            f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, but only "
-            f"{available / _GIB:,.1f} GiB are available; {fewer}use a smaller `concurrent`"
+            f"{who} about {needed / _GIB:,.1f} GiB of memory, but only {available / _GIB:,.1f} GiB are available; "
+            f"{fewer}{other}"
         )
 
 
@@ -371,8 +375,9 @@ def log_trial(sweep: Run, record: TrialRecord, shown: dict[str, Any]) -> None:
     """Log a trial that has ended to the run of a sweep; ``shown`` has the values of the searched fields."""
     ended = int(1000 * record.ended)
     started = ended - int(1000 * record.seconds)
-    options = {f"encoder.{key}": value for key, value in record.recipe["encoder"].items()}
-    recipe = {**record.recipe, **options, "encoder": options.pop("encoder.name"), **shown}
+    name, options = record.recipe["encoder"]["name"], record.recipe["encoder"].items()
+    recipe = {**record.recipe, **{f"encoder.{key}": value for key, value in options if key != "name"}}
+    recipe |= {"encoder": name, **shown}
     metrics = [
         [key, value, started + int(1000 * epoch.seconds), epoch.epoch]
         for epoch in record.curve

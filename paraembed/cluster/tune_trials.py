@@ -24,7 +24,7 @@ from ray import tune
 from ray.train import LoggingConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from paraembed.cluster.session import COLLECTIVE_SECONDS
+from paraembed.cluster.session import COLLECTIVE_SECONDS, on_this_machine
 from paraembed.io.stage import Mirror
 from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, turn_off_graphs
 from paraembed.recipe import BaseRecipe
@@ -78,7 +78,7 @@ def run_trials(
     dispatcher = _Dispatcher(searcher, desk)
     shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, desk, records_graphs())
     trainable = tune.with_parameters(_trial, shared=shared)
-    takes = {"cpu": 1.0, "gpu": resources.get("GPU", 0.0), "memory": resources.get("memory", 0.0)}
+    takes = {"cpu": resources.get("CPU", 0.0), "gpu": resources.get("GPU", 0.0), "memory": resources.get("memory", 0.0)}
     if placement.most > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
         takes = {"cpu": 0.0, "memory": 1.0}
     tuner = tune.Tuner(
@@ -122,7 +122,8 @@ def _start_desk() -> Any:
             """Wait for the next task of a trial and return it; an empty task ends the trial."""
             return await self._tasks[asker].get()
 
-    return ray.remote(num_cpus=0)(Desk).remote()
+    # Where this process is, which ends the sweep when it ends.
+    return ray.remote(num_cpus=0)(Desk).options(scheduling_strategy=on_this_machine()).remote()
 
 
 class _Dispatcher(tune.Callback, tune.Stopper):

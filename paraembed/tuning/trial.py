@@ -288,8 +288,10 @@ def trial_seconds(
     """
     measured = []
     for point in points:
-        with suppress(ValueError):
+        with suppress(ValueError, RuntimeError):  # the latter of PyTorch, such as too little memory on a GPU
             measured.append(_seconds(point, inputs[inputs_key(point.recipe)], scorer, device))
+    if device == "cuda":
+        torch.cuda.empty_cache()  # for the trials, which are other processes
     return sum(measured) / len(measured) if measured else None
 
 

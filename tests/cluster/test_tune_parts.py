@@ -317,6 +317,7 @@ def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
         found = MlflowClient(uri).search_runs(["1"], f"tags.`mlflow.parentRunId` = '{run.run_id}'")
         assert len({one.data.tags["trial"] for one in found}) == len(found)
         assert {one.data.params["encoder"] for one in found} == {"avg"}
+        assert not any("encoder.name" in one.data.params for one in found)
         return {one.data.tags["trial"]: one.info.status for one in found}
 
     assert logged(record(0, [0.1, 0.2]), record(1, [], "failed")) == {"0": "FINISHED", "1": "FAILED"}

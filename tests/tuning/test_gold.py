@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import GranConfig, ProjConfig
@@ -148,6 +149,11 @@ def test_a_trial_stops_fails_and_is_probed_as_others_are(task, tiny_words):
     assert (len(few), len(few.texts)) == (10, 20)
     seconds = trial_seconds([Point({}, RECIPE, 1.0)], {inputs_key(RECIPE): inputs}, scorer, "cpu")
     assert seconds is not None
+
+    def too_large(_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    assert trial_seconds([Point({}, RECIPE, 1.0)], {inputs_key(RECIPE): inputs}, too_large, "cpu") is None
 
 
 def test_trials_do_not_see_the_test_part(task):
