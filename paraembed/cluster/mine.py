@@ -87,6 +87,7 @@ def mine(
             before = _finished(work)  # by another run, since
             if before is None:
                 return _run(comparison, work, workers), False
+    work.remove_leftover()
     send_left(out)
     say(f"{out} is already finished, {before['pairs']:,} pairs; nothing to do")
     return before, True

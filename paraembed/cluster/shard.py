@@ -136,12 +136,13 @@ def shard_pairs(
         say(f"{shown(uri or out)} is already finished, {manifest['counts']['kept']:,} pairs; nothing to do")
         return manifest
 
+    work = outputs.unfinished_output(out, identity, rejected_sample=rejected_sample)
     before = finished()
     if before is not None:
+        work.remove_leftover()
         return before, True
     sampled, names = SAMPLED if rejected_sample else 0, tuple(map(str, inputs))
     task = _Task(settings, vocabulary, workers, sampled, limits, uri is not None, names, records)
-    work = outputs.unfinished_output(out, identity, rejected_sample=rejected_sample)
     with work_folder(work.folder):
         before = finished()  # by another run, since
         if before is not None:

@@ -224,8 +224,8 @@ class _StagesOnRay(Stages):
     def _write_ridge(self) -> float:
         """Write the result of the regression as an encoder; return the fraction of the variance that it explains."""
         folder = self.folder("ridge")
+        parts = folder.with_name(f".{folder.name}.partial")
         if not folder.exists():
-            parts = folder.with_name(f".{folder.name}.partial")
             parts.mkdir(exist_ok=True)
             width = self.teacher.width
             slices = [slice(start, min(start + COLUMNS, width)) for start in range(0, width, COLUMNS)]
@@ -239,7 +239,7 @@ class _StagesOnRay(Stages):
             record = {"identity": self.digests["ridge"], "explained": 1 - errors / total if total else 0.0}
             matrix = np.concatenate([part["matrix"] for part in solved], axis=1)
             self._save(self._units(), matrix, folder, record, "Regression")
-            shutil.rmtree(parts)
+        shutil.rmtree(parts, ignore_errors=True)
         return float(checkpoint.read_config(folder)["provenance"]["taught"]["explained"])
 
     def _train(self) -> None:

@@ -1,6 +1,7 @@
 """Mining on Ray: the same bytes for any number of workers, killed and resumed; what is finished is left alone."""
 
 import importlib.util
+import json
 import sys
 from dataclasses import replace
 
@@ -51,7 +52,11 @@ def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_clu
     assert all(first < second for first, second in pairs)
     assert pairs == sorted(pairs, key=lambda pair: pair[0])
     assert len(manifest["parts"]) == -(-len(pairs) // 100)
+    (tmp_path / ".1.partial").mkdir()  # of a run that was killed as it ended
+    identity = {key: manifest[key] for key in ("format", "settings", "embeddings", "other")}
+    (tmp_path / ".1.partial" / "identity.json").write_text(json.dumps(identity))
     assert mine(outputs[0], tmp_path / "1", SETTINGS) == (manifest, True)
+    assert not (tmp_path / ".1.partial").exists()
     assert f"{tmp_path}/1 is already finished, {len(pairs):,} pairs; nothing to do" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"settings.top \(was 3, is 4\); .* `overwrite`"):
         mine(outputs[0], tmp_path / "1", replace(SETTINGS, top=4))

@@ -10,9 +10,11 @@ from paraembed.embedding import search as searching
 from paraembed.embedding.index import build_index
 from paraembed.embedding.mine import Comparison, keep_pairs, last_of_top, load, neighbors, save, write_part
 from paraembed.embedding.output import Embeddings
+from paraembed.embedding.settings import Settings
 from paraembed.pairs.formats import read_pairs
 from paraembed.settings import MineSettings
 from tests.embedding.output_of import InMemory, cosine, encoder_of, output_of
+from tests.embedding.without_ray import build
 
 
 def oracle(firsts, seconds, threshold, top):
@@ -152,6 +154,10 @@ def test_outputs_that_cannot_be_compared(encoder, tmp_path):
     narrow = Embeddings(output_of(encoder, [1, 2], tmp_path / "b", dim=2))
     with pytest.raises(ValueError, match=r"width 3, but .* width 2;"):
         Comparison(output, narrow, MineSettings()).check()
+    (tmp_path / "c.csv").write_text('text,number\n"a"b,1\n')  # a stray quote: the row is rejected
+    build(encoder, tmp_path / "c.csv", Settings("text", keep=("text",)), tmp_path / "c")
+    with pytest.raises(ValueError, match=r"/c has no rows"):
+        Comparison(Embeddings(tmp_path / "c"), None, MineSettings()).check()
 
 
 @pytest.mark.parametrize(
