@@ -18,7 +18,7 @@ from paraembed.io.escape import listed
 from paraembed.io.parquet import open_parquet
 from paraembed.io.tables import json_object
 
-ROW_FIELD, TREE_FIELD = "row", "tree"
+TREE_FIELD = "tree"
 ALL = ("all",)
 _LARGEST_FLOAT16 = 65_504.0
 

@@ -19,7 +19,9 @@ from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
 MAX_PART_BYTES = 64 << 20
-"""Maximum bytes of text per part; the reader of a compressed file passes each part on in one piece."""
+"""Bytes of text after which a part ends, with the record that reaches them. The reader of a compressed file passes each
+part on in one piece.
+"""
 Cut = tuple[int, int, int, int]
 """First byte or row group of a part, the one after its last, its number of rows, and the number of line breaks inside
 of cells before it.
@@ -113,8 +115,8 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
 
 
 def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
-    """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text has at most ``MAX_PART_BYTES``,
-    and then fewer rows. Raise ValueError if the settings do not fit the inputs, or a row is too long.
+    """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
+    ``MAX_PART_BYTES``. Raise ValueError if the settings do not fit the inputs, or a row is too long.
     """
     carried_fields(inputs, settings)
     if inputs[0].kind == "jsonl":

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,6 @@ class DeviceBatch:
         steps: shape of the layout of a recurrent encoder, with the padding as a text.
         repeats: whether only a few different shapes of this kind occur; the same for all workers.
         total: number of pairs in the step.
-        may_pause: whether a run may be interrupted after this batch.
     """
 
     ids: Tensor
@@ -59,7 +59,9 @@ class DeviceBatch:
     steps: Steps | None
     repeats: bool
     total: int
-    may_pause: bool = True
+    may_pause: ClassVar[bool] = (
+        True  # a run may be interrupted after it; in mega-batches, steps form batches themselves
+    )
 
     @property
     def ids_T(self) -> Tensor:  # noqa: N802 - the shape
