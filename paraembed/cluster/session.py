@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from paraembed.cluster.local_ray import RAY_FOLDER, adapted_ray, keep_logs, machine_types, private_folder
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
-from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet, set_environment
+from paraembed.process import RAY_SESSION, environment, on_cluster, quiet_ray, ray_is_quiet, set_environment
 from paraembed.settings import Workers
 from paraembed.stops import STOP_SIGNALS, stop_now
 
@@ -188,7 +188,7 @@ def _probe(address: str) -> None:
     if not host or not port.isdigit():
         return  # "auto" and the like: ray.init knows
     try:
-        socket.create_connection((host, int(port)), timeout=_PROBE_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
     except OSError as error:
         raise ConnectionError(
             f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one, or unset RAY_ADDRESS to use this "
@@ -212,11 +212,6 @@ def _provide_token() -> None:
     except FileExistsError:
         if token.stat().st_uid == os.getuid():
             token.chmod(0o600)
-
-
-def on_cluster() -> bool:
-    """Return whether a job joins a cluster instead of starting Ray on this machine."""
-    return "RAY_ADDRESS" in os.environ
 
 
 def check_placement(placement: Workers) -> None:
