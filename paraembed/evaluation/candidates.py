@@ -19,7 +19,7 @@ from paraembed.io.escape import printable
 from paraembed.loading import Fetch, open_encoder
 from paraembed.settings import DEFAULT_INFERENCE, PEERS, Inference, is_run
 from paraembed.text import TOKENIZERS
-from paraembed.text.vocabulary import read_words
+from paraembed.text.vocabulary import Words
 
 
 @runtime_checkable
@@ -89,10 +89,9 @@ def _settings(encoder: TextEncoder) -> str:
     return "".join(f", {name} {value!r}" for name, value in changed.items() if value != usual[name])
 
 
-def untrained(path: Path, max_words: int | None, tokenizer: str) -> Candidate:
-    """Return the plain average of a word-vector file; the errors are those of ``read_words``."""
-    words = read_words(path, max_words)
-    description = f"average of {len(words.vocabulary):,} word vectors from {printable(path.name)}, untrained"
+def untrained(words: Words, file: Path, tokenizer: str) -> Candidate:
+    """Return the plain average of the words of a word-vector file."""
+    description = f"average of {len(words.vocabulary):,} word vectors from {printable(file.name)}, untrained"
     return Candidate("untrained", description, Encoder(AvgConfig(), words, tokenizer), is_baseline=True)
 
 

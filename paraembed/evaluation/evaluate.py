@@ -96,11 +96,11 @@ def find_candidates(request: EvaluationRequest, fetch: Fetch, progress: Progress
     names = {*request.baselines, *request.suites}
     if request.words:
         progress(f"reading the words of {request.words.name}")
-        candidates.append(untrained(request.words, request.max_words, tokenizer))
+        words = read_words(request.words, request.max_words)
+        candidates.append(untrained(words, request.words, tokenizer))
         weighted = [name for name in MADE_OF if name in names]
         folder = request.trained or next((Path(name) for name in request.encoders if Path(name).is_dir()), None)
         sources = Sources(request.words, request.counts, request.corpus, folder, request.max_words, tokenizer)
-        words = read_words(request.words, request.max_words) if weighted else None
         candidates += [baseline(name, sources, words, progress) for name in weighted]
     return unique_labels([*candidates, *(overlap_candidates() if names & {HEURISTICS, "all"} else [])])
 

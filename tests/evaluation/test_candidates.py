@@ -10,7 +10,9 @@ from paraembed.evaluation.candidates import Candidate, named
 from paraembed.evaluation.evaluate import EvaluationRequest, find_candidates
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.io.lines import read_lines
 from paraembed.settings import Inference, is_peer
+from paraembed.text import vocabulary
 from paraembed.text.vocabulary import Words
 from tests.encoders.models import MATRIX, WORDS, save_tiny
 
@@ -48,3 +50,14 @@ def test_encoders_are_scored_with_the_settings_of_embedding(tmp_path, tiny_encod
 def test_prefixes():
     names = ("st:a", "m2v:a/b", "onnx:a", "encoder", "c:/x", "st")
     assert [is_peer(name) for name in names] == [True, True, True, False, False, False]
+
+
+def test_word_vectors_are_read_once(tmp_path, monkeypatch):
+    (tmp_path / "vectors").write_text("cat 1 2\ndog 3 4\n")
+    (tmp_path / "counts").write_text("cat 3\ndog 1\n")
+    files = []
+    monkeypatch.setattr(vocabulary, "read_lines", lambda path: files.append(path) or read_lines(path))
+    names = ("sif", "inverse-frequency")
+    request = EvaluationRequest(words=tmp_path / "vectors", counts=tmp_path / "counts", baselines=names)
+    assert [candidate.label for candidate in find_candidates(request, None, str)] == ["untrained", *names]
+    assert files == [tmp_path / "vectors"]

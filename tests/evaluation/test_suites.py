@@ -30,7 +30,7 @@ from paraembed.evaluation.suites import (
 from paraembed.io.fingerprint import sha256_of
 from paraembed.papers.results import PAPERS_STS
 from paraembed.text.tokenize import tokenize
-from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.text.vocabulary import UNKNOWN, Words, read_words
 from tests.evaluation.collection import OTHERS, PUBLISHED, SEMEVAL_TRAIN, STS, VOCABULARY, write_collection
 
 TRAIN = PUBLISHED.parent / "train"
@@ -218,7 +218,7 @@ def test_candidates(tiny_encoder_folder, tmp_path):
     assert encoder.label == "avg"
     assert encoder.encoder.fingerprint[:12] in encoder.description
     (tmp_path / "vectors.txt").write_text("cat 1 2\ndog 3 4\n")
-    words = untrained(tmp_path / "vectors.txt", 1, "space")
+    words = untrained(read_words(tmp_path / "vectors.txt", 1), tmp_path / "vectors.txt", "space")
     assert (words.label, words.encoder.tokenizer) == ("untrained", "space")
     assert words.encoder.vocabulary.to_pylist() == ["cat", UNKNOWN]
 
@@ -250,7 +250,7 @@ def vectors_and_sets(request, tmp_path_factory):
     for word, *values in rows:
         table.setdefault(word.lower(), np.array(values, np.float64))
     table[""] = np.mean([np.array(values, np.float64) for _, *values in rows], axis=0)  # the unknown word
-    encoder = untrained(path, None, "ptb-v1").encoder
+    encoder = untrained(read_words(path), path, "ptb-v1").encoder
     assert isinstance(encoder, Encoder)
     return encoder, table, data / "sts"
 
