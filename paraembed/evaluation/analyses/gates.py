@@ -24,7 +24,7 @@ from paraembed.evaluation.measures import Vector
 from paraembed.io.lines import read_text
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import tokenize
+from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import unknown_row, word_ids
 
 NUM_SHOWN = 15
@@ -138,7 +138,7 @@ def gates(inputs: AnalysisInputs) -> Content:
     texts = texts.take(pa.array(np.arange(0, len(texts), -(-len(texts) // MOST_TEXTS))))
     tables, panels = [], []
     for number, (label, encoder) in enumerate(grans, start=1):
-        words = tokenize(texts, encoder.tokenizer)
+        words = tokens_of(texts, encoder.tokenizer, encoder.vocabulary)
         means = _means(encoder, words.flat, words.offsets, words.flat.to_pylist())
         kinds = [("words", "word", f"{label}: words", _ends(means))]
         if tagged is not None:

@@ -11,6 +11,7 @@ from paraembed.encoders.configs import AvgConfig, BiGranConfig, GranConfig, Gran
 from paraembed.encoders.packed import pack
 from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.gates import by_kind, gate_norms, gates, has_gate, read_tagged
+from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
 from paraembed.text.ragged import Ragged
@@ -20,10 +21,10 @@ IDS = np.array([3, 1, 4, 2, 2, 5, 3, 1], np.int32)
 TEXTS = Ragged(IDS, np.array([0, 3, 4, 8]))
 
 
-def _encoder(config, bos_eos_tokens="none"):
-    matrix = np.random.default_rng(1).standard_normal((8, 6), dtype=np.float32)
-    words = Words(pa.array([UNKNOWN, "a", "b", "c", "d", "e", START, END]), matrix)
-    return Encoder(config, words, "space", 3, bos_eos_tokens=bos_eos_tokens)
+def _encoder(config, bos_eos_tokens="none", tokenizer="space", words=("a", "b", "c", "d", "e", START, END)):
+    matrix = np.random.default_rng(1).standard_normal((len(words) + 1, 6), dtype=np.float32)
+    words = Words(pa.array([UNKNOWN, *words]), matrix)
+    return Encoder(config, words, tokenizer, 3, bos_eos_tokens=bos_eos_tokens)
 
 
 def _gate_by_hand(reader, words_TD, states_TD):
@@ -142,6 +143,14 @@ def test_words_of_the_texts(inputs):
     assert "zebra" not in {row[0] for row in words.rows}
     assert {row[0]: row[2] for row in words.rows}["cat"] <= tokens.count("cat")
     assert words.rows == tuple(sorted(words.rows, key=lambda row: -float(row[1] or 0)))
+
+
+def test_pieces_of_the_texts(inputs):
+    encoder = _encoder(GranConfig(), tokenizer="wordpiece", words=("run", "##ning"))
+    texts = pa.array([10 * "Running " + "zebra run"])
+    suite = Suite("pairs", (Group("", (ScoredPairs("own", np.ones(1), texts, texts),)),))
+    (table,) = gates(replace(inputs, suites=(suite,), candidates=(Candidate("pieces", "", encoder),))).tables
+    assert {row[0]: row[2] for row in table.rows} == {"run": 11, "##ning": 10}
 
 
 CONLLU = """\
