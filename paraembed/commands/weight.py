@@ -10,6 +10,7 @@ from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing, existing_encoder
 from paraembed.console import doing, say
 from paraembed.settings import SMOOTHING
+from paraembed.text import check_tokenizer
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Weight:
 
 def main(flags: Weight) -> None:
     """Build the encoder, write it, and log the run."""
+    check_tokenizer(flags.tokenizer)
     out = absolute(flags.out, "--out")
     files = {name: getattr(flags, name) for name in ("words", "counts", "corpus")}
     paths = {name: existing(path, f"--{name}") for name, path in files.items() if path is not None}

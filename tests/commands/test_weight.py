@@ -28,5 +28,7 @@ def test_an_encoder_that_embeds_as_the_baseline_does(weight, tmp_path, capsys):
     np.testing.assert_array_equal(paraembed.load("sif").encode("the cat"), [0, 0.5, 0.5])
     assert weight("--words vectors --out none") == 2
     assert "the baseline sif needs more files than word vectors; set --counts" in capsys.readouterr().err
+    assert weight("--words none --weighting avg --tokenizer moses --out sif --overwrite") == 2
+    assert "unknown tokenizer 'moses'; allowed: ptb-v1, space" in capsys.readouterr().err
     assert weight("--words vectors --weighting avg --out counts") == 2
     assert "counts is a file; expected an encoder folder" in capsys.readouterr().err
