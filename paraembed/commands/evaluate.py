@@ -236,7 +236,7 @@ def _check_out(out: Path) -> None:
 
 def paths_of(flags: Evaluate, stage: "Stage") -> dict[str, Any]:
     """Return the absolute paths of the flags that name files, or of their copies, by field; with ``out``."""
-    first = Path(flags.encoder[0]) if flags.encoder else None
+    first = Path(flags.encoder[0]).absolute() if flags.encoder else None  # Path(".") has no name
     default_out = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
     files = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
     options = flags.options

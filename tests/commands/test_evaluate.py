@@ -1,5 +1,6 @@
 """jobs/evaluate.py as a user runs it: the table, the files, the MLflow run, one clear line for every mistake."""
 
+import contextlib
 import csv
 import io
 import json
@@ -173,6 +174,10 @@ def test_pairs_of_the_training_are_not_held_out(folder):
 
 def test_where_the_scores_go_unless_told(folder):
     assert evaluate("--encoder encoder --pairs test-pairs.tsv --no-analyses") == 0
+    assert (folder / "encoder-scores" / "scores.json").is_file()
+    shutil.rmtree(folder / "encoder-scores")
+    with contextlib.chdir("encoder"):
+        assert evaluate("--encoder . --pairs ../test-pairs.tsv --no-analyses") == 0
     assert (folder / "encoder-scores" / "scores.json").is_file()
     assert evaluate("--words vectors.txt --max-words 5 --pairs test-pairs.tsv --no-analyses") == 0
     assert (folder / "scores" / "scores.md").is_file()
