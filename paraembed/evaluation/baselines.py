@@ -14,7 +14,7 @@ Word overlap scores pairs without vectors: the fraction of the shorter phrase's 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
@@ -87,8 +87,7 @@ def baseline(
     of = f"average of {len(words.vocabulary):,} word vectors from {sources.words.name}{how}"
     if name == "sif-common":
         assert sources.corpus is not None
-        texts = pa.concat_arrays([lines.text.fill_null("") for lines in read_lines(sources.corpus)])
-        encoder, share = without_common(encoder, texts, sources.removed, progress)
+        encoder, share = without_common(encoder, _batches(sources.corpus), sources.removed, progress)
         components = "its first common component" + (f"s ({sources.removed})" if sources.removed > 1 else "")
         of += f", less {components}, {share:.0%} of the squared length of the texts of {sources.corpus.name}"
     digests = {
@@ -132,10 +131,10 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
 
 
 def without_common(
-    encoder: Encoder, texts: pa.StringArray, removed: int, progress: Callable[[str], object]
+    encoder: Encoder, batches: Iterable[pa.StringArray], removed: int, progress: Callable[[str], object]
 ) -> tuple[Encoder, float]:
     """Return an ``avg`` without the components that its vectors of some texts share, and their share of the squared
-    length.
+    length. The texts come in batches, of which one at a time is in memory.
 
     The result is the ``proj`` (I - UUᵀ)·g(x), where U [D, removed] holds the first right singular vectors of the
     uncentered matrix of all vectors (Arora et al. 2017, algorithm 1). Raise ValueError if no text has a vector, or no
@@ -144,11 +143,12 @@ def without_common(
     width = encoder.width
     if removed >= width:
         raise ValueError(f"removed is {removed}, but vectors have only {width} dimensions; allowed: 1 to {width - 1}")
-    moments_DD = np.zeros((width, width))
-    for start in range(0, len(texts), BATCH_SIZE):
-        progress(f"fitting sif-common: text {start:,} of {len(texts):,}")
-        vectors_ND = encoder.embed(texts.slice(start, BATCH_SIZE)).vectors.astype(np.float64)
+    moments_DD, num_texts = np.zeros((width, width)), 0
+    for texts in batches:
+        progress(f"fitting sif-common: text {num_texts:,}")
+        vectors_ND = encoder.embed(texts).vectors.astype(np.float64)
         moments_DD += vectors_ND.T @ vectors_ND
+        num_texts += len(texts)
     powers, axes_DD = np.linalg.eigh(moments_DD)  # ascending
     if not powers[-1] > 0:
         raise ValueError(
@@ -161,6 +161,18 @@ def without_common(
     weight.copy_(torch.from_numpy(np.eye(width) - common_DU @ common_DU.T))
     bias.zero_()
     return projected, float(powers[-removed:].sum() / powers.sum())
+
+
+def _batches(path: Path) -> Iterator[pa.StringArray]:
+    """Yield the texts of a file, ``BATCH_SIZE`` at a time, so that sums do not depend on the blocks of the reader."""
+    texts = pa.chunked_array([], pa.large_string())  # 64-bit: the texts of a batch may have 2 GiB or more
+    for lines in read_lines(path):
+        texts = pa.chunked_array([*texts.chunks, lines.text.fill_null("").cast(pa.large_string())])
+        while len(texts) >= BATCH_SIZE:
+            yield texts.slice(0, BATCH_SIZE).combine_chunks()
+            texts = texts.slice(BATCH_SIZE)
+    if len(texts):
+        yield texts.combine_chunks()
 
 
 def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
+from paraembed.evaluation import baselines
 from paraembed.evaluation.baselines import BASELINES, Sources, WordOverlap, baseline, read_counts
+from paraembed.io.lines import read_lines
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
 
 COUNTS = {"the": 700, "a": 200, "cat": 60, "dog": 30, "zebra": 10}
@@ -72,6 +74,22 @@ def test_common_components_are_those_of_the_corpus_and_are_gone(sources, removed
         np.testing.assert_allclose(common @ vector, 0, atol=1e-5)
     share = np.square(corpus @ common.T).sum() / np.square(corpus).sum()
     assert f"{share:.0%} of the squared length of the texts of corpus" in made.description
+
+
+def test_common_components_are_fitted_on_one_batch_at_a_time(sources, monkeypatch):
+    monkeypatch.setattr(baselines, "BATCH_SIZE", 2)
+    expected, blocks = baseline("sif-common", sources), []
+
+    def read_line_by_line(path):
+        for lines in read_lines(path, block_bytes=1):
+            blocks.append(lines.text)
+            yield lines
+
+    read = []
+    monkeypatch.setattr(baselines, "read_lines", read_line_by_line)
+    made = baseline("sif-common", sources, progress=lambda _: read.append(len(blocks)))
+    assert read == [0, *(len(COUNTS) + num_texts for num_texts in (2, 4, 5))]
+    np.testing.assert_array_equal(made.encoder.composition.weight, expected.encoder.composition.weight)
 
 
 @settings(deadline=None, max_examples=25)
