@@ -55,11 +55,9 @@ def run_fetch(flags: Fetch) -> None:
 
 def next_command(source: Source, path: Path) -> str:
     """Return the command that reads the downloaded files of a source."""
-    if source.kind == "binary":
-        return "convert it to a text file (one word and its vector per line), which jobs/train.py --words reads"
-    if source.kind == "vectors":
+    if source.kind in {"vectors", "binary"}:
         texts = sorted(path.rglob("*.txt"), key=lambda file: file.stat().st_size)  # the widest vectors come last
-        return f"python jobs/train.py --pairs PAIRS --words {join([str(file) for file in texts[-1:]])} --out ENCODER"
+        return f"python jobs/train.py --pairs PAIRS --words {join([str((texts or [path])[-1])])} --out ENCODER"
     inputs = [path]
     if source.kind == "aligned":
         inputs = sorted(path.rglob("*.aligned"))  # normal before simple

@@ -536,7 +536,9 @@ def test_what_comes_next(source, tmp_path):
     assert next_command(source, Path("a b.gz")) == "python jobs/shard.py --input 'a b.gz' --out pairs/one"
     assert f"--words {tmp_path}/wide.txt " in next_command(replace(source, kind="vectors"), tmp_path)
     assert f"--input '{tmp_path}/my ppdb.txt' " in next_command(replace(source, kind="pairs"), tmp_path)
-    assert "convert it to a text file" in next_command(replace(source, kind="binary"), tmp_path)
+    vectors = tmp_path / "vectors.bin.gz"
+    vectors.touch()
+    assert f"--words {vectors} " in next_command(replace(source, kind="binary"), vectors)
 
 
 def test_the_command(server, tmp_path, caplog, capsys):
