@@ -57,6 +57,8 @@ class Shard:
 def main(flags: Shard) -> None:
     """Shard, and print the counts and the next command."""
     check_workers(flags.workers)
+    if flags.max_words is not None and not flags.words:
+        raise ValueError("--max-words sets the number of rows to use from --words; add --words FILE")
     with staged_places() as stage:
         out = staged_output(stage, flags.out, "--out")
         places = [to_place(text) for text in flags.input]

@@ -79,6 +79,9 @@ def test_places_and_settings(call, tmp_path):
     assert "--rows-per-shard is 0; allowed" in call(
         "shard", "--input", pairs, "--out", tmp_path / "o", "--rows-per-shard", "0"
     )
+    assert "--max-words sets the number of rows to use from --words; add --words FILE" in call(
+        "shard", "--input", pairs, "--out", tmp_path / "o", "--max-words", "3"
+    )
     assert "--workers is 0; it must be" in call("shard", "--input", pairs, "--out", tmp_path / "o", "--workers", "0")
 
 
