@@ -104,7 +104,8 @@ def _whose(folder: Path, inputs: AnalysisInputs) -> str:
 
 def _draw(statistics: dict[str, Vector]) -> bytes:
     """Draw a histogram for each candidate, with the means and the first published mean marked."""
-    edges = np.linspace(min(0, *(float(values.min()) for values in statistics.values())), 2, 61)
+    all_values = np.concatenate([*statistics.values()])
+    edges = np.linspace(min(0, all_values.min()), max(2, all_values.max()), 61)
     name, mean = next(iter(MARGINS.items()))
     series = [Series(f"paper: {name} ({mean:.3f})", [], [], is_published=True, mark=mean)]
     for label, values in statistics.items():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from paraembed.evaluation.analyses.content import CannotMakeError
-from paraembed.evaluation.analyses.margin import margin, margins, read_some_pairs
+from paraembed.evaluation.analyses.margin import _draw, margin, margins, read_some_pairs
 from paraembed.io.atomic import SUCCESS, write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.shards import FORMAT
@@ -69,6 +69,17 @@ def test_the_mean_of_a_folder(tmp_path, inputs):
     # every word is unknown: all cosines are 1
     assert [row[:2] for row in table.rows] == [("avg", 30), ("gran", 30)]
     assert np.allclose([row[2] for row in table.rows], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("values", "ends"), [([0.5, -1], (-1, 2)), ([2.5, 4, 1], (0, 4))])
+def test_the_histogram_has_every_pair(monkeypatch, values, ends):
+    drawn = []
+    monkeypatch.setattr(
+        "paraembed.evaluation.analyses.margin.lines", lambda panels, *_, **__: drawn.extend(panels[0].series) or b""
+    )
+    _draw({"some": np.array(values), "others": np.zeros(5)})
+    assert [sum(series.values) for series in drawn] == [0, len(values), 5]
+    assert (drawn[1].places[0], drawn[1].places[-1]) == ends
 
 
 def test_what_it_needs_is_said(tmp_path, inputs):
