@@ -205,9 +205,9 @@ def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool
 
 
 def _fault(lines: Lines, row: int, width: int) -> str:
-    for is_unreadable, reason in lines.tests():
-        if is_unreadable[row].as_py():
-            return f"{reason.replace('invalid', 'not')}; expected text rows 'word v1 … vd'"
+    if not lines.text[row].is_valid:
+        reason = f"longer than {lines.limits.max_line_bytes:,} bytes" if lines.too_long[row].as_py() else "not UTF-8"
+        return f"{reason}; expected text rows 'word v1 … vd'"
     word, *values = lines.text[row].as_py().rstrip(" ").split(" ")
     what = f"a word with {len(values)} values" if word else "no word"
     return (
