@@ -156,9 +156,6 @@ def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 class TrainingSet:
     """Definition of a paper's training set."""
 
-    source: str  # section of the paper
-    made_from: str  # input that the paper used
-    num_pairs: int  # number of pairs in the paper
     # Filters, in order; a filter that needs the vocabulary is a function of it.
     rules: tuple[RowFilter | Callable[[pa.StringArray], RowFilter], ...] = ()
     bigrams: BigramKind | None = None  # rows become bigram pairs of this kind, which are then filtered
@@ -170,54 +167,35 @@ class TrainingSet:
     keeps_duplicates: bool = False
 
 
-def _bigram_set(kind: BigramKind, num_pairs: int) -> TrainingSet:
-    return TrainingSet(
-        "P15 §6.3",
-        "PPDB 1.0 XL, tagged",
-        num_pairs,
-        rules=(filters.out_of_vocabulary, filters.BRACKET, filters.ONE_EDIT_APART),
-        bigrams=kind,
-    )
+def _bigram_set(kind: BigramKind) -> TrainingSet:
+    return TrainingSet(rules=(filters.out_of_vocabulary, filters.BRACKET, filters.ONE_EDIT_APART), bigrams=kind)
 
 
-TRAINING_SETS: dict[str, TrainingSet] = {
-    "iclr2016": TrainingSet("P16 §4.3", "PPDB 1.0 XL phrasal", 3_033_753, rules=(filters.BOTH_SINGLE_WORDS,)),
-    "tacl2015/words": TrainingSet(
-        "P15 §5.2",
-        "PPDB 1.0 XL lexical; vectors of the 100,000 most frequent words",
-        112_894,
+TRAINING_SETS: dict[str, TrainingSet] = {  # with the section and the number of pairs of the paper
+    "iclr2016": TrainingSet(rules=(filters.BOTH_SINGLE_WORDS,)),  # P16 §4.3: 3,033,753
+    "tacl2015/words": TrainingSet(  # P15 §5.2: 112,894
         rules=(filters.NOT_SINGLE_WORDS, filters.DIGIT, filters.out_of_vocabulary),
     ),
-    "tacl2015/bigrams-jn": _bigram_set("jn", 133_997),
-    "tacl2015/bigrams-nn": _bigram_set("nn", 35_601),
-    "tacl2015/bigrams-vn": _bigram_set("vn", 62_640),
-    "tacl2015/phrases": TrainingSet(
-        "P15 §6.4",
-        "PPDB 1.0 XL",
-        60_000,
+    "tacl2015/bigrams-jn": _bigram_set("jn"),  # P15 §6.3: 133,997
+    "tacl2015/bigrams-nn": _bigram_set("nn"),  # P15 §6.3: 35,601
+    "tacl2015/bigrams-vn": _bigram_set("vn"),  # P15 §6.3: 62,640
+    "tacl2015/phrases": TrainingSet(  # P15 §6.4: 60,000
         rules=(filters.out_of_vocabulary, filters.effective_size_below(3), filters.overlap_from(0.5)),
         effective_sizes=(3, 4, 5),
         size=60_000,
     ),
-    "pgru2017": TrainingSet(
-        "Z17 §2.1, §3.1",
-        "PPDB 1.0 S",
-        406_170,
+    "pgru2017": TrainingSet(  # Z17 §2.1, §3.1: 406,170
         rules=(filters.BOTH_SINGLE_WORDS, filters.NOT_LETTERS, filters.out_of_vocabulary),
         is_split=True,
     ),
-    "acl2017/simpwiki": TrainingSet(
-        "P17 §4.1", "SimpWiki 2.0, all aligned sentences", 167_689, keeps_equal_texts=True, keeps_duplicates=True
-    ),
-    "acl2017/ppdb-matched": TrainingSet(
-        "P17 §4.1", "PPDB 1.0 XL phrasal", 1_341_188, rules=(filters.BOTH_SINGLE_WORDS,)
-    ),
+    "acl2017/simpwiki": TrainingSet(keeps_equal_texts=True, keeps_duplicates=True),  # P17 §4.1: 167,689
+    "acl2017/ppdb-matched": TrainingSet(rules=(filters.BOTH_SINGLE_WORDS,)),  # P17 §4.1: 1,341,188
 }
 
 
 def set_of(options: FilterOptions) -> TrainingSet:
     """Return the training set that the options name; by default a set of all rows."""
-    return TrainingSet("", "", 0) if options.training_set is None else TRAINING_SETS[options.training_set]
+    return TrainingSet() if options.training_set is None else TRAINING_SETS[options.training_set]
 
 
 @dataclass(frozen=True)
