@@ -2,8 +2,9 @@
 
 Adam 0.001, batch 100, λ_c 0; SimpWiki sentence pairs; 7 epochs for avg, 3 for recurrent encoders. The settings of avg,
 lstm, lstm_avg and gran are those of the demo of the released code (jwieting/acl2017; FACTS §4). The paper does not
-print the settings of the variants, so they use those of their family: "dropout and scrambling" (table 3). That code
-draws a new dropout mask for a text that serves as a negative (FACTS §7): ``negative_dropout="fresh"``.
+print the settings of the variants, so they use those of their family: "dropout and scrambling" (table 3). The recipes
+keep the default ``negative_dropout="shared"``: a text that serves as a negative keeps its dropout mask. The released
+code draws a fresh one (FACTS §7), which ``negative_dropout="fresh"`` repeats.
 """
 
 from dataclasses import replace
