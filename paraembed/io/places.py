@@ -132,7 +132,11 @@ def shown(place: Place) -> str:
 
 
 def size_of(place: Place) -> int:
-    """Return the size of a file in bytes; the errors are those of ``require_file``."""
+    """Return the size of a file in bytes.
+
+    Raise FileNotFoundError if it does not exist; for a URI, also the other errors of ``require_file``. A local folder,
+    FIFO or device is not rejected.
+    """
     if isinstance(place, Path):
         return place.stat().st_size
     filesystem, path = resolve(place)
