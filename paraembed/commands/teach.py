@@ -30,7 +30,7 @@ class Teach:
     killed run; runs with other settings share the stages in --work that are equal.
     """
 
-    teacher: Annotated[str, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")]
+    teacher: Annotated[str, tyro.conf.arg(metavar="FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")]
     """Sentence encoder, as jobs/embed.py --encoder takes it."""
     texts: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
     """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet."""

@@ -20,7 +20,7 @@ class Verify:
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Folder or URI that jobs/embed.py wrote."""
-    encoder: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")] = None
+    encoder: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")] = None
     """Encoder, with a name as in jobs/embed.py; if given, a sample of the rows is embedded again and the vectors are
     compared; needs --input.
     """

@@ -121,6 +121,15 @@ def test_what_can_be_chosen_is_listed_a_line_each(name, listed, capsys, monkeypa
     assert listed in {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
 
 
+@pytest.mark.parametrize("name", ["embed", "evaluate", "search", "teach", "verify"])
+def test_the_help_of_an_encoder_names_each_kind(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    with pytest.raises(SystemExit):
+        import_module(f"paraembed.commands.{name}").command()
+    assert "FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN" in capsys.readouterr().out
+
+
 def test_errors_of_ray_are_explained():
     wrong = ValueError("pairs.gz: wrong quoting")
     assert explained(wrong) is wrong
