@@ -140,8 +140,11 @@ def _lost(error: BaseException) -> Exception | None:
 
 
 def flag_value(arguments: Sequence[str], flag: str) -> str | None:
-    """Return the value of a flag in a command line, ``--flag value`` or ``--flag=value``; None if it is not given."""
-    for index, argument in enumerate(arguments):
+    """Return the value of a flag in a command line, ``--flag value`` or ``--flag=value``; None if it is not given.
+
+    If a flag is repeated, its last value counts, as for the parser (tyro).
+    """
+    for index, argument in reversed([*enumerate(arguments)]):
         if argument == flag and index + 1 < len(arguments):
             return arguments[index + 1]
         if argument.startswith(f"{flag}="):

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Annotated
 
@@ -13,9 +13,12 @@ import pytest
 import tyro
 from ray.exceptions import RayTaskError, WorkerCrashedError
 
-from paraembed.commands.flags import as_flags
+from paraembed.commands.flags import as_flags, parse_flags
 from paraembed.commands.job import exit_status, explained, run
+from paraembed.commands.train import Train, defaults
 from paraembed.console import say
+from paraembed.encoders.configs import GranConfig
+from paraembed.papers import RECIPES
 from paraembed.settings import Workers
 from paraembed.stops import STOPPED, RunFailedError
 
@@ -128,6 +131,13 @@ def test_the_help_of_an_encoder_names_each_kind(name, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         import_module(f"paraembed.commands.{name}").command()
     assert "FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN" in capsys.readouterr().out
+
+
+def test_the_last_of_repeated_flags_counts():
+    arguments = "--pairs p --words w --out o --recipe acl2017/gran --encoder sum --recipe=acl2017/avg --encoder gran"
+    flags = parse_flags(Train, arguments.split(), {}, defaults(arguments.split()))
+    assert (flags.recipe, flags.encoder) == ("acl2017/avg", "gran")
+    assert flags.settings == replace(RECIPES["acl2017/avg"], encoder=GranConfig())
 
 
 def test_errors_of_ray_are_explained():
