@@ -51,7 +51,7 @@ def run(
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger().handlers[0].setFormatter(_AsFlags(flags))
     quiet_libraries()
-    arguments = current_flags(sys.argv[1:])
+    arguments = current_flags(sys.argv[1:], flags)
     try:
         with _stops_raise():
             if listing is not None and "--list" in arguments:
