@@ -92,11 +92,15 @@ class Run:
         self._log("metrics", [[name, float(value), milliseconds, step] for name, value in values.items()])
 
     def artifacts(self, path: Path, folder: str | None = None) -> None:
-        """Log a file, or all files of a folder, which must stay in place because they may be sent later."""
+        """Log a file, or all files of a folder.
+
+        What is in the output of the job must stay in place, because it may be sent later; other files must exist until
+        the run ends, which keeps a copy if the store does not answer (``tracking.kept``).
+        """
         self._log("artifacts", [str(path), folder, stamp_of(path) if path.exists() else None])
 
     def model(self, folder: Path, path: str, fingerprint: str, register: str | None = None) -> None:
-        """Log a model folder as an MLflow model (pyfunc); like an artifact, it must stay in place.
+        """Log a model folder as an MLflow model (pyfunc); it must stay in place like an artifact.
 
         With ``register``, a name in the model registry, the version gets the alias ``champion``; a model with the
         fingerprint of a registered one is not registered again.

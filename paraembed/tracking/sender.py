@@ -15,6 +15,7 @@ from mlflow.exceptions import MlflowException
 
 from paraembed.console import doing
 from paraembed.io.atomic import write_json
+from paraembed.tracking.kept import keep_files, remove_copies, with_copy
 from paraembed.tracking.spool import Spool, SpoolRecord, is_record
 from paraembed.tracking.store import STORE_ERRORS, TrackingStore, in_a_line
 
@@ -97,8 +98,11 @@ class Sender:
             self._is_abandoned = True
         doing("")
         if self._is_done:
+            remove_copies(self.spool)
             self.spool.path.unlink(missing_ok=True)
         else:
+            if self.spool.size():  # not removed by anybody
+                keep_files(self.spool, self._offset)
             move = "" if self.spool.path == self.spool.home else f" once the file is moved to {self.spool.home}"
             log.warning(
                 "MLflow at %s did not answer by the end of the job; its records are kept in %s: the same command "
@@ -197,7 +201,7 @@ class Sender:
 
     def _send(self, key: str, kind: str, value: Any) -> None:
         try:
-            self.store.send(self._ids[key], kind, value)
+            self.store.send(self._ids[key], kind, with_copy(self.spool, kind, value))
         except Exception as error:
             if self._is_abandoned or not self._answers(key, error):
                 raise _AwayError(in_a_line(error)) from error

@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import closing, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from mlflow.data import get_source
@@ -258,6 +259,31 @@ def test_two_jobs_with_one_output_have_a_run_each(store, tmp_path):
     assert [client.get_run(run.run_id).data.params["which"] for run in (first, second)] == ["first", "second"]
     assert not first.spool.exists()
     assert not second.spool.parent.exists()
+
+
+def test_temporary_files_of_a_job_are_kept_until_the_store_has_them(server, tmp_path, tiny_encoder_folder):
+    copies = tmp_path / "out.mlflow.files"
+    server.fault = "close"
+    with TemporaryDirectory() as folder, tracked_run("remote", tmp_path / "out") as run:
+        manifest, lasting = Path(folder) / "manifest.json", tmp_path / "out" / "lasting.json"
+        for file in (manifest, lasting):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("{}")
+            run.artifacts(file, "files")
+        run.model(Path(shutil.copytree(tiny_encoder_folder, f"{folder}/avg")), "encoder", "0" * 64, "kept")
+    assert not manifest.exists()
+    assert sorted(path.name for path in copies.glob("*/*")) == ["avg", "manifest.json"]
+    send_left(tmp_path / "out")  # which the store does not take either
+    assert sorted(path.name for path in copies.glob("*/*")) == ["avg", "manifest.json"]
+    server.fault = None
+    send_left(tmp_path / "out")
+    client = MlflowClient(server.uri)
+    (sent,) = client.search_runs(["1"])
+    files = [file.path for file in client.list_artifacts(sent.info.run_id, "files")]
+    assert sorted(files) == ["files/lasting.json", "files/manifest.json"]
+    assert "encoder/MLmodel" in [file.path for file in client.list_artifacts(sent.info.run_id, "encoder")]
+    assert client.get_model_version_by_alias("kept", "champion").run_id == sent.info.run_id
+    assert not [*tmp_path.glob("out.mlflow*")]
 
 
 def test_outputs_with_one_file_of_records_have_a_run_each(server, tmp_path):
