@@ -51,8 +51,8 @@ class FilterOptions:
     sample_seed: int = 1
     """Random seed of sample, nested_subsets random and acl2017/ppdb-matched."""
     nested_subsets: NestedSubsets = "none"
-    """Also write nested subsets of 1/2, 1/4, … of the pairs, down to fewer than 10: the first ones (ordered) or random ones
-    (Wieting 2016 figure 1).
+    """Also write nested subsets of 1/2, 1/4, … of the pairs, down to fewer than 10: the first ones (ordered) or random
+    ones (Wieting 2016 figure 1).
     """
     split: Split = "all"
     """Split of pgru2017 to write; default: all three, train (80 %), dev (10 %) and test (10 %), one folder each."""

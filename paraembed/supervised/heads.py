@@ -57,8 +57,9 @@ class ChoiceHead(nn.Module):
     The paper trains its GRU on a task's own training set with the contrastive max-margin loss of §2.4. For Turney's
     questions it says so, and the contrasts can only be a question's wrong options, since random ones would train
     another task. For SemEval's labeled pairs it does not say what the contrasts are. Here they are the wrong phrases
-    that the data set pairs with a word (see ``readers.read_semeval2013``), so nothing is drawn in this task either. The GRU starts
-    untrained, because table 1 of the paper lists "GRU" separately from "GRU(PPDB)", and word vectors are frozen.
+    that the data set pairs with a word (see ``readers.read_semeval2013``), so nothing is drawn in this task either. The
+    GRU starts untrained, because table 1 of the paper lists "GRU" separately from "GRU(PPDB)", and word vectors are
+    frozen.
 
     The suites of ``paraembed.evaluation`` score by the cosine. The columns have the same order as there, so the same
     rules, including those for ties, apply to the outputs: ``first_place(outputs)`` is Turney's accuracy of 10,
