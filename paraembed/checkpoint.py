@@ -45,7 +45,7 @@ _PARTS = ("first", "second")
 _PIECES = "pieces"
 OWN_FILES = re.compile(
     r"((first|second|encoder|pieces)/)*"
-    r"(config\.json|words\.txt|tokenizer\.json|(model|head)\.safetensors|README\.md|training\.png)"
+    r"((config|tokenizer|split)\.json|words\.txt|(model|head)\.safetensors|README\.md|training\.png)"
 )
 """Pattern of the paths in the folder of an encoder, of two as one, or of a fine-tuned model."""
 
@@ -284,7 +284,7 @@ def _read_concat_config(folder: Path) -> dict[str, Any]:
 
 def check_replaceable(out: Path, *, overwrite: bool) -> None:
     """Check that an encoder folder may be written. Raise NotADirectoryError or ValueError if the path is a file, a
-    folder with something else than an encoder or in addition to it, or contains an encoder without ``overwrite``.
+    folder that holds more or something else than an encoder, or contains an encoder without ``overwrite``.
     """
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         (_read_concat_config if is_concat(out) else read_config)(out)

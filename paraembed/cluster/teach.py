@@ -81,6 +81,7 @@ def teach(
             return before, True
         if before and not overwrite:
             raise other_work(out, differing(before, stages.recorded))
+        checkpoint.check_replaceable(out, overwrite=overwrite)
         doing("starting Ray and MLflow")
         with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
             _describe(run, request, files, teacher, workers)
@@ -97,7 +98,8 @@ def _teach_both(
 ) -> tuple[dict[str, Any], bool]:
     """Write a student of word pieces and one of words in ``work``, and both as one encoder; see ``teach``."""
     before = checkpoint.parts_of_concat(out) if checkpoint.is_concat(out) or not overwrite else []
-    checkpoint.check_replaceable(out, overwrite=overwrite or bool(before))
+    if overwrite or not before:
+        checkpoint.check_replaceable(out, overwrite=overwrite)
     subwords, words = folders = [work / f"student-{units}" for units in of_both(request)]
     parts, gets_pieces = folders, request.settings.oov == "pieces"
     if gets_pieces:

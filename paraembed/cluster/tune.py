@@ -294,12 +294,12 @@ def _check_memory(points: Points, data: Pairs | Labels, concurrent: int, workers
     is_cut = isinstance(words, Path) and words.is_file()
     fewer = "keep fewer words with `fixed` max_words=N, or " if is_cut else ""
     if needed > available:
-        who, other = f"{concurrent} trials at a time need", "use a smaller `concurrent`"
+        what, remedy = f"{concurrent} trials at a time need", "use a smaller `concurrent`"
         if on_cluster():
-            who, other = "the inputs of a trial, which this machine reads, need", "start the job on a larger machine"
+            what, remedy = "the inputs of a trial, which this machine reads, need", "start the job on a larger machine"
         raise ValueError(
-            f"{who} about {needed / _GIB:,.1f} GiB of memory, but only {available / _GIB:,.1f} GiB are available; "
-            f"{fewer}{other}"
+            f"{what} about {needed / _GIB:,.1f} GiB of memory, but only {available / _GIB:,.1f} GiB are available; "
+            f"{fewer}{remedy}"
         )
 
 

@@ -1,5 +1,6 @@
 """Check the paths and URIs of flags and make them absolute, before slow imports."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +19,8 @@ def absolute(path: Path, flag: str) -> Path:
     """Return the absolute path of a flag's value; ValueError if it is a URI, or relative in a submitted job, which runs
     in a temporary copy of the working folder.
     """
-    if scheme := scheme_of(path):
+    scheme = scheme_of(path) or (path.parts[0] if re.fullmatch(r"[a-z][a-z0-9+.-]+:", "".join(path.parts[:1])) else "")
+    if scheme:
         raise ValueError(f"{flag} is a URI ({scheme}//…), but here this job takes paths only; give a path on a disk")
     if in_submitted_job() and not path.is_absolute():
         raise ValueError(

@@ -79,7 +79,7 @@ class Comparison:
         """Raise ValueError if the outputs cannot be compared or have no texts."""
         name = self.settings.text_column
         for output in (self.output, self.seconds):
-            if not output.starts[-1]:
+            if not output.rows:
                 raise ValueError(f"{output} has no rows, so there is nothing to compare; embed more texts")
             texts = [column for column in output.carried if is_text(output.schema.field(column).type)]
             if name not in texts:

@@ -98,8 +98,8 @@ def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.Bool
 
 
 def numbers_of(cells: pa.StringArray) -> pa.FloatArray:
-    """Parse cells [n] such as ``-0.5``, ``.5`` or ``1e-3`` as numbers; null if a cell is no number or not finite."""
-    is_number = pc.match_substring_regex(cells, r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$")
+    """Parse cells [n] such as ``-0.5`` or ``1e-3`` as numbers; null if a cell is no number or not finite."""
+    is_number = pc.match_substring_regex(cells, r"^[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$")
     if is_number.false_count:  # in PPDB, all scores are numbers
         cells = pc.if_else(is_number, cells, pa.scalar(None, pa.string()))
     numbers = cells.cast(pa.float32())

@@ -75,9 +75,9 @@ def stated_shape(path: Path) -> tuple[int, int] | None:
     if path.suffix != ".safetensors":
         return None
     with _opened_model(path) as file:
-        name = next((name for name in _TABLES if name in file.keys()), None)  # noqa: SIM118 - not a dict
-        rows, width = file.get_slice(name).get_shape() if name else (0, 0)
-    return (rows, width) if rows else None
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - not a dict
+    table: list[int] = next((shapes[name] for name in _TABLES if name in shapes), [])
+    return (shapes.get("mapping", table)[0], table[1]) if len(table) == 2 else None
 
 
 def _header(line: bytes, path: Path) -> tuple[int, int]:

@@ -21,13 +21,15 @@ log = logging.getLogger(__name__)
 
 def keep_files(spool: Spool, start: int) -> None:
     """Copy the files of the records from byte ``start`` on, except those in the output of the job or next to it."""
-    out = str(spool.home.absolute()).removesuffix(".mlflow.jsonl")
+    out = spool.home.absolute().with_name(spool.home.name.removesuffix(".mlflow.jsonl"))
     for path in _paths(spool.read(start)):
         source, copy = Path(path).absolute(), _copy_of(path, spool)
-        if str(source).startswith(out) or not source.exists():
+        is_next_to_it = source.parent == out.parent and source.name.startswith(f"{out.name}.")
+        if source.is_relative_to(out) or is_next_to_it or not source.exists():
             continue
         try:
-            copy.parent.mkdir(parents=True, exist_ok=True)
+            _folder(spool).mkdir(mode=0o700, exist_ok=True)  # the files may hold texts
+            copy.parent.mkdir(exist_ok=True)
             if source.is_dir():
                 shutil.copytree(source, copy, dirs_exist_ok=True)
             else:

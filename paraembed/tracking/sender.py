@@ -115,7 +115,7 @@ class Sender:
         while not self._is_abandoned:
             is_closing = self._closing.is_set()  # asked first: what was appended before is in this pass
             if is_closing and last < 0:
-                last = self.spool.size()  # behind it are the records that failed, which prove no progress
+                last = self.spool.size()  # later records are retries of failed ones; sending them is no progress
             try:
                 is_done = self._pass()
             finally:

@@ -133,6 +133,8 @@ def test_every_task_from_words_then_universal_then_features(data, tmp_path, stor
         assert scores["test"]["coverage"] == 1.0
         assert [row[0] for row in done.table[1]][-1] == "test"
         assert (tmp_path / task / "split.json").exists() == (task in {"semeval2013", "turney"})
+    shorter = replace(order, epochs=1)
+    assert not finetune(data, tmp_path / "turney", "turney", recipe=shorter, overwrite=True).was_finished
     for task in ("similarity", "entailment"):
         assert finetune(data, tmp_path / task, task).was_finished
         assert "is already finished; nothing to do" in capsys.readouterr().err

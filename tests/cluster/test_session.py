@@ -1,5 +1,6 @@
 import logging
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -94,6 +95,18 @@ def test_errors_that_nobody_asks_for_are_not_printed(ray_cluster, capfd):
     del failing
     time.sleep(1)
     assert "KeyError" not in "".join(capfd.readouterr())
+
+
+def test_the_address_of_a_cluster_may_be_of_ipv6():
+    try:
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with server:
+        address = f"[::1]:{server.getsockname()[1]}"
+        session._probe(address)
+    with pytest.raises(ConnectionError, match=r"RAY_ADDRESS=\[::1\]"):
+        session._probe(address)
 
 
 @pytest.fixture

@@ -161,7 +161,6 @@ def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, tmp_path):
     assert not [*tmp_path.glob("none*")]
 
 
-@pytest.mark.slow
 def test_two_workers_weight_pairs_as_one_does(sample, tmp_path, monkeypatch):
     """They have the environment of the driver, which Ray, started before, does not pass on."""
     recipe, vectors = replace(RECIPE, epochs=1, pair_weights="score"), sample / "sample" / "vectors.txt.gz"

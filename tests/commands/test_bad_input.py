@@ -191,4 +191,5 @@ def test_outputs_that_are_folders_only(call, tmp_path, monkeypatch, line):
     said = call(name, *given, "--out", "s3://key:secret@bucket/out")
     assert re.search(r"--out is a URI \(s3://…\)", said)
     assert "secret" not in said
+    assert re.search(r"--out is a URI \(abfs://…\)", call(name, *given, "--out", "abfs://container/out"))
     assert [*tmp_path.iterdir()] == []

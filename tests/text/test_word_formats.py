@@ -75,7 +75,7 @@ def test_a_quantized_vocabulary_is_unfolded(tmp_path):
     save_file({"embeddings": table, **parts}, tmp_path / "model.safetensors")
     model = {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1, "b": 2}, "unk_token": "[UNK]"}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
-    assert stated_shape(tmp_path / "model.safetensors") == (2, 2)
+    assert stated_shape(tmp_path / "model.safetensors") == (3, 2)
     words = read_words(tmp_path / "model.safetensors")
     assert words.vocabulary.to_pylist() == ["a", UNKNOWN, "b"]
     np.testing.assert_array_equal(words.matrix, [[3, 4], [2, 4], [1.5, 2]])

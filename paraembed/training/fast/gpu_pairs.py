@@ -59,9 +59,8 @@ class DeviceBatch:
     steps: Steps | None
     repeats: bool
     total: int
-    may_pause: ClassVar[bool] = (
-        True  # a run may be interrupted after it; in mega-batches, steps form batches themselves
-    )
+    # In mega-batches, within which a run must not be interrupted, steps form batches themselves.
+    may_pause: ClassVar[bool] = True
 
     @property
     def ids_T(self) -> Tensor:  # noqa: N802 - the shape
