@@ -64,17 +64,17 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 # Two at a time: Ray's workers run at a low priority, so the other tests do, too. More at once, and the processes that
-# Ray starts take longer than the 15 seconds that it waits for them.
+# Ray starts take longer than the 15 seconds that it waits for them. The fast tests begin when those of Ray end.
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray lint test-core
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray lint test-core test-fast
 
 test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
-	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz)"
+	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)"
 
-# The core, under two minutes on two cores.
+# The heart of the core: files, text, encoders, steps, objectives, measures.
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -m fast
 
