@@ -117,7 +117,7 @@ def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taug
     assert f"{folder} is already finished" in capsys.readouterr().err
     (tmp_path / "2" / "notes.md").write_text("dear")
     assert teach(request(data), tmp_path / "2", tmp_path / "work2")[1]
-    with pytest.raises(ValueError, match=r"a file that paraembed did not write: notes\.md"):
+    with pytest.raises(ValueError, match=r"paraembed did not write: notes\.md"):
         teach(request(data, replace(EXACT, l2=1e-3)), tmp_path / "2", tmp_path / "work2", overwrite=True)
     seconds = read_json(stages_of_1 / "_seconds.json", dict[str, float])
     assert {name.partition("-")[0] for name in seconds} == {*STAGES}

@@ -24,6 +24,7 @@ def miss(clock):
     raise ModuleNotFoundError("no", name="faiss.swig")
 
 
+@pytest.mark.slow
 def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
     order = []
 

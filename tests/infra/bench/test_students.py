@@ -25,6 +25,7 @@ def options(tmp_path):
     return Students(**{name: str(path) for name, path in given.items()}, pairs=pairs, rounds=1, rows=64, programs=peers)
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_not_installed_is_a_row_that_says_so(options, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(students, "PACKAGES", dict.fromkeys(PACKAGES, ("no_such_package",)))
     logged = {}
