@@ -72,7 +72,7 @@ test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
-	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)"
+	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)" --ignore=tests/cluster --ignore=tests/end_to_end
 
 # The heart of the core: files, text, encoders, steps, objectives, measures.
 test-fast: $(STAMP)

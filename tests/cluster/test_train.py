@@ -58,6 +58,7 @@ def test_words_that_cover_nothing_end_the_job_before_its_work(sample, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["vectors.txt"]
 
 
+@pytest.mark.slow
 def test_an_encoder_of_word_pieces_keeps_its_tokenizer_and_what_it_knows(sample, tmp_path):
     labels = {"task": "similarity", "data_set": "sick", "seed": 3}
     before = paraembed.load("small")

@@ -205,7 +205,7 @@ MISTAKES = {
     "a baseline of nothing": ("--encoder encoder --baseline sif --pairs test-pairs.tsv", "add --words FILE"),
     "resamples": ("--encoder encoder --pairs test-pairs.tsv --resamples -1", "--resamples is -1; it must be"),
     "choices": ("--encoder encoder --held-out test-pairs.tsv --choices 1", "--choices is 1; it must be at least 2"),
-    "a peer that is not there": ("--encoder st:none/none/none --pairs test-pairs.tsv", "st:none/none/none"),
+    "a peer that is not there": ("--encoder onnx:none/none/none --pairs test-pairs.tsv", "onnx:none/none/none"),
     "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
     "a suite with its own flag": ("--encoder encoder --suite choose --data .", "; give it with --held-out PAIRS"),
     "counts for nothing": ("--encoder encoder --pairs test-pairs.tsv --counts c", "only used by --baseline sif or"),

@@ -52,6 +52,7 @@ def test_a_smaller_encoder_that_evaluate_and_embed_take(ray_cluster, export, run
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(ray_cluster, export, run_job, tmp_path, capsys):
     saved(tmp_path / "a", seed=1)
     line = "--encoder a small --to concat --out deep/both"

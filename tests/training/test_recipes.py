@@ -51,7 +51,10 @@ def loss_of(encoder, recipe, pairs, num_batches):
     return float(np.mean([float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name",  # a GRU of phrases takes 5 s
+    [pytest.param(name, marks=pytest.mark.slow if "/gru-" in name else ()) for name in RECIPES],
+)
 def test_a_published_recipe_lowers_its_loss(name, sample):
     recipe = RECIPES[name]
     pairs = sample.word_pairs if isinstance(recipe.encoder, WordConfig) else sample.pairs

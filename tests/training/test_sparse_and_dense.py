@@ -30,7 +30,7 @@ def tokenized(texts):
     )
 
 
-@pytest.fixture(params=["generated", pytest.param("published", marks=pytest.mark.slow)])
+@pytest.fixture(params=["generated", "published"])
 def data(request, tmp_path):
     """Files of pairs, word vectors, test sets, the name of their score, and the number of epochs."""
     if request.param == "published":
@@ -41,7 +41,8 @@ def data(request, tmp_path):
     return [files.ppdb_2], files.vectors, read_pairs_files([files.test_pairs]), "pairs/test-pairs", 10
 
 
-@pytest.mark.parametrize("optimizer", [pytest.param("adam", marks=pytest.mark.slow), "adagrad"])
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
 def test_both_reach_the_same_score(optimizer, data):
     """Dense Adam and λ_w on every row, as printed, against moments and λ_w on the rows a batch touches: 0.3 points."""
     pair_files, vectors, suite, name, epochs = data
