@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paraembed.console import doing, renamed
-from paraembed.io.places import Place, in_submitted_job, scheme_of, shown, to_place
+from paraembed.io.places import Place, in_submitted_job, shown, to_place
 from paraembed.settings import is_peer, is_run, is_shipped
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ def absolute(path: Path, flag: str) -> Path:
     """Return the absolute path of a flag's value; ValueError if it is a URI, or relative in a submitted job, which runs
     in a temporary copy of the working folder.
     """
-    scheme = scheme_of(path) or (path.parts[0] if re.fullmatch(r"[a-z][a-z0-9+.-]+:", "".join(path.parts[:1])) else "")
-    if scheme:
-        raise ValueError(f"{flag} is a URI ({scheme}//…), but here this job takes paths only; give a path on a disk")
+    if scheme := re.match(r"[a-z][a-z0-9+.-]+:(?=/)", str(path)):  # a path made of a URI has one slash
+        raise ValueError(f"{flag} is a URI ({scheme[0]}//…), but here this job takes paths only; give a path on a disk")
     if in_submitted_job() and not path.is_absolute():
         raise ValueError(
             f"{flag} is {str(path)!r}, but a submitted job runs in a temporary copy of the folder; give an absolute "

@@ -74,11 +74,6 @@ def to_place(text: str) -> Place:
     return text if "://" in text else Path(text)
 
 
-def scheme_of(path: Path) -> str:
-    """Return the scheme, such as ``s3:``, of a path that was made of a URI; of any other path an empty text."""
-    return next((part for part in path.parts if part in {"s3:", "gs:", "gcs:", "hdfs:", "file:"}), "")
-
-
 def in_submitted_job() -> bool:
     """Return whether this process runs in the temporary copy of the working folder that ``ray job submit`` creates."""
     return "runtime_resources" in Path.cwd().parts

@@ -21,7 +21,7 @@ import pyarrow.fs
 
 from paraembed.io.atomic import SUCCESS, locked, sync_folder, write_file
 from paraembed.io.fingerprint import json_bytes, sha256_of
-from paraembed.io.places import Place, name_of, require_file, resolve, scheme_of, without_credentials
+from paraembed.io.places import Place, name_of, require_file, resolve, without_credentials
 from paraembed.options import MOST_BYTES, json_value
 
 SUPPORTED = "s3://… or gs://…"
@@ -181,8 +181,8 @@ Store = Folder | Remote
 def open_store(place: Place) -> Store:
     """Return the store of a path or URI; raise ValueError if it is not supported, or cannot write files atomically."""
     if isinstance(place, Path):
-        if scheme := scheme_of(place):
-            raise ValueError(f"{place} is a Path; give the URI {scheme}//… as a string")
+        if uri := next((part for part in place.parts if part in {"s3:", "gs:", "gcs:", "hdfs:", "file:"}), ""):
+            raise ValueError(f"{place} is a Path; give the URI {uri}//… as a string")
         return Folder(place)
     rejected = ValueError(
         f"{without_credentials(place)}: this store cannot write files atomically; give a folder, {SUPPORTED}"

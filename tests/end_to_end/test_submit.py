@@ -91,7 +91,7 @@ def test_a_job_runs_by_submission(client, tmp_path):
     done = submit(client, "jobs/shard.py", *given)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (out / "_SUCCESS").is_file()
-    # The default MLflow store lies beside the outputs, not in the job's temporary copy of the folder.
+    # The default MLflow store is next to the outputs, not in the job's temporary copy of the folder.
     assert (tmp_path / "mlruns" / "mlflow.db").is_file()
     assert client["RAY_AUTH_TOKEN"] not in done.stdout + done.stderr
 
