@@ -152,7 +152,7 @@ class Sender:
             self._sending = ""
             if is_sent and not self._is_abandoned:
                 self.spool.append("sent", self._offset)
-        if self._is_away and not self._is_abandoned:
+        if self._is_away and not self._num_postponed and not self._is_abandoned:
             log.warning("MLflow at %s is reachable again; buffered records were sent", self.store.shown)
             self._is_away = False
         return not self._num_postponed

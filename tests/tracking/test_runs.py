@@ -178,6 +178,16 @@ def test_files_that_the_store_cannot_write_keep_no_job_and_no_other_record(store
 
 
 @pytest.mark.timeout(60)
+def test_a_file_that_the_store_cannot_write_is_reported_once(store, tmp_path, caplog):
+    (tmp_path / "mlruns").touch()
+    with tracked_run("no file", tmp_path / "out") as run:
+        log_all(run, tmp_path, range(1))
+        spool = Spool(spool_path(tmp_path / "out"))
+        wait_until(lambda: [record.kind for record in spool.read()].count("again") > 2)
+    assert caplog.text.count("does not answer (") == 1
+
+
+@pytest.mark.timeout(60)
 def test_files_that_the_store_cannot_write_do_not_extend_the_end_of_a_job(store, tmp_path, monkeypatch):
     monkeypatch.setattr(tracking_sender, "_LAST_SECONDS", 1.0)
     (tmp_path / "mlruns").touch()
