@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo
 DOCS_STAMP := $(VENV)/.docs-installed
+LOW := nice -n 19
 
 .PHONY: demo docs test test-ray test-core test-fast test-versions test-all fuzz fuzz-tables fuzz-others lint clean
 
@@ -61,22 +62,22 @@ docs: $(DOCS_STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(LOW) $(BIN)/mypy
 
-# Two at a time: Ray's workers run at a low priority, so the other tests do, too. More at once, and the processes that
-# Ray starts take longer than the 15 seconds that it waits for them. The fast tests begin when those of Ray end.
+# Three at a time on two cores, because tests wait for processes. Those without Ray have the lowest priority: Ray waits 15
+# seconds for the processes that it starts, and its workers have a low priority, too.
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray lint test-core test-fast
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target test-ray test-core lint test-fast
 
 test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
-	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)" --ignore=tests/cluster --ignore=tests/end_to_end
+	$(LOW) $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)" --ignore=tests/cluster --ignore=tests/end_to_end
 
 # The heart of the core: files, text, encoders, steps, objectives, measures.
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -m fast
+	$(LOW) $(BIN)/python -m pytest -m fast
 
 # The same on each of these Pythons that this machine has, in a virtual environment of its own.
 VERSIONS ?= 3.11 3.12 3.13
@@ -95,10 +96,10 @@ fuzz: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others
 
 fuzz-tables: $(STAMP)
-	$(BIN)/python -m pytest -m fuzz tests/pairs tests/text tests/embedding
+	$(LOW) $(BIN)/python -m pytest -m fuzz tests/pairs tests/text tests/embedding
 
 fuzz-others: $(STAMP)
-	$(BIN)/python -m pytest -m fuzz --ignore=tests/pairs --ignore=tests/text --ignore=tests/embedding
+	$(LOW) $(BIN)/python -m pytest -m fuzz --ignore=tests/pairs --ignore=tests/text --ignore=tests/embedding
 
 test-all: lint
 	$(BIN)/python -m pytest
