@@ -13,8 +13,10 @@ STAMP := $(VENV)/.installed
 DEMO := demo
 DOCS_STAMP := $(VENV)/.docs-installed
 LOW := nice -n 19
+WITHOUT_RAY := not (ray or slow or fuzz)
+TRAINING := $(addprefix tests/,encoders parity supervised text training tuning)
 
-.PHONY: demo docs test test-ray test-core test-fast test-versions test-all fuzz fuzz-tables fuzz-others lint clean
+.PHONY: demo docs test test-ray test-core test-training test-fast test-versions test-all fuzz fuzz-tables fuzz-others lint clean
 
 # Keep the bytecode of imported modules even where the environment says not to: the tests start hundreds of processes, and
 # importing Ray, torch and MLflow takes 4 s of CPU with bytecode, 10 s without.
@@ -67,15 +69,18 @@ lint: $(STAMP)
 # Three at a time on two cores, because tests wait for processes. Those without Ray have the lowest priority: Ray waits 15
 # seconds for the processes that it starts, and its workers have a low priority, too.
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs 3 --output-sync=target test-ray test-core lint test-fast
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target test-ray test-core lint test-training
 
 test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
-	$(LOW) $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)" --ignore=tests/cluster --ignore=tests/end_to_end
+	$(LOW) $(BIN)/python -m pytest -m "$(WITHOUT_RAY)" --ignore=tests/cluster --ignore=tests/end_to_end $(TRAINING:%=--ignore=%)
 
-# The heart of the core: files, text, encoders, steps, objectives, measures.
+test-training: $(STAMP)
+	$(LOW) $(BIN)/python -m pytest -m "$(WITHOUT_RAY)" $(TRAINING)
+
+# The heart of both: files, text, encoders, steps, objectives, measures.
 test-fast: $(STAMP)
 	$(LOW) $(BIN)/python -m pytest -m fast
 

@@ -78,7 +78,7 @@ def _may_be_fast(path):
 
 def pytest_itemcollected(item):
     """Mark what the Makefile runs apart: tests in folders whose tests start Ray, seeded cases of the readers, and the
-    tests of the core that take under two minutes together.
+    tests of the core that take two to three minutes together.
     """
     if item.path.parent.name in _RUNS_RAY:
         item.add_marker("ray")

@@ -68,9 +68,8 @@ def ended(job):
     return job.returncode, err.splitlines()
 
 
-@pytest.mark.parametrize(
-    "name", ["gcs_server", *(pytest.param(name, marks=pytest.mark.slow) for name in ("raylet", "ray::DashboardAgent"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gcs_server", "raylet", "ray::DashboardAgent"])
 def test_a_job_whose_ray_loses_a_process(tmp_path, name):
     job = start(tmp_path, "ready")
     await_process(job, name).kill()

@@ -143,17 +143,15 @@ def matrix_without_ray(sample, recipe):
     return encoder.matrix.detach().numpy()
 
 
-def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, tmp_path):
+def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, unbroken, tmp_path):
     recipe, vectors = replace(RECIPE, epochs=1, pair_weights="score"), sample / "sample" / "vectors.txt.gz"
-    weighted, plain = (
-        fit(sample, tmp_path / "weighted", recipe),
-        fit(sample, tmp_path / "plain", replace(RECIPE, epochs=1)),
-    )
-    assert model(weighted) != model(plain)
+    weighted = fit(sample, tmp_path / "weighted", recipe)
     config = json.loads((weighted / "config.json").read_text())
     assert config["recipe"]["pair_weights"] == config["provenance"]["training"]["recipe"]["pair_weights"] == "score"
-    assert "pair_weights" not in json.loads((plain / "config.json").read_text())["recipe"]
-    assert np.array_equal(paraembed.load(weighted).matrix.numpy(), matrix_without_ray(sample, recipe))
+    assert "pair_weights" not in json.loads((unbroken / "config.json").read_text())["recipe"]
+    matrix = paraembed.load(weighted).matrix.numpy()
+    assert np.array_equal(matrix, matrix_without_ray(sample, recipe))
+    assert not np.array_equal(matrix, matrix_without_ray(sample, replace(RECIPE, epochs=1)))
     lines = tmp_path / "pairs.tsv"
     lines.write_text("".join(f"the cat number {number}\ta cat number {number}\n" for number in range(200)))
     shard_pairs([lines], tmp_path / "pairs", ShardSettings())

@@ -58,7 +58,9 @@ def test_every_section_is_tested():
 
 @pytest.mark.ray
 @pytest.mark.filterwarnings("default")  # of other libraries
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "Ray Data" else ()) for name in PACKAGES]
+)
 def test_a_section_finds_the_nearest_texts(name, encoder, tmp_path, monkeypatch, request):
     for package in PACKAGES[name]:
         pytest.importorskip(package)
