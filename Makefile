@@ -12,11 +12,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo
 DOCS_STAMP := $(VENV)/.docs-installed
-LOW := nice -n 19
-WITHOUT_RAY := not (ray or slow or fuzz)
-TRAINING := $(addprefix tests/,encoders parity supervised text training tuning)
 
-.PHONY: demo docs test test-ray test-core test-training test-fast test-versions test-all fuzz fuzz-tables fuzz-others lint clean
+.PHONY: demo docs test test-ray test-core test-fast test-versions test-all fuzz fuzz-tables fuzz-others lint clean
 
 # Keep the bytecode of imported modules even where the environment says not to: the tests start hundreds of processes, and
 # importing Ray, torch and MLflow takes 4 s of CPU with bytecode, 10 s without.
@@ -64,25 +61,22 @@ docs: $(DOCS_STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(LOW) $(BIN)/mypy
+	$(BIN)/mypy
 
-# Three at a time on two cores, because tests wait for processes. Those without Ray have the lowest priority: Ray waits 15
-# seconds for the processes that it starts, and its workers have a low priority, too.
+# Two at a time; three take longer on two cores (18 minutes instead of 15). The core takes as long as the three others
+# together. It has the lowest priority, because Ray's workers have a low one, and Ray waits 15 seconds for a process.
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs 3 --output-sync=target test-ray test-core lint test-training
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray test-core lint test-fast
 
 test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
-	$(LOW) $(BIN)/python -m pytest -m "$(WITHOUT_RAY)" --ignore=tests/cluster --ignore=tests/end_to_end $(TRAINING:%=--ignore=%)
+	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz or fast)" --ignore=tests/cluster --ignore=tests/end_to_end
 
-test-training: $(STAMP)
-	$(LOW) $(BIN)/python -m pytest -m "$(WITHOUT_RAY)" $(TRAINING)
-
-# The heart of both: files, text, encoders, steps, objectives, measures.
+# The heart of the core: files, text, encoders, steps, objectives, measures.
 test-fast: $(STAMP)
-	$(LOW) $(BIN)/python -m pytest -m fast
+	$(BIN)/python -m pytest -m fast
 
 # The same on each of these Pythons that this machine has, in a virtual environment of its own.
 VERSIONS ?= 3.11 3.12 3.13
@@ -101,10 +95,10 @@ fuzz: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others
 
 fuzz-tables: $(STAMP)
-	$(LOW) $(BIN)/python -m pytest -m fuzz tests/pairs tests/text tests/embedding
+	$(BIN)/python -m pytest -m fuzz tests/pairs tests/text tests/embedding
 
 fuzz-others: $(STAMP)
-	$(LOW) $(BIN)/python -m pytest -m fuzz --ignore=tests/pairs --ignore=tests/text --ignore=tests/embedding
+	$(BIN)/python -m pytest -m fuzz --ignore=tests/pairs --ignore=tests/text --ignore=tests/embedding
 
 test-all: lint
 	$(BIN)/python -m pytest

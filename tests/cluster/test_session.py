@@ -169,6 +169,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_cluster_without_a_cpu_for_tasks_needs_a_machine():
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}

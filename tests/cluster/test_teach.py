@@ -266,6 +266,7 @@ def test_other_settings_share_the_stages(data, taught, work, tmp_path):
         teach(request(data), tmp_path / "other", work)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_pairs_are_mined_from_the_vectors_of_the_teacher(data, taught, work, tmp_path):
     (vectors,) = taught[1].glob("vectors-*")
