@@ -63,7 +63,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Two at a time; three take longer on two cores (18 minutes instead of 15). The core takes as long as the three others
+# Two at a time; three take longer on two cores (16:52 instead of 15:51). The core takes as long as the three others
 # together. It has the lowest priority, because Ray's workers have a low one, and Ray waits 15 seconds for a process.
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray test-core lint test-fast
