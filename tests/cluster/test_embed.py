@@ -1,4 +1,3 @@
-import gzip
 import json
 import os
 import re
@@ -216,23 +215,6 @@ def test_workers_for_which_there_is_no_cpu_are_waited_for_and_then_an_error_in_w
     assert "no worker for 1 s" in caplog.text
     embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
     assert digests(tmp_path / "out") == unbroken
-
-
-def test_gzipped_text_and_several_files(corpus, tiny_encoder_folder, tmp_path):
-    data = corpus.read_bytes()
-    half = data.index(b"\n", len(data) // 2) + 1
-    first, second = tmp_path / "a.txt.gz", tmp_path / "b.txt"
-    first.write_bytes(gzip.compress(data[:half]))
-    second.write_bytes(data[half:])
-    out = tmp_path / "out"
-    build(tiny_encoder_folder, [first, second], SMALL, out)
-    assert all(check.ok for check in verify(out))
-    for path in sorted(out.glob("*.parquet"))[3:12:2]:
-        path.unlink()
-    before = digests(out)
-    assert len(build(tiny_encoder_folder, [first, second], SMALL, out)) == 5
-    assert digests(out).items() >= before.items()
-    assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == list(range(20_500))
 
 
 @pytest.mark.slow

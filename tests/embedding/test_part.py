@@ -18,13 +18,15 @@ from paraembed.embedding.part import PartReport, embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, DanConfig, LstmAvgConfig, RecursiveConfig, SumConfig, WordConfig
 from paraembed.io import parquet
 from paraembed.io.store import Folder
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
-from tests.embedding.without_ray import list_inputs
+from tests.embedding.without_ray import build, list_inputs
+from tests.jobs import digests
 
 WORDS = [UNKNOWN, *(f"w{number}" for number in range(60))]
 
@@ -74,6 +76,21 @@ def test_gzipped_text_gives_the_same_bytes_also_when_parts_are_skipped(encoder, 
         (out / one.name).unlink()
         embed_part(encoder, source, one, settings, Folder(out), data=data)
     assert [path.read_bytes() for path in sorted(out.glob("*.parquet"))] == plain
+
+
+def test_gzipped_text_and_several_files(tiny_encoder_folder, tmp_path):
+    first, second, out = tmp_path / "a.txt.gz", tmp_path / "b.txt", tmp_path / "embeddings"
+    first.write_bytes(gzip.compress("".join(f"{text}\n" for text in TEXTS * 130).encode()))
+    second.write_text("".join(f"{text}\n" for text in TEXTS * 120))
+    small = Settings(part_rows=100)
+    build(tiny_encoder_folder, [first, second], small, out)
+    assert all(check.ok for check in verify(out))
+    for path in sorted(out.glob("*.parquet"))[3:12:2]:
+        path.unlink()
+    before = digests(out)
+    assert len(build(tiny_encoder_folder, [first, second], small, out)) == 5
+    assert digests(out).items() >= before.items()
+    assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == list(range(2000))
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
