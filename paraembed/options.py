@@ -146,13 +146,19 @@ def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: st
         ValueError: a value is not allowed; the message names field, value and what is allowed, and begins with ``of``,
             the name of the object that has the fields, unless they are parameters.
     """
-    for field in dataclasses.fields(options):
-        limits = Range(*ranges[field.name]) if field.name in ranges else None
+    for name, read in _readers_of_fields(cast("Any", type(options)), tuple(ranges.items())):
         try:
-            _reader(cast("Any", field.type), limits)(getattr(options, field.name))
+            read(getattr(options, name))
         except MismatchError as error:
-            error.path.append(field.name if of else f"`{field.name}`")
+            error.path.append(name if of else f"`{name}`")
             raise ValueError(f"{of}: {error.located()}" if of else error.located()) from None
+
+
+@cache
+def _readers_of_fields(kind: Any, ranges: tuple[tuple[str, tuple[float, float]], ...]) -> list[tuple[str, Reader]]:
+    limits = {name: Range(*span) for name, span in ranges}
+    fields = dataclasses.fields(kind)
+    return [(field.name, _reader(cast("Any", field.type), limits.get(field.name))) for field in fields]
 
 
 @cache
