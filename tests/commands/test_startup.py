@@ -5,8 +5,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from paraembed.commands import JOBS
 
 ARROW = {"numpy", "pyarrow"}  # 0.3 s
@@ -32,46 +30,52 @@ MISSING_TEXTS = {
 CODE = """
 import json, sys
 from paraembed.commands import main
-name, *lines = json.loads(sys.argv[1])
-statuses, imported = [], []
-for line in lines:
+for name, *line in json.loads(sys.argv[1]):
     sys.argv[1:] = line
     try:
-        statuses.append(main(name))
+        status = main(name)
     except SystemExit as error:
-        statuses.append(error.code)
-    imported.append([*sys.modules])
-print(json.dumps([statuses, imported]))
+        status = error.code
+    print(json.dumps([name, status, [*sys.modules]]))
 """
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_help_and_mistakes_are_answered_without_slow_imports(name, tmp_path):
-    lines = [["--help"], ["--no-such-flag"]]
-    missing = [texts[name] for texts in (MISSING, MISSING_TEXTS) if name in texts]
-    lines += [line.replace("{}", str(tmp_path)).split() for line in missing]
-    code = [sys.executable, "-c", CODE, json.dumps([name, *lines])]
+def answers(*lines):
+    """Name, status and imported packages of each command, all run in one process, and what they print as errors."""
+    code = [sys.executable, "-c", CODE, json.dumps([line.split() for line in lines])]
     done = subprocess.run(code, capture_output=True, text=True, check=False)
-    statuses, imported = json.loads(done.stdout.splitlines()[-1])
-    assert statuses == [0, *[2] * (len(lines) - 1)]
-    errors = [line for line in done.stderr.splitlines() if f"error: {tmp_path}/" in line]
-    assert [re.findall("does not exist", line) for line in errors] == [["does not exist"]] * len(missing)
-    helped, *_, last = ({module.partition(".")[0] for module in modules} for modules in imported)
-    assert not SLOW & last
-    assert name == "sample" or not ARROW & helped
+    printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
+    assert len(printed) == len(lines), done.stderr
+    packages = [{module.partition(".")[0] for module in modules} for *_, modules in printed]
+    return [(name, status, found) for (name, status, _), found in zip(printed, packages, strict=True)], done.stderr
+
+
+def test_help_is_printed_without_slow_imports():
+    names = sorted(JOBS, key="sample".__eq__)  # which imports Arrow, last
+    said, _ = answers(*(f"{name} --help" for name in names))
+    assert [(name, status, found & SLOW) for name, status, found in said] == [(name, 0, set()) for name in names]
+    assert not {name for name, _, found in said if found & ARROW} - {"sample"}
+
+
+def test_mistakes_are_answered_without_slow_imports(tmp_path):
+    missing = [f"{name} {flags}" for texts in (MISSING, MISSING_TEXTS) for name, flags in texts.items()]
+    lines = [*(f"{name} --no-such-flag" for name in JOBS), *missing]
+    said, errors = answers(*(line.replace("{}", str(tmp_path)) for line in lines))
+    assert [(name, status, found & SLOW) for name, status, found in said] == [
+        (line.split()[0], 2, set()) for line in lines
+    ]
+    absent = [line for line in errors.splitlines() if f"error: {tmp_path}/" in line]
+    assert [re.findall("does not exist", line) for line in absent] == [["does not exist"]] * len(missing)
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("flags", ["embed --encoder small --input", "teach --teacher small --texts"])
-def test_a_missing_column_is_answered_before_the_encoder_is_loaded(flags, tmp_path):
+def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):
     (tmp_path / "t.csv").write_text("id,body\n1,a cat\n")
-    name, *line = [*flags.split(), str(tmp_path / "t.csv"), "--text-column", "nope", "--out", str(tmp_path / "out")]
-    code = [sys.executable, "-c", CODE, json.dumps([name, line])]
-    done = subprocess.run(code, capture_output=True, text=True, check=False)
-    (status,), (imported,) = json.loads(done.stdout.splitlines()[-1])
-    assert status == 2
-    assert f"{tmp_path / 't.csv'} has no column 'nope'; --text-column can be: id, body" in done.stderr
-    assert not {"ray", "mlflow", "torch"} & {*imported}
+    jobs = "embed --encoder small --input", "teach --teacher small --texts"
+    said, errors = answers(*(f"{job} {tmp_path}/t.csv --text-column nope --out {tmp_path}/out" for job in jobs))
+    assert [status for _, status, _ in said] == [2, 2]
+    assert errors.count(f"{tmp_path / 't.csv'} has no column 'nope'; --text-column can be: id, body") == 2
+    assert not {"ray", "mlflow", "torch"} & said[-1][2]
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 

@@ -75,6 +75,7 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.fuzz
 def test_fuzz_no_secret_of_a_uri_is_shown_and_the_rest_is():
     def case(draw):
         uri, host = a_uri(draw)

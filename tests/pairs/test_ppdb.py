@@ -88,7 +88,7 @@ def oracle(row):
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.lists(ROW, min_size=1))
 @example([b" ||| ||| ||| ||| ||| ||| ||| |||"])
 @example([b" |||  ||| a=1 |||  ||| ", b"x ||| y ||| z ||| b=3 a=2"])

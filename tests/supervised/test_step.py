@@ -89,7 +89,7 @@ def test_an_encoder_of_word_pieces_can_be_fine_tuned():
 
 @pytest.mark.parametrize(("task", "name"), [*zip(cycle(NAMES), ENCODERS), *((task, "avg") for task in NAMES)])
 def test_every_encoder_learns_a_task_and_avg_every_task(task, name):
-    recipe = replace(PLAIN, encoder=config_from_dict({"name": name}), epochs=8, optimizer="adam", learning_rate=0.02)
+    recipe = replace(PLAIN, encoder=config_from_dict({"name": name}), epochs=5, optimizer="adam", learning_rate=0.02)
     model, examples = model_of(task, recipe), examples_of(task)
     data = example_ids(model, examples)
     losses = []

@@ -470,6 +470,7 @@ def a_line(draw):
     return json.dumps([kind, draw.choice(values)]).encode() + b"\n"
 
 
+@pytest.mark.fuzz
 def test_fuzz_a_spool_is_read_as_far_as_it_is_whole():
     good = b'["metrics", [["loss", 1.0, 2, 3]]]\n'
 

@@ -17,7 +17,7 @@ from paraembed.text.vocabulary import Words, read_words
 from paraembed.training.pairs import epoch_batches, pairs_to_ids
 from paraembed.training.step import step_for
 
-STEPS, BATCHES = 50, 10
+STEPS, BATCHES = 20, 5
 OF_GRU = 5, 3  # 128 texts of width 200 a step take seconds
 
 
