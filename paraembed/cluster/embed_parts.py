@@ -1,19 +1,17 @@
-"""Embed the parts of a plan in Ray actors; a part whose worker fails is retried."""
+"""Embed the parts of a plan in Ray actors. A part whose worker fails, or does not return, goes to another worker."""
 
 import logging
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed.cluster import metrics
+from paraembed.cluster.embed_pool import IN_FLIGHT, Call, Task, Worker, WorkerPool, reason_of
 from paraembed.console import doing, duration
-from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import Done, PartWorker
 from paraembed.embedding.plan import Part
@@ -21,53 +19,35 @@ from paraembed.embedding.rows import stream_parts
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.process import on_cluster
 
-_IN_FLIGHT = 2  # parts per worker: one running, one queued, so that memory is bounded and no worker waits
 _TRIES = 4  # of a part whose worker fails
-_START_TRIES = 6  # of a worker; until Ray detects that a machine failed, each try takes 4 s
-_WARN_SECONDS = 60  # without any worker
+_LATE_SECONDS, _LATE_FACTOR = 10.0, 3  # a part is late after both: these seconds, and times what its rows usually take
+_WARN_SECONDS = 60  # without any worker, or without the report of a part
 _GIVE_UP_SECONDS = 1800  # without any worker, if no machine can join
 
 log = logging.getLogger(__name__)
 
 
-_Task = tuple[InputFile, Part, bytes | None]
-"""A part to embed, with its input, and with its text if the input is compressed."""
-
-
-@dataclass(frozen=True)
-class WorkerPool:
-    """Actors that are running or starting."""
-
-    encoder: Any  # in Ray's object store, which sends it to every machine once
-    starting: dict[Any, Any]  # calls that return when their actor is ready
-    gpu_share: float = 0  # that each actor needs
-
-
 @contextmanager
 def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> Iterator[WorkerPool]:
-    """Start actors without waiting for them; they are killed at the end of the block.
-
-    Each actor has one CPU and a fraction of a GPU. With a GPU, an actor works on two parts at a time: one is encoded
-    while the other is read or written.
-    """
-    # Ray retries ``ready``, which returns when a failed worker is back; a part that failed with it is retried here.
-    actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)
-    on_gpu = {"num_gpus": gpu_share, "max_concurrency": _IN_FLIGHT} if gpu_share else {}
-    num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
-    shared = ray.put(encoder.packed(is_local=not on_cluster() and num_machines == 1))
-    actors: list[Any] = [actor.options(**on_gpu).remote() for _ in range(count)]
+    """Start workers without waiting for them; they are killed at the end of the block."""
+    pool = WorkerPool(PartWorker, encoder, count, gpu_share)
     try:
-        starting = {worker.ready.remote(shared): worker for worker in actors for _ in range(_IN_FLIGHT)}
-        yield WorkerPool(shared, starting, gpu_share)
+        pool.start(count)
+        yield pool
     finally:
-        for worker in actors:
-            ray.kill(worker)
+        for worker in list(pool.workers):
+            pool.end(worker)
 
 
 def embed_parts(
-    workers: WorkerPool, run: EmbeddingRun, todo: list[Part], out: str, tries: Counter[str]
+    pool: WorkerPool, run: EmbeddingRun, todo: list[Part], out: str, tries: Counter[str]
 ) -> Generator[Done, None, None]:
     """Embed parts; yield each result when it is done, and show the progress.
+
+    When no part is left to hand out, a worker that is free gets the oldest part that is late, for example because its
+    worker hangs. The first report of a part counts, and the other worker is killed: both write the same bytes, except
+    for the last bits of a GPU. Of the workers without a part, one remains for parts that fail or are late, and the
+    others end, so that their machines can go back.
 
     ``out``, the path or URI of the output, must be accessible to every worker. ``tries`` counts, by part name, the
     workers that failed while they embedded the part.
@@ -77,57 +57,163 @@ def embed_parts(
             an hour on a local Ray. On a cluster the driver keeps waiting, since machines may join.
         ValueError, OSError: embedding a part failed; Ray wraps the error.
     """
-    shared = workers.encoder
     progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
-    # A slot is a running call. An actor gets parts once it has answered, so an actor without a CPU delays nothing.
-    slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
-    tasks, retries = stream_parts(run.plan, todo), deque[_Task]()
-    idle: list[Any] = []  # a worker for each slot without a call: no part was left
-    queued: set[Any] = set()  # calls behind another part of their worker: not counted as failed if it fails
-    left, absence = len(todo), _Absence(workers.gpu_share)
-    try:
-        while left:
-            ready, _ = ray.wait(list(slots), num_returns=1, timeout=1.0)
-            absence.check(bool(ready) or any(task is not None for _, task in slots.values()))
-            for ref in ready:
-                worker, task = slots.pop(ref)
-                done = _result(ref, task, tries, is_queued=ref in queued)
-                if task is None:
-                    progress.begin()
-                elif done is None:
-                    retries.append(task)
-                    if ref not in queued:
-                        progress.retried += 1
-                        metrics.part_failed()
-                    # The part goes to the worker that answers first: the failed one when it is back, or an idle one.
-                    slots.update({free.ready.remote(shared): (free, None) for free in (worker, *idle)})
-                    idle.clear()
-                    continue
-                else:
-                    left -= 1
-                    queued.difference_update(_calls_of(worker, slots))
-                    progress.done += task[1].rows
-                    metrics.embedded(done.report.rows)
-                    yield done
-                following = retries.popleft() if retries else next(tasks, None)
-                if following is None:
-                    idle.append(worker)
-                else:
-                    source, part, data = following
-                    what = shared, source, part, run.plan.settings, out, data
-                    call = worker.embed.options(max_task_retries=0).remote(*what)
-                    if _calls_of(worker, slots) and not workers.gpu_share:  # with a GPU, both are running
-                        queued.add(call)
-                    slots[call] = worker, following
-            progress.show()
-    finally:
-        for call in slots:
-            ray.cancel(call)  # otherwise Ray retries the calls and warns when the workers end
+    parts, absence = _Parts(pool, run, todo, out), _Absence(pool.gpu_share)
+    while parts.left:
+        pool.start(parts.num_waiting)
+        ready = pool.wait(1.0)
+        absence.check(bool(ready) or bool(parts.holders))
+        for ref in ready:
+            worker = pool.of_call[ref]
+            try:
+                result = ray.get(ref)
+            except (RayActorError, OutOfMemoryError) as error:
+                failed = parts.lose(worker)
+                if not worker.place:
+                    pool.start_failed(error)
+                progress.retried += len(failed)
+                _count(failed, tries, error)
+                continue
+            call = pool.remove(worker, ref)
+            if call.task is None:
+                pool.started(worker, result)
+                progress.begin()
+            elif parts.finish(worker, call):
+                progress.done += call.task[1].rows
+                metrics.embedded(result.report.rows)
+                yield result
+            parts.hand_out(worker)
+        if not ready:
+            parts.warn()
+            if not parts.num_waiting:
+                pool.start(len(parts.late()))
+        parts.use_spare()
+        progress.show()
 
 
-def _calls_of(worker: Any, slots: dict[Any, tuple[Any, _Task | None]]) -> list[Any]:
-    """Return the calls of a worker that have a part."""
-    return [call for call, (actor, task) in slots.items() if actor is worker and task is not None]
+class _Parts:
+    """Parts of a run: those that wait for a worker, and the workers that have the others."""
+
+    def __init__(self, pool: WorkerPool, run: EmbeddingRun, todo: list[Part], out: str) -> None:
+        self.left = {part.name for part in todo}
+        self.holders: dict[str, list[Worker]] = {}  # name of a part → the workers that have it
+        self._pool, self._settings, self._out = pool, run.plan.settings, out
+        self._tasks, self._again = stream_parts(run.plan, todo), deque[Task]()
+        self._spare: Worker | None = None
+        self._rows, self._seconds = 0, 0.0  # of finished parts
+        self._warned: dict[str, float] = {}  # name of a part → its seconds at the last warning
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of parts that no worker has."""
+        return len(self.left) - len(self.holders)
+
+    def hand_out(self, worker: Worker) -> None:
+        """Give parts to a worker that is ready; without any, it becomes the spare one, or ends."""
+        if worker not in self._pool.workers:
+            return
+        while len(worker.calls) < IN_FLIGHT and (task := self._next()):
+            self._give(worker, task)
+        if not worker.calls and (late := self.late()):
+            self._give(worker, late[0])
+        if worker.calls:
+            return
+        if self._spare not in self._pool.workers:
+            self._spare = worker
+        elif self._spare is not worker:
+            self._pool.end(worker)
+
+    def use_spare(self) -> None:
+        """Give parts to the worker that has none, if there is one."""
+        if self._spare in self._pool.workers and not self._spare.calls:
+            self.hand_out(self._spare)
+
+    def finish(self, worker: Worker, call: Call) -> bool:
+        """Record that a worker finished a part, and kill others that have the same part. Return False if it was
+        finished before.
+        """
+        assert call.task is not None
+        name = call.task[1].name
+        if name not in self.left:
+            return False
+        self.left.remove(name)
+        if call.begun is not None:
+            self._rows += call.task[1].rows
+            self._seconds += time.monotonic() - call.begun
+        for other in self.holders.pop(name):
+            if other is not worker:
+                self.lose(other)
+        return True
+
+    def lose(self, worker: Worker) -> list[str]:
+        """Kill a worker; its parts wait again, unless another worker has them. Return the parts that it was embedding,
+        without those that were only queued.
+        """
+        failed = []
+        for call in self._pool.end(worker):
+            if call.task is not None and (name := call.task[1].name) in self.holders:
+                self._take(call.task, worker)
+                if call.begun is not None:
+                    failed.append(name)
+                if name not in self.holders:
+                    self._again.append(call.task)
+        return failed
+
+    def late(self) -> list[Task]:
+        """Return the parts that have taken much longer than others, and those queued behind them, the oldest first,
+        unless two workers have them.
+        """
+        running = self._running() if self._rows else []
+        workers = [worker for seconds, worker, task in running if seconds > max(_LATE_SECONDS, self._usual(task))]
+        tasks = (call.task for worker in workers for call in worker.calls.values())
+        return [task for task in tasks if task is not None and len(self.holders[task[1].name]) == 1]
+
+    def warn(self) -> None:
+        """Warn of the part that has been running longest, after a minute and each time that its time has doubled."""
+        for seconds, worker, task in self._running()[:1]:
+            name = task[1].name
+            if seconds > max(_WARN_SECONDS, self._usual(task), 2 * self._warned.get(name, 0)):
+                self._warned[name] = seconds
+                more = "; another worker embeds it, too" if len(self.holders[name]) > 1 else ""
+                log.warning("%s has been running for %s in %s%s", name, duration(seconds), worker.place, more)
+
+    def _next(self) -> Task | None:
+        return self._again.popleft() if self._again else next(self._tasks, None)
+
+    def _usual(self, task: Task) -> float:
+        """Return the most seconds that a part may take without being late, from those of the finished parts."""
+        return _LATE_FACTOR * task[1].rows * self._seconds / max(1, self._rows)
+
+    def _running(self) -> list[tuple[float, Worker, Task]]:
+        """Return seconds, worker and task of the parts that workers embed, the oldest first."""
+        calls = ((worker, call) for worker in self._pool.workers for call in worker.calls.values())
+        now = time.monotonic()
+        running = [(now - call.begun, worker, call.task) for worker, call in calls if call.task and call.begun]
+        return sorted(running, key=lambda one: -one[0])
+
+    def _give(self, worker: Worker, task: Task) -> None:
+        source, part, data = task
+        ref = worker.actor.embed.remote(self._pool.encoder, source, part, self._settings, self._out, data)
+        self._pool.add(worker, ref, task)
+        self.holders.setdefault(part.name, []).append(worker)
+
+    def _take(self, task: Task, worker: Worker) -> None:
+        name = task[1].name
+        self.holders[name].remove(worker)
+        if not self.holders[name]:
+            del self.holders[name]
+
+
+def _count(failed: list[str], tries: Counter[str], error: Exception) -> None:
+    """Count the parts whose worker failed; ChildProcessError if one of them has no more tries."""
+    tries.update(failed)
+    for name in failed:
+        metrics.part_failed()
+        if tries[name] == _TRIES:
+            raise ChildProcessError(
+                f"{_TRIES} workers failed on the part {name}, possibly because memory is insufficient; finished parts "
+                f"are kept: run the same command again with fewer `workers` ({reason_of(error)[0]})"
+            ) from None
 
 
 class _Absence:
@@ -154,31 +240,6 @@ class _Absence:
         if hopeless:
             raise ChildProcessError(f"{why}; finished parts are kept: run the same command again when a {kind} is free")
         log.warning("%s", why)
-
-
-def _result(ref: Any, task: _Task | None, tries: Counter[str], *, is_queued: bool) -> Done | None:
-    """Return the result of a call; None if its worker failed, or if it is a call of ``ready``."""
-    try:
-        done: Done | None = ray.get(ref)
-    except (RayActorError, OutOfMemoryError) as error:
-        lines = str(error).splitlines()
-        why = lines[-1] if "creation task" in lines[0] else lines[0]  # the error that the actor's start raised
-        if task is None:
-            raise ChildProcessError(
-                f"workers fail while they start, possibly because memory or disk space is insufficient ({why}); free "
-                "some, or use fewer `workers`"
-            ) from None
-        if is_queued:
-            return None
-        name = task[1].name
-        tries[name] += 1
-        if tries[name] == _TRIES:
-            raise ChildProcessError(
-                f"{_TRIES} workers failed on the part {name}, possibly because memory is insufficient; "
-                f"finished parts are kept: run the same command again with fewer `workers` ({why})"
-            ) from None
-        return None
-    return done
 
 
 class EmbeddingProgress:

@@ -1,15 +1,17 @@
 """Embed parts in a worker process: read the rows of a part, encode them, and write a Parquet file atomically."""
 
 import json
+import os
 import resource
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from threading import Lock
 from typing import IO, Any, BinaryIO
 
@@ -277,18 +279,17 @@ class PartWorker:
         self._encoder: TextEncoder | None = None
         self._store: Store | None = None
 
-    def ready(self, packed: PackedEncoder) -> None:
-        """Load the encoder."""
+    def ready(self, packed: PackedEncoder, address: Callable[[], str] = gethostname) -> str:
+        """Load the encoder; return the process and the machine, whose name or address is ``address()``."""
         with self._loading:
             if self._encoder is None:
                 self._encoder = packed.encoder()
+        return f"process {os.getpid()} of {address()}"
 
     def embed(
         self, packed: PackedEncoder, source: InputFile, part: Part, settings: Settings, out: str, data: bytes | None
     ) -> Done:
-        """Embed one part; see ``embed_part``. Every call includes the encoder, so that a restarted process gets it,
-        too.
-        """
+        """Embed one part; see ``embed_part``."""
         self.ready(packed)
         assert self._encoder is not None
         if self._store is None or self._store.place != out:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -97,6 +98,33 @@ def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_g
     assert died.exists()
     assert time.monotonic() - started < 300, "it waited for the worker that does not come back"
     assert digests(out) == unbroken
+
+
+@pytest.mark.ray
+def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
+    corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster, caplog
+):
+    """It is stopped, which Ray does not notice. Of the two others, one waits for the late part, and one ends."""
+    hangs, alive = tmp_path / "hangs", tmp_path / "alive"
+
+    class Hanging(module.PartWorker):
+        def embed(self, weights, source, part, *rest):
+            if part.row == 5000 and not hangs.exists():
+                hangs.write_text(str(os.getpid()))
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if part.row == 5000:
+                names = [process.name() for process in psutil.process_iter()]
+                alive.write_text(str(sum(name.startswith("ray::Hanging") for name in names)))
+            return super().embed(weights, source, part, *rest)
+
+    monkeypatch.setattr(module, "PartWorker", Hanging)
+    monkeypatch.setattr(module, "_LATE_SECONDS", 1.0)
+    monkeypatch.setattr(module, "_WARN_SECONDS", 0.5)
+    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=3)
+    assert digests(tmp_path / "out") == unbroken
+    assert alive.read_text() == "2", "a worker without a part did not end"
+    pid = int(hangs.read_text())
+    assert re.search(rf"part-00005-of-00021.parquet has been running for .* in process {pid} of 127.0.0.1", caplog.text)
 
 
 @pytest.mark.ray

@@ -214,15 +214,27 @@ def kill_one(process, victim, out, draw):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kills", [0, 5])
-def test_three_machines_and_some_that_die(corpus, tiny_encoder_folder, unbroken, tmp_path, kills):
-    """Three local Ray nodes; the raylets of two are killed again and again, and started anew."""
-    command = [sys.executable, HERE / "three_nodes.py", tiny_encoder_folder, corpus, tmp_path / "out", str(kills)]
+@pytest.mark.parametrize(
+    ("losses", "part_rows", "how", "more"),
+    [
+        (0, 100, "kill", {}),
+        (5, 100, "kill", {}),
+        # Calls to the lost machine fail long before Ray knows that it is lost.
+        (1, 10, "kill", {"RAY_health_check_period_ms": "10000"}),
+        (1, 10, "vanish", {"RAY_health_check_period_ms": "10000"}),
+    ],
+)
+def test_three_machines_and_some_that_die(
+    corpus, tiny_encoder_folder, unbroken, tmp_path, losses, part_rows, how, more
+):
+    """Three local Ray nodes; two are lost again and again, and started anew, or one is lost."""
+    command = [sys.executable, HERE / "three_nodes.py", tiny_encoder_folder, corpus, tmp_path / "out"]
+    command += [losses, part_rows, how]
     # The session's Ray, where there is one, has set the mode to token; Ray reads it when it is imported.
-    options = {"env": {**os.environ, "RAY_AUTH_MODE": "disabled"}, "cwd": tmp_path, "timeout": 600}
+    options = {"env": {**os.environ, "RAY_AUTH_MODE": "disabled", **more}, "cwd": tmp_path, "timeout": 600}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
     outs = list((tmp_path / "out").iterdir())
     assert outs
     for out in outs:
-        assert digests(out) == unbroken(100)
+        assert digests(out) == unbroken(part_rows)
