@@ -74,6 +74,7 @@ def dry_run(
             ("start, trained", f"{recipe.epochs * num_steps(pairs, recipe.batch_size):,} steps", expected_time),
         ]
     print_table(("stage", "rows", f"estimated time, {workers} workers"), [*lines, ("student", "the units", "–")])
+    say(f"texts/s: {expected.basis}, by one worker on this machine")
 
 
 def _seconds_of_product(files: tuple[InputFile, ...], request: StudentRequest, pieces: Pieces | None) -> float:

@@ -30,6 +30,8 @@ from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference,
 START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
 _PROBE_SECONDS = 2.0
 _BATCH_ROWS, _GROUP_BATCHES = 1024, 32
+_WARM_ROWS = 64
+_FEW_BATCHES = 8  # with fewer, chance decides: another process's work, the lengths of the texts
 _PARTS = 8
 
 
@@ -43,6 +45,13 @@ class Estimate:
     rows_per_second: float  # rows per second of all workers, each on its own core
     seconds: float  # time from the start of the command to its end, without planning
     probed: int  # number of rows that were embedded for the estimate
+    batches: int  # number of batches of these rows
+
+    @property
+    def basis(self) -> str:
+        """What the estimate is based on, as part of a sentence."""
+        rough = "roughly " if self.batches < _FEW_BATCHES else ""
+        return f"measured {rough}on {self.probed:,} rows in {self.batches} batches"
 
 
 def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
@@ -62,25 +71,27 @@ def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, flo
 @one_thread()
 def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
     """Embed rows from the whole input for some seconds, on one thread as a worker does, writing them to memory."""
-    started, rows = time.perf_counter(), 0
-    batches = _until(started + probe_seconds, _sample(encoder, plan))
+    # The first batch imports and compiles, which takes a worker 2 s once: `small` embeds 400,000 texts meanwhile.
+    next(_sample(encoder, plan, _WARM_ROWS), None)
+    started, rows, num_batches = time.perf_counter(), 0, 0
+    batches = _until(started + probe_seconds, _sample(encoder, plan, _BATCH_ROWS))
     with io.BytesIO() as file:
         writer = None
         while group := list(islice(batches, _GROUP_BATCHES)):
             writer = writer or pq.ParquetWriter(file, group[0].schema, **layout(group[0].schema, plan.settings))
             writer.write_table(pa.Table.from_batches(group))
-            rows += sum(map(len, group))
+            rows, num_batches = rows + sum(map(len, group)), num_batches + len(group)
         if writer is not None:
             writer.close()
         size = file.tell()
     rate = workers * rows / (time.perf_counter() - started)
     seconds = START_SECONDS + plan.rows / rate if rate else START_SECONDS
-    return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, seconds, rows)
+    return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, seconds, rows, num_batches)
 
 
-def _sample(encoder: TextEncoder, plan: Plan) -> Iterator[pa.RecordBatch]:
-    """Yield small batches from parts spread over the plan; of a compressed file, only the first part is read."""
-    settings = replace(plan.settings, batch_size=min(_BATCH_ROWS, plan.settings.batch_size))
+def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of some rows from parts spread over the plan; of a compressed file, only the first part is read."""
+    settings = replace(plan.settings, batch_size=min(rows, plan.settings.batch_size))
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
     for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].compressed else part for part in drawn):
@@ -143,7 +154,7 @@ def dry_run(
         lines.append(("cost", f"{price_per_hour * expected.seconds / 3600:,.4f}"))
     print_table(("estimate", f"{workers} workers"), lines)
     needs = f"{gpu_share:g} of a GPU and its own core" if gpu_share else "its own core"
-    say(f"measured on {expected.probed:,} rows, by one worker on this machine; each worker needs {needs}")
+    say(f"{expected.basis}, by one worker on this machine; each worker needs {needs}")
 
 
 def prepared(

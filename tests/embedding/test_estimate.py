@@ -1,5 +1,6 @@
 import gzip
 import re
+import time
 
 import pytest
 import torch
@@ -62,3 +63,28 @@ def test_a_number_type_in_which_the_processor_is_slow_is_said(
     monkeypatch.setattr(module, "slowdown", lambda _: factor)  # both kinds of processors
     warn_if_slow(Encoder(config, tiny_words, "ptb-v1").placed("cpu", precision))
     assert re.findall(r"\d+ ×", capsys.readouterr().err) == said
+
+
+class SlowStart:
+    """An encoder whose first batch takes two seconds, as imports and compilation do."""
+
+    def __init__(self, encoder):
+        self.encoder, self.calls = encoder, 0
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def embed(self, *arguments, **options):
+        self.calls += 1
+        time.sleep(2 if self.calls == 1 else 0)
+        return self.encoder.embed(*arguments, **options)
+
+
+@pytest.mark.parametrize(("rows", "batches", "is_rough"), [(9 * 1024, 9, False), (3000, 3, True)])
+def test_the_first_batch_does_not_count(tiny_encoder_folder, tmp_path, rows, batches, is_rough):
+    (tmp_path / "t.txt").write_text("the cat sat\n" * rows)
+    plan = make_plan(list_inputs([tmp_path / "t.txt"]), Settings())
+    found = estimate(SlowStart(checkpoint.load(tiny_encoder_folder)), plan, 1)
+    assert (found.probed, found.batches) == (rows, batches)
+    assert found.rows_per_second > rows / 2
+    assert ("roughly" in found.basis) == is_rough
