@@ -20,9 +20,10 @@ once per mega-batch, before its first step, the workers send what they chose, an
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -98,10 +99,10 @@ class Graphs:
     stay in memory until a garbage collection.
 
     Attributes:
-        checks_inputs: whether a replay fails if memory that the recording read is no longer in use; for tests.
+        more_options: options of ``torch.cuda.graph`` that not all supported versions of torch have; for tests.
     """
 
-    checks_inputs = False
+    more_options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, device: torch.device, world: int = 1) -> None:
         self._device, self._world = device, world
@@ -140,6 +141,12 @@ class Graphs:
         self._records = False
         self._recorded.clear()
 
+    def options(self) -> dict[str, Any]:
+        """Return the options of ``torch.cuda.graph``."""
+        # thread_local: other threads, such as NCCL's watchdog, may do what a recording may not.
+        how = {"pool": self._memory, "stream": self._stream, "capture_error_mode": "thread_local"}
+        return how | dict(self.more_options)
+
     def _warm_up(self, run: Callable[[StepInputs], None], inputs: StepInputs) -> None:
         """Run the step on the stream that records, where libraries then have what they allocate at first use."""
         assert self._stream is not None
@@ -173,11 +180,9 @@ class Graphs:
         graph = None
         try:
             graph = torch.cuda.CUDAGraph()
-            # thread_local: other threads, such as NCCL's watchdog, may do what a recording may not.
-            how: dict[str, Any] = {"pool": self._memory, "stream": self._stream, "capture_error_mode": "thread_local"}
             # A recording that fails leaves its stream as the current one; the outer block restores it.
             current = torch.cuda.stream(torch.cuda.current_stream(self._device))
-            recording = torch.cuda.graph(graph, **how, check_input_liveness=self.checks_inputs)
+            recording = torch.cuda.graph(graph, **self.options())
             with torch.cuda.device(self._device), current, recording:
                 run(recorded)
         except RuntimeError as error:
