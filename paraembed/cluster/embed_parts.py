@@ -189,7 +189,7 @@ class _Parts:
         calls = ((worker, call) for worker in self._pool.workers for call in worker.calls.values())
         now = time.monotonic()
         running = [(now - call.begun, worker, call.task) for worker, call in calls if call.task and call.begun]
-        return sorted(running, key=lambda one: -one[0])
+        return sorted(running, key=lambda item: -item[0])
 
     def _give(self, worker: Worker, task: Task) -> None:
         source, part, data = task
