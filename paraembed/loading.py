@@ -20,7 +20,7 @@ folder.
 
 
 def open_encoder(
-    name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None, *, offline: bool = False
+    name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None
 ) -> Encoder | Concat | ForeignEncoder:
     """Return an encoder by its name.
 
@@ -30,14 +30,13 @@ def open_encoder(
             ``fetch`` also an MLflow run id or ``models:/NAME@ALIAS``.
         inference: device, precision and settings of other libraries' models.
         fetch: see ``Fetch``.
-        offline: find a name on the hub only in the hub's cache on this machine.
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
         ValueError: the model or run does not exist or is damaged, or the encoder does not support a setting.
     """
     if is_peer(name):
-        return open_foreign(name, inference, offline=offline)
+        return open_foreign(name, inference)
     if fetch is not None and is_run(name):
         with TemporaryDirectory() as folder:
             return _placed(checkpoint.load(fetch(name, Path(folder))), inference)

@@ -15,8 +15,6 @@ from socket import gethostname
 from threading import Lock
 from typing import IO, Any, BinaryIO
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,7 +24,7 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import InputRows, read_part
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.encoders.protocol import ALONE, PackedEncoder, TextEncoder, Turn
+from paraembed.encoders.protocol import ALONE, NotFiniteError, PackedEncoder, TextEncoder, Turn, check_finite
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.places import to_place
 from paraembed.io.store import Store, open_store, write_json
@@ -189,9 +187,9 @@ def _batches(
             tally.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         try:
             encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees, turn=turn)
-        except TreeError as error:
+            check_finite(encoded.vectors[:, : settings.dim])
+        except (TreeError, NotFiniteError) as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
-        _check_finite(encoded.vectors[:, : settings.dim], block.row_numbers, source)
         vectors, num_clipped = finish(encoded.vectors, settings)
         ids = block.carried[0]
         if ids.null_count and not tally.null_id:
@@ -216,17 +214,6 @@ def _batches(
         counts = [pa.array(encoded.num_tokens), pa.array(encoded.num_unknown)]
         if len(block.texts):
             yield pa.RecordBatch.from_arrays([*block.carried, *vectors, *counts], schema=schema)
-
-
-def _check_finite(vectors_NH: npt.NDArray[np.float32], at_N: npt.NDArray[np.int64], source: InputFile) -> None:
-    """Raise ValueError for a vector with NaN or infinity; ``at_N`` are the row numbers in the file."""
-    if not vectors_NH.size or (np.isfinite(vectors_NH.min()) and np.isfinite(vectors_NH.max())):
-        return  # two passes without a copy: minimum and maximum are NaN if any value is
-    row = at_N[np.flatnonzero(~np.isfinite(vectors_NH).all(axis=1))[0]]
-    raise ValueError(
-        f"{source.shown}, row {row + 1}: the encoder computed a vector with NaN or infinity; use another encoder, or "
-        "train this one again with a lower learning rate"
-    )
 
 
 def _tables(batches: Iterator[pa.RecordBatch], group_rows: int) -> Iterator[pa.Table]:

@@ -19,10 +19,10 @@ from paraembed.console import doing
 from paraembed.embedding.columns import finish
 from paraembed.embedding.manifest import encoder_name, read_run
 from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
-from paraembed.embedding.spot_check import changed_encoder, inference_of
+from paraembed.embedding.spot_check import changed_encoder, check_outside, inference_of
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.loading import Fetch, open_encoder
-from paraembed.settings import is_peer, is_shipped
+from paraembed.settings import is_shipped
 
 Indices = npt.NDArray[np.intp]
 _TILE_VALUES = 1 << 22  # scores of a product: 16 MB
@@ -62,9 +62,9 @@ def query_encoder(
 ) -> TextEncoder:
     """Open the encoder of an output, with the settings of that run.
 
-    A name that the output records may come from a stranger. So nothing is downloaded for it: it must be the encoder in
-    the package, a folder, or a model in the hub's cache on this machine; an MLflow run or registered model is not
-    opened. All of them are data, whose identity is compared with that of the run.
+    A name that the output records may come from a stranger. So it must be the encoder in the package or an encoder
+    folder, whose fingerprint is compared with that of the run. Models of other libraries are opened only by a name that
+    the caller gives.
 
     Args:
         embeddings: the output.
@@ -83,15 +83,16 @@ def query_encoder(
         raise ValueError(
             f"{embeddings} does not record where encoder {embeddings.encoder[:12]} is; give it with `encoder`"
         )
-    if recorded and not is_peer(recorded) and not is_shipped(recorded) and not Path(recorded).exists():
+    if recorded and not is_shipped(recorded) and not Path(recorded).exists():
         raise FileNotFoundError(
-            f"{embeddings} was embedded with {recorded}, which is no folder of this machine; if you trust it, give it "
-            "with `encoder`"
+            f"{embeddings} was embedded with {recorded}, which is no encoder folder of this machine; if you trust it, "
+            "give it with `encoder`"
         )
+    check_outside(name, embeddings.store)
     run = read_run(embeddings.store)
     inference = inference_of(run, trust_remote_code)
     settings = inference if prompt is None else replace(inference, prompt=prompt)
-    encoder = open_encoder(name, settings, None if recorded else fetch, offline=bool(recorded))
+    encoder = open_encoder(name, settings, None if recorded else fetch)
     if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt", "max_tokens"))):
         raise ValueError(f"{name} is not the encoder of {embeddings}: {changed}; give the right one with `encoder`")
     return encoder

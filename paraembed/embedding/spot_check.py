@@ -18,9 +18,9 @@ from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.fingerprint import differences
 from paraembed.io.places import require_file, size_of
-from paraembed.io.store import Store
+from paraembed.io.store import Folder, Store
 from paraembed.loading import Fetch, open_encoder
-from paraembed.settings import Device, Inference
+from paraembed.settings import Device, Inference, is_peer
 
 _PARTS, _ROWS = 16, 256
 _TOLERANCE = {"float32": 0.0, "float16": 2e-3, "int8": 2e-2}  # of a row's largest value: rounding to the number type
@@ -49,6 +49,7 @@ def compare_sample(
         run = read_run(store)
     except (OSError, ValueError) as error:
         return "", [str(error)]
+    check_outside(encoder, store)
     loaded = open_encoder(encoder, inference_of(run, trust_remote_code), fetch)
     if changed := changed_encoder(run, loaded):
         return "", [f"{encoder} is not the encoder of the rows: {changed}"]
@@ -67,6 +68,14 @@ def compare_sample(
             problems.append(f"{part.name} {problem}")
     done = f"{num_compared:,} rows, vectors equal within {_tolerance(run):g} of their largest value"
     return done, problems or ([] if num_compared else ["no row could be compared"])
+
+
+def check_outside(name: str, store: Store) -> None:
+    """Raise ValueError if a model of another library is inside of an output, whose author may be a stranger."""
+    path = Path(name.partition(":")[2])
+    inside = is_peer(name) and isinstance(store, Folder) and path.exists()
+    if inside and path.resolve().is_relative_to(Path(store.place).resolve()):
+        raise ValueError(f"{name} is a folder of the output {store}; if you trust it, copy it to another place first")
 
 
 def inference_of(run: EmbeddingRun, trust_remote_code: bool) -> Inference:

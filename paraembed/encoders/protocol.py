@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
@@ -12,6 +14,29 @@ if TYPE_CHECKING:
 Turn = AbstractContextManager[object]
 ALONE: Turn = nullcontext()
 """Turn of an encoder that no other thread uses."""
+
+
+class NotFiniteError(ValueError):
+    """Error for a vector with NaN or infinity: the number of its text."""
+
+    def __init__(self, text: int) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"text {self.text + 1}: {self.fault}"
+
+    fault = (
+        "the encoder computed a vector with NaN or infinity; use another encoder, or train this one again with a lower "
+        "learning rate"
+    )
+
+
+def check_finite(vectors: npt.NDArray[np.float32]) -> None:
+    """Raise NotFiniteError for a vector [n, H] with NaN or infinity."""
+    if vectors.size and not (np.isfinite(vectors.min()) and np.isfinite(vectors.max())):
+        # Two passes without a copy: minimum and maximum are NaN if any value is.
+        raise NotFiniteError(int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0]))
 
 
 class Embeds(Protocol):

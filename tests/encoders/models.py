@@ -1,6 +1,8 @@
 """Models of other libraries for tests: tiny ones of known vectors, and all-MiniLM-L6-v2 from a package."""
 
 import json
+from importlib import import_module
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -22,11 +24,18 @@ def word_tokenizer():
     return tokenizer
 
 
+def modules_of_library():
+    """Modules of sentence-transformers, which version 5.4 moved."""
+    pytest.importorskip("sentence_transformers")
+    is_new = find_spec("sentence_transformers.sentence_transformer")
+    return import_module(f"sentence_transformers.{'sentence_transformer.modules' if is_new else 'models'}")
+
+
 def save_tiny(kind, folder):
     """Save a model that averages ``MATRIX``; return its name."""
     if kind == "st":
         library = pytest.importorskip("sentence_transformers")
-        modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+        modules = modules_of_library()
         static = modules.StaticEmbedding(word_tokenizer(), embedding_weights=MATRIX)
         library.SentenceTransformer(modules=[static], device="cpu").save(str(folder))
     elif kind == "m2v":
@@ -98,7 +107,7 @@ def save_transformer(tokenizer, folder):
     """Save a transformer with random weights; return its name."""
     library = pytest.importorskip("sentence_transformers")
     transformers = pytest.importorskip("transformers")
-    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    modules = modules_of_library()
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = transformers.BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=64, **shape)

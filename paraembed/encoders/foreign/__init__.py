@@ -6,8 +6,8 @@ from importlib import import_module
 from pkgutil import resolve_name
 
 from paraembed.encoders.devices import chosen_device
-from paraembed.encoders.foreign.base import ForeignEncoder
-from paraembed.encoders.foreign.files import ModelError, ModelFiles, model_files
+from paraembed.encoders.foreign.base import ForeignEncoder, errors_of_libraries
+from paraembed.encoders.foreign.files import ModelFiles, model_files
 from paraembed.process import HUB, set_environment
 from paraembed.settings import PEERS, Inference
 
@@ -20,10 +20,10 @@ _CLASSES = {
 _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
 
 
-def open_foreign(name: str, inference: Inference, *, offline: bool = False) -> ForeignEncoder:
+def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
     """Return the encoder ``st:PATH_OR_NAME``, ``m2v:PATH_OR_NAME`` or ``onnx:PATH``; a name is one of the Hugging Face
-    hub, with ``offline`` only one in its cache on this machine. Raise ValueError if the library is not installed, the
-    model does not exist, its weights could run code, or it does not support a setting.
+    hub. Raise ValueError if the library is not installed, the model does not exist, its weights could run code, or it
+    does not support a setting.
     """
     kind, _, wanted = name.partition(":")
     set_environment(HUB)
@@ -33,7 +33,7 @@ def open_foreign(name: str, inference: Inference, *, offline: bool = False) -> F
         raise ValueError(
             f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install {_PACKAGES[kind]}"
         ) from None
-    files = model_files(wanted, name, "onnx:" if kind == "onnx" else inference.backend, offline=offline)
+    files = model_files(wanted, name, "onnx:" if kind == "onnx" else inference.backend)
     return open_files(kind, files, inference, name)
 
 
@@ -50,10 +50,7 @@ def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) ->
         raise ValueError(f"`device` is cuda, but {without_gpu}")
     inference = replace(inference, device=chosen_device(inference.device, gains=not without_gpu))
     make: Callable[[ModelFiles, Inference], ForeignEncoder] = encoder
-    try:
-        return make(files, inference)
-    except ModelError as error:
-        raise ValueError(f"{name}: {error}") from None
-    except Exception as error:  # libraries raise errors of any kind for damaged files
-        reason, *_ = str(error).strip().splitlines() or [repr(error)]
-        raise ValueError(f"{name} is not a model that {PEERS[kind]} can load: {reason[:300]}") from error
+    with errors_of_libraries(f"{name} is not a model that {PEERS[kind]} can load", name), files.snapshot() as snapshot:
+        loaded = make(snapshot, inference)
+    loaded.files = files
+    return loaded

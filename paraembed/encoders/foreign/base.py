@@ -2,7 +2,8 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -18,8 +19,8 @@ import torch
 
 from paraembed.encoders.base import BATCH_SIZE, Embedded, warn_of_unread
 from paraembed.encoders.devices import require_device
-from paraembed.encoders.foreign.files import ModelFiles, PackedFiles
-from paraembed.encoders.protocol import ALONE, Turn
+from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles
+from paraembed.encoders.protocol import ALONE, Turn, check_finite
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.process import HUB_OFFLINE, set_environment
 from paraembed.settings import Backend, Inference
@@ -58,7 +59,7 @@ class ForeignEncoder:
 
     def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
         self.files, self.inference = files, inference
-        self.width, self.max_tokens = width, max_tokens
+        self.width, self.max_tokens = check_width(width), max_tokens
 
     @classmethod
     def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
@@ -106,7 +107,10 @@ class ForeignEncoder:
                 f"trees were given, but an encoder of {self.libraries[0]} does not read trees; leave them out"
             )
         require_device(self.inference.device)
-        return self._computed(pc.fill_null(texts, ""), turn)
+        with errors_of_libraries(f"the {self.kind}: model cannot compute the vectors of {len(texts)} texts"):
+            embedded = self._computed(pc.fill_null(texts, ""), turn)
+        check_finite(embedded.vectors)
+        return embedded
 
     def encode(self, texts: str | Sequence[str]) -> Matrix:
         """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""
@@ -146,6 +150,46 @@ class PackedModel:
                 "every machine"
             )
         return encoder
+
+
+@contextmanager
+def errors_of_libraries(problem: str, of_model: str = "") -> Iterator[None]:
+    """Raise ValueError for the errors of libraries, which can be of any kind; also for a panic of the library
+    ``tokenizers``, which is no Exception. The message begins with ``problem``, that of a ModelError with ``of_model``.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except ModelError as error:
+        raise ValueError(f"{of_model or problem}: {error}") from None
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split()) or repr(error)
+        raise ValueError(f"{problem}: {reason[:300]}") from error
+
+
+def check_width(width: Any) -> int:
+    """Return the width of a model's vectors; raise ModelError if it is not allowed."""
+    if not isinstance(width, int) or not 0 < width <= MOST_WIDTH:
+        raise ModelError(f"its vectors have {width} numbers; allowed: 1 to {MOST_WIDTH:,}")
+    return width
+
+
+def largest_id(tokenizer: Any) -> int:
+    """Return the largest id of a tokenizer of the library ``tokenizers``; -1 if it has no tokens."""
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+
+
+def check_ids(ids: Ragged, rows: int | None) -> Ragged:
+    """Return ids; raise ModelError if one is not a row of a table of vectors with so many rows; None: not known."""
+    if rows is not None and len(ids.ids) and not 0 <= ids.ids.min() <= ids.ids.max() < rows:
+        raise ModelError(
+            f"its tokenizer returned the id {ids.ids.max():,}, but there are {rows:,} vectors of tokens; save the "
+            "model with its own tokenizer"
+        )
+    return ids
 
 
 def _version(package: str) -> str:
@@ -265,11 +309,20 @@ class InBatches(ForeignEncoder):
                 except torch.OutOfMemoryError as error:
                     self._halve(len(batch), budget, error)
             if len(computing) > 1:
-                rows, output = computing.pop(0)
-                vectors[rows] = self._vectors(output)
+                self._take(*computing.pop(0), vectors)
         for rows, output in computing:
-            vectors[rows] = self._vectors(output)
+            self._take(rows, output, vectors)
         return Embedded(vectors, counts, unknown, int((counts > read).sum()))
+
+    def _take(self, rows: npt.NDArray[np.int64], output: Any, vectors: Matrix) -> None:
+        """Write the vectors of a batch to their rows; a model may not return any other number of vectors."""
+        of_batch = self._vectors(output)
+        if of_batch.shape != (len(rows), self.width):
+            raise ModelError(
+                f"it returned an array of the shape {list(of_batch.shape)} for {len(rows)} texts; expected "
+                f"{[len(rows), self.width]}"
+            )
+        vectors[rows] = of_batch
 
     def _halve(self, num_texts: int, budget: int, error: RuntimeError) -> None:
         """Continue with half the budget, or less if another thread lowered it; raise ValueError for a single text."""

@@ -2,8 +2,11 @@
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -13,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.io.fingerprint import digest_of, sha256_of
+from paraembed.io.places import open_regular
 
 _UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.h5", "*.msgpack")
 GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
@@ -25,7 +29,14 @@ _FETCHED = {
     "openvino": {"ignore_patterns": [*_NOT_NUMBERS, "pytorch_model*.bin", "training_args.bin", "*.onnx"]},
     "onnx:": {"allow_patterns": ["*.json", *(f"{graph}*" for graph in GRAPHS)]},  # with a graph's external data
 }
-_LOADED = ("model.safetensors", "model.safetensors.index.json")  # which loaders prefer to other weights
+MOST_WIDTH = 1 << 16
+"""Largest width of a text vector."""
+_MOST_ID = 1 << 24
+_LONG_NUMBER = re.compile(rb"[:,\[\s](\d{8,})(?![\d.eE])")
+# External data of a graph, as a protobuf entry whose key is "location". The general pattern also finds lengths that are
+# padded with zeros, which are valid but which no exporter writes.
+_LOCATION = re.compile(rb"(?:\x08|\x88\x80*\x00)location")
+_ENTRY = re.compile(rb"\x6a(.)\x0a\x08location\x12(.)", re.DOTALL)
 
 
 class ModelError(ValueError):
@@ -41,8 +52,61 @@ class ModelFiles:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each file, by name."""
-        return {name: sha256_of(self.folder / name) for name in self.names}
+        """SHA-256 of each file, by name; ValueError if a file changed since ``snapshot``."""
+        with self._unchanged():
+            return {name: sha256_of(self.folder / name) for name in self.names}
+
+    @contextmanager
+    def snapshot(self) -> Iterator["ModelFiles"]:
+        """Yield the same files in a folder that contains nothing else, to load the model from.
+
+        So hidden files, cards, and weights in other formats, which are in no digest or could run code, cannot be
+        loaded. JSON files are copies, which cannot change between their check and their use. The others are links;
+        ValueError if one changed meanwhile.
+        """
+        with self._unchanged(), tempfile.TemporaryDirectory(prefix="paraembed-model-") as folder:
+            for name in self.names:
+                path, copy = self.folder / name, Path(folder, name)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                if path.suffix == ".json":
+                    copy.write_bytes(_content(path))
+                elif not _is_unsafe(path):
+                    copy.symlink_to(path)
+                ids = _LONG_NUMBER.findall(copy.read_bytes()) if path.name == "tokenizer.json" else []
+                if (largest := max(map(int, ids), default=0)) > _MOST_ID:  # the library would try every id up to it
+                    raise ModelError(f"{name} has the number {largest:,}; allowed: at most {_MOST_ID:,}")
+            yield ModelFiles(Path(folder), self.names)
+
+    def check_graph(self, name: str) -> None:
+        """Raise ModelError if an ONNX graph reads its numbers from a file that is not one of the model's."""
+        graph = _content(self.folder / name)
+        for match in _LOCATION.finditer(graph):
+            start = match.end() - 12  # of the entry, as exporters write it
+            entry = _ENTRY.match(graph, start) if start >= 0 else None
+            size, length = (entry[1][0], entry[2][0]) if entry else (0, 0)
+            path = graph[start + 14 : start + 14 + length].decode(errors="replace")
+            if size != length + 12 or length > 127 or str(Path(name).parent / path) not in self.names:
+                raise ModelError(
+                    f"{name} reads numbers from {path[:80]!r}, which is not one of the model's files; save the graph "
+                    "again, with its data next to it"
+                )
+
+    @cached_property
+    def _stats(self) -> list[tuple[int, ...]]:
+        """What changes if a file is written or replaced; kept from the first access on."""
+        return self._current_stats()
+
+    def _current_stats(self) -> list[tuple[int, ...]]:
+        stats = [(self.folder / name).stat() for name in self.names]
+        return [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev) for stat in stats]
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Raise ValueError at the end if a file changed since the first of these blocks began."""
+        before = self._stats
+        yield
+        if before != self._current_stats():
+            raise ValueError(f"the model in {self.folder} changed while it was loaded; run the same command again")
 
     def is_whole(self, digest: str) -> bool:
         """Return whether the files have the digest of ``digests``."""
@@ -58,20 +122,19 @@ class ModelFiles:
         return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
-def model_files(wanted: str, name: str, form: str, *, offline: bool = False) -> ModelFiles:
+def model_files(wanted: str, name: str, form: str) -> ModelFiles:
     """Return the files of a model: a folder, or a name on the Hugging Face hub, which is downloaded or found in the
-    hub's cache (with ``offline`` only there).
+    hub's cache.
 
     ``name`` is what the user gave, for messages. ``form``, a key of ``_FETCHED``, says which files of a model on the
     hub are read; the cache can hold others, which are no part of the model.
 
-    A name that is not in the cache, with ``offline``, is a FileNotFoundError; a folder or name that does not exist, or
-    weights of a format that can run code when they are read, a ValueError.
+    Raise ValueError for a folder or name that does not exist, and for weights that can run code when they are read.
     """
     if not wanted:
         raise ValueError(f"{name} names no model; add its folder, or its name on the hub, after the colon")
     is_named = not Path(wanted).is_dir()
-    folder = (_fetched(wanted, name, form, offline=offline) if is_named else Path(wanted)).absolute()
+    folder = (_fetched(wanted, name, form) if is_named else Path(wanted)).absolute()
     paths = [path for path in sorted(folder.rglob("*")) if not _is_ignored(path.relative_to(folder))]
     # Loaders follow links to folders, but rglob does not: their files would be in no digest.
     if link := next((path for path in paths if path.is_symlink() and path.is_dir()), None):
@@ -84,8 +147,10 @@ def model_files(wanted: str, name: str, form: str, *, offline: bool = False) -> 
             f"{name}: {adapter.relative_to(folder)} says that this is an adapter of another model; merge the two and "
             "save the result"
         )
-    for unsafe in files:
-        if any(unsafe.match(pattern) for pattern in _UNSAFE) and not _is_harmless(unsafe):
+    for unsafe in filter(_is_unsafe, files):
+        if not any(
+            (unsafe.parent / weights).is_file() for weights in ("model.safetensors", "model.safetensors.index.json")
+        ):
             raise ValueError(
                 f"{name}: {unsafe.relative_to(folder)} is not available as safetensors, and other formats can run "
                 "code when they are loaded; save the model again as safetensors"
@@ -101,28 +166,31 @@ def _is_ignored(path: Path) -> bool:
     return path.name == "README.md" or any(part.startswith(".") for part in path.parts)
 
 
-def _is_harmless(weights: Path) -> bool:
-    """Return whether a weights file is not loaded, or holds OpenVINO's numbers (``.bin`` with ``.xml``)."""
-    if any((weights.parent / name).is_file() for name in _LOADED):
-        return True
-    return weights.match("openvino_model*.bin") and weights.with_suffix(".xml").is_file()
+def _content(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
 
 
-def _fetched(wanted: str, name: str, form: str, *, offline: bool) -> Path:
+def _is_unsafe(path: Path) -> bool:
+    """Return whether a file holds weights that can run code; OpenVINO's numbers (``.bin`` with ``.xml``) do not."""
+    is_numbers = path.match("openvino_model*.bin") and path.with_suffix(".xml").is_file()
+    return not is_numbers and any(path.match(pattern) for pattern in _UNSAFE)
+
+
+def _fetched(wanted: str, name: str, form: str) -> Path:
     if Path(wanted).exists() or Path(wanted).is_absolute() or wanted.count("/") > 1:
         raise ValueError(f"{name}: {wanted} is not a folder; give a model's folder, or its name on the hub")
     hub = import_module("huggingface_hub")  # comes with the libraries that read these models
     try:
-        return Path(hub.snapshot_download(wanted, local_files_only=offline, **_FETCHED[form]))
+        return Path(hub.snapshot_download(wanted, **_FETCHED[form]))
     except (OSError, ValueError) as error:
-        if offline:
-            raise FileNotFoundError(
-                f"{name} is neither a folder nor in the hub's cache on this machine; give it with `encoder` to fetch it"
-            ) from None
-        raise ValueError(
-            f"{name}: the folder {wanted} does not exist, and the hub has no such model: "
-            f"{str(error).partition(chr(10))[0][:300]}"
-        ) from None
+        reason, *_ = str(error).splitlines() or [repr(error)]
+        problem = f"the hub did not answer ({reason[:300]}); check the network"
+        if isinstance(error, hub.errors.RepositoryNotFoundError | hub.errors.HFValidationError):
+            problem = f"the hub has no such model: {reason[:300]}"
+        elif isinstance(error, hub.errors.HfHubHTTPError):
+            problem = f"the hub answered with an error: {reason[:300]}"
+        raise ValueError(f"{name}: the folder {wanted} does not exist, and {problem}") from None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ If its tokenizer is that of uncased BERT, a compiled loop computes the same ids.
 import json
 from dataclasses import replace
 from importlib import import_module
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,21 @@ import pyarrow.compute as pc
 
 from paraembed.encoders.added import add_words
 from paraembed.encoders.base import Embedded
-from paraembed.encoders.foreign.base import ForeignEncoder, token_counts, tokenized
-from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.encoders.foreign.base import ForeignEncoder, Matrix, check_ids, largest_id, token_counts, tokenized
+from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.protocol import Turn
+from paraembed.io.fingerprint import read_json
+from paraembed.options import Range
 from paraembed.settings import Backend, Inference
 from paraembed.text import WORDPIECE
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokens import TokenIds
 from paraembed.text.wordpiece import uncased_vocabulary
+
+
+class _Config(TypedDict, total=False):
+    max_length: Annotated[int, Range(1, 1 << 24)] | None
+    normalize: bool | None
 
 
 class Model2VecEncoder(ForeignEncoder):
@@ -32,13 +39,13 @@ class Model2VecEncoder(ForeignEncoder):
     libraries = ("model2vec", "tokenizers")
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
+        if "config.json" in files.names:
+            read_json(files.folder / "config.json", _Config)
         model = import_module("model2vec").StaticModel.from_pretrained(files.folder)
-        table = np.asarray(model.embedding, np.float32)
-        if model.token_mapping is not None:
-            table = table[model.token_mapping]
-        if model.weights is not None:
-            table = table * np.asarray(model.weights, np.float32)[:, None]
-        self._table, self._normalizes = np.ascontiguousarray(table), bool(model.normalize)
+        table = _table_of(model.embedding, model.token_mapping, model.weights)
+        if (largest := largest_id(model.tokenizer)) >= len(table):  # also those of the compiled tokenizer, see below
+            raise ModelError(f"its tokenizer has the id {largest:,}, but there are {len(table):,} vectors of tokens")
+        self._table, self._normalizes = table, bool(model.normalize)
         self._unknown = model.unk_token_id
         self._most_characters = None if model.max_length is None else model.max_length * model.median_token_length
         self._tokenizer = model.tokenizer
@@ -59,6 +66,7 @@ class Model2VecEncoder(ForeignEncoder):
 
     def _computed(self, texts: pa.StringArray, turn: Turn) -> Embedded:
         ids = self._ids(texts)
+        check_ids(ids, len(self._table))
         counts, unknown = token_counts(ids, self._unknown)
         read = self._cut(texts, ids)
         num_cut = int((read.lengths < counts).sum())
@@ -86,3 +94,20 @@ class Model2VecEncoder(ForeignEncoder):
 
     def _ids(self, texts: pa.StringArray) -> Ragged:
         return tokenized(self._tokenizer, texts.to_pylist()) if self._token_ids is None else self._token_ids(texts)
+
+
+def _table_of(vectors: Any, mapping: Any, weights: Any) -> Matrix:
+    """Return the weighted vector of each token id, float32 [V, H], from arrays of any shape and type in a file."""
+    table: Matrix = np.asarray(vectors, np.float32)
+    if table.ndim != 2:
+        raise ModelError(f"its vectors have the shape {list(table.shape)}; expected a row for each token")
+    if mapping is not None:
+        rows = np.asarray(mapping)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or not ((rows >= 0) & (rows < len(table))).all():
+            raise ModelError(f"its mapping from tokens to vectors names others than its {len(table):,} vectors")
+        table = table[rows]
+    if weights is not None:
+        if np.shape(weights) != (len(table),):
+            raise ModelError(f"it has weights of the shape {list(np.shape(weights))} for {len(table):,} tokens")
+        table = table * np.asarray(weights, np.float32)[:, None]
+    return np.ascontiguousarray(table)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, padded, special_tokens, tokenized
+from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, check_width, padded, special_tokens, tokenized
 from paraembed.encoders.foreign.files import GRAPHS, ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
 from paraembed.settings import Backend, Inference, Pooling
@@ -39,6 +39,7 @@ class OnnxEncoder(InBatches):
         graph = next((name for name in GRAPHS if name in files.names), None)
         if graph is None or "tokenizer.json" not in files.names:
             raise ModelError(f"a file is missing; expected tokenizer.json and one of {', '.join(GRAPHS)}")
+        files.check_graph(graph)
         provider = PROVIDERS[inference.device]
         self._session = runtime.InferenceSession(str(files.folder / graph), session_options(), providers=[provider])
         if provider not in self._session.get_providers():  # ONNX Runtime only warns if CUDA's libraries are missing
@@ -48,6 +49,8 @@ class OnnxEncoder(InBatches):
         self._inputs = {value.name for value in self._session.get_inputs()}
         outputs = {value.name: value for value in self._session.get_outputs()}
         self._output = next((name for name in _VECTORS if name in outputs), next(iter(outputs)))
+        if isinstance(width := [*outputs[self._output].shape, None][-2], int):  # as ONNX Runtime infers it
+            check_width(width)
         self._tokenizer = tokenizers.Tokenizer.from_file(str(files.folder / "tokenizer.json"))
         self._tokenizer.no_truncation()
         self._pad = int((self._tokenizer.padding or {}).get("pad_id", 0))
@@ -63,7 +66,7 @@ class OnnxEncoder(InBatches):
         self._is_quantized = _QUANTIZED in (files.folder / graph).read_bytes()
         limit = _limit(files)
         self._most = max(0, limit - self._num_special)  # tokens of a text with its prompt
-        width = len(self._compute(["a"])[0])
+        width = self._compute(["a"]).shape[-1]
         super().__init__(files, replace(inference, prompt=self._prompt), width, max(0, limit - self._overhead))
 
     @classmethod
@@ -98,11 +101,17 @@ class OnnxEncoder(InBatches):
     def _forward(self, features: tuple[dict[str, Padded], Padded]) -> Matrix:
         feed, mask = features
         try:
-            output = self._session.run([self._output], feed)[0].astype(np.float32)
+            output = np.asarray(self._session.run([self._output], feed)[0], np.float32)
         except Exception as error:
             if "allocate memory" in str(error):  # ONNX Runtime has no type of its own for it
                 raise torch.OutOfMemoryError(str(error)) from None
             raise
+        if output.shape[:-1] not in {mask.shape[:1], mask.shape}:
+            raise ModelError(
+                f"the graph returns an array of the shape {list(output.shape)} for {list(mask.shape)} tokens; expected "
+                "a vector for each text, or for each token"
+            )
+        check_width(output.shape[-1])
         if output.ndim == 2:
             vectors: Matrix = output
         elif self._pooling is None:
@@ -172,4 +181,8 @@ def _limit(files: ModelFiles) -> int:
 
 
 def _json(files: ModelFiles, name: str) -> Any:
-    return read_json(files.folder / name) if name in files.names else None
+    return (
+        read_json(files.folder / name, dict[str, Any] if name != "modules.json" else list[dict[str, Any]])
+        if name in files.names
+        else None
+    )

@@ -1,10 +1,12 @@
 """``st:`` models of sentence-transformers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,11 +15,20 @@ import pyarrow as pa
 import torch
 
 from paraembed.encoders.base import Embedded
-from paraembed.encoders.foreign.base import InBatches, Matrix, padded, ragged, special_tokens, tokenized
+from paraembed.encoders.foreign.base import (
+    InBatches,
+    Matrix,
+    check_ids,
+    largest_id,
+    padded,
+    ragged,
+    special_tokens,
+    tokenized,
+)
+from paraembed.encoders.foreign.configuration import modules_of
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.foreign.onnx import PROVIDERS, OnnxEncoder, session_options
 from paraembed.encoders.states import StateSums, merged, sums_of
-from paraembed.io.fingerprint import read_json
 from paraembed.process import transformers_is_quiet
 from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged
@@ -26,6 +37,8 @@ _LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
 _OF_BACKEND = {"torch": (), "onnx": ("optimum", "onnxruntime"), "openvino": ("optimum-intel", "openvino")}
 _SETTINGS = ("precision", "prompt", "backend", "batch_tokens", "trust_remote_code")
 _LONGEST_PROBE = 1 << 16  # tokens of a text that is truncated, to compare the features of a batch
+_REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # these are in the report, too
+_UNUSED = re.compile(r"(?:^|\.)(?:pooler\.|position_ids$)")  # a vector is a mean of states; positions are counted
 _DIMENSION_5 = "get_sentence_embedding_dimension"  # of sentence-transformers 5
 
 
@@ -41,17 +54,14 @@ class SentenceTransformerEncoder(InBatches):
             raise ModelError(
                 f"`precision` is {inference.precision}, but {inference.backend} computes as its graph says"
             )
-        _check_code(files, is_trusted=inference.trust_remote_code)
         options: dict[str, Any] = {"use_safetensors": True, "dtype": getattr(torch, inference.precision)}
+        if inference.backend != "torch":
+            options = backend_options(inference)
+            for name in files.names:
+                if name.endswith(".onnx"):
+                    files.check_graph(name)
         with transformers_is_quiet():
-            self._model = import_module("sentence_transformers").SentenceTransformer(
-                str(files.folder),
-                device="cpu",
-                backend=inference.backend,
-                local_files_only=True,
-                trust_remote_code=inference.trust_remote_code,
-                model_kwargs=options if inference.backend == "torch" else backend_options(inference),
-            )
+            self._model = _loaded(files, inference, options)
         self._model.eval()
         if inference.prompt is None:
             default = self._model.prompts.get(self._model.default_prompt_name) or ""
@@ -61,11 +71,14 @@ class SentenceTransformerEncoder(InBatches):
         self._sums: list[StateSums] | None = None
         self._is_static = hasattr(self._tokenizer, "encode_batch_fast")  # of `tokenizers`; no special tokens, no limit
         self._bare = self._tokenizer if self._is_static else _without_limit(self._tokenizer)
+        self._rows = _rows_of(self._model[0])
+        if self._is_static and self._rows is not None and (largest := largest_id(self._tokenizer)) >= self._rows:
+            raise ModelError(f"its tokenizer has the id {largest:,}, but there are {self._rows:,} vectors of tokens")
         limit = None if self._is_static else self._model.max_seq_length
         self._most = None if limit is None else max(0, limit - self._num_special)
         self._constants = self._constant_features()
         name = "get_embedding_dimension" if hasattr(self._model, "get_embedding_dimension") else _DIMENSION_5
-        width = getattr(self._model, name)() or len(self._compute(["a"])[0])
+        width = getattr(self._model, name)() or self._compute(["a"]).shape[-1]
         super().__init__(files, inference, width, None if limit is None else max(0, limit - self._overhead))
 
     @classmethod
@@ -99,6 +112,9 @@ class SentenceTransformerEncoder(InBatches):
         return {"backend": self.inference.backend, "trust_remote_code": self.inference.trust_remote_code}
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
+        return check_ids(self._all_ids(texts), self._rows)
+
+    def _all_ids(self, texts: Sequence[str]) -> Ragged:
         if self._bare is not None:
             return tokenized(self._bare, texts)
         if not texts:  # on which tokenizers of transformers fail
@@ -227,17 +243,75 @@ def backend_options(inference: Inference) -> dict[str, Any]:
     return {"session_options": session_options(), "provider": PROVIDERS[inference.device]}
 
 
-def _check_code(files: ModelFiles, *, is_trusted: bool) -> None:
-    """Raise ModelError if a model runs Python code of its own without trust, or code that is not in its folder.
+def _rows_of(module: Any) -> int | None:
+    """Return the number of token vectors of a model's first module; None if it has no such table."""
+    embedding = getattr(module, "embedding", None)
+    network: Any = getattr(module, "auto_model", None)
+    if hasattr(network, "get_input_embeddings"):
+        embedding = network.get_input_embeddings()
+    return getattr(embedding, "num_embeddings", None)
 
-    Version 5 of sentence-transformers runs the code of a folder without asking.
-    """
-    modules = read_json(files.folder / "modules.json") if "modules.json" in files.names else []
-    kinds = [str(module.get("type", "")) for module in modules]
-    for name in files.names:
-        if name.rpartition("/")[2] == "router_config.json":
-            kinds += map(str, read_json(files.folder / name).get("types", {}).values())
-        if name.rpartition("/")[2] == "config.json" and "--" in str(read_json(files.folder / name).get("auto_map", "")):
-            raise ModelError(f"{name} names Python code of another model; save the model with its code")
-    if not is_trusted and (other := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]):
-        raise ModelError(f"module {other[0][:80]} is Python code that comes with the model; see `trust_remote_code`")
+
+def _loaded(files: ModelFiles, inference: Inference, options: dict[str, Any]) -> Any:
+    """Return the library's model of a snapshot, built from the modules that are allowed."""
+    modules, config, only_library = modules_of(files, is_trusted=inference.trust_remote_code)
+    library = import_module("sentence_transformers")
+    more = {"local_files_only": True, "trust_remote_code": inference.trust_remote_code, "model_kwargs": options}
+    more["backend"] = inference.backend
+    if only_library:
+        more["model_kwargs"] = options | ({"ignore_mismatched_sizes": True} if inference.backend == "torch" else {})
+        model = library.SentenceTransformer(str(files.folder), device="cpu", **more)
+        for module, built in zip_longest(modules, model):
+            network: Any = getattr(built, "auto_model", None)
+            if inference.backend == "torch" and hasattr(network, "from_pretrained"):
+                folder = files.folder / (module.path if module else "")
+                loading = {**options, **_REPORTED, "config": network.config, "local_files_only": True}
+                _check_report(type(network).from_pretrained(folder, **loading)[1], built)
+        return model
+    is_new = find_spec("sentence_transformers.sentence_transformer")  # since version 5.4
+    classes = import_module(f"sentence_transformers.{'sentence_transformer.modules' if is_new else 'models'}")
+    kinds = {module.kind: getattr(classes, module.kind) for module in modules}
+    if inference.backend == "torch" and "Transformer" in kinds:
+        kinds["Transformer"] = _reporting(kinds["Transformer"])
+    built = [kinds[module.kind].load(str(files.folder), subfolder=module.path, **more) for module in modules]
+    prompts = {name: prompt for name, prompt in config.get("prompts", {}).items() if prompt is not None}
+    settings = {name: config.get(name) for name in ("default_prompt_name", "truncate_dim")}
+    return library.SentenceTransformer(modules=built, prompts=prompts, device="cpu", **settings)
+
+
+def _reporting(transformer: Any) -> Any:
+    """Return a subclass of the library's transformer that checks the report of its loading."""
+
+    class Reporting(transformer):  # type: ignore[misc]
+        """Transformer all of whose weights come from its files."""
+
+        auto_model: Any
+
+        def _load_model(self, *values: Any, **options: Any) -> Any:
+            loaded = super()._load_model(*values, **options, **_REPORTED)
+            model, report = self.auto_model if loaded is None else loaded  # until and since version 5.4
+            _check_report(report, self)
+            if loaded is None:
+                self.auto_model = model
+            return model
+
+    return Reporting
+
+
+def _check_report(report: Mapping[str, Any], transformer: Any) -> None:
+    """Raise ModelError if weights are missing or have another shape: the library would draw them at random."""
+    reads_pooler = "pooler" in str(getattr(transformer, "modality_config", ""))
+    missing = [key for key in report["missing_keys"] if reads_pooler or not _UNUSED.search(key)]
+    other = [key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]]
+    if missing or other or report["error_msgs"]:
+        shown = "; ".join(
+            f"{problem}: {', '.join(sorted(keys)[:5])}" + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+            for problem, keys in {
+                "missing": missing,
+                "of another shape": other,
+                "not in the model": sorted(report["unexpected_keys"]) if missing else [],
+                "errors": report["error_msgs"],
+            }.items()
+            if keys
+        )
+        raise ModelError(f"its weights are not those of its config.json ({shown[:400]}); save the model again")

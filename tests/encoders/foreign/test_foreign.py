@@ -258,19 +258,20 @@ assert again.fingerprint == first.fingerprint
 Path("t.txt").write_text("the cat\\n")
 build("onnx:own/tiny", Path("t.txt"), Settings(), Path("out"))
 urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/searching")
-for name in ("onnx:own/tiny", "onnx:own/other"):
-    Path("out/_reports/encoder.json").write_text(json.dumps({"encoder": name}))
-    try:
-        assert query_encoder(Embeddings(Path("out"))).fingerprint == first.fingerprint
-    except FileNotFoundError as error:
-        refused = str(error)
+Path("out/_reports/encoder.json").write_text(json.dumps({"encoder": "onnx:own/tiny"}))
+try:
+    query_encoder(Embeddings(Path("out")))
+except FileNotFoundError as error:
+    refused = str(error)
+else:
+    raise AssertionError("a model that the output names was opened")
 print(json.dumps({"onnx:": again.files.names, "": refused} | {form: files.names for form, files in forms.items()}))
 """
 
 
 def test_each_kind_of_model_fetches_its_own_files_from_the_hub(tmp_path):
     """They share a folder of the cache, so that the files of one kind must not become part of another. A name that an
-    output records is only looked up there.
+    output records is not looked up at all.
     """
     save_onnx(tmp_path / "hub")
     others = ("model.safetensors", "onnx/model.onnx", "onnx/model_fp16.onnx", "pytorch_model.bin", "training_args.bin")
@@ -296,7 +297,7 @@ def test_each_kind_of_model_fetches_its_own_files_from_the_hub(tmp_path):
     configs = {"1_Pooling/config.json", "modules.json", "tokenizer.json"}
     graphs = {"model.onnx", "onnx/model.onnx"}
     printed = json.loads(done.stdout)
-    assert printed.pop("").startswith("onnx:own/other is neither a folder nor in the hub's cache on this machine")
+    assert printed.pop("").startswith("out was embedded with onnx:own/tiny, which is no encoder folder")
     names = {form: set(names) - configs for form, names in printed.items()}
     assert names == {
         "onnx:": graphs,
@@ -633,7 +634,8 @@ def test_texts_are_tokenized_once_with_the_features_of_the_library(kind, tmp_pat
     texts = [*TAUGHT * 3, "the cat " * 100, " A dog\n", "x"]
     for prompt in ("", "query: "):
         encoder = open_encoder(name, Inference(prompt=prompt))
-        assert encoder._constants is not None
+        is_old = not hasattr(encoder._model, "preprocess")  # before version 5.4, which tokenizes prompts by itself
+        assert (encoder._constants is None) is (is_old and bool(prompt))
         found = encoder.embed(pa.array(texts))
         encoder._constants = None  # then the library tokenizes each batch
         expected = encoder.embed(pa.array(texts))

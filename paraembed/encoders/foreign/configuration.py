@@ -1,0 +1,299 @@
+"""Configuration files of st: models: the module types, names and numbers with which a model may be built.
+
+The library imports what a file names, calls it, and allocates what a number says. So each file is checked before, with
+a list of what is allowed.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from safetensors import safe_open
+
+from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles
+from paraembed.options import Range, json_value
+
+_Width = Annotated[int, Range(1, MOST_WIDTH)]
+_Length = Annotated[int, Range(1, 1 << 24)]
+_Layers = Annotated[int, Range(0, 1024)]
+_Side = Literal["left", "right"]
+_Feature = Literal["sentence_embedding", "token_embeddings"]
+_Mode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+# Names of the module types, in versions 5.2 to 6, with and without the name of the class behind that of its module.
+_TYPE = re.compile(
+    r"sentence_transformers\.(?:models|(?:base|sentence_transformer)\.modules)(?:\.\w+)?\."
+    r"(Transformer|Pooling|Normalize|Dense|StaticEmbedding|LayerNorm|WeightedLayerPooling)"
+)
+_ACTIVATION = re.compile(
+    r"torch\.nn\.(?:modules\.(?:activation|linear)\.)?(?:Identity|Tanh|ReLU6?|L?ELU|GELU|SELU|CELU|SiLU|Mish|LeakyReLU|"
+    r"Sigmoid|LogSigmoid|Hardtanh|Hardswish|Hardsigmoid|Softplus|Softsign|Tanhshrink)"
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of a model, as in ``modules.json``."""
+
+    name: str
+    path: str
+    type: str
+    idx: int = 0
+    kwargs: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """Name of the class, a key of ``_KINDS``; empty for another one."""
+        match = _TYPE.fullmatch(self.type)
+        return match[1] if match else ""
+
+
+class ModelConfig(TypedDict, total=False):
+    """Settings in ``config_sentence_transformers.json``."""
+
+    model_type: str
+    prompts: dict[str, str | None]
+    default_prompt_name: str | None
+    truncate_dim: _Width | None
+
+
+class _Index(TypedDict):
+    weight_map: dict[str, str]
+
+
+class _Modality(TypedDict):
+    method: Literal["forward"]
+    method_output_name: list[Literal["last_hidden_state"]] | Literal["last_hidden_state"]
+    format: NotRequired[str]
+
+
+@dataclass(frozen=True)
+class _Modalities:
+    text: _Modality
+    message: _Modality | None = None
+
+
+@dataclass(frozen=True)
+class _ModelOptions:
+    attn_implementation: Literal["eager", "sdpa"] | None = None
+    add_pooling_layer: bool = False
+
+
+@dataclass(frozen=True)
+class _TokenizerOptions:
+    model_max_length: _Length | None = None
+    padding_side: _Side = "right"
+    truncation_side: _Side = "right"
+    use_fast: bool = True
+    do_lower_case: bool = False
+    add_bos_token: bool = False
+    add_eos_token: bool = False
+
+
+@dataclass(frozen=True)
+class _ConfigOptions:
+    output_hidden_states: bool = False
+    use_cache: bool = False
+    is_causal: bool = False
+
+
+@dataclass(frozen=True)
+class _Transformer:
+    max_seq_length: _Length | None = None
+    do_lower_case: bool = False
+    transformer_task: Literal["feature-extraction"] = "feature-extraction"
+    modality_config: _Modalities | None = None
+    module_output_name: Literal["token_embeddings"] = "token_embeddings"
+    unpad_inputs: bool | None = None
+    query_length: _Length | None = None
+    document_length: _Length | None = None
+    model_args: _ModelOptions | None = None
+    model_kwargs: _ModelOptions | None = None
+    tokenizer_args: _TokenizerOptions | None = None
+    processor_kwargs: _TokenizerOptions | None = None
+    config_args: _ConfigOptions | None = None
+    config_kwargs: _ConfigOptions | None = None
+
+
+@dataclass(frozen=True)
+class _Pooling:
+    embedding_dimension: _Width | None = None
+    word_embedding_dimension: _Width | None = None
+    pooling_mode: list[_Mode] | _Mode = "mean"
+    pooling_mode_cls_token: bool = False
+    pooling_mode_max_tokens: bool = False
+    pooling_mode_mean_tokens: bool = False
+    pooling_mode_mean_sqrt_len_tokens: bool = False
+    pooling_mode_weightedmean_tokens: bool = False
+    pooling_mode_lasttoken: bool = False
+    include_prompt: bool = True
+
+
+@dataclass(frozen=True)
+class _Normalize:
+    module_input_name: _Feature = "sentence_embedding"
+    module_output_name: _Feature | None = None
+
+
+@dataclass(frozen=True)
+class _Dense:
+    in_features: _Width
+    out_features: _Width
+    bias: bool = True
+    activation_function: str = "torch.nn.modules.activation.Tanh"
+    module_input_name: _Feature = "sentence_embedding"
+    module_output_name: _Feature | None = None
+    use_residual: bool = False
+
+    def __post_init__(self) -> None:
+        if not _ACTIVATION.fullmatch(self.activation_function):
+            raise ValueError(f"the activation function {self.activation_function[:80]} is not one of PyTorch's")
+
+
+@dataclass(frozen=True)
+class _LayerNorm:
+    dimension: _Width
+
+
+@dataclass(frozen=True)
+class _WeightedLayerPooling:
+    embedding_dimension: _Width | None = None
+    word_embedding_dimension: _Width | None = None
+    layer_start: _Layers = 4
+    num_hidden_layers: _Layers = 12
+
+
+_KINDS: dict[str, Any] = {
+    "Transformer": _Transformer,
+    "Pooling": _Pooling,
+    "Normalize": _Normalize,
+    "Dense": _Dense,
+    "StaticEmbedding": Any,
+    "LayerNorm": _LayerNorm,
+    "WeightedLayerPooling": _WeightedLayerPooling,
+}
+_OF_TRANSFORMER = re.compile(r"sentence_[\w-]+_config\.json")
+_CONFIGS = {"modules", "config_sentence_transformers", "config", "tokenizer_config", "generation_config"}
+_CONFIGS |= {"processor_config", "preprocessor_config", "router_config"}
+_INDEX = "model.safetensors.index.json"  # of weights in several files
+# Keys whose values import, download or open something.
+_CODE = {"auto_map", "quantization_config", "compression_config", "kernel_config", "backbone", "backbone_config"}
+_CODE |= {"custom_pipelines", "init_inputs", "fast_tokenizer_files", "transformers_weights", "gguf_file"}
+_IMPLEMENTATIONS = {
+    "attn_implementation": {None, "eager", "sdpa"},
+    "experts_implementation": {None, "eager", "batched_mm", "grouped_mm"},
+}
+# Arguments of a tokenizer that can be paths; the library sets those of files in the model's folder itself.
+_PATHS = re.compile(r".*_file|.*spm.*|vocab|merges")
+_COUNTS = re.compile(r".*(?:layers?|depths?|blocks|experts|stages|heads|groups)", re.IGNORECASE)
+_SIZES = re.compile(r"(?!.*(?:window|batch|chunk|image|block)).*(?:size|dims?|width|inner|embd?|features)|d_\w+")
+_LENGTHS = re.compile(r"(?!model_max_length).*(?:position|length|ctx).*")
+_LABELS = {"id2label", "label2id"}
+_MOST_LAYERS, _SMALL, _LONGEST, _LARGEST = 1024, 4096, 1 << 24, 1 << 40
+
+
+def modules_of(files: ModelFiles, *, is_trusted: bool) -> tuple[list[Module], ModelConfig, bool]:
+    """Return the modules of a model and its own settings, from a snapshot of its files, and whether only the library
+    can build it: it has no ``modules.json``, or it is trusted and has code of its own.
+
+    Raise ModelError for what is not allowed.
+    """
+    config: ModelConfig = _read(files, "config_sentence_transformers.json", ModelConfig, {})
+    modules: list[Module] = _read(files, "modules.json", list[Module], [])
+    problems = [*_problems(files), *chain.from_iterable(_module_problems(files, module) for module in modules)]
+    if (kind := config.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
+        problems.append(f"config_sentence_transformers.json says that the model is a {kind[:80]}")
+    if problems and not is_trusted:
+        raise ModelError(f"{problems[0]}; such a model can run Python code that comes with it; see `trust_remote_code`")
+    return modules, config, bool(problems) or not modules
+
+
+def _module_problems(files: ModelFiles, module: Module) -> Iterator[str]:
+    """Yield what a module needs trust for."""
+    path = PurePosixPath(module.path)
+    if path.is_absolute() or any(part.startswith(".") for part in path.parts):
+        raise ModelError(f"modules.json names the folder {module.path[:80]!r}; allowed: visible folders of the model")
+    if not module.kind:
+        yield f"modules.json names the module {module.type[:80]} (allowed: {', '.join(_KINDS)})"
+        return
+    names = [str(path / "config.json")] if module.kind not in {"Transformer", "StaticEmbedding"} else []
+    if module.kind == "Transformer":
+        names = [name for name in files.names if _OF_TRANSFORMER.fullmatch(PurePosixPath(name).name)]
+    for name in names:
+        try:
+            config = _read(files, name, _KINDS[module.kind], None)
+        except ValueError as error:
+            yield str(error)
+            continue
+        weights = files.folder / path / "model.safetensors"
+        if isinstance(config, _Dense) and weights.is_file():
+            size = config.in_features * config.out_features
+            if size > weights.stat().st_size:
+                raise ModelError(f"{name} says that the module has {size:,} weights, but its file is smaller")
+
+
+def _problems(files: ModelFiles) -> Iterator[str]:
+    """Yield what the model's configuration needs trust for."""
+    for name in files.names:
+        path = PurePosixPath(name)
+        if path.name == _INDEX:
+            index: _Index = _read(files, name, _Index, {})
+            if other := {str(path.parent / file) for file in index["weight_map"].values()} - set(files.names):
+                raise ModelError(f"{name} names {min(other)[:80]}, which is not one of the model's files")
+        elif path.suffix == ".json" and (path.stem in _CONFIGS or _OF_TRANSFORMER.fullmatch(path.name)):
+            value = _read(files, name, Any, None)
+            if path.name == "tokenizer_config.json" and isinstance(value, dict):
+                value = {key: item for key, item in value.items() if not _PATHS.fullmatch(key)}
+                (files.folder / name).write_text(json.dumps(value), encoding="utf-8")
+            largest = _largest(files, path.parent) if path.name == "config.json" else _LONGEST
+            yield from _value_problems(value, "", name, largest)
+
+
+def _value_problems(value: Any, key: str, name: str, largest: int) -> Iterator[str]:
+    """Yield what a value of a file needs trust for; raise ModelError for a number above the limit of its key."""
+    for inner, item in value.items() if isinstance(value, dict) else ((key, item) for item in value):
+        if isinstance(item, dict | list) and inner not in _LABELS:
+            yield from _value_problems(item, inner, name, largest)
+        if inner in _CODE and item:
+            if "--" in str(item):
+                raise ModelError(f"{name} names Python code of another model; save the model with its code")
+            yield f"{name} has the field {inner}"
+        if inner == "tokenizer_name_or_path" and item:
+            raise ModelError(f"{name} names a tokenizer outside of the model; save the model again with its tokenizer")
+        for ending, allowed in _IMPLEMENTATIONS.items():
+            if inner.endswith(ending) and (not isinstance(item, str | None) or item not in allowed):
+                yield f"{name} has the {ending} {str(item)[:80]}"
+        if type(item) in {int, float} and abs(item) > (most := _most(inner, largest)):
+            raise ModelError(f"{name}: {inner[:80]} is {item!r:.40}; allowed: at most {most:,}")
+
+
+def _most(key: str, largest: int) -> float:
+    """Return the largest number that a field may have; a size is at most the largest one of the weights."""
+    if _COUNTS.fullmatch(key):
+        return _MOST_LAYERS
+    if _SIZES.fullmatch(key):
+        return max(_SMALL, largest)
+    return _LONGEST if _LENGTHS.fullmatch(key) else math.inf if key == "model_max_length" else _LARGEST
+
+
+def _largest(files: ModelFiles, folder: PurePosixPath) -> int:
+    """Return the largest dimension of the weights in a folder."""
+    weights = [name for name in files.names if PurePosixPath(name).match("*.safetensors")]
+    largest = 0 if weights else _LONGEST  # of other backends, which build nothing from a configuration
+    for name in weights:
+        if PurePosixPath(name).parent == folder:
+            with safe_open(files.folder / name, "np") as tensors:
+                for tensor in tensors.keys():  # noqa: SIM118 - it is no mapping
+                    largest = max(largest, *tensors.get_slice(tensor).get_shape(), 0)
+    return largest
+
+
+def _read(files: ModelFiles, name: str, kind: Any, default: Any) -> Any:
+    """Return the value of a JSON file of a snapshot, or the default if there is none; errors name it without folder."""
+    if name not in files.names:
+        return default
+    return json_value((files.folder / name).read_bytes(), name, kind)
