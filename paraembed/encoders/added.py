@@ -28,8 +28,16 @@ def add_words(
     vector of this length.
 
     Words are added in the order of the text and in float32, like in PyTorch's ``embedding_bag``, but without a second
-    thread and without copies.
+    thread and without copies. Raise ValueError for ids and offsets outside of the arrays, which the loops do not
+    check.
     """
+    ids, last = texts.ids, int(texts.offsets[-1])
+    least = 0 if oov_length is None else -len(types_UD) or np.iinfo(np.int32).min
+    if last > len(ids) or (last and not least <= ids.min() <= ids.max() < len(matrix_VD)):
+        raise ValueError(
+            f"texts have {last:,} tokens with ids from {ids.min(initial=0):,} to {ids.max(initial=0):,}; there are "
+            f"{len(ids):,} tokens and {len(matrix_VD):,} vectors"
+        )
     if oov_length is None:
         _add_words(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND)
     else:

@@ -141,13 +141,17 @@ def string_bytes(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDAr
     """Return the bytes of the n strings of an array, and the offset of each string in them, int64 [n + 1].
 
     The array is of type string or large_string, and may be a slice. The bytes are read-only, since numba would compile
-    another version for writable memory.
+    another version for writable memory. Raise ValueError if an offset is outside of the bytes, as arrays from a file of
+    Arrow can have.
     """
     octets, offsets = np.frombuffer(b"", np.uint8), np.zeros(1, np.int64)
     if len(texts):
         _, starts, data = texts.buffers()
         size = np.int64 if pa.types.is_large_string(texts.type) else np.int32
         offsets = np.frombuffer(starts, size)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-        octets = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
+        octets = np.frombuffer(data or b"", np.uint8)
+        if offsets[0] < 0 or offsets[-1] > len(octets) or (np.diff(offsets) < 0).any():
+            raise ValueError("a string array has offsets outside of its bytes; read it again from its source")
+        octets = octets[offsets[0] : offsets[-1]]
     octets.flags.writeable = False
     return octets, offsets - offsets[0]

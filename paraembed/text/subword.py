@@ -186,11 +186,11 @@ def _parsed(contents: bytes) -> Any:
     except ModuleNotFoundError:
         raise ValueError("the tokenizer subword needs the package tokenizers; run pip install tokenizers") from None
     with _errors("is not one that tokenizers can read"):
-        _check_merges(contents)
+        check_merges(contents)
         return library.Tokenizer.from_str(contents.decode("utf-8"))
 
 
-def _check_merges(contents: bytes) -> None:
+def check_merges(contents: bytes) -> None:
     """Raise ValueError for a merge at which the library aborts the process: it removes as many bytes of the second
     piece as the prefix of continuing pieces has characters, and must not divide a character.
     """

@@ -82,3 +82,20 @@ def test_what_is_no_text_is_refused_on_any_thread(encoder):
     torch.set_num_threads(2)
     with pytest.raises((pa.ArrowTypeError, pa.ArrowInvalid)):
         encoder.encode([*["a"] * 9_000, 5])
+
+
+@pytest.mark.parametrize(
+    ("ids", "offsets", "more"),
+    [
+        ([0, 3], [0, 2], ()),
+        ([0, 2**31 - 1], [0, 2], ()),
+        ([0, -1], [0, 2], ()),
+        ([0, 1], [0, 1, 3], ()),
+        ([0, 3], [0, 2], (1.0,)),
+        ([0, -3], [0, 2], (1.0, np.zeros((2, 4), np.float32))),
+    ],
+)
+def test_ids_beyond_the_vectors_are_an_error_and_not_other_memory(ids, offsets, more):
+    matrix, texts = np.zeros((3, 4), np.float32), Ragged(np.array(ids, np.int32), np.array(offsets))
+    with pytest.raises(ValueError, match=r"tokens and 3 vectors"):
+        add_words(matrix, texts, True, np.zeros((len(texts), 4), np.float32), *more)

@@ -1,9 +1,10 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.text.ragged import Ragged, joined
+from paraembed.text.ragged import Ragged, joined, string_bytes
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
 from tests.text.pieces import rows_of
 
@@ -108,3 +109,11 @@ def test_right_branching(trees):
     expected = [None if tree is None else right_branching(leaves_of(tree)) for tree in trees]
     assert trees_of(ragged(trees, with_trees=False).right_branching()) == expected
     assert trees_of(ragged(trees).right_branching()) == expected
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, 1, 4], [0, 9, 4], [0, -1, 4]])
+def test_strings_with_offsets_outside_of_their_bytes_are_an_error(offsets):
+    """As files of Arrow can have: Arrow compares only the first and last offset with the bytes."""
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(b"abcd")]
+    with pytest.raises(ValueError, match="offsets outside"):
+        string_bytes(pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.places import open_regular
+from paraembed.text.subword import check_merges
 
 _UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.h5", "*.msgpack")
 GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
@@ -72,9 +73,8 @@ class ModelFiles:
                     copy.write_bytes(_content(path))
                 elif not _is_unsafe(path):
                     copy.symlink_to(path)
-                ids = _LONG_NUMBER.findall(copy.read_bytes()) if path.name == "tokenizer.json" else []
-                if (largest := max(map(int, ids), default=0)) > _MOST_ID:  # the library would try every id up to it
-                    raise ModelError(f"{name} has the number {largest:,}; allowed: at most {_MOST_ID:,}")
+                if path.name == "tokenizer.json":
+                    _check_tokenizer(name, copy.read_bytes())
             yield ModelFiles(Path(folder), self.names)
 
     def check_graph(self, name: str) -> None:
@@ -164,6 +164,13 @@ def model_files(wanted: str, name: str, form: str) -> ModelFiles:
 def _is_ignored(path: Path) -> bool:
     """Return whether a path below a model's folder is no part of the model: its card, a hidden file or folder."""
     return path.name == "README.md" or any(part.startswith(".") for part in path.parts)
+
+
+def _check_tokenizer(name: str, content: bytes) -> None:
+    """Raise ValueError for a tokenizer at which the library aborts the process, or tries every id up to a huge one."""
+    if (largest := max(map(int, _LONG_NUMBER.findall(content)), default=0)) > _MOST_ID:
+        raise ModelError(f"{name} has the number {largest:,}; allowed: at most {_MOST_ID:,}")
+    check_merges(content)
 
 
 def _content(path: Path) -> bytes:

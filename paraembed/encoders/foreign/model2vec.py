@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from paraembed.encoders.added import add_words
 from paraembed.encoders.base import Embedded
-from paraembed.encoders.foreign.base import ForeignEncoder, Matrix, check_ids, largest_id, token_counts, tokenized
+from paraembed.encoders.foreign.base import ForeignEncoder, Matrix, largest_id, token_counts, tokenized
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.protocol import Turn
 from paraembed.io.fingerprint import read_json
@@ -66,7 +66,6 @@ class Model2VecEncoder(ForeignEncoder):
 
     def _computed(self, texts: pa.StringArray, turn: Turn) -> Embedded:
         ids = self._ids(texts)
-        check_ids(ids, len(self._table))
         counts, unknown = token_counts(ids, self._unknown)
         read = self._cut(texts, ids)
         num_cut = int((read.lengths < counts).sum())

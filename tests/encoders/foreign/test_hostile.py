@@ -388,6 +388,16 @@ def test_a_panic_of_the_tokenizer_is_an_error(kind, part, tmp_path):
         open_encoder(name).embed(pa.array(["a cat on the mat"]))
 
 
+@pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
+def test_a_tokenizer_at_which_its_library_aborts_the_process_is_refused(kind, tmp_path):
+    name = save_tiny(kind, tmp_path / "model")
+    vocabulary = {"a": 0, "é": 1, "aé": 2}
+    model = {"type": "BPE", "continuing_subword_prefix": "#", "vocab": vocabulary, "merges": ["a é"]}
+    change(tmp_path / "model/tokenizer.json", model=model)
+    with pytest.raises(ValueError, match=r"merge 'a é' .* prefix '#'"):
+        open_encoder(name)
+
+
 def save_graph(folder, nodes, shape, constants=(), name="sentence_embedding"):
     """Save a graph of these nodes whose output has the shape."""
     onnx = pytest.importorskip("onnx")
