@@ -182,7 +182,15 @@ _CONFIGS |= {"processor_config", "preprocessor_config", "router_config"}
 _INDEX = "model.safetensors.index.json"  # of weights in several files
 # Keys whose values import, download or open something.
 _CODE = {"auto_map", "quantization_config", "compression_config", "kernel_config", "backbone", "backbone_config"}
-_CODE |= {"custom_pipelines", "init_inputs", "fast_tokenizer_files", "transformers_weights", "gguf_file"}
+_CODE |= {
+    "attribute_map",
+    "sub_configs",
+    "custom_pipelines",
+    "init_inputs",
+    "fast_tokenizer_files",
+    "transformers_weights",
+    "gguf_file",
+}
 _IMPLEMENTATIONS = {
     "attn_implementation": {None, "eager", "sdpa"},
     "experts_implementation": {None, "eager", "batched_mm", "grouped_mm"},
@@ -193,6 +201,7 @@ _COUNTS = re.compile(r".*(?:layers?|depths?|blocks|experts|stages|heads|groups)"
 _SIZES = re.compile(r"(?!.*(?:window|batch|chunk|image|block)).*(?:size|dims?|width|inner|embd?|features)|d_\w+")
 _LENGTHS = re.compile(r"(?!model_max_length).*(?:position|length|ctx).*")
 _LABELS = {"id2label", "label2id"}
+_MOST_MODULES, _LONGEST_PROMPT = 32, 1 << 14
 _MOST_LAYERS, _SMALL, _LONGEST, _LARGEST = 1024, 4096, 1 << 24, 1 << 40
 
 
@@ -204,12 +213,22 @@ def modules_of(files: ModelFiles, *, is_trusted: bool) -> tuple[list[Module], Mo
     """
     config: ModelConfig = _read(files, "config_sentence_transformers.json", ModelConfig, {})
     modules: list[Module] = _read(files, "modules.json", list[Module], [])
+    if len(modules) > _MOST_MODULES:
+        raise ModelError(f"modules.json has {len(modules):,} modules; allowed: at most {_MOST_MODULES}")
+    for prompt in config.get("prompts", {}).values():
+        check_prompt(prompt)
     problems = [*_problems(files), *chain.from_iterable(_module_problems(files, module) for module in modules)]
     if (kind := config.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
         problems.append(f"config_sentence_transformers.json says that the model is a {kind[:80]}")
     if problems and not is_trusted:
         raise ModelError(f"{problems[0]}; such a model can run Python code that comes with it; see `trust_remote_code`")
     return modules, config, bool(problems) or not modules
+
+
+def check_prompt(prompt: str | None) -> None:
+    """Raise ModelError if a prompt, which is read before each text, is too long."""
+    if prompt and len(prompt) > _LONGEST_PROMPT:
+        raise ModelError(f"a prompt has {len(prompt):,} characters; allowed: at most {_LONGEST_PROMPT:,}")
 
 
 def _module_problems(files: ModelFiles, module: Module) -> Iterator[str]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, check_width, padded, special_tokens, tokenized
+from paraembed.encoders.foreign.configuration import check_prompt
 from paraembed.encoders.foreign.files import GRAPHS, ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
 from paraembed.settings import Backend, Inference, Pooling
@@ -145,7 +146,9 @@ def _mean(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:
 def _default_prompt(files: ModelFiles) -> str:
     """Return the prompt that the model puts before each text by itself."""
     config = _json(files, "config_sentence_transformers.json") or {}
-    return str((config.get("prompts") or {}).get(config.get("default_prompt_name")) or "")
+    prompt = str((config.get("prompts") or {}).get(config.get("default_prompt_name")) or "")
+    check_prompt(prompt)
+    return prompt
 
 
 def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str | None, bool]:

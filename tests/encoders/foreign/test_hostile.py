@@ -153,7 +153,9 @@ def test_an_activation_function_is_one_of_a_list(folder, name):
         ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, TRUST),
         ("model.safetensors.index.json", {"weight_map": {"a": "../model.safetensors"}}, "not one of"),
         ("config.json", {"num_hidden_layers": 10**7}, LIMIT),
+        ("config.json", {"attribute_map": {"num_hidden_layers": "other"}, "other": 10**7}, TRUST),
         ("config.json", {"num_attention_heads": 10**7}, LIMIT),
+        ("config_sentence_transformers.json", {"prompts": {"x": "a" * 10**6}, "default_prompt_name": "x"}, LIMIT),
         ("config.json", {"hidden_size": 10**6}, LIMIT),
         ("config.json", {"intermediate_size": 1 << 20}, LIMIT),
         ("config.json", {"vocab_size": 10**9}, LIMIT),
@@ -169,6 +171,13 @@ def test_an_activation_function_is_one_of_a_list(folder, name):
 def test_configurations_are_checked_before_anything_is_built(folder, file, values, message):
     change(folder / file, **values)
     with pytest.raises(ValueError, match=message):
+        open_encoder(f"st:{folder}")
+
+
+def test_a_model_has_few_modules(folder):
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps(modules[:1] * 300 + modules))
+    with pytest.raises(ValueError, match=f"302 modules; {LIMIT}"):
         open_encoder(f"st:{folder}")
 
 
