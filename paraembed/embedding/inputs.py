@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -169,20 +169,34 @@ def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Pl
 
 
 def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
-    """Return the files that were changed or removed since ``find_inputs``."""
+    """Return the files that were changed or removed since ``find_inputs``.
+
+    The time of the last status change and the inode show an edit in place whose modification time was set back. Links,
+    modes and backups change them, too, so then the digest decides.
+    """
+
+    def is_changed(file: InputFile) -> bool:
+        now = _stamp(file.place)
+        if now == file.stamp:
+            return False
+        return now.split()[:2] != file.stamp.split()[:2] or sha256_of(file.place) != file.sha256
+
     with ThreadPoolExecutor(_LOOKERS) as pool:
-        now = list(pool.map(_stamp, [file.place for file in inputs]))
-    return [file for file, stamp in zip(inputs, now, strict=True) if file.stamp != stamp]
+        changed = list(pool.map(is_changed, inputs))
+    return list(compress(inputs, changed))
 
 
 def _stamp(place: Place) -> str:
-    """Return size and modification time (ns) of a file, or size and ETag of an object; empty if it does not exist."""
+    """Return size, modification and status time (ns) and inode of a file, or size and ETag of an object; empty if it
+    does not exist.
+    """
     filesystem, path = locate(str(place))
     info = filesystem.get_file_info(path)
     if info.type != pa.fs.FileType.File:
         return ""
-    if isinstance(place, Path):
-        return f"{info.size} {info.mtime_ns}"
+    if isinstance(filesystem, pa.fs.LocalFileSystem):
+        status = Path(path).stat()
+        return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
     # The time of an object has only seconds.
     with filesystem.open_input_file(path) as file:
         known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}

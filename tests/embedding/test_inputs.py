@@ -2,6 +2,7 @@ import bz2
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -197,6 +198,12 @@ def test_an_object_that_changes_after_it_was_hashed_is_known_by_its_etag(bucket)
     assert [file.name for file in changed_inputs(inputs)] == ["a.txt"]
 
 
+def _copied(path):
+    """Replace a file by a copy with its times, as ``rsync --times`` does."""
+    shutil.copy2(path, path.with_name("copy"))
+    path.with_name("copy").replace(path)
+
+
 def test_a_file_that_changes_while_it_is_hashed_is_known(tmp_path, monkeypatch):
     path, digest_of_file = tmp_path / "a.txt", module.sha256_of
     path.write_text("one\n")
@@ -212,6 +219,17 @@ def test_a_file_that_changes_while_it_is_hashed_is_known(tmp_path, monkeypatch):
     monkeypatch.undo()
     inputs = list_inputs([path])
     assert changed_inputs(inputs) == []
+    for change in (lambda: path.chmod(0o600), lambda: os.link(path, tmp_path / "backup"), lambda: _copied(path)):
+        change()  # another status time or inode, the same bytes
+        assert changed_inputs(inputs) == []
+    times = path.stat().st_mtime_ns
+    for text, replaced in (("TWO\n", False), ("six\n", True)):
+        if replaced:
+            path.unlink()
+        path.write_text(text)
+        os.utime(path, ns=(times, times))
+        assert path.stat().st_mtime_ns == times
+        assert changed_inputs(inputs) == list(inputs)
     path.unlink()
     assert changed_inputs(inputs) == list(inputs)
 
