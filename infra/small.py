@@ -101,7 +101,9 @@ def main(data: Path, work: Path, out: Path = ROOT / "paraembed" / "small") -> No
     taught |= {"units": len(student.vocabulary), "teacher": TEACHER}
     taught["teacher_weights"] = sha256_of(teacher / "model.safetensors")
     card = CARD.format(**taught, scores=SCORES)
-    checkpoint.save(student, out, recipe={}, provenance={"taught": taught}, model_card=card, dtype="int8")
+    checkpoint.save(
+        student, out, recipe={}, provenance={"taught": taught}, model_card=card, dtype="int8", overwrite=True
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.io.places import Place, to_place
+from paraembed.io.resume import check_destination
 from paraembed.loading import open_encoder, shipped_folder
 from paraembed.papers import find_recipe
 from paraembed.process import one_thread
@@ -121,6 +122,9 @@ def train(
     read += [read_pairs_files(list(map(_absolute, files)))] if files else []
     placement = placement or Placement()
     words = shipped_folder() if is_shipped(str(words)) else _absolute(words)
+    check_destination(
+        _absolute(out), _absolute(pairs), words, data and str(data), *map(str, [*files, *_several(teacher)])
+    )
     inputs = _absolute(pairs), words, read, selection or Selection(), min_coverage, placement.pairs_bytes
     outputs = tuple(map(_absolute_place, _several(teacher)))
     training = Training(name, Pairs(chosen, *inputs, outputs), _absolute(out), placement, register=register)
@@ -166,6 +170,7 @@ def embed(
     from paraembed.embedding.settings import DEFAULT_LIMITS, Settings
 
     chosen = Settings(**_checked(settings, Settings, "embed"))
+    check_destination(_absolute_place(out), str(encoder), *map(str, _several(inputs)))
     return run(
         *(_absolute_name(encoder), [str(_absolute_place(file)) for file in _several(inputs)], _absolute_place(out)),
         chosen,
@@ -228,6 +233,9 @@ def evaluate(
         resamples=resamples,
         inference=inference,
     )
+    if out is not None:
+        check_destination(_absolute(out), *map(str, _several(encoders)), request.data, *request.pairs, request.held_out)
+        evaluation.check_target(_absolute(out))
     with one_thread():
         candidates, sets = evaluation.prepare(request, fetch_encoder, doing)
         if out is None:

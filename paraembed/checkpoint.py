@@ -13,6 +13,7 @@ their fingerprints.
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -103,15 +104,17 @@ def save(
     written: Path | None = None,
     write_more: Callable[[Path], object] = lambda _: None,
     dtype: TableDtype = "float32",
+    overwrite: bool = False,
 ) -> str:
-    """Write an encoder folder atomically; an existing folder is replaced. Return the fingerprint: a digest of encoder
-    options, tokenizer, vocabulary and weights, that is, of everything that decides a vector.
+    """Write an encoder folder atomically. Return the fingerprint: a digest of encoder options, tokenizer, vocabulary
+    and weights, that is, of everything that decides a vector.
 
     ``config.json`` records the recipe and the provenance: input digests, versions and counts. ``written`` is a folder
     of the same encoder whose weights and vocabulary are moved instead of being written again; ``write_more`` writes
-    further files into the folder. An int8 word matrix is rounded.
+    further files into the folder. An int8 word matrix is rounded. The errors are those of ``check_replaceable``, before
+    and after the writing.
     """
-    with new_folder(folder) as new:
+    with new_folder(folder, partial(check_replaceable, overwrite=overwrite)) as new:
         write_more(new)
         if written is None:
             save_vocabulary(encoder.vocabulary, new / "words.txt")
@@ -233,12 +236,14 @@ def _load_pieces(folder: Path, fingerprint: str) -> Encoder:
     return load(folder / _PIECES)
 
 
-def save_concat(folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str) -> Concat:
-    """Write the folder of two encoders as one, with copies of their folders, atomically; an existing folder is
-    replaced. The errors are those of ``load``, and a ValueError if an encoder reads trees.
+def save_concat(
+    folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str, overwrite: bool = False
+) -> Concat:
+    """Write the folder of two encoders as one, with copies of their folders, atomically. The errors are those of
+    ``load`` and ``check_replaceable``, and a ValueError if an encoder reads trees.
     """
     both = Concat(*map(load, folders))
-    with new_folder(out) as new:
+    with new_folder(out, partial(check_replaceable, overwrite=overwrite)) as new:
         for part, folder in zip(_PARTS, folders, strict=True):
             shutil.copytree(folder, new / part)
         (new / "README.md").write_text(model_card, encoding="utf-8")
@@ -282,14 +287,17 @@ def _read_concat_config(folder: Path) -> dict[str, Any]:
     return folder_config.read_config(folder, FORMAT_OF_CONCAT, _ConcatConfig, ("encoders",), (), what)
 
 
-def check_replaceable(out: Path, *, overwrite: bool) -> None:
+def check_replaceable(
+    out: Path, *, overwrite: bool, read: Callable[[Path], object] | None = None, what: str = "an encoder"
+) -> None:
     """Check that an encoder folder may be written. Raise NotADirectoryError or ValueError if the path is a file, a
-    folder that holds more or something else than an encoder, or contains an encoder without ``overwrite``.
+    folder that holds more or something else than an encoder, or contains an encoder without ``overwrite``. ``read``
+    reads the configuration of another model, ``what``.
     """
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        (_read_concat_config if is_concat(out) else read_config)(out)
+        (read or (_read_concat_config if is_concat(out) else read_config))(out)
         if not overwrite:
-            raise ValueError(f"{out} contains an encoder; choose another `out`, or replace it with `overwrite`")
+            raise ValueError(f"{out} contains {what}; choose another `out`, or replace it with `overwrite`")
         check_own_files(out, OWN_FILES, "paraembed", may_be_link=True)
 
 

@@ -105,7 +105,8 @@ def test_a_folder_holds_what_is_promised(tmp_path, tiny_words):
 def test_the_fingerprint_follows_what_decides_a_vector(tmp_path, tiny_words):
     def fingerprint(words, config, tokenizer="ptb-v1", **record):
         encoder = Encoder(config, words, tokenizer)
-        return save(encoder, tmp_path / "e", **{"recipe": {}, "provenance": {}, "model_card": "", **record})
+        about = {"recipe": {}, "provenance": {}, "model_card": "", "overwrite": True}
+        return save(encoder, tmp_path / "e", **about | record)
 
     first = fingerprint(tiny_words, AvgConfig())
     assert (
@@ -125,8 +126,12 @@ def test_the_fingerprint_follows_what_decides_a_vector(tmp_path, tiny_words):
 
 def test_saving_replaces_and_loading_takes_a_string(tmp_path, tiny_words):
     for config in (AvgConfig(), ProjConfig(width=3)):
-        save(Encoder(config, tiny_words, "space"), tmp_path / "e", recipe={}, provenance={}, model_card="")
+        about = {"recipe": {}, "provenance": {}, "model_card": "", "overwrite": isinstance(config, ProjConfig)}
+        save(Encoder(config, tiny_words, "space"), tmp_path / "e", **about)
     assert paraembed.load(str(tmp_path / "e")).width == 3
+    with pytest.raises(ValueError, match="contains an encoder; choose another `out`"):
+        save(Encoder(AvgConfig(), tiny_words, "space"), tmp_path / "e", **about | {"overwrite": False})
+    assert load(tmp_path / "e").width == 3
 
 
 def test_loading_draws_no_random_number(tmp_path, tiny_words):

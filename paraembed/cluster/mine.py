@@ -136,7 +136,7 @@ def _run(comparison: Comparison, work: Work, workers: int) -> dict[str, Any]:
         run.metrics({"pairs": manifest["pairs"], "parts": len(manifest["parts"])})
         run.metrics({f"{name}/recall": about["recall"] for name, about in index.items()})
         shutil.rmtree(replaced, ignore_errors=True)
-        replace_folder(work.folder / "result", out, replaced)
+        replace_folder(work.folder / "result", out, replaced, lambda _: _finished(work))
         work.remove()
         run.artifacts(out / MANIFEST)
     return manifest

@@ -127,9 +127,15 @@ def shard_pairs(
 
     records = Mirror(out, uri).records
 
+    output = outputs.finished_output(out, identity, overwrite=overwrite)
+    read_identity = partial(outputs.read_identity, fields=tuple(identity))
+
+    def check(_: Path) -> None:
+        outputs.check_folders(out)
+        output.is_finished(read_identity)
+
     def finished() -> dict[str, Any] | None:
-        output = outputs.finished_output(out, identity, overwrite=overwrite)
-        if not output.is_finished(partial(outputs.read_identity, fields=tuple(identity))):
+        if not output.is_finished(read_identity):
             return None
         manifest: dict[str, Any] = read_json(out / "manifest.json", FinishedManifest)
         send_left(records)
@@ -150,13 +156,18 @@ def shard_pairs(
         outputs.check_folders(out)
         for line in describe(sources, with_pairs=rejected_sample):
             say(line)
-        return _run(task, cut_parts(sources, work.folder, span_bytes), work, identity, upload), False
+        return _run(task, cut_parts(sources, work.folder, span_bytes), work, identity, upload, check), False
 
 
 def _run(
-    task: _Task, parts: Sequence[SourcePart], work: Work, identity: dict[str, Any], upload: Callable[[], object]
+    task: _Task,
+    parts: Sequence[SourcePart],
+    work: Work,
+    identity: dict[str, Any],
+    upload: Callable[[], object],
+    check: Callable[[Path], object],
 ) -> dict[str, Any]:
-    """Write and upload the output; return its manifest."""
+    """Write and upload the output, if ``check`` still allows it; return its manifest."""
     from paraembed.tracking.runs import tracked_run  # noqa: PLC0415 - as in ``shard_pairs``
 
     out, replaced = work.out, outputs.replaced_folder_of(work.out)
@@ -175,7 +186,7 @@ def _run(
         run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
         run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
         shutil.rmtree(replaced, ignore_errors=True)
-        replace_folder(work.folder / "result", out, replaced)
+        replace_folder(work.folder / "result", out, replaced, check)
         work.remove()
         upload()
         for path in sorted(out.rglob("*.json*")):  # from their place, where they are read later if MLflow is away

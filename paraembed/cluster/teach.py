@@ -37,7 +37,7 @@ from paraembed.export.concat import write_concat
 from paraembed.export.smaller import write_smaller
 from paraembed.io.atomic import work_folder, write_file
 from paraembed.io.fingerprint import digest_of, sha256_of
-from paraembed.io.resume import other_work
+from paraembed.io.resume import is_within, other_work
 from paraembed.io.store import Folder, is_there
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import DEFAULT_GPUS, Gpus, Placement, Smaller, check_workers
@@ -69,6 +69,8 @@ def teach(
         ValueError: an input or setting cannot be used, ``out`` holds something else, or another job uses ``work``.
     """
     check_workers(workers)
+    if is_within(work, out):
+        raise ValueError(f"`work` {work} is `out` or inside of it; choose another folder for one of them")
     if request.settings.units == "both":
         return _teach_both(request, out, work, workers, gpus, overwrite)
     teacher, pieces, files = opened(request, gpus, fetch_encoder)
@@ -85,7 +87,7 @@ def teach(
         doing("starting Ray and MLflow")
         with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
             _describe(run, request, files, teacher, workers)
-            record = stages.write_student(out)
+            record = stages.write_student(out, overwrite=overwrite)
             run.metrics({"units": record["units"], "texts": record["texts"], "explained": record["explained"]})
             seconds = stages.seconds()
             run.metrics({f"seconds/{name}": value for name, value in seconds.items()})
@@ -113,7 +115,8 @@ def _teach_both(
         record[units], _ = teach(of_units, folder, work, workers=workers, gpus=gpus, overwrite=can_replace)
     if gets_pieces and not _is_made_of(parts[1], words, subwords):
         with work_folder(work):
-            write_smaller([words], parts[1], Smaller(oov_pieces=str(subwords), dtype=request.settings.dtype))
+            smaller = Smaller(oov_pieces=str(subwords), dtype=request.settings.dtype)
+            write_smaller([words], parts[1], smaller, overwrite=True)
     now = [checkpoint.read_config(part)["fingerprint"] for part in parts]
     if before == now:
         say(f"{out} is already finished; nothing to do")
@@ -121,7 +124,7 @@ def _teach_both(
     if before and not overwrite:
         name, units = ("first", "subword") if before[0] != now[0] else ("second", "word")
         raise other_work(out, differing(_student_at(out / name), record[units]))
-    write_concat(parts, out)
+    write_concat(parts, out, overwrite=overwrite)
     return record, False
 
 
@@ -164,7 +167,7 @@ class _StagesOnRay(Stages):
     workers: int
     gpus: Gpus
 
-    def write_student(self, out: Path) -> dict[str, Any]:
+    def write_student(self, out: Path, *, overwrite: bool) -> dict[str, Any]:
         """Run the stages that are missing, and write the student; return its provenance."""
         texts = self._stage("texts", self._write_texts)
         say(
@@ -196,7 +199,7 @@ class _StagesOnRay(Stages):
             self._train()
             record |= {"pairs": pairs["kept"], "pairs_left_out": pairs["read"] - pairs["kept"]}
         with self._timed("student"):
-            self._save_student(out, record)
+            self._save_student(out, record, overwrite=overwrite)
         return record
 
     def _embed(self, name: str, texts: Path, teacher: TextEncoder) -> None:

@@ -11,6 +11,7 @@ from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import doing, say
 from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.resume import check_destination
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
 DEFAULTS = Settings()
@@ -91,6 +92,7 @@ def main(flags: Embed) -> None:
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
+    check_destination(out, flags.encoder, *flags.input)
     inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]
     if flags.price_per_hour is not None and not flags.dry_run:
         raise ValueError(

@@ -29,6 +29,7 @@ from paraembed.commands.paths import (
 )
 from paraembed.console import doing, print_table, say, show
 from paraembed.io.fingerprint import sha256_of
+from paraembed.io.resume import is_output
 from paraembed.names import on_disk
 from paraembed.process import one_thread
 from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, RESAMPLES, AnalysisOptions, Inference
@@ -224,6 +225,9 @@ def _check_suites(flags: Evaluate) -> None:
 
 def _check_out(out: Path) -> None:
     """Raise ValueError or NotADirectoryError before anything is scored if the output folder cannot be written."""
+    from paraembed.evaluation.evaluate import check_target
+
+    check_target(out)
     folder = next(parent for parent in (out, *out.parents) if parent.exists())
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; --out needs a folder")
@@ -237,17 +241,20 @@ def _check_out(out: Path) -> None:
 def paths_of(flags: Evaluate, stage: "Stage") -> dict[str, Any]:
     """Return the absolute paths of the flags that name files, or of their copies, by field; with ``out``."""
     first = Path(flags.encoder[0]).absolute() if flags.encoder else None  # Path(".") has no name
+    while first is not None and is_output(first.parent):  # the encoder of a fine-tuned model, or of a search
+        first = first.parent
     default_out = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
     files = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
     options = flags.options
     margin, tagged = options.margin_pairs, options.tagged
+    inputs = *flags.encoder, *flags.pairs, *files.values(), flags.data, flags.trained, margin, tagged, *options.runs
     names = [str(staged_input(stage, name, "--encoder", absolute)) if "://" in name else name for name in flags.encoder]
     return {
         "encoder": tuple(named_encoder(name, "--encoder") for name in names),
         "pairs": tuple(staged_input(stage, file, "--pairs") for file in flags.pairs),
         "data": flags.data and staged_input(stage, flags.data, "--data", existing_data),
         "trained": flags.trained and existing_encoder(flags.trained, "--trained"),
-        "out": staged_output(stage, flags.out or default_out, "--out"),
+        "out": staged_output(stage, flags.out or default_out, "--out", *inputs),
         "options": replace(
             options,
             margin_pairs=margin and existing_pairs(margin, "--margin-pairs"),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing, existing_encoder
+from paraembed.commands.paths import existing, existing_encoder, new_output
 from paraembed.console import doing, say
+from paraembed.io.atomic import check_file
 from paraembed.settings import DEFAULT_SMALLER, Smaller, is_shipped
 
 if TYPE_CHECKING:
@@ -69,7 +70,12 @@ class Export:
 
 def main(flags: Export) -> None:
     """Read the encoder, write the file or folder, and log the run."""
-    folders, out = [_folder(path) for path in flags.encoder], absolute(flags.out, "--out")
+    folders, out = (
+        [_folder(path) for path in flags.encoder],
+        new_output(
+            flags.out, "--out", *flags.encoder, flags.check, flags.scores, flags.texts, is_file=flags.to == "word2vec"
+        ),
+    )
     check = existing(flags.check, "--check") if flags.check else None
     scores = existing(flags.scores, "--scores") if flags.scores else None
     texts = existing(flags.texts, "--texts") if flags.texts else None
@@ -106,12 +112,9 @@ def _folder(path: Path, flag: str = "--encoder") -> Path:
 def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, scores: Path | None) -> None:
     """Write an encoder in the format of another library."""
     if flags.to == "word2vec":
-        if out.is_dir():
-            raise IsADirectoryError(f"{flags.out} is a folder; give --out a file name, such as vectors.txt.gz")
         if check:
             raise ValueError("--check compares tokens, but word2vec text has no tokenizer; leave it out")
-        if out.exists() and not flags.overwrite:
-            raise ValueError(f"{flags.out} already exists; choose another --out, or replace it with --overwrite")
+        check_file(out, overwrite=flags.overwrite)
     else:
         from paraembed.export.folder import check_target
 
@@ -153,7 +156,7 @@ def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | 
         if texts is not None:
             tracked.params({"texts": str(texts)})
             tracked.dataset("texts", sha256_of(texts), [str(texts)], "export")
-        encoder, measures = write_smaller(folders, out, settings, texts, doing)
+        encoder, measures = write_smaller(folders, out, settings, texts, doing, overwrite=flags.overwrite)
         num_words = len(encoder.vocabulary)
         size = sum(path.stat().st_size for path in out.rglob("model.safetensors")) / 1e6
         tracked.tags({"fingerprint": encoder.fingerprint})
@@ -174,7 +177,7 @@ def _write_concat(folders: list[Path], out: Path, flags: Export) -> None:
     from paraembed.export.concat import write_concat
 
     with _tracked(folders, out, flags) as tracked:
-        both = write_concat(folders, out)
+        both = write_concat(folders, out, overwrite=flags.overwrite)
         tracked.tags({"fingerprint": both.fingerprint})
         tracked.metrics({"width": both.width})
     say(
@@ -192,8 +195,6 @@ def _tracked(folders: list[Path], out: Path, flags: Export) -> "Iterator[Run]":
 
     if flags.check:
         raise ValueError(f"--check compares tokens with another library's, and --to {flags.to} has none; leave it out")
-    if any(folder.resolve() in {out.resolve(), *out.resolve().parents} for folder in folders):
-        raise ValueError(f"--out {flags.out} is, or is in, one of the encoders to read; choose another folder")
     checkpoint.check_replaceable(out, overwrite=flags.overwrite)
     fingerprints = [checkpoint.read_config(folder)["fingerprint"] for folder in folders]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -212,7 +213,7 @@ def _write_word2vec(encoder: "Encoder", out: Path, flags: Export, tracked: "Run"
     words = words_of(encoder)
     num_words, width = words.matrix.shape
     doing(f"writing {out.name}")
-    tracked.tags({"sha256": write_word2vec(words, out)})
+    tracked.tags({"sha256": write_word2vec(words, out, overwrite=flags.overwrite)})
     tracked.metrics({"words": num_words, "width": width})
     say(f"wrote {flags.out}: {num_words:,} word vectors of width {width}; <unk> is {UNKNOWN}")
     if not is_in_words(encoder.composition):
@@ -228,7 +229,7 @@ def _write_folder(encoder: "Encoder", out: Path, flags: Export, check: Path | No
 
     texts = read_text(check) if check else []
     doing(f"comparing the tokens of {len(texts):,} texts and a sample, and writing {out.name}")
-    write_folder(encoder, flags.to, out, texts, card)
+    write_folder(encoder, flags.to, out, texts, card, overwrite=flags.overwrite)
     say(
         f"wrote {flags.out}: model folder with text vectors of width {encoder.width}",
         f"next: python jobs/evaluate.py --encoder {_PREFIXES[flags.to]}:{flags.out} …",

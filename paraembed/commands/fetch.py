@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.console import doing, show
+from paraembed.io.resume import check_destination
 from paraembed.pairs.public.download import DownloadProgress, OnProgress
 from paraembed.pairs.public.fetch import default_cache, fetch_unpacked
 from paraembed.pairs.public.sources import SOURCES, Source, find_source
@@ -48,6 +49,7 @@ def run_fetch(flags: Fetch) -> None:
         )
     sources = [find_source(name) for name in flags.names]
     cache = (default_cache() if flags.cache is None else flags.cache.expanduser()).absolute()
+    check_destination(cache, name="cache")
     for source in sources:
         path = fetch_unpacked(source if flags.url is None else replace(source, url=flags.url), cache, _reporter())
         log.info("fetched %s to %s; next: %s", source.name, path, next_command(source, path))

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing_output
+from paraembed.commands.paths import existing_output, new_output
 from paraembed.console import say
 from paraembed.settings import MineSettings, check_workers
 
@@ -41,7 +41,7 @@ class Mine:
 def main(flags: Mine) -> None:
     """Mine, and print the number of pairs and the next command."""
     check_workers(flags.workers)
-    folder, out = existing_output(flags.folder, "FOLDER"), absolute(flags.out, "--out")
+    folder, out = existing_output(flags.folder, "FOLDER"), new_output(flags.out, "--out", flags.folder, flags.other)
     other = existing_output(flags.other, "--other") if flags.other is not None else None
     from paraembed.cluster.mine import mine
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paraembed.console import doing, renamed
 from paraembed.io.places import Place, in_submitted_job, shown, to_place
+from paraembed.io.resume import check_destination
 from paraembed.settings import is_peer, is_run, is_shipped
 
 if TYPE_CHECKING:
@@ -88,9 +89,18 @@ def staged_words(stage: "Stage", text: str, flag: str) -> Path:
     return staged_input(stage, text, flag)
 
 
-def staged_output(stage: "Stage", text: str | Path, flag: str) -> Path:
-    """Return the absolute path of an output, or that of the copy of one on an object store."""
-    return stage.output(absolute_place(str(text), flag))
+def new_output(path: Path, flag: str, *inputs: Path | str | None, is_file: bool = False) -> Path:
+    """Return the absolute path of an output, checked against the inputs; see ``check_destination``."""
+    out = absolute(path, flag)
+    check_destination(out, *inputs, name=flag.removeprefix("--"), is_file=is_file)
+    return out
+
+
+def staged_output(stage: "Stage", text: str | Path, flag: str, *inputs: Path | str | None) -> Path:
+    """Return the absolute path of an output, or of the copy of one on an object store; see ``check_destination``."""
+    out = stage.output(absolute_place(str(text), flag))
+    check_destination(out, *inputs)
+    return out
 
 
 def absolute_place(text: str, flag: str) -> Place:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing, existing_output, named_encoder
+from paraembed.commands.paths import existing, existing_output, named_encoder, new_output
 from paraembed.console import doing, print_table, say, show
 from paraembed.io.escape import printable
 
@@ -72,9 +72,8 @@ def main(flags: Search) -> None:
         raise ValueError(f"--top is {flags.top}; it must be at least 1")
     queries = existing(flags.queries, "--queries") if flags.queries else None
     name = named_encoder(flags.encoder, "--encoder") if flags.encoder else None
-    results = absolute(flags.results, "--results") if flags.results else None
-    if results and results.is_dir():
-        raise IsADirectoryError(f"--results is {results}, a folder; give the path of a file")
+    inputs = flags.folder, flags.queries, flags.encoder
+    results = new_output(flags.results, "--results", *inputs, is_file=True) if flags.results else None
     from paraembed.embedding.output import Embeddings
     from paraembed.embedding.search import embed_queries, query_encoder, search, table_of
     from paraembed.io.lines import read_text

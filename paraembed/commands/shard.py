@@ -60,7 +60,7 @@ def main(flags: Shard) -> None:
     if flags.max_words is not None and not flags.words:
         raise ValueError("--max-words sets the number of rows to use from --words; add --words FILE")
     with staged_places() as stage:
-        out = staged_output(stage, flags.out, "--out")
+        out = staged_output(stage, flags.out, "--out", *flags.input, flags.words)
         places = [to_place(text) for text in flags.input]
         inputs = [existing(place, "--input") if isinstance(place, Path) else place for place in places]
         home = stage.mirror(out)

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, absolute_place, existing, existing_pairs, named_encoder
+from paraembed.commands.paths import absolute_place, existing, existing_pairs, named_encoder, new_output
 from paraembed.console import doing, say
 from paraembed.distillation.settings import TeachSettings, reading_settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
@@ -65,8 +65,9 @@ class Teach:
 def main(flags: Teach) -> None:
     """Teach, and print the next command."""
     check_workers(flags.workers)
-    teacher, out = named_encoder(flags.teacher, "--teacher"), absolute(flags.out, "--out")
-    work = absolute(flags.work or out.with_name(f"{out.name}.teach"), "--work")
+    inputs = flags.teacher, *flags.texts, *flags.leave_out, flags.pairs, flags.recipe
+    teacher, out = named_encoder(flags.teacher, "--teacher"), new_output(flags.out, "--out", *inputs)
+    work = new_output(flags.work or out.with_name(f"{out.name}.teach"), "--work", *inputs)
     texts = [str(absolute_place(argument, "--texts")) for argument in flags.texts]
     sets = [existing(path, "--leave-out") for path in flags.leave_out]
     pairs = None if flags.pairs is None else existing_pairs(flags.pairs, "--pairs")

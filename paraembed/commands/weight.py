@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, existing, existing_encoder
+from paraembed.commands.paths import existing, existing_encoder, new_output
 from paraembed.console import doing, say
 from paraembed.settings import SMOOTHING
 from paraembed.text import check_tokenizer
@@ -48,7 +48,7 @@ class Weight:
 def main(flags: Weight) -> None:
     """Build the encoder, write it, and log the run."""
     check_tokenizer(flags.tokenizer)
-    out = absolute(flags.out, "--out")
+    out = new_output(flags.out, "--out", flags.words, flags.counts, flags.corpus, flags.trained)
     files = {name: getattr(flags, name) for name in ("words", "counts", "corpus")}
     paths = {name: existing(path, f"--{name}") for name, path in files.items() if path is not None}
     if flags.trained is not None:
@@ -74,7 +74,9 @@ def main(flags: Weight) -> None:
         encoder = weighted.encoder
         assert isinstance(encoder, Encoder)
         card = f"# {weighted.label}\n\nAn {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"
-        fingerprint = checkpoint.save(encoder, out, recipe={}, provenance=encoder.provenance, model_card=card)
+        fingerprint = checkpoint.save(
+            encoder, out, recipe={}, provenance=encoder.provenance, model_card=card, overwrite=flags.overwrite
+        )
         tracked.tags({"fingerprint": fingerprint})
     say(f"wrote {flags.out}: {weighted.description}", f"next: python jobs/evaluate.py --encoder {flags.out} …")
 

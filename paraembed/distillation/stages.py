@@ -265,8 +265,8 @@ class Stages:
         """Return the folder of a stage."""
         return self.work / f"{name}-{self.digests[name]}"
 
-    def _save_student(self, out: Path, record: dict[str, Any]) -> None:
-        """Write the student from the result of the regression or of the training."""
+    def _save_student(self, out: Path, record: dict[str, Any], *, overwrite: bool) -> None:
+        """Write the student from the result of the regression or of the training; ``overwrite`` replaces an encoder."""
         matrix = checkpoint.load(self.folder("trained" if self.request.pairs else "ridge")).matrix.detach().numpy()
         if self.request.settings.dim is not None:
             matrix = principal(matrix, self._regression(), self.request.settings.dim)
@@ -276,7 +276,7 @@ class Stages:
             occurs = occurring(units.to_pylist()) | is_bigram(units)
             units, matrix = units.filter(pa.array(occurs)), matrix[occurs]
         dtype = self.request.settings.dtype
-        self._save(units, of_mean_length(matrix), out, record, title, oov=self.oov, dtype=dtype)
+        self._save(units, of_mean_length(matrix), out, record, title, oov=self.oov, dtype=dtype, overwrite=overwrite)
 
     def _stage(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
         """Return the manifest of a stage; if it is missing, make it."""

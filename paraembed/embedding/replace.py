@@ -66,7 +66,7 @@ def replace_output(folder: Path, out: Path) -> None:
         folder.rename(old)  # the name that ``remove_previous`` looks for
         discard(old)
     else:
-        replace_folder(folder, out, old)
+        replace_folder(folder, out, old, lambda path: check_folder(Folder(path)))
     sync_folder(out.parent)
 
 

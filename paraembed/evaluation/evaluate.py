@@ -14,6 +14,7 @@ from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.evaluation.tables import Column
+from paraembed.io.resume import is_scores
 from paraembed.loading import Fetch
 from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, AnalysisOptions, Inference, is_peer
 from paraembed.text.vocabulary import LOW_COVERAGE, read_words
@@ -75,6 +76,7 @@ def evaluate(
 ) -> EvaluationResult:
     """Score the candidates on the suites, and write scores, analyses and the report to the folder ``out``."""
     report = compare(candidates, suites, resamples=request.resamples, progress=progress)
+    check_target(out)
     remove_earlier(out)
     files = report.write(out)
     analyses: tuple[Analysis, ...] = ()
@@ -84,6 +86,18 @@ def evaluate(
         files += (write_html(report, analyses, out),)
     missing = tuple(f"{analysis.title}: {analysis.reason}" for analysis in analyses if analysis.reason)
     return EvaluationResult(report, files, missing)
+
+
+def check_target(out: Path) -> None:
+    """Raise NotADirectoryError or ValueError unless a folder is new, empty, or of an earlier evaluation."""
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"{out} is a file; `out` needs a folder")
+    other = next((path.name for path in sorted(out.iterdir()) if path.name[0] != "."), "") if out.exists() else ""
+    if other and not is_scores(out):
+        raise ValueError(
+            f"{out} contains {other}, but no scores.json of jobs/evaluate.py, so nothing is written there; choose "
+            "another `out`"
+        )
 
 
 def find_candidates(request: EvaluationRequest, fetch: Fetch, progress: Progress) -> list[Candidate]:

@@ -8,8 +8,9 @@ from paraembed.encoders.concat import Concat
 from paraembed.export.smaller import cards_of, names_of, training_of
 
 
-def write_concat(folders: Sequence[Path], out: Path) -> Concat:
-    """Write the folder of two encoders as one; an existing folder is replaced (see ``checkpoint.check_replaceable``).
+def write_concat(folders: Sequence[Path], out: Path, *, overwrite: bool = False) -> Concat:
+    """Write the folder of two encoders as one; ``overwrite`` replaces an encoder at ``out``.
+
     Raise ValueError, and write nothing, if the number of encoders is not two, or an encoder reads trees.
     """
     if len(folders) != 2:
@@ -23,4 +24,4 @@ def write_concat(folders: Sequence[Path], out: Path) -> Concat:
     ]
     provenance = {**training_of(encoders), "concat": [encoder.fingerprint for encoder in encoders]}
     card = "\n".join([*lines, *cards_of(folders), ""])
-    return checkpoint.save_concat(folders, out, provenance=provenance, model_card=card)
+    return checkpoint.save_concat(folders, out, provenance=provenance, model_card=card, overwrite=overwrite)

@@ -2,24 +2,27 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from paraembed.encoders.base import Encoder
 from paraembed.export.onnx import write_onnx
 from paraembed.export.static import static_form, write_model2vec, write_sentence_transformers
 from paraembed.export.tokenizer import check_ids, tokenizer_json
-from paraembed.io.atomic import foreign_file, new_folder
+from paraembed.io.atomic import foreign_file, new_folder, write_json
+from paraembed.io.resume import MARK, described
 
 _OWN = re.compile(
     r"(\d_\w+/)?(config|modules|tokenizer|tokenizer_config|config_sentence_transformers|special_tokens_map)\.json"
-    r"|(\d_\w+/)?model\.safetensors|(onnx/)?model\.onnx|README\.md"
+    r"|(\d_\w+/)?model\.safetensors|(onnx/)?model\.onnx|README\.md|paraembed\.json"
 )
 """Files of the model folders; a folder with other files is not replaced."""
+FORMAT = "paraembed-export-1"
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
     """Check that a model folder may be written. Raise ValueError if the path is a file, or exists without
-    ``overwrite``, or the folder has files of something else.
+    ``overwrite``, or the folder has files of something else, or is not marked as one that this job wrote.
     """
     if out.is_dir() and not any(out.iterdir()):
         return
@@ -27,13 +30,26 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         raise ValueError(f"{out} is a file; give `out` the name of a folder")
     if out.exists() and not overwrite:
         raise ValueError(f"{out} already exists; choose another `out`, or replace it with `overwrite`")
+    if out.exists() and described(out / MARK).get("format") != FORMAT:
+        raise ValueError(
+            f"{out} has no {MARK}, so it may not be a model of jobs/export.py and is not replaced; choose another "
+            "`out`, or remove it"
+        )
     if out.exists() and (other := foreign_file(out, _OWN)):
         raise ValueError(f"{other} is not a file of an exported model, so {out} is not replaced; choose another `out`")
 
 
-def write_folder(encoder: Encoder, to: str, out: Path, texts: Sequence[str] = (), card: str | None = None) -> None:
+def write_folder(
+    encoder: Encoder,
+    to: str,
+    out: Path,
+    texts: Sequence[str] = (),
+    card: str | None = None,
+    *,
+    overwrite: bool = False,
+) -> None:
     """Write a model folder atomically, after its tokenizer was compared with the encoder's on a built-in sample and on
-    ``texts``; an existing folder is replaced (see ``check_target``).
+    ``texts``; ``overwrite`` replaces an existing model (see ``check_target``).
 
     ``to`` is ``sentence-transformers``, ``hub`` (the same), ``model2vec`` or ``onnx``; ``card`` is the model card, if
     any. Raise ValueError if the library cannot compute the encoder's vectors, or the ids of a text differ.
@@ -51,10 +67,11 @@ def write_folder(encoder: Encoder, to: str, out: Path, texts: Sequence[str] = ()
         limit = form.max_tokens
     tokenizer = tokenizer_json(encoder, "mark" if to == "model2vec" else "token", limit)
     check_ids(encoder, tokenizer, texts)
-    with new_folder(out) as folder:
+    with new_folder(out, partial(check_target, overwrite=overwrite)) as folder:
         if form is None:
             write_onnx(encoder, tokenizer, folder)
         else:
             (write_model2vec if to == "model2vec" else write_sentence_transformers)(form, tokenizer, folder)
+        write_json(folder / MARK, {"format": FORMAT, "encoder": encoder.fingerprint})
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")

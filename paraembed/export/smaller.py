@@ -50,9 +50,11 @@ def write_smaller(
     settings: Smaller,
     texts: Path | None = None,
     progress: Callable[[str], object] = lambda _: None,
+    *,
+    overwrite: bool = False,
 ) -> tuple[Encoder, dict[str, float]]:
-    """Write an encoder folder that is made from ``avg`` or ``scaled_avg`` encoders, of which several are averaged; an
-    existing folder is replaced (see ``checkpoint.check_replaceable``). ``max_words`` and ``dim`` are decided by
+    """Write an encoder folder that is made from ``avg`` or ``scaled_avg`` encoders, of which several are averaged;
+    ``overwrite`` replaces an encoder at ``out``. ``max_words`` and ``dim`` are decided by
     ``texts``, a file with one text per line, plain or compressed. ``progress`` is called with what is being done.
 
     Return the encoder, before int8 rounds it, and fractions by name. With ``max_words``: ``oov_before`` and ``oov``, of
@@ -102,7 +104,9 @@ def write_smaller(
     card = _card(folders, encoders, sizes, record, texts)
     provenance = {**training_of([*encoders, *([pieces] if pieces else [])]), "made_smaller": record}
     progress(f"writing {out.name}")
-    encoder.fingerprint = checkpoint.save(encoder, out, recipe={}, provenance=provenance, model_card=card, dtype=dtype)
+    encoder.fingerprint = checkpoint.save(
+        encoder, out, recipe={}, provenance=provenance, model_card=card, dtype=dtype, overwrite=overwrite
+    )
     return encoder, measures
 
 

@@ -45,7 +45,7 @@ def is_in_words(composition: Composition) -> bool:
     return isinstance(composition, ScaledAvg) or not list(composition.parameters())
 
 
-def write_word2vec(words: Words, path: Path) -> str:
+def write_word2vec(words: Words, path: Path, *, overwrite: bool = False) -> str:
     """Write words [V] and vectors [V, d] atomically; gzipped if the name ends in ``.gz``. Equal words give equal bytes.
     Return the SHA-256 of the file, hexadecimal. Raise ValueError if a word cannot be written in the format, or a vector
     is not finite.
@@ -59,7 +59,7 @@ def write_word2vec(words: Words, path: Path) -> str:
         else:
             file.writelines(_lines(words))
 
-    return write_file(path, write)
+    return write_file(path, write, overwrite=overwrite)
 
 
 def _check(words: Words) -> None:

@@ -20,8 +20,11 @@ log = logging.getLogger(__name__)
 SUCCESS = "_SUCCESS"
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
-    """Write a file under a temporary name, flush it to disk, rename it into place; return its SHA-256, hexadecimal."""
+def write_file(path: Path, write: Callable[[BinaryIO], object], *, overwrite: bool = True) -> str:
+    """Write a file under a temporary name, flush it to disk, rename it into place; return its SHA-256, hexadecimal. The
+    errors are those of ``check_file``, before and after the writing.
+    """
+    check_file(path, overwrite=overwrite)
     temporary = hidden_name(path, "tmp")
     try:
         with temporary.open("w+b") as file:
@@ -30,11 +33,38 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
             os.fsync(file.fileno())
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
+        check_file(path, overwrite=overwrite)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
     return digest
+
+
+def check_file(path: Path, *, overwrite: bool = True) -> None:
+    """Raise ValueError or IsADirectoryError unless a path is new, or with ``overwrite`` a regular file. As root, a
+    rename would replace even ``/dev/null`` or the link ``/dev/stdout``.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{path} is a folder; give the path of a file")
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{path} is a link, FIFO, socket or device, which is not replaced; give the path of a file")
+    if not overwrite:
+        raise FileExistsError(f"{path} already exists; choose another `out`, or replace it with `overwrite`")
+
+
+def check_new(path: Path) -> None:
+    """Raise FileExistsError unless a path is an empty folder, or new."""
+    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+        raise FileExistsError(f"{path} already exists and is not an empty folder; choose another `out`")
+
+
+def any_content(path: Path) -> None:
+    """Allow the content of a path, which is the job's own, to be replaced."""
 
 
 def write_json(path: Path, value: Any) -> str:
@@ -52,12 +82,14 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, check: Callable[[Path], object] = check_new) -> Iterator[Path]:
     """Create a folder that appears under its name only when the block ends without an error.
 
-    It replaces whatever is at ``path``; callers decide beforehand whether that is allowed. It is built under a unique
-    name, so that no other folder is ever emptied. Temporary folders of killed processes are removed.
+    ``check`` raises an error if what is at ``path`` must not be replaced; it is called before the block, and again when
+    the folder is complete. The folder is built under a unique name, so that no other folder is ever emptied. Temporary
+    folders of killed processes are removed.
     """
+    check(path)
     _remove_leftovers(path)
     temporary = hidden_name(path, "tmp")
     temporary.mkdir(parents=True)
@@ -70,7 +102,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
         sync_folder(temporary)
-        replace_folder(temporary, path, hidden_name(path, "old"))
+        replace_folder(temporary, path, hidden_name(path, "old"), check)
     finally:
         os.close(handle)
         shutil.rmtree(temporary, ignore_errors=True)
@@ -98,14 +130,20 @@ def _remove_leftovers(path: Path) -> None:
                 os.close(handle)
 
 
-def replace_folder(new: Path, path: Path, old: Path) -> None:
+def replace_folder(new: Path, path: Path, old: Path, check: Callable[[Path], object]) -> None:
     """Rename the folder ``new`` to ``path``; the previous content is first renamed to ``old``, then removed.
 
-    Raise OSError if ``old`` exists and is not empty; nothing was changed.
+    ``check`` raises an error if what is at ``path`` must not be replaced. Raise OSError if ``old`` exists and is not
+    empty, or if another program creates or replaces ``path`` meanwhile; nothing was changed.
     """
-    if path.exists() or path.is_symlink():
+    before = path.lstat() if os.path.lexists(path) else None
+    check(path)
+    if before is not None:
         path.rename(old)
-    new.rename(path)
+        if not os.path.samestat(before, old.lstat()):
+            old.rename(path)
+            raise FileExistsError(f"{path} was replaced by another program; choose another `out`")
+    new.rename(path)  # fails if another program has put files there
     sync_folder(path.parent)
     if old.is_symlink():
         old.unlink()  # only the link: its target belongs to somebody else

@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paraembed.io.atomic import foreign_file, work_folder, write_json
+from paraembed.io.atomic import check_file, foreign_file, work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
+from paraembed.io.places import Place, resolve
 
 log = logging.getLogger(__name__)
+
+MARK = "paraembed.json"  # in the folders of jobs/export.py, whose other files are those of another library
+_NAMED = ("_plan.json", "_manifest.json", "sweep.json")  # by which an output is known
+_DESCRIBED = ("config.json", "manifest.json", MARK)  # by the format in it
+_SCORES = {"encoders", "published", "notes"}  # keys of the scores.json of jobs/evaluate.py
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,83 @@ def check_own_files(folder: Path, files: re.Pattern[str], job: str, *, may_be_li
     foreign = foreign_file(folder, files)
     if foreign is not None:
         raise foreign_work(folder, foreign.relative_to(folder), job)
+
+
+def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_file: bool = False) -> None:
+    """Raise ValueError or OSError if a job must not write to a path, given as the parameter ``name``.
+
+    A file must be new or a regular one. File or folder must not be, contain or be inside of an input, nor be inside of
+    an output of a job, also through links. ``inputs`` may be names of encoders, globs and URIs, which are no paths
+    unless they exist. An object store is not checked.
+    """
+    if isinstance(out, str):
+        if not out.startswith("file:"):
+            return
+        out = Path(resolve(out)[1])
+    if is_file:
+        check_file(out)
+    for place in filter(Path.exists, (path for value in inputs if value is not None for path in _paths_of(value))):
+        if is_within(out, place) or is_within(place, out) or (is_file and _is_linked(out, place)):
+            raise ValueError(f"`{name}` {out} is, contains or is inside of the input {place}; choose another path")
+    for folder in _parents(out):
+        if is_output(folder):
+            raise ValueError(f"`{name}` {out} is inside of {folder}, which a job wrote; choose a path outside of it")
+
+
+def is_output(folder: Path) -> bool:
+    """Return whether a folder is the output of a job, finished or not."""
+    if any((folder / name).is_file() for name in _NAMED) or is_scores(folder):
+        return True
+    formats = (described(folder / name).get("format") for name in _DESCRIBED)
+    return any(isinstance(form, str) and form.startswith("paraembed-") for form in formats)
+
+
+def is_scores(folder: Path) -> bool:
+    """Return whether a folder holds the scores of jobs/evaluate.py."""
+    return described(folder / "scores.json").keys() >= _SCORES
+
+
+def is_within(path: Path, folder: Path) -> bool:
+    """Return whether a path is a folder or inside of it, also through links and other spellings."""
+    return not _keys(Path(os.path.realpath(folder))).isdisjoint(
+        key for parent in (Path(os.path.realpath(path)), *_parents(path)) for key in _keys(parent)
+    )
+
+
+def described(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if the file is missing or something else."""
+    with contextlib.suppress(OSError, ValueError):
+        if file.is_file():
+            return dict(read_json(file, dict[str, Any]))
+    return {}
+
+
+def _parents(path: Path) -> Iterable[Path]:
+    return Path(os.path.realpath(path)).parents
+
+
+def _keys(path: Path) -> set[object]:
+    """Return what two spellings of a path have in common: itself and, if it exists, device and inode."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return {path, (status.st_dev, status.st_ino)}
+    return {path}
+
+
+def _paths_of(value: Place) -> list[Path]:
+    """Return the paths that a value may name: ``st:folder`` is that path, or ``folder``."""
+    if isinstance(value, Path):
+        return [value]
+    if value.startswith("file:"):
+        return [Path(resolve(value)[1])]
+    return [] if "://" in value else [Path(text) for text in (value, value.partition(":")[2]) if text]
+
+
+def _is_linked(path: Path, place: Path) -> bool:
+    """Return whether a file has another name inside of a folder, a hard link."""
+    if not path.exists() or path.stat().st_nlink == 1 or not place.is_dir():
+        return False
+    return any(file.is_file() and file.samefile(path) for file in place.rglob("*"))
 
 
 def check_names(place: object, names: Iterable[str], files: re.Pattern[str], job: str) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.io.atomic import write_file
+from paraembed.io.resume import check_destination
 from paraembed.pairs.sample_lexicon import CONCEPTS, PATTERNS, SENTENCES, SHORT_SENTENCE, Pattern
 
 _PPDB_1, _PPDB_2 = "ppdb-1.0-format.gz", "ppdb-2.0-format.gz"
@@ -92,6 +93,7 @@ def _make_folder(out: Path) -> None:
     """Create the folder; an existing one may contain the sample's files, shards of the next step, and hidden files."""
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out} is a file; give the path of a folder")
+    check_destination(out)
     out.mkdir(parents=True, exist_ok=True)
     others = sorted(path.name for path in out.iterdir() if path.name not in _OURS and path.name[0] != ".")
     if others:

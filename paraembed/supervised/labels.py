@@ -224,7 +224,7 @@ class Labels:
 
     def save(self, model: Supervised, folder: Path, card: str) -> None:
         """Write a model folder that is still in progress."""
-        models.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card)
+        models.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card, overwrite=True)
 
     def scorer(self, *_: object) -> DevScorer:
         """Return the scorer of the dev set; its metric is the measure of the task."""
@@ -279,6 +279,7 @@ class Labels:
             },
             model_card=model_card(name, self.recipe, model, task, rows, PICTURE),
             written=work.folder / "trained",
+            overwrite=work.overwrite,
             write_more=write_more,
         )
         for note in task.notes:

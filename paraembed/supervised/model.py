@@ -8,6 +8,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -202,15 +203,17 @@ def save(
     model_card: str,
     written: Path | None = None,
     write_more: Callable[[Path], object] = lambda _: None,
+    overwrite: bool = False,
 ) -> None:
-    """Write a model folder atomically; an existing folder is replaced.
+    """Write a model folder atomically; ``overwrite`` replaces another model.
 
     ``config.json`` records the recipe and the provenance: inputs, split and scores. The encoder's folder keeps the
     provenance of the pretrained encoder: its training pairs, and how it was selected. ``written`` is a folder of the
     same model whose weights and vocabulary are moved instead of being written again; ``write_more`` writes further
     files into the folder.
     """
-    with new_folder(folder) as new:
+    check = partial(checkpoint.check_replaceable, overwrite=overwrite, read=read_config, what="a model")
+    with new_folder(folder, check) as new:
         write_more(new)
         checkpoint.save(
             model.encoder,

@@ -448,7 +448,7 @@ class Pairs:
 
     def save(self, model: Encoder, folder: Path, card: str) -> None:
         """Write an encoder folder that is still in progress."""
-        checkpoint.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card)
+        checkpoint.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card, overwrite=True)
 
     def train(self, model: Encoder, examples: Ragged, **how: Any) -> Counters:
         """Train an encoder in place."""
@@ -485,6 +485,7 @@ class Pairs:
             },
             model_card=f"{card}\n![Loss, share of active terms and scores]({PICTURE})\n",
             written=work.folder / "trained",
+            overwrite=work.overwrite,
             write_more=lambda folder: draw(folder / PICTURE, title, counters, self.num_pairs, kept, _changes(scores)),
         )
         return None if scores is None else scores.table()

@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
+from paraembed.io.atomic import check_file
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.stops import STOP_SIGNALS
 from paraembed.text.ragged import Ragged
@@ -509,11 +510,13 @@ def traced(path: Path | None) -> Iterator[Callable[[], None]]:
     if path is None:
         yield lambda: None
         return
+    check_file(path)
     written: list[Path] = []
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     plan = schedule(wait=0, warmup=1, active=TRACED_STEPS, skip_first=SKIPPED_STEPS - 1, repeat=1)
 
     def write(profiler: profile) -> None:
+        check_file(path)
         profiler.export_chrome_trace(str(path))
         written.append(path)
 

@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 
 from torch import Tensor
 
-from paraembed.io.atomic import new_folder, write_json
+from paraembed.io.atomic import any_content, new_folder, write_json
 from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.options import AnyFloat, Count, checked
 
@@ -127,7 +127,7 @@ def save_state(
     name = f"step-{counters.step:010d}"
     for leftover in folder.glob(".step-*"):  # of a write that was killed
         shutil.rmtree(leftover, ignore_errors=True)
-    with new_folder(folder / name) as new:
+    with new_folder(folder / name, any_content) as new:
         save_tensors(tensors, new / "state.safetensors")
         digest = sha256_of(new / "state.safetensors")
         body = {"format": FORMAT, "counters": asdict(counters), "decides": decides, "tensors": digest}

@@ -42,7 +42,7 @@ def test_the_same_bits_come_back(tmp_path, data):
     finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
     words = Words(pa.array(vocabulary), data.draw(arrays.arrays(np.float32, shape, elements=finite)))
     path = tmp_path / data.draw(st.sampled_from(["v.txt", "v.txt.gz"]))
-    write_word2vec(words, path)
+    write_word2vec(words, path, overwrite=True)
     read = read_words(path)
     assert read.vocabulary.to_pylist() == vocabulary
     np.testing.assert_array_equal(read.matrix.view(np.int32), words.matrix.view(np.int32))

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.io.atomic import locked, new_folder, replace_folder, work_folder, write_file, write_json
+from paraembed.io.atomic import any_content, locked, new_folder, replace_folder, work_folder, write_file, write_json
 from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.io.inflate import cut_at_lines, is_compressed, read_blocks, read_span
 from paraembed.io.places import open_regular, require_file
@@ -126,11 +126,52 @@ def test_what_is_not_json_is_named(tmp_path, data):
 def test_a_folder_appears_when_the_block_ends_well(tmp_path):
     path = tmp_path / "deep" / "folder"
     for content in ("first", "second"):
-        with new_folder(path) as new:
+        with new_folder(path, any_content) as new:
             (new / content).write_text(content)
             assert not (path / content).exists()
         assert names(path) == [content]
         assert names(path.parent) == ["folder"]
+
+
+@pytest.mark.parametrize("other", ["folder", "file", "link"])
+def test_what_another_program_wrote_meanwhile_is_not_replaced(tmp_path, other):
+    path = tmp_path / "out"
+
+    def fill():
+        with new_folder(path) as new:
+            (new / "ours").touch()
+            if other == "folder":
+                path.mkdir()
+                (path / "theirs").touch()
+            elif other == "file":
+                path.touch()
+            else:
+                path.symlink_to("theirs")
+
+    with pytest.raises(FileExistsError, match="out already exists"):
+        fill()
+    assert names(tmp_path) == ["out"]
+    assert not (path / "ours").exists()
+    with pytest.raises(FileExistsError, match="out already exists"):
+        fill()
+
+
+@pytest.mark.parametrize("kind", ["new", "replaced", "FIFO"])
+def test_a_file_is_looked_at_again_when_it_is_complete(tmp_path, kind):
+    path = tmp_path / "file"
+
+    def write(file):
+        file.write(b"ours")
+        os.mkfifo(path) if kind == "FIFO" else path.write_text("theirs")
+
+    if kind == "replaced":  # as every file that may be replaced
+        write_file(path, write)
+        assert path.read_text() == "ours"
+        return
+    with pytest.raises((ValueError, FileExistsError)):
+        write_file(path, write, overwrite=False)
+    assert names(tmp_path) == ["file"]
+    assert kind == "FIFO" or path.read_text() == "theirs"
 
 
 def test_a_folder_that_fails_leaves_what_was_there(tmp_path):
@@ -139,7 +180,7 @@ def test_a_folder_that_fails_leaves_what_was_there(tmp_path):
     (path / "old").touch()
 
     def fill():
-        with new_folder(path) as new:
+        with new_folder(path, any_content) as new:
             (new / "half").touch()
             raise RuntimeError("stop")
 
@@ -380,13 +421,13 @@ def test_folders_of_users_are_left_alone(tmp_path):
         (tmp_path / name / "chapter").write_text("dear")
     (tmp_path / ".folder.0123abcd.tmp").mkdir()  # of a process that was killed
     for _ in range(2):
-        with new_folder(tmp_path / "folder") as new:
+        with new_folder(tmp_path / "folder", any_content) as new:
             (new / "file").touch()
     assert names(tmp_path) == [".folder.old", ".folder.tmp", "folder"]
     assert all((tmp_path / name / "chapter").read_text() == "dear" for name in (".folder.tmp", ".folder.old"))
     (tmp_path / "next").mkdir()
     with pytest.raises(OSError, match="not empty"):
-        replace_folder(tmp_path / "next", tmp_path / "folder", tmp_path / ".folder.old")
+        replace_folder(tmp_path / "next", tmp_path / "folder", tmp_path / ".folder.old", any_content)
     assert names(tmp_path / "folder") == ["file"]
 
 

@@ -16,7 +16,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, TypedDict
 
-from paraembed.io.atomic import locked, new_folder, sync_folder, write_json
+from paraembed.io.atomic import any_content, locked, new_folder, sync_folder, write_json
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.inflate import check_inflation
 from paraembed.io.places import require_file, without_credentials
@@ -134,7 +134,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     """
     require_file(archive)
     try:
-        with new_folder(folder) as new:
+        with new_folder(folder, any_content) as new:
             _write_members(archive, new)
     except _BROKEN as error:
         raise ValueError(f"{archive} cannot be unpacked ({error}); download it again") from None
