@@ -3,12 +3,17 @@
 Like the jobs, ``train`` and ``embed`` start Ray, log to MLflow, resume, and report progress on stderr.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import wraps
+from inspect import signature
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin
 
 from paraembed.console import doing
+from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.foreign.base import ForeignEncoder
@@ -37,12 +42,45 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from paraembed.cluster.embed import EmbeddingResult
-    from paraembed.embedding.settings import Limits
     from paraembed.evaluation.report import Report
 
 AnyPath = str | Path
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Value = TypeVar("_Value", str, AnyPath)
+_NUMBERS: dict[Any, type] = {int: Integral, float: Real}  # so that NumPy's numbers are accepted
 
 
+def _typed(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Return a function that raises TypeError if an argument is not of a type that its annotation names."""
+    parameters = signature(function)
+
+    @wraps(function)
+    def call(*positional: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        bound = parameters.bind(*positional, **named)
+        for name in bound.arguments.keys() - {"settings"}:
+            hint = parameters.parameters[name].annotation
+            bound.arguments[name] = _of_type(bound.arguments[name], hint, name)
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def _of_type(value: Any, hint: Any, name: str) -> Any:
+    """Return a value of an allowed type, several values as a list; raise TypeError for others."""
+    allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    for kind in allowed:
+        if get_origin(kind) is not Sequence:
+            if isinstance(value, _NUMBERS.get(kind, kind)) and (kind is bool or not isinstance(value, bool)):
+                return value
+        elif isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
+            return [_of_type(item, get_args(kind)[0], f"{name}[{number}]") for number, item in enumerate(value)]
+    names = ["None" if kind is NoneType else kind.__name__ for kind in allowed if get_origin(kind) is not Sequence]
+    expected = " or ".join(names) + ", or a list of them" * (len(names) < len(allowed))
+    raise TypeError(f"`{name}` is {str(value)[:80]!r} of type {type(value).__name__}; expected {expected}")
+
+
+@_typed
 def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> Encoder | Concat | ForeignEncoder:
     """Load an encoder.
 
@@ -66,6 +104,7 @@ def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> Encoder | C
     return open_encoder(str(name), inference, fetch_encoder)
 
 
+@_typed
 def train(
     pairs: AnyPath,
     words: AnyPath,
@@ -134,6 +173,7 @@ def train(
     return encoder
 
 
+@_typed
 def embed(
     encoder: AnyPath,
     inputs: AnyPath | Sequence[AnyPath],
@@ -141,7 +181,7 @@ def embed(
     *,
     workers: int = 2,
     overwrite: bool = False,
-    limits: "Limits | None" = None,
+    limits: Limits | None = None,
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
     **settings: Any,
@@ -167,7 +207,6 @@ def embed(
         OSError, ValueError: an input, setting or output cannot be used, or a limit is exceeded.
     """
     from paraembed.cluster.embed import embed as run
-    from paraembed.embedding.settings import DEFAULT_LIMITS, Settings
 
     chosen = Settings(**_checked(settings, Settings, "embed"))
     check_destination(_absolute_place(out), str(encoder), *map(str, _several(inputs)))
@@ -182,6 +221,7 @@ def embed(
     )
 
 
+@_typed
 def evaluate(
     encoders: AnyPath | Sequence[AnyPath],
     *,
@@ -221,6 +261,8 @@ def evaluate(
     from paraembed.evaluation import evaluate as evaluation
     from paraembed.evaluation.report import compare
 
+    if not (encoders or words):
+        raise ValueError("no encoder to score; give `encoders`, `words` or both")
     if bool(suites) != (data is not None) or not (suites or pairs or held_out):
         raise ValueError("no data to score on; give `suites` and `data`, `pairs`, or `held_out`")
     request = evaluation.EvaluationRequest(
@@ -243,6 +285,7 @@ def evaluate(
         return evaluation.evaluate(request, candidates, sets, _absolute(out), doing).report
 
 
+@_typed
 def search(
     folder: AnyPath,
     queries: str | Sequence[str],
@@ -275,7 +318,7 @@ def search(
 
     if top < 1:
         raise ValueError(f"`top` is {top}; it must be at least 1")
-    texts = [queries] if isinstance(queries, str) else list(queries)
+    texts = list(_several(queries))
     embeddings = Embeddings(to_place(str(folder)))
     name = None if encoder is None else _absolute_name(encoder)
     opened = engine.query_encoder(
@@ -295,9 +338,9 @@ def _checked(settings: dict[str, Any], kind: type, what: str) -> dict[str, Any]:
     return {**settings, "encoder": config_from_dict({"name": encoder})} if isinstance(encoder, str) else settings
 
 
-def _several(values: AnyPath | Sequence[AnyPath]) -> Sequence[AnyPath]:
+def _several(values: _Value | Sequence[_Value]) -> Sequence[_Value]:
     """Return one value as a sequence, several as they are."""
-    return [values] if isinstance(values, str | Path) else values
+    return values if isinstance(values, list | tuple) else [values]  # type: ignore[list-item]
 
 
 def _absolute_place(place: AnyPath) -> Place:

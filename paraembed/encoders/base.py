@@ -6,7 +6,6 @@ Texts are ragged, as ``ids_T`` with ``offsets_N1``: text i is ``ids_T[offsets_N1
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +22,7 @@ from paraembed.compiled import COMPILED
 from paraembed.encoders.added import NO_TYPES, add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
-from paraembed.encoders.protocol import ALONE, Turn
+from paraembed.encoders.protocol import ALONE, Texts, Turn, check_batch_size, text_array
 from paraembed.encoders.tables import Floats, normalized
 from paraembed.settings import Precision
 from paraembed.text import OF_PIECES
@@ -298,14 +297,15 @@ class Encoder(nn.Module):
 
     def encode(
         self,
-        texts: str | Sequence[str],
+        texts: Texts,
         batch_size: int = BATCH_SIZE,
-        trees: str | Sequence[str | None] | pa.StringArray | None = None,
+        trees: Texts | None = None,
     ) -> npt.NDArray[np.float32]:
         """Encode texts; a warning is logged if texts were truncated, or lack a tree that the encoder reads.
 
         Args:
-            texts: one text, or n texts.
+            texts: one text, or any iterable of n texts: list, generator, Series, ndarray, Arrow array. None and NaN
+                count as empty texts.
             batch_size: number of texts to encode at a time; it changes the memory use, not the result.
             trees: a bracketed binary tree for each text, None for a text without one; see ``paraembed.text.trees``.
 
@@ -313,7 +313,7 @@ class Encoder(nn.Module):
             float32 [H] for one text, [n, H] for n; zeros for a text without tokens.
 
         Raises:
-            ValueError: the same errors as ``embed``.
+            TypeError, ValueError: the same errors as ``embed``.
 
         Example:
             >>> encoder = paraembed.load("encoder")
@@ -327,20 +327,16 @@ class Encoder(nn.Module):
                 "the number of trees does not match the texts; give one text with one tree, or equally long "
                 "sequences of both"
             )
-        if isinstance(texts, str):
-            vector_H: npt.NDArray[np.float32] = self.encode([texts], batch_size, None if trees is None else [trees])[0]
-            return vector_H
-        if trees is not None and not isinstance(trees, pa.Array):
-            trees = pa.array(trees, pa.string())
         embedded = self.embed(texts, batch_size, trees)
         warn_of_unread(embedded, self.max_tokens)
-        return embedded.vectors
+        vectors: npt.NDArray[np.float32] = embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
+        return vectors
 
     def embed(
         self,
-        texts: Sequence[str] | pa.StringArray,
+        texts: Texts,
         batch_size: int = BATCH_SIZE,
-        trees: pa.StringArray | None = None,
+        trees: Texts | None = None,
         *,
         turn: Turn = ALONE,
     ) -> Embedded:
@@ -349,12 +345,13 @@ class Encoder(nn.Module):
         If compiled loops do the sums, they use as many threads as PyTorch would.
 
         Args:
-            texts: string array [n], in which null counts as empty, or n strings.
+            texts: string array [n], in which null counts as empty, or other texts as ``encode`` takes them.
             batch_size: number of texts to encode at a time.
             trees: string array [n], null for a text without a tree; see ``paraembed.text.trees``.
             turn: held while vectors are computed; see ``TextEncoder``.
 
         Raises:
+            TypeError: texts or trees are something else.
             ValueError: trees were given to an encoder that does not read trees, or their number differs from the number
                 of texts. A ``TreeError``: a tree is malformed, or does not match the tokens of its text.
 
@@ -363,29 +360,29 @@ class Encoder(nn.Module):
             >>> embedded.num_tokens.tolist(), embedded.num_unknown.tolist()
             ([2, 1, 0], [0, 1, 0])
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
-        if trees is not None and not self.composition.reads_trees:
+        check_batch_size(batch_size)
+        strings, parses = text_array(texts), None if trees is None else text_array(trees, "trees")
+        if parses is not None and not self.composition.reads_trees:
             raise ValueError(
                 f"trees were given, but the encoder {self.config.name} does not read trees; leave them out"
             )
-        if trees is not None and len(trees) != len(texts):
+        if parses is not None and len(parses) != len(strings):
             raise ValueError(
-                f"{len(trees)} trees were given for {len(texts)} texts; give one tree, or None, for each text"
+                f"{len(parses)} trees were given for {len(strings)} texts; give one tree, or None, for each text"
             )
         if self.identity:
             require_device(self.device)
             with turn:
                 self.to(self.device, getattr(torch, self.precision))
-        counts = np.empty((2, len(texts)), np.int32)
-        embedded = Embedded(np.empty((len(texts), self.width), np.float32), *counts)
+        counts = np.empty((2, len(strings)), np.int32)
+        embedded = Embedded(np.empty((len(strings), self.width), np.float32), *counts)
         size, threads = batch_size, 1
         if self._adds_words:
             size, threads = min(batch_size, _ADDED_AT_ONCE), torch.get_num_threads()
-        spans = [(start, min(start + size, len(texts))) for start in range(0, len(texts), size)]
+        spans = [(start, min(start + size, len(strings))) for start in range(0, len(strings), size)]
 
         def embed_span(span: tuple[int, int]) -> tuple[int, int]:
-            return self._embed_span(texts, trees, *span, embedded, turn)
+            return self._embed_span(strings, parses, *span, embedded, turn)
 
         if min(threads, len(spans)) < 2:
             unread = [embed_span(span) for span in spans]
@@ -399,15 +396,15 @@ class Encoder(nn.Module):
     @torch.inference_mode()
     def _embed_span(
         self,
-        texts: Sequence[str] | pa.StringArray,
-        trees: pa.StringArray | None,
+        texts: pa.Array,
+        trees: pa.Array | None,
         start: int,
         stop: int,
         embedded: Embedded,
         turn: Turn,
     ) -> tuple[int, int]:
         """Write vectors and counts of some texts; return how many were truncated and how many had no tree."""
-        block = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.large_string())
+        block = texts[start:stop]
         of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
         if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
             middle = (start + stop) // 2

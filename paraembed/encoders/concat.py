@@ -1,6 +1,6 @@
 """Two encoders as one: its text vector is those of both, one after the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from paraembed.encoders.base import BATCH_SIZE, Embedded, Encoder, warn_of_unread
 from paraembed.encoders.devices import ComputeDevice
-from paraembed.encoders.protocol import ALONE, Turn
+from paraembed.encoders.protocol import ALONE, Texts, Turn, check_batch_size, text_array
 from paraembed.encoders.tables import Floats, normalized
 from paraembed.encoders.weights import Weights
 from paraembed.settings import Precision
@@ -66,7 +66,7 @@ class Concat:
 
     def embed(
         self,
-        texts: pa.StringArray,
+        texts: Texts,
         batch_size: int = BATCH_SIZE,
         trees: pa.StringArray | None = None,
         *,
@@ -75,16 +75,20 @@ class Concat:
         """Return vectors and counts of a string array [n], see ``Encoder.embed``; trees are a ValueError."""
         if trees is not None:
             raise ValueError("trees were given, but a pair of encoders does not read trees; leave them out")
-        vectors = np.empty((len(texts), self.width), np.float32)
-        first = self.first.embed(texts, batch_size, turn=turn)
+        check_batch_size(batch_size)
+        strings = text_array(texts)
+        vectors = np.empty((len(strings), self.width), np.float32)
+        first = self.first.embed(strings, batch_size, turn=turn)
         _write_normalized(vectors[:, : self.first.width], first.vectors)
-        second = self.second.embed(texts, batch_size, turn=turn)
+        second = self.second.embed(strings, batch_size, turn=turn)
         _write_normalized(vectors[:, self.first.width :], second.vectors)
         return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
 
-    def encode(self, texts: str | Sequence[str], batch_size: int = BATCH_SIZE) -> Floats:
-        """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""
-        embedded = self.embed(pa.array([texts] if isinstance(texts, str) else texts, pa.large_string()), batch_size)
+    def encode(self, texts: Texts, batch_size: int = BATCH_SIZE) -> Floats:
+        """Return the vectors [n, H] of n texts, or the vector [H] of one, as ``Encoder.encode``; a warning says how
+        many were truncated.
+        """
+        embedded = self.embed(texts, batch_size)
         warn_of_unread(embedded, self.max_tokens)
         return embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
 

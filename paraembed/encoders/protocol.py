@@ -1,6 +1,6 @@
 """Interface of all encoders, those of this package and those of other libraries."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Turn = AbstractContextManager[object]
 ALONE: Turn = nullcontext()
 """Turn of an encoder that no other thread uses."""
+Texts = str | Iterable[Any]
+"""A text, or several: any iterable of strings, such as a list, generator, Series, ndarray or Arrow array."""
 
 
 class NotFiniteError(ValueError):
@@ -94,3 +96,57 @@ class PackedEncoder(Protocol):
 
     def encoder(self) -> TextEncoder:
         """Return the encoder."""
+
+
+def text_array(texts: Texts, name: str = "texts") -> pa.Array:
+    """Return texts as a string array [n], null for None, NaN, NA and null, which count as empty texts, as in
+    jobs/embed.py. ``name`` is that of the parameter.
+
+    Raises:
+        TypeError: they are bytes, a dictionary, a table, a matrix or a single value, or one is not a string.
+        ValueError: a text has half of a surrogate pair, which UTF-8 cannot represent.
+    """
+    if isinstance(texts, str):
+        texts = [texts]
+    if isinstance(texts, pa.ChunkedArray):
+        chunks = texts.chunks or [pa.array([], texts.type)]
+        return pa.concat_arrays([text_array(chunk, name).cast(pa.large_string()) for chunk in chunks])
+    if isinstance(texts, pa.Array):
+        kind = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
+        if kind not in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
+            raise TypeError(f"`{name}` is an Arrow array of {texts.type}; expected strings")
+        return texts if texts.type in (pa.string(), pa.large_string()) else texts.cast(pa.large_string())
+    is_single = isinstance(texts, bytes | bytearray | memoryview | Mapping) or getattr(texts, "ndim", 1) != 1
+    if is_single or not isinstance(texts, Iterable):
+        raise TypeError(f"`{name}` is a {_kind(texts)}; expected a string, or a list or another iterable of strings")
+    values = list(texts)
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            if not _is_missing(value):
+                raise TypeError(f"`{name}` has a {_kind(value)} at position {number}; expected a string")
+            values[number] = None
+    try:
+        return pa.array(values, pa.large_string())
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"`{name}` has {error.object[error.start : error.end]!r}, which is no character of UTF-8; remove it"
+        ) from None
+
+
+def _kind(value: object) -> str:
+    dimensions = getattr(value, "ndim", 1)
+    return type(value).__name__ + (f" of {dimensions} dimensions" if dimensions != 1 else "")
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether a value is None, NaN, or NA or NaT of pandas."""
+    is_nan = isinstance(value, float | np.floating) and bool(np.isnan(value))
+    return value is None or is_nan or type(value).__name__ in {"NAType", "NaTType"}
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Raise TypeError or ValueError unless a number of texts is at least 1."""
+    if not isinstance(batch_size, int | np.integer) or isinstance(batch_size, bool):
+        raise TypeError(f"`batch_size` is a {type(batch_size).__name__}; expected an integer")
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` is {batch_size}; it must be at least 1")

@@ -20,7 +20,7 @@ import torch
 from paraembed.encoders.base import BATCH_SIZE, Embedded, warn_of_unread
 from paraembed.encoders.devices import require_device
 from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles
-from paraembed.encoders.protocol import ALONE, Turn, check_finite
+from paraembed.encoders.protocol import ALONE, Texts, Turn, check_finite, text_array
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.process import HUB_OFFLINE, set_environment
 from paraembed.settings import Backend, Inference
@@ -112,9 +112,11 @@ class ForeignEncoder:
         check_finite(embedded.vectors)
         return embedded
 
-    def encode(self, texts: str | Sequence[str]) -> Matrix:
-        """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""
-        embedded = self.embed(pa.array([texts] if isinstance(texts, str) else texts, pa.large_string()))
+    def encode(self, texts: Texts) -> Matrix:
+        """Return the vectors [n, H] of n texts, or the vector [H] of one, as ``Encoder.encode``; a warning says how
+        many were truncated.
+        """
+        embedded = self.embed(text_array(texts))
         warn_of_unread(embedded, self.max_tokens)
         return embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
 
