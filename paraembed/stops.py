@@ -6,6 +6,7 @@ other packages.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from types import TracebackType
 FAILED, WRONG_INPUT, STOPPED = 1, 2, 130
 STOPPED_LINE = "stopped; run the same command again to resume"
 STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _LAST_SECONDS = 4.0
 _last_acts: list[Callable[[int], None]] = []
 

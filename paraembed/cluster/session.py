@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -109,8 +110,7 @@ def _joined(address: str) -> Iterator[None]:
 
 @contextmanager
 def _started(workers: int) -> Iterator[None]:
-    _provide_token()
-    with environment(RAY_SESSION), private_folder() as folder:
+    with private_folder() as folder, environment({**RAY_SESSION, **_provide_token(folder)}):
         watch = server_watch(folder)
         try:
             with watch:
@@ -196,22 +196,39 @@ def _probe(address: str) -> None:
         ) from None
 
 
-def _provide_token() -> None:
-    """Create the token of Ray's authentication if it is missing, readable only by its owner.
+def _provide_token(folder: Path) -> dict[str, str]:
+    """Create the token of Ray's authentication if it is missing, readable only by its owner; return the environment
+    variable that names it, if it is not where Ray looks.
 
     A cluster that ``ray.init`` starts needs the token, unless RAY_AUTH_MODE says otherwise. If the token is missing,
-    Ray creates it with mode 0644, or, with RAY_AUTH_MODE=token, does not start.
+    Ray creates it with mode 0644, or, with RAY_AUTH_MODE=token, does not start. In a container the home folder may be
+    missing or read-only; then the token is in the private ``folder`` of the session.
     """
     if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
-        return
-    token = Path.home() / ".ray" / "auth_token"
-    token.parent.mkdir(mode=0o700, exist_ok=True)
-    try:
-        with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-    except FileExistsError:
-        if token.stat().st_uid == os.getuid():
-            token.chmod(0o600)
+        return {}
+    with suppress(OSError, RuntimeError):  # RuntimeError: no home folder is known
+        token = Path.home() / ".ray" / "auth_token"
+        token.parent.mkdir(mode=0o700, exist_ok=True)
+        try:
+            _write_token(token, secrets.token_hex(32))
+        except FileExistsError:
+            if token.stat().st_uid == os.getuid():
+                token.chmod(0o600)
+        if os.access(token, os.R_OK) and token.stat().st_size:
+            return {}
+    _write_token(folder / "token", _own_token())
+    return {"RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+
+
+def _write_token(path: Path, token: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token)
+
+
+@cache
+def _own_token() -> str:
+    """Return one token for all sessions of this process, because Ray keeps the first that it reads."""
+    return secrets.token_hex(32)
 
 
 def check_placement(placement: Workers) -> None:

@@ -1,5 +1,6 @@
 """Shard pair files on Ray: parse parts with Ray Data, remove duplicates, select rows, write shards, commit."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -50,6 +51,7 @@ from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, pl
 from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.process import ray_data
 from paraembed.settings import check_workers
+from paraembed.stops import NO_SPACE
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,8 @@ def _parse_all(task: _Task, parts: Sequence[SourcePart], partitions: int) -> lis
         if row["error"]:
             if not any(part.report.exists() for part in parts):
                 shutil.rmtree(parts[0].parsed.parent, ignore_errors=True)  # nothing to resume; tasks may still write
+            if row["errno"]:
+                raise OSError(row["errno"], row["error"], str(parts[row["number"]].parsed.parent))
             raise ValueError(row["error"])
         part = parts[row["number"]]
         report = reports[row["number"]] = load_report(part.report)
@@ -275,8 +279,10 @@ def _parsed_rows(task: _Task, parts: Sequence[SourcePart], partitions: int, work
 
 
 def _parse(number: int, part: SourcePart, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:
-    """Parse a part, unless an earlier run did; return a block of one row: number, error, was it parsed before."""
-    error, before = "", part.report.exists()
+    """Parse a part, unless an earlier run did; return a block of one row: number, error, was it parsed before; errno is
+    that of a disk without space, else 0.
+    """
+    error, code, before = "", 0, part.report.exists()
     if not before:
         try:
             common = ray.get(task)
@@ -284,7 +290,9 @@ def _parse(number: int, part: SourcePart, task: "ray.ObjectRef[_Task]", partitio
             save_report(parse_source(*what, sampled=common.sampled, limits=common.limits), part.report)
         except (ValueError, OSError) as cause:  # bad input; the driver raises it, without Ray's wrapping
             error = str(cause)
-    return [pa.table({"number": [number], "error": [error], "before": [before]})]
+            if isinstance(cause, OSError) and cause.errno in NO_SPACE:
+                code, error = cause.errno, os.strerror(cause.errno)
+    return [pa.table({"number": [number], "error": [error], "errno": [code], "before": [before]})]
 
 
 def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, task: _Task) -> None:

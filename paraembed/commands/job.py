@@ -1,6 +1,5 @@
 """Run a job: parse flags, return an exit status, and turn every error into one clear line."""
 
-import errno
 import logging
 import os
 import signal
@@ -13,7 +12,7 @@ from typing import TypeVar
 from paraembed.commands.flags import NO_GROUPS, Groups, as_flags, current_flags, parse_flags
 from paraembed.console import over_status, say, show, shown_status
 from paraembed.process import quiet_libraries
-from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
+from paraembed.stops import FAILED, NO_SPACE, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
 
 Flags = TypeVar("Flags")
 
@@ -57,6 +56,7 @@ def run(
             if listing is not None and "--list" in arguments:
                 show(*listing())
                 return 0
+            _check_encoding(arguments)
             values = parse_flags(flags, arguments, groups, default and default(arguments))
             with shown_status():
                 main(values)
@@ -70,6 +70,18 @@ def run(
         say(f"error: {as_flags(message_of(cause), flags)}")
         return exit_status(cause)
     return 0
+
+
+def _check_encoding(arguments: Sequence[str]) -> None:
+    """Raise ValueError if an argument is not UTF-8, which records and messages could not represent."""
+    flag = "an argument"
+    for argument in arguments:
+        name, _, value = argument.partition("=") if argument.startswith("--") else (flag, "", argument)
+        flag = name if argument.startswith("--") else flag
+        if any("\ud800" <= character <= "\udfff" for character in value or name):
+            raise ValueError(
+                f"{ascii(flag)[1:-1]} is {value!a}, which is not UTF-8; rename the file, or give UTF-8 text"
+            )
 
 
 def exit_status(error: Exception) -> int:
@@ -96,7 +108,7 @@ class _AsFlags(logging.Formatter):
 
 def message_of(error: Exception) -> str:
     """Return the message of an error for the user."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
         where = f" for {error.filename}" if error.filename else ""
         return f"no space left on the disk{where}; free some space and run the same command again"
     return str(error)

@@ -9,11 +9,13 @@ with ``_`` or ``.``, so pandas, Arrow, DuckDB's globs and Spark read the folder 
 """
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pyarrow as pa
@@ -29,6 +31,7 @@ from paraembed.io.places import Place
 from paraembed.io.resume import check_names, is_same_work
 from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
 from paraembed.options import Count, Range, checked
+from paraembed.process import on_cluster
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.stops import RunFailedError
 
@@ -209,17 +212,33 @@ def read_run(store: Store) -> EmbeddingRun:
 @contextmanager
 def begun_run(store: Store, run: EmbeddingRun) -> Iterator[dict[str, PartReport]]:
     """Lock a place for a run; yield the reports of the finished parts, by name. Raise ValueError if another run is
-    writing there, or was started there after ``run`` was planned.
+    writing there, or was started there after ``run`` was planned. If Ray cannot start on this machine, no plan stays.
     """
     with store.held():
         _sweep(store)
-        if not is_there(store, PLAN):
+        is_new = not is_there(store, PLAN)
+        if is_new:
             value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokenizer, "plan": run.plan.to_json()}
             write_json(store, PLAN, value | ({"model": dict(run.identity)} if run.identity else {}))
         _check_same(store, run)
         for name in (REPORTS, REJECTED):  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
-        yield finished_parts(store, run)
+        try:
+            yield finished_parts(store, run)
+        except OSError:
+            if is_new and isinstance(store, Folder) and not on_cluster():  # else tasks may still write
+                _remove_begun(store.path)
+            raise
+
+
+def _remove_begun(out: Path) -> None:
+    """Remove a run that has no part, and its folder."""
+    if not any(out.glob("*.parquet")) and not any((out / REPORTS).glob("*.parquet.json")):
+        with suppress(OSError):  # read-only, or not empty
+            shutil.rmtree(out / REPORTS)
+            shutil.rmtree(out / REJECTED)
+            (out / PLAN).unlink()
+            out.rmdir()
 
 
 def encoder_name(store: Store) -> str:

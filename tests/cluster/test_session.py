@@ -19,6 +19,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from paraembed.cluster import session
 from paraembed.cluster.session import ray_session, run_tasks, wait_for_workers
 from tests.another_user import another_user_does
+from tests.jobs import job_command
 
 
 def listening():
@@ -209,3 +210,52 @@ def test_resources_are_compared_with_what_the_autoscaler_may_start(as_on_a_clust
                 wait_for_workers(count, each)
     finally:
         client.internal_kv_del(place[0], False, place[1])
+
+
+@pytest.mark.parametrize("kind", ["missing", "file", "full", "empty"])
+def test_a_token_without_a_home_folder_is_private_to_the_session(tmp_path, monkeypatch, kind, disk):
+    """As in a container whose user is nobody; Ray keeps the first token that a process reads."""
+    home = tmp_path / "home"
+    if kind == "file":
+        home.touch()
+    elif kind == "full":
+        home = disk("size=4k")
+        home.joinpath("ballast").write_bytes(bytes(4096))
+    elif kind == "empty":
+        (home / ".ray").mkdir(parents=True)
+        (home / ".ray" / "auth_token").touch()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    tokens = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        chosen = session._provide_token(tmp_path / name)
+        assert chosen == {"RAY_AUTH_TOKEN_PATH": str(tmp_path / name / "token")}
+        path = tmp_path / name / "token"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        tokens.append(path.read_text())
+    assert tokens[0] == tokens[1]
+    assert len(tokens[0]) == 64
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "of the user")
+    assert session._provide_token(tmp_path) == {}
+
+
+def test_the_token_of_a_home_folder_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    for _ in range(2):
+        assert session._provide_token(tmp_path) == {}
+    assert stat.S_IMODE((tmp_path / ".ray" / "auth_token").stat().st_mode) == 0o600
+    assert not (tmp_path / "token").exists()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_job_runs_without_a_home_folder(tmp_path, tiny_encoder_folder):
+    (tmp_path / "t.txt").write_text("the cat\n")
+    job = job_command("embed", "--encoder", tiny_encoder_folder, "--input", "t.txt", "--out", "out")
+    home = {"HOME": str(tmp_path / "none"), "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/m.db"}
+    done = subprocess.run(job, cwd=tmp_path, env=os.environ | home, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "_SUCCESS").exists()
+    assert not (tmp_path / "none").exists()

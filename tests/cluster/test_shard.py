@@ -1,5 +1,7 @@
+import errno
 import gzip
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.cluster.shard import shard_pairs
+from paraembed.commands.job import message_of, user_error
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
@@ -437,3 +440,22 @@ def test_a_cut_file_ends_the_job_and_names_the_last_line(ray_cluster, tmp_path):
         shard_pairs([tmp_path / "cut.gz"], tmp_path / "out", SETTINGS_LARGE)
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / ".out.partial").exists()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("size", ["16k", "512k"])
+def test_a_full_disk_is_one_sentence_and_the_same_command_resumes(ray_cluster, tmp_path, disk, size):
+    """Full while a part is parsed, and later."""
+    pairs = tmp_path / "pairs.tsv"
+    draw = random.Random(0)
+    texts = [f"{draw.getrandbits(256):x} {number}" for number in range(4000)]
+    pairs.write_text("".join(f"one {text}\tuno {text}\n" for text in texts))
+    out = disk(f"size={size}") / "out"
+    with pytest.raises(Exception, match="No space left") as caught:
+        shard_pairs([pairs], out, SETTINGS_LARGE)
+    cause = user_error(caught.value)
+    assert cause.errno == errno.ENOSPC
+    assert message_of(cause).startswith(f"no space left on the disk for {tmp_path}")
+    assert not out.exists()
+    disk("size=64m")
+    assert shard_pairs([pairs], out, SETTINGS_LARGE)[0]["counts"]["kept"] == 4000

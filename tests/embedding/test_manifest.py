@@ -543,3 +543,17 @@ def test_the_query_of_the_docs(tiny_encoder_folder, table, tmp_path, monkeypatch
     order = [row for row in np.argsort(-cosines) if lengths[row]]
     assert [text for text, _ in found] == [TEXTS[row] for row in order]
     assert np.allclose([cosine for _, cosine in found], cosines[order], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [(ChildProcessError, False), (PermissionError, False), (ValueError, True), (KeyboardInterrupt, True)],
+)
+def test_no_plan_stays_if_ray_cannot_start(out, tmp_path, error, stays):
+    run, new = read_run(Folder(out)), Folder(tmp_path / "new")
+    with pytest.raises(error), begun_run(new, run):
+        raise error("Ray does not start on this machine")
+    assert (new.path / "_plan.json").exists() == new.path.exists() == stays
+    with pytest.raises(error), begun_run(Folder(out), run):
+        raise error
+    assert (out / "_plan.json").exists()
