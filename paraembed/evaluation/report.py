@@ -4,6 +4,7 @@ Tables show scores ×100, as the papers do, and OOV tokens in %; in JSON, CSV an
 fractions.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -11,7 +12,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from paraembed.encoders import config_to_dict
+from paraembed.encoders import Encoder, config_to_dict
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.scoring import COVERED, Score, mean_of, mean_score, metric_name, score_suite
@@ -21,7 +22,7 @@ from paraembed.io.atomic import write_file
 from paraembed.io.escape import csv_text, listed, markdown, markdown_row
 from paraembed.io.fingerprint import json_bytes
 from paraembed.papers.results import MEANS, PAPERS_22
-from paraembed.recipe import Recipe
+from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import RESAMPLES
 
 
@@ -247,7 +248,7 @@ def _published(results: PublishedRow) -> dict[str, Any]:
 def model_card(
     name: str,
     recipe: Recipe,
-    width: int,
+    encoder: Encoder,
     loss: float,
     sources: Mapping[str, int],
     scores: Report | None,
@@ -255,32 +256,45 @@ def model_card(
 ) -> str:
     """Return the README of an encoder folder: description, usage, training data, recipe and scores.
 
-    ``loss`` is the last mean loss per pair, ``sources`` the number of pairs by source; ``scores`` are those of the
-    trained and the untrained encoder; ``kept`` is a sentence on the kept checkpoint, empty for that of the last step.
+    What ``config.json`` records of the encoder is taken from the encoder: a recipe may name another tokenizer than that
+    of the word vectors. ``loss`` is the last mean loss per pair, ``sources`` the number of pairs by source; ``scores``
+    are those of the trained and the untrained encoder; ``kept`` is a sentence on the kept checkpoint, empty for that of
+    the last step.
     """
-    options = config_to_dict(recipe.encoder)
-    encoder = options.pop("name")
+    options = config_to_dict(encoder.config)
+    kind = options.pop("name")
     rows = "\n".join(markdown_row((source, f"{count:,}")) for source, count in sources.items())
-    rest = {key: value for key, value in recipe.to_dict().items() if key != "encoder"}
-    settings = "\n".join(markdown_row((key, str(value))) for key, value in {**options, **rest}.items())
+    rows_of_recipe = {**options, **settings_of(recipe, encoder)}.items()
+    settings = "\n".join(markdown_row((key, str(value))) for key, value in rows_of_recipe)
     table = f"\n#{scores.markdown()}" if scores else ""
     which = f"\nO{markdown(kept[1:])}.\n" if kept else ""
-    return f"""# {encoder} ({markdown(name)})
+    return f"""# {kind} ({markdown(name)})
 
 A paraphrastic text encoder, trained by paraembed; last mean loss {loss:.4f}.
 {which}
 ```python
 import paraembed
 
-encoder = paraembed.load("this folder")
-encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  # float32 [2, {width}]
+encoder = paraembed.load(".")  # this folder
+encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  # float32 [2, {encoder.width}]
 ```
 
 | source | pairs |
 |---|---|
 {rows}
 
-| recipe | {encoder} |
+| recipe | {kind} |
 |---|---|
 {settings}
 {table}"""
+
+
+def settings_of(recipe: BaseRecipe, encoder: Encoder) -> dict[str, Any]:
+    """Return the fields of a recipe for a model card, with the values that ``config.json`` records of the encoder."""
+    decided = {name: getattr(encoder, name) for name in ("tokenizer", "bos_eos_tokens", "max_tokens")}
+    return {name: decided.get(name, value) for name, value in recipe.values().items() if name != "encoder"}
+
+
+def without_usage(card: str) -> str:
+    """Return a model card without its code and plots, for the card of another folder, where they are not right."""
+    return re.sub(r"(?ms)^```.*?^```\n+|^!\[.*?\)\n+", "", card)

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from paraembed.encoders.base import Encoder
+from paraembed.evaluation.report import without_usage
 from paraembed.io.fingerprint import read_json
 
 _MOST = 200  # results of a card
 
 
 def model_card(encoder: Encoder, readme: str, license_id: str, scores: Path | None) -> str:
-    """Return the README of an exported encoder: metadata, usage, then the encoder folder's ``readme``.
+    """Return the README of an exported encoder: metadata, usage, then the encoder folder's ``readme`` without its own.
 
     ``license_id`` is the license of the encoder as the hub names it, such as apache-2.0; empty: the card names none.
     The first column of ``scores``, the ``scores.json`` of ``jobs/evaluate.py`` for this encoder, becomes the
@@ -29,14 +30,16 @@ def model_card(encoder: Encoder, readme: str, license_id: str, scores: Path | No
         about["model-index"] = [{"name": name, "results": _results(scores)}]
     # JSON is YAML, whatever a name or a value contains.
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in about.items()]
-    return "\n".join(["---", *lines, "---", "", *_USAGE.format(width=encoder.width).splitlines(), "", readme])
+    return "\n".join(
+        ["---", *lines, "---", "", *_USAGE.format(width=encoder.width).splitlines(), "", without_usage(readme)]
+    )
 
 
 _USAGE = """\
 ```python
 from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer("this folder or its name on the hub")
+model = SentenceTransformer(".")  # this folder, or its name on the hub
 model.encode(["how do i control my thoughts", "can i control my thoughts"])  # float32 [2, {width}]
 ```"""
 

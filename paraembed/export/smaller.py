@@ -26,6 +26,7 @@ from paraembed.encoders.base import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.tables import Floats, of_mean_length, principal_axes, with_row_length
 from paraembed.evaluation.analyses.words import vectors_of
+from paraembed.evaluation.report import without_usage
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import text_blocks
@@ -352,6 +353,6 @@ def cards_of(folders: Sequence[Path]) -> list[str]:
     for folder, name in zip(folders, names_of(folders), strict=True):
         readme = folder / "README.md"
         if readme.is_file():
-            card = readme.read_text(encoding="utf-8").strip()
+            card = without_usage(readme.read_text(encoding="utf-8")).strip()
             lines += ["", f"The card of {name} follows; its scores and sizes are those of {name}.", "", "---", "", card]
     return lines

@@ -15,6 +15,7 @@ from paraembed.evaluation.measures import (
     intervals,
     resampled_means,
 )
+from paraembed.evaluation.report import settings_of
 from paraembed.io.escape import markdown, markdown_row
 from paraembed.options import Count, checked
 from paraembed.recipe import SupervisedRecipe
@@ -128,7 +129,7 @@ def model_card(
     }.get(task.name)
     usage = f"model.predict({figures})" if figures else 'model.encoder.encode(["air current", "wind"])'
     table = "\n".join(map(markdown_row, (HEAD, ["---"] * len(HEAD), *rows)))
-    settings = "\n".join(markdown_row((key, str(value))) for key, value in recipe.to_dict().items())
+    settings = "\n".join(markdown_row((key, str(value))) for key, value in settings_of(recipe, model.encoder).items())
     notes = "".join(f"* {markdown(note)}\n" for note in task.notes)
     sizes = ", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test"))
     return f"""# {task.name} on {task.data_set}: {model.encoder.config.name} ({markdown(name)}, {recipe.mode})
@@ -139,7 +140,7 @@ on the dev set was kept; the test part was scored once.
 ```python
 from paraembed.supervised.model import load
 
-model = load("this folder")
+model = load(".")  # this folder
 {usage}
 ```
 

@@ -472,7 +472,7 @@ class Pairs:
         assert isinstance(encoder, Encoder)
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
         words, title = kept.in_words() if kept else "", f"{name}: {self.recipe.encoder.name}"
-        card = model_card(name, self.recipe, encoder.width, counters.last_loss, sources, scores, words)
+        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, words)
         checkpoint.save(
             encoder,
             work.out,
