@@ -98,7 +98,7 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     """Yield the rows of a part, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
     ``data`` is the text of the part of a compressed file, from ``stream_parts``; None: read the file from its start.
     """
-    text_column = settings.text_column or source.columns[0]
+    text_column = source.columns[0] if settings.text_column is None else settings.text_column
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
     named = {"text": text_column} | ({} if settings.tree_column is None else {"tree": settings.tree_column})
     wanted = list(dict.fromkeys([*named.values(), *kept]))

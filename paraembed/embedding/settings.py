@@ -54,7 +54,7 @@ class Settings:
     @property
     def id_field(self) -> str:
         """Name of the id column in the output."""
-        return self.id_column or ("row" if self.id_kind == "row" else "id")
+        return self.id_column if self.id_column is not None else "row" if self.id_kind == "row" else "id"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from paraembed.embedding.inputs import changed_inputs, check_apart, comparable, 
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
-from tests.embedding.without_ray import list_inputs
+from tests.embedding.without_ray import build, list_inputs
 from tests.object_store import serving
 
 NAMES = ["a.txt", "b c.txt", "ä#%.txt", "deep/a.txt", "deep/er/z.txt"]
@@ -387,3 +387,14 @@ def test_keys_of_json_lines_are_read_from_all_rows(tmp_path):
             make_plan(inputs, settings)
     with pytest.raises(ValueError, match=r"`keep` is all, .*columns of JSON lines"):
         complete_settings(Settings("text", keep=ALL), inputs, reads_trees=False)
+
+
+def test_a_parquet_column_without_a_name_is_a_column(tmp_path, tiny_encoder_folder):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"": ["the cat", "a dog"], "text": ["x", "y"]}), path)
+    for number, options in enumerate([{"text_column": ""}, {"text_column": "text", "id_column": ""}]):
+        out = tmp_path / str(number)
+        build(tiny_encoder_folder, path, Settings(**options, keep=()), out)
+        table = pq.read_table(next(out.glob("part-*")))
+        assert table["n_tokens"].to_pylist() == [[2, 2], [1, 1]][number]
+        assert number == 0 or table[""].to_pylist() == ["the cat", "a dog"]
