@@ -1,5 +1,6 @@
 """Open any encoder by its name: a folder, an MLflow run or registered model, or a model of another library."""
 
+import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from paraembed.encoders.concat import Concat
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.foreign import open_foreign
 from paraembed.encoders.foreign.base import ForeignEncoder
-from paraembed.settings import DEFAULT_INFERENCE, SHIPPED, Inference, is_peer, is_run, is_shipped
+from paraembed.settings import DEFAULT_INFERENCE, SHIPPED, Inference, is_peer, is_run, is_shipped, suggested
 
 Fetch = Callable[[str, Path], Path]
 """Function that downloads the encoder of an MLflow run or registered model to a folder, and returns the encoder
@@ -42,6 +43,8 @@ def open_encoder(
             return _placed(checkpoint.load(fetch(name, Path(folder))), inference)
     if is_shipped(name):
         return _placed(checkpoint.load(shipped_folder()), inference)
+    if not os.path.lexists(name):
+        raise FileNotFoundError(f"{name} does not exist; expected an encoder folder{suggested(name)}")
     return _placed(checkpoint.load_any(name), inference)
 
 

@@ -1,6 +1,9 @@
-"""Names of version 0.1: files keep them, and old flags and recipes that use them can still be read."""
+"""Names of version 0.1: files keep them, and old flags and recipes that use them can still be read. Names like one that
+is unknown.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 ON_DISK = {
@@ -49,3 +52,12 @@ def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{current} and {ON_DISK[current]} are two names of one field; give it once")
         named[current] = value
     return named
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: ``; did you mean small?``, with up to three of the names that
+    are like it; empty if none is.
+    """
+    lower = {known.lower(): known for known in names}
+    near = [lower[match] for match in get_close_matches(name.lower(), lower, cutoff=0.6)]
+    return f"; did you mean {' or '.join(near)}?" if near else ""

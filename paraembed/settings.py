@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from paraembed.names import did_you_mean
 from paraembed.options import MOST_INT, check_fields
 
 TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
@@ -47,6 +48,14 @@ def is_shipped(name: str) -> bool:
 def is_run(name: str) -> bool:
     """Return whether an encoder name is an MLflow run or registered model, and not a folder of that name."""
     return name.startswith("models:/") or bool(_RUN_ID.fullmatch(name) and not Path(name).exists())
+
+
+def suggested(name: str) -> str:
+    """Return the end of an error about the name of an encoder that is no folder: what may have been meant."""
+    parts = name.split("/")
+    if len(parts) == 2 and all(parts) and not Path(parts[0]).exists():
+        return f"; for a model of the Hugging Face hub write st:{name}"
+    return did_you_mean(name, [SHIPPED])
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
+import paraembed
 from paraembed.commands.finetune import Finetune
 from paraembed.commands.flags import current_flags
+from paraembed.commands.paths import named_encoder
 from paraembed.commands.teach import Teach
+from paraembed.encoders import config_from_dict
 from paraembed.io.fingerprint import differences
-from paraembed.names import ON_DISK, current_names, on_disk
+from paraembed.names import ON_DISK, current_names, did_you_mean, on_disk
+from paraembed.papers import find_recipe, find_supervised_recipe
 from paraembed.recipe import Recipe, SupervisedRecipe
+from tune_spaces import find_space
 
 
 def test_a_recipe_is_written_with_the_names_of_0_1_and_read_with_either():
@@ -52,3 +57,31 @@ def test_a_flag_of_a_job_is_no_old_name_of_another():
 def test_the_page_of_formats_lists_every_name():
     page = (Path(__file__).parents[1] / "docs" / "formats.md").read_text().splitlines()
     assert {f"| `{new}` | `{old}` |" for new, old in ON_DISK.items()} <= {*page}
+
+
+@pytest.mark.parametrize(
+    ("ask", "near"),
+    [
+        (lambda: paraembed.load("smal"), "small?"),
+        (lambda: paraembed.load("sentence-transformers/all-MiniLM-L6-v2"), "st:sentence-transformers/all-MiniLM-L6-v2"),
+        (lambda: named_encoder("Small", "--encoder"), "small?"),
+        (lambda: named_encoder("BAAI/bge-small-en", "--teacher"), "st:BAAI/bge-small-en"),
+        (lambda: find_recipe("iclr2016/agv"), "iclr2016/avg or "),
+        (lambda: find_supervised_recipe("iclr2016/supervised-agv"), "iclr2016/supervised-avg"),
+        (lambda: find_space("acl2017/lstm-av"), "acl2017/lstm_avg"),
+        (lambda: config_from_dict({"name": "lstm_agv"}), "lstm_avg"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_those_like_it(ask, near, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, FileNotFoundError)) as caught:
+        ask()
+    assert near in str(caught.value).rpartition(";")[2]
+
+
+def test_no_name_is_suggested_that_is_nothing_like_it(tmp_path):
+    assert did_you_mean("xyzzy", ["small", "avg"]) == ""
+    (tmp_path / "models").mkdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        named_encoder(str(tmp_path / "models" / "a"), "--encoder")
+    assert "st:" not in str(caught.value)

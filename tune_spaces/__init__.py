@@ -1,5 +1,6 @@
 """Search spaces of the papers and of students, as plain data without Ray: ``<paper>/<encoder>[-<variant>]``."""
 
+from paraembed.names import did_you_mean
 from tune_spaces import acl2017, iclr2016, pgru2017, tacl2015
 from tune_spaces.space import Selection, Space
 
@@ -52,5 +53,5 @@ def find_space(name: str) -> Space:
         ValueError: the name is unknown; the message lists all names.
     """
     if name not in SPACES:
-        raise ValueError(f"unknown space {name!r}; allowed: {', '.join(SPACES)}")
+        raise ValueError(f"unknown space {name!r}; allowed: {', '.join(SPACES)}{did_you_mean(name, SPACES)}")
     return SPACES[name]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing, existing_encoder, new_output
+from paraembed.commands.paths import existing, new_output
 from paraembed.console import doing, say
 from paraembed.io.atomic import check_file
-from paraembed.settings import DEFAULT_SMALLER, Smaller, is_shipped
+from paraembed.names import did_you_mean
+from paraembed.settings import DEFAULT_SMALLER, SHIPPED, Smaller, is_shipped
 
 if TYPE_CHECKING:
     from paraembed.encoders import Encoder
@@ -106,7 +107,7 @@ def _folder(path: Path, flag: str = "--encoder") -> Path:
         from paraembed.loading import shipped_folder
 
         return shipped_folder()
-    return existing_encoder(path, flag)
+    return existing(path, flag, f"expected an encoder folder{did_you_mean(str(path), [SHIPPED])}")
 
 
 def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, scores: Path | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from paraembed.console import doing, renamed
 from paraembed.io.places import Place, in_submitted_job, shown, to_place
 from paraembed.io.resume import check_destination
-from paraembed.settings import is_peer, is_run, is_shipped
+from paraembed.settings import is_peer, is_run, is_shipped, suggested
 
 if TYPE_CHECKING:
     from paraembed.io.stage import Stage
@@ -52,7 +52,8 @@ def named_encoder(name: str, flag: str) -> str:
     if is_run(name) or is_shipped(name):
         return name
     if not is_peer(name):
-        return str(existing_encoder(Path(name), flag))
+        expected = f"expected an encoder folder, written by jobs/train.py{suggested(name)}"
+        return str(existing(Path(name), flag, expected))
     kind, _, wanted = name.partition(":")
     return f"{kind}:{absolute(Path(wanted), flag)}" if Path(wanted).exists() else name
 

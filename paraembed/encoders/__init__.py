@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from paraembed.encoders.configs import ENCODERS, AnyConfig, EncoderConfig
+from paraembed.names import did_you_mean
 
 if TYPE_CHECKING:
     from paraembed.encoders.base import Embedded, Encoder
@@ -37,7 +38,8 @@ def config_from_dict(values: dict[str, Any]) -> AnyConfig:
     options = dict(values)
     name = options.pop("name")
     if name not in ENCODERS:
-        raise ValueError(f"unknown encoder {name[:80]!r}; allowed: {', '.join(ENCODERS)}")
+        near = did_you_mean(name[:80], ENCODERS)
+        raise ValueError(f"unknown encoder {name[:80]!r}; allowed: {', '.join(ENCODERS)}{near}")
     check_options(name, options)
     return ENCODERS[name](**options)
 

@@ -9,6 +9,7 @@ papers, which update the whole word matrix in every step: ``update="dense"``, at
 
 from pathlib import Path
 
+from paraembed.names import did_you_mean
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, Recipe, SupervisedRecipe, read_recipe
@@ -46,4 +47,5 @@ def _found(name: str, recipes: dict[str, AnyRecipe], kind: type[AnyRecipe]) -> A
         return recipes[name]
     if name.endswith(".json"):
         return read_recipe(Path(name), kind)
-    raise ValueError(f"unknown recipe {name!r}; allowed: {', '.join(recipes)}, or the path of a .json file")
+    allowed = f"{', '.join(recipes)}, or the path of a .json file"
+    raise ValueError(f"unknown recipe {name!r}; allowed: {allowed}{did_you_mean(name, recipes)}")
