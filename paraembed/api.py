@@ -161,9 +161,7 @@ def train(
     read += [read_pairs_files(list(map(_absolute, files)))] if files else []
     placement = placement or Placement()
     words = shipped_folder() if is_shipped(str(words)) else _absolute(words)
-    check_destination(
-        _absolute(out), _absolute(pairs), words, data and str(data), *map(str, [*files, *_several(teacher)])
-    )
+    check_destination(_absolute(out), _absolute(pairs), words, *map(str, [*files, *_several(teacher)]))
     inputs = _absolute(pairs), words, read, selection or Selection(), min_coverage, placement.pairs_bytes
     outputs = tuple(map(_absolute_place, _several(teacher)))
     training = Training(name, Pairs(chosen, *inputs, outputs), _absolute(out), placement, register=register)
@@ -276,7 +274,7 @@ def evaluate(
         inference=inference,
     )
     if out is not None:
-        check_destination(_absolute(out), *map(str, _several(encoders)), request.data, *request.pairs, request.held_out)
+        check_destination(_absolute(out), *map(str, _several(encoders)), *request.pairs, request.held_out)
         evaluation.check_target(_absolute(out))
     with one_thread():
         candidates, sets = evaluation.prepare(request, fetch_encoder, doing)

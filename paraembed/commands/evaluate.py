@@ -247,7 +247,7 @@ def paths_of(flags: Evaluate, stage: "Stage") -> dict[str, Any]:
     files = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
     options = flags.options
     margin, tagged = options.margin_pairs, options.tagged
-    inputs = *flags.encoder, *flags.pairs, *files.values(), flags.data, flags.trained, margin, tagged, *options.runs
+    inputs = *flags.encoder, *flags.pairs, *files.values(), flags.trained, margin, tagged
     names = [str(staged_input(stage, name, "--encoder", absolute)) if "://" in name else name for name in flags.encoder]
     return {
         "encoder": tuple(named_encoder(name, "--encoder") for name in names),

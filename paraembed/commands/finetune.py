@@ -64,7 +64,7 @@ def main(flags: Finetune) -> None:
     """Train, and print the scores next to the papers' scores, and the model folder."""
     check_min_coverage(flags.min_coverage)
     with staged_places() as stage:
-        out = staged_output(stage, flags.out, "--out", flags.data, flags.words, flags.pretrained)
+        out = staged_output(stage, flags.out, "--out", flags.words, flags.pretrained)
         base = find_supervised_recipe(flags.recipe)
         if flags.encoder is not None:
             base = replace(base, encoder=config_from_dict({"name": flags.encoder}))

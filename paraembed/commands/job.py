@@ -56,7 +56,6 @@ def run(
             if listing is not None and "--list" in arguments:
                 show(*listing())
                 return 0
-            _check_encoding(arguments)
             values = parse_flags(flags, arguments, groups, default and default(arguments))
             with shown_status():
                 main(values)
@@ -67,21 +66,21 @@ def run(
         cause = explained(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:  # None: a defect, which needs its traceback
             raise
-        say(f"error: {as_flags(message_of(cause), flags)}")
+        named = _not_utf_8(arguments) if isinstance(cause, UnicodeError) else ""
+        say(f"error: {named or as_flags(message_of(cause), flags)}")
         return exit_status(cause)
     return 0
 
 
-def _check_encoding(arguments: Sequence[str]) -> None:
-    """Raise ValueError if an argument is not UTF-8, which records and messages could not represent."""
+def _not_utf_8(arguments: Sequence[str]) -> str:
+    """Return the message for a job whose records or messages cannot represent an argument; empty if all are UTF-8."""
     flag = "an argument"
     for argument in arguments:
         name, _, value = argument.partition("=") if argument.startswith("--") else (flag, "", argument)
         flag = name if argument.startswith("--") else flag
         if any("\ud800" <= character <= "\udfff" for character in value or name):
-            raise ValueError(
-                f"{ascii(flag)[1:-1]} is {value!a}, which is not UTF-8; rename the file, or give UTF-8 text"
-            )
+            return f"{ascii(flag)[1:-1]} is {value!a}, which is not UTF-8; rename the file, or give UTF-8 text"
+    return ""
 
 
 def exit_status(error: Exception) -> int:

@@ -65,7 +65,7 @@ class Teach:
 def main(flags: Teach) -> None:
     """Teach, and print the next command."""
     check_workers(flags.workers)
-    inputs = flags.teacher, *flags.texts, *flags.leave_out, flags.pairs, flags.recipe
+    inputs = flags.teacher, *flags.texts, flags.pairs, flags.recipe
     teacher, out = named_encoder(flags.teacher, "--teacher"), new_output(flags.out, "--out", *inputs)
     work = new_output(flags.work or out.with_name(f"{out.name}.teach"), "--work", *inputs)
     texts = [str(absolute_place(argument, "--texts")) for argument in flags.texts]

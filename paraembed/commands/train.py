@@ -106,7 +106,7 @@ def main(flags: Train) -> None:
     """Train, and print the scores, the encoder folder and the next command."""
     check_min_coverage(flags.min_coverage)
     with staged_places() as stage:
-        inputs = flags.pairs, flags.words, flags.data, *flags.evaluate_pairs, *flags.teacher
+        inputs: list[Path | str] = [flags.pairs, flags.words, *flags.evaluate_pairs, *flags.teacher]
         out = staged_output(stage, flags.out, "--out", *inputs)
         base = find_recipe(flags.recipe)
         names = sets_of(flags)

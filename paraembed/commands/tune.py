@@ -241,7 +241,7 @@ def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
         if getattr(flags, name) is None:
             raise ValueError(f"{flag_of(name)} is missing; add it, or use --dry-run to print the grid")
     assert flags.out is not None
-    inputs = flags.pairs, flags.words, flags.data, flags.pretrained, flags.final_pairs, *flags.teacher
+    inputs = flags.pairs, flags.words, flags.pretrained, flags.final_pairs, *flags.teacher
     paths = {"out": staged_output(stage, flags.out, "--out", *inputs)}
     checks = {"data": existing_data, "pretrained": existing_encoder}
     for name in ("pairs", "words", "data", "pretrained", "final_pairs"):

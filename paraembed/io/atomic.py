@@ -49,6 +49,8 @@ def check_file(path: Path, *, overwrite: bool = True) -> None:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{path.parent} is a file; give a path in a folder") from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{path} is a folder; give the path of a file")
     if not stat.S_ISREG(mode):

@@ -169,7 +169,8 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
     """Raise ValueError or OSError if a job must not write to a path, given as the parameter ``name``.
 
     A file must be new or a regular one. File or folder must not be, contain or be inside of an input, nor be inside of
-    an output of a job, also through links. ``inputs`` may be names of encoders, globs and URIs, which are no paths
+    an output of a job, also through links. ``inputs`` are files, and folders that are read as a whole, not those with
+    the evaluation sets, such as the working folder. They may be names of encoders, globs and URIs, which are no paths
     unless they exist. An object store is not checked.
     """
     if isinstance(out, str):

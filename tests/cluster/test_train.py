@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from paraembed.training.data import Pairs
 from paraembed.training.loop import train as train_pairs
 from paraembed.training.pairs import pairs_to_ids
 from tests.embedding.without_ray import build
-from tests.jobs import interrupted, job_command, run_job
+from tests.jobs import digests, interrupted, job_command, run_job
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
@@ -59,6 +60,29 @@ def test_words_that_cover_nothing_end_the_job_before_its_work(sample, tmp_path):
 
 
 @pytest.mark.slow
+def test_an_encoder_that_another_job_wrote_meanwhile_is_not_replaced(sample, tiny_encoder_folder, tmp_path):
+    """As ``export`` with the same ``--out``; the training is kept."""
+    out = tmp_path / "out"
+    training = Training("test", Pairs(RECIPE, sample / "pairs", sample / "sample" / "vectors.txt.gz"), out, HERE)
+
+    def write():
+        while not (tmp_path / "out.training" / "untrained").exists():
+            time.sleep(0.002)
+        shutil.copytree(tiny_encoder_folder, out)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with pytest.raises(ValueError, match="out contains an encoder"):
+        train_model(training)
+    writer.join()
+    assert digests(out) == digests(tiny_encoder_folder)
+    shutil.rmtree(out)
+    train_model(training)
+    assert paraembed.load(out).provenance["training"]
+    assert not training.work.exists()
+
+
+@pytest.mark.slow
 def test_an_encoder_of_word_pieces_keeps_its_tokenizer_and_what_it_knows(sample, tmp_path):
     labels = {"task": "similarity", "data_set": "sick", "seed": 3}
     before = paraembed.load("small")
@@ -69,6 +93,7 @@ def test_an_encoder_of_word_pieces_keeps_its_tokenizer_and_what_it_knows(sample,
     train_model(Training("test", pairs, tmp_path / "encoder", HERE))
     before, after = paraembed.load(tmp_path / "words"), paraembed.load(tmp_path / "encoder")
     assert (after.tokenizer, after.oov, len(after.vocabulary)) == ("wordpiece", before.oov, len(before.vocabulary))
+    assert "| tokenizer | wordpiece |" in (tmp_path / "encoder" / "README.md").read_text()
     table = pq.read_table([*(sample / "pairs").glob("pairs-*")])
     first, second = (table[side].combine_chunks() for side in ("first", "second"))
     old, new = (cosine(encoder.encode(first), encoder.encode(second)).mean() for encoder in (before, after))

@@ -305,7 +305,7 @@ def test_what_is_unknown_or_not_allowed_is_refused(values, message):
 
 
 def test_a_batch_of_nothing_is_refused(tiny_words):
-    with pytest.raises(ValueError, match=r"batch_size is 0;.* at least 1"):
+    with pytest.raises(ValueError, match=r"batch_size` is 0;.* at least 1"):
         Encoder(ProjConfig(), tiny_words, "space").encode(["a"], batch_size=0)
 
 
