@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 MARK = "paraembed.json"  # in the folders of jobs/export.py, whose other files are those of another library
 _NAMED = ("_plan.json", "_manifest.json", "sweep.json")  # by which an output is known
 _DESCRIBED = ("config.json", "manifest.json", MARK)  # by the format in it
-_SCORES = {"encoders", "published", "notes"}  # keys of the scores.json of jobs/evaluate.py
+_SCORES = {"encoders", "published"}  # keys of the scores.json of jobs/evaluate.py
 
 
 @dataclass(frozen=True)

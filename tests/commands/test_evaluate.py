@@ -112,7 +112,7 @@ def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(folder):
     out = folder / "out"
     out.mkdir()
     for name in ("scores.json", "margin.png", "disagreement-sts.csv", "mine.csv", "report.html"):
-        (out / name).write_text("earlier")
+        (out / name).write_text('{"encoders": [], "published": []}')
     assert evaluate("--baseline ppdb-heuristics --suite sts --data . --resamples 0 --no-analyses --out out") == 0
     assert sorted(path.name for path in out.iterdir()) == ["mine.csv", "scores.csv", "scores.json", "scores.md"]
     saved = json.loads((out / "scores.json").read_text())

@@ -77,7 +77,7 @@ def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(ray_cluster, ex
     for line, message in [
         ("--encoder a --out one", "concat takes two encoders, got 1; give --encoder two folders"),
         ("--encoder a deep/both --out both", "deep/both holds two encoders as one"),
-        ("--encoder a small --out a --overwrite", "--out a is, or is in, one of the encoders to read"),
+        ("--encoder a small --out a --overwrite", "a is, contains or is inside of the input a"),
         ("--encoder a small --out a/both", "--out a/both is, or is in, one of the encoders to read"),
         ("--encoder a small --out both --dim 2", "--dtype and --oov-pieces are for --to encoder, not concat"),
         ("--encoder a small --out both --check texts.txt", "--check compares tokens"),
@@ -121,7 +121,7 @@ def test_what_cannot_be_done_is_a_clear_error(export, tmp_path, capsys):
         ("--encoder damaged --dtype int8", "differs from its digest"),
         ("--encoder a --dtype int8 --license mit", "--license and --scores are for the model card of --to hub"),
         ("--encoder a --dtype int8 --check texts.txt", "--check compares tokens with another library's"),
-        ("--encoder a --dtype int8 --out a --overwrite", "--out a is, or is in, one of the encoders to read"),
+        ("--encoder a --dtype int8 --out a --overwrite", "a is, contains or is inside of the input a"),
         ("--encoder a --dtype int8 --out mine --overwrite", "mine has no config.json; expected an encoder folder"),
         ("--encoder a --dtype int8 --out texts.txt --overwrite", "texts.txt is a file; expected an encoder folder"),
         ("--encoder a --to onnx --dim 2", "--dim, --dtype and --oov-pieces are for --to encoder, not onnx"),
