@@ -38,7 +38,9 @@ class Search:
     queries: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Text file with one query per line, also .gz, .zst or .bz2; its queries follow those of --query."""
     encoder: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")] = None
-    """Encoder of the rows, with a name as in jobs/embed.py; default: the name that was given there."""
+    """Encoder of the rows, with a name as in jobs/embed.py; default: the one given there, if it is small or a folder of
+    this project.
+    """
     top: int = 10
     """Number of rows for each query."""
     format: ResultFormat | None = None

@@ -44,6 +44,7 @@ class Cluster:
     port: int = field(default_factory=free_port)
     dashboard: int = field(default_factory=free_port)
     machines: dict[str, psutil.Popen] = field(default_factory=dict)
+    vanished: list[psutil.Popen] = field(default_factory=list)
     started: int = 0
     private: Path | None = None
 
@@ -85,6 +86,13 @@ class Cluster:
         titles = {address: titles_of(machine) for address, machine in self.machines.items() if address != HEAD}
         return [address for address, here in titles.items() if any(one.startswith(title) for one in here)]
 
+    def vanish(self, address):
+        """Stop all processes of a machine, which then neither answers nor refuses connections."""
+        for process in family(self.machines[address]):
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        self.vanished.append(self.machines.pop(address))
+
     def kill(self, address):
         """Power off a machine: SIGKILL of its raylet and all that it runs."""
         machine = self.machines.pop(address)
@@ -113,10 +121,10 @@ class Cluster:
         )
 
 
-def power_off_one(cluster, job, title, ready):
-    """Kill a machine at work once it is time; another takes its place."""
+def power_off_one(cluster, job, title, ready, how="kill"):
+    """Lose a machine at work once it is time; another takes its place."""
     busy = wait_until(job, lambda: ready() and cluster.at_work(title))
-    cluster.kill(busy[0])
+    getattr(cluster, how)(busy[0])
     cluster.add(cpus=1)
 
 
@@ -170,6 +178,8 @@ def running(private=None, **more):
         cluster.start_head()
         yield cluster
     finally:
+        for process in [process for machine in cluster.vanished for process in family(machine)]:
+            process.kill()
         alive = [process for machine in cluster.machines.values() for process in family(machine)]
         for machine in cluster.machines.values():
             with suppress(psutil.NoSuchProcess):

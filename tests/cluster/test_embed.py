@@ -128,6 +128,28 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
 
 
 @pytest.mark.ray
+def test_a_machine_on_which_workers_cannot_start_is_put_aside(
+    corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster, caplog
+):
+    class Fragile(module.PartWorker):
+        def __init__(self):
+            try:
+                (tmp_path / "first").touch(exist_ok=False)
+            except FileExistsError:
+                os.kill(os.getpid(), signal.SIGKILL)
+            super().__init__()
+
+        def embed(self, weights, source, part, *rest):
+            time.sleep(0.2)
+            return super().embed(weights, source, part, *rest)
+
+    monkeypatch.setattr(module, "PartWorker", Fragile)
+    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=2)
+    assert digests(tmp_path / "out") == unbroken
+    assert "a worker failed while it started" in caplog.text
+
+
+@pytest.mark.ray
 def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
     monkeypatch.setattr(module, "_WARN_SECONDS", 0)
     monkeypatch.setattr(module, "_GIVE_UP_SECONDS", 0)

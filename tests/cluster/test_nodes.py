@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs"
 
 pytestmark = nodes.MARKS
+HOW = ["kill", "vanish"]  # a machine that is lost refuses connections, or does not even that
 
 
 @pytest.fixture(scope="module")
@@ -95,26 +96,28 @@ def test_the_health_check_of_the_image_says_whether_ray_answers(cluster):
         assert (answer == 0) == healthy
 
 
-def test_shards_of_a_cluster_that_loses_a_machine(cluster, folder, alone):
+@pytest.mark.parametrize("how", HOW)
+def test_shards_of_a_cluster_that_loses_a_machine(cluster, folder, alone, how):
     arguments = ["--input", *sorted(folder.glob("*.tsv")), "--workers", 3]
-    out = folder / "pairs"
+    out = folder / f"pairs-{how}"
     job = cluster.submit(JOBS / "shard.py", *arguments, "--out", out)
-    power_off_one(cluster, job, "ray::Read_Parts", lambda: list(folder.glob(".pairs.partial/parsed-*.json")))
+    power_off_one(cluster, job, "ray::Read_Parts", lambda: list(folder.glob(f".{out.name}.partial/parsed-*.json")), how)
     finish(job)
     assert contents(out) == contents(alone("shard.py", "pairs", *arguments))
 
 
-def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone, inputs):
+@pytest.mark.parametrize("how", HOW)
+def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone, inputs, how):
     arguments = [*inputs, "--tokenizer", "space", "--epochs", 8, "--workers", 2, "--checkpoint-minutes", 0]
-    out = folder / "encoder"
+    out = folder / f"encoder-{how}"
     job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
     on = set()
 
     def has_saved():
         on.update(cluster.at_work("ray::RayTrainWorker"))
-        return len(on) > 1 and any(folder.glob("encoder.training/checkpoints/step-*"))
+        return len(on) > 1 and any(folder.glob(f"{out.name}.training/checkpoints/step-*"))
 
-    power_off_one(cluster, job, "ray::RayTrainWorker", has_saved)
+    power_off_one(cluster, job, "ray::RayTrainWorker", has_saved, how)
     finish(job)
     assert len(on) > 1, "both workers were on one machine"
     one, other = (paraembed.load(place) for place in (out, alone("train.py", "encoder", *arguments)))
@@ -195,12 +198,13 @@ def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone, input
     assert one.select(told).equals(other.select(told))
 
 
-def test_embeddings_of_a_cluster_that_loses_a_machine(cluster, folder, alone, tiny_encoder_folder):
+@pytest.mark.parametrize("how", HOW)
+def test_embeddings_of_a_cluster_that_loses_a_machine(cluster, folder, alone, tiny_encoder_folder, how):
     arguments = ["--encoder", tiny_encoder_folder, "--input", folder / "sample" / "sentences.txt", "--keep", "text"]
     arguments += ["--part-rows", 100, "--workers", 3]
-    out = folder / "embeddings"
+    out = folder / f"embeddings-{how}"
     job = cluster.submit(JOBS / "embed.py", *arguments, "--out", out)
-    power_off_one(cluster, job, "ray::PartWorker", lambda: list(out.glob("part-*.parquet")))
+    power_off_one(cluster, job, "ray::PartWorker", lambda: list(out.glob("part-*.parquet")), how)
     finish(job)
     one, other = ({name: digest for name, digest in contents(place).items() if "_reports" not in name}
                   for place in (out, alone("embed.py", "embeddings", *arguments)))  # fmt: skip

@@ -274,6 +274,8 @@ def _loaded(files: ModelFiles, inference: Inference, options: dict[str, Any]) ->
     if inference.backend == "torch" and "Transformer" in kinds:
         kinds["Transformer"] = _reporting(kinds["Transformer"])
     built = [kinds[module.kind].load(str(files.folder), subfolder=module.path, **more) for module in modules]
+    if not all(getattr(module, "is_checked", True) for module in built):
+        raise ModelError("this version of sentence-transformers does not report which weights are missing; install 6.2")
     prompts = {name: prompt for name, prompt in config.get("prompts", {}).items() if prompt is not None}
     settings = {name: config.get(name) for name in ("default_prompt_name", "truncate_dim")}
     return library.SentenceTransformer(modules=built, prompts=prompts, device="cpu", **settings)
@@ -286,11 +288,13 @@ def _reporting(transformer: Any) -> Any:
         """Transformer all of whose weights come from its files."""
 
         auto_model: Any
+        is_checked = False
 
         def _load_model(self, *values: Any, **options: Any) -> Any:
             loaded = super()._load_model(*values, **options, **_REPORTED)
             model, report = self.auto_model if loaded is None else loaded  # until and since version 5.4
             _check_report(report, self)
+            self.is_checked = True
             if loaded is None:
                 self.auto_model = model
             return model
