@@ -22,7 +22,8 @@ RAY = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning for every task without a GPU
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # Ray Data's own calls, for its statistics, that fail
     # Else a task waits 7 minutes for a machine that vanishes without closing its connections; default 300 and 120 s.
-    "RAY_grpc_client_keepalive_time_ms": "30000",
+    # Ray's servers close a connection with a ping more often than every minute, which ends tasks (tried with 30 s).
+    "RAY_grpc_client_keepalive_time_ms": "70000",
     "RAY_grpc_client_keepalive_timeout_ms": "20000",
 }
 # The same, for a cluster of this machine alone: its node is 127.0.0.1, and only then Ray's servers listen on loopback

@@ -101,7 +101,7 @@ def embed(
         pool = None
         if todo:
             stack.enter_context(ray_session(workers))
-            pool = stack.enter_context(started_workers(loaded, min(workers, len(todo)), gpu_share))
+            pool = stack.enter_context(started_workers(loaded, workers, gpu_share, len(todo)))
         # MLflow takes seconds to import and to open; the workers start meanwhile.
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 

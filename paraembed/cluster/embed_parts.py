@@ -13,14 +13,17 @@ from paraembed.cluster import metrics
 from paraembed.cluster.embed_pool import IN_FLIGHT, Call, Task, Worker, WorkerPool, reason_of
 from paraembed.console import doing, duration
 from paraembed.embedding.manifest import EmbeddingRun
-from paraembed.embedding.part import Done, PartWorker
+from paraembed.embedding.part import Done, PartReport, PartWorker
 from paraembed.embedding.plan import Part
 from paraembed.embedding.rows import stream_parts
 from paraembed.encoders.protocol import TextEncoder
+from paraembed.io.places import to_place
+from paraembed.io.store import open_store
 from paraembed.process import on_cluster
 
 _TRIES = 4  # of a part whose worker fails
 _LATE_SECONDS, _LATE_FACTOR = 10.0, 3  # a part is late after both: these seconds, and times what its rows usually take
+_FIRST_SECONDS = 600.0  # after which a part is late if none is finished
 _WARN_SECONDS = 60  # without any worker, or without the report of a part
 _GIVE_UP_SECONDS = 1800  # without any worker, if no machine can join
 
@@ -28,11 +31,11 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> Iterator[WorkerPool]:
-    """Start workers without waiting for them; they are killed at the end of the block."""
+def started_workers(encoder: TextEncoder, count: int, gpu_share: float, num_parts: int) -> Iterator[WorkerPool]:
+    """Start workers, ``count`` or one for each part, without waiting for them; the end of the block kills them."""
     pool = WorkerPool(PartWorker, encoder, count, gpu_share)
     try:
-        pool.start(count)
+        pool.start(num_parts)
         yield pool
     finally:
         for worker in list(pool.workers):
@@ -62,12 +65,15 @@ def embed_parts(
     while parts.left:
         pool.start(parts.num_waiting)
         ready = pool.wait(1.0)
-        absence.check(bool(ready) or bool(parts.holders))
+        absence.check(any(worker.place for worker in pool.workers))
         for ref in ready:
             worker = pool.of_call[ref]
             try:
                 result = ray.get(ref)
-            except (RayActorError, OutOfMemoryError) as error:
+            except Exception as error:
+                is_lost = isinstance(error, RayActorError | OutOfMemoryError)
+                if not is_lost and (worker.place or not pool.has_started):
+                    raise  # of a part, or of the encoder: other workers would fail, too
                 failed = parts.lose(worker)
                 if not worker.place:
                     pool.start_failed(error)
@@ -78,7 +84,7 @@ def embed_parts(
             if call.task is None:
                 pool.started(worker, result)
                 progress.begin()
-            elif parts.finish(worker, call):
+            elif parts.finish(worker, call, result):
                 progress.done += call.task[1].rows
                 metrics.embedded(result.report.rows)
                 yield result
@@ -89,6 +95,7 @@ def embed_parts(
                 pool.start(len(parts.late()))
         parts.use_spare()
         progress.show()
+    parts.check_doubled()
 
 
 class _Parts:
@@ -102,6 +109,7 @@ class _Parts:
         self._spare: Worker | None = None
         self._rows, self._seconds = 0, 0.0  # of finished parts
         self._warned: dict[str, float] = {}  # name of a part → its seconds at the last warning
+        self._doubled: list[PartReport] = []  # the first reports of parts that two workers had
 
     @property
     def num_waiting(self) -> int:
@@ -128,7 +136,7 @@ class _Parts:
         if self._spare in self._pool.workers and not self._spare.calls:
             self.hand_out(self._spare)
 
-    def finish(self, worker: Worker, call: Call) -> bool:
+    def finish(self, worker: Worker, call: Call, done: Done) -> bool:
         """Record that a worker finished a part, and kill others that have the same part. Return False if it was
         finished before.
         """
@@ -143,7 +151,18 @@ class _Parts:
         for other in self.holders.pop(name):
             if other is not worker:
                 self.lose(other)
+                self._doubled.append(done.report)
         return True
+
+    def check_doubled(self) -> None:
+        """Raise ChildProcessError if a worker replaced a part after another one had reported it, with other bytes."""
+        store = open_store(to_place(self._out))
+        for report in self._doubled:
+            if store.sha256(report.name) != report.sha256:
+                raise ChildProcessError(
+                    f"two workers wrote {report.name} with other last bits, as GPUs do; the other parts are kept: run "
+                    "the same command again"
+                )
 
     def lose(self, worker: Worker) -> list[str]:
         """Kill a worker; its parts wait again, unless another worker has them. Return the parts that it was embedding,
@@ -163,8 +182,8 @@ class _Parts:
         """Return the parts that have taken much longer than others, and those queued behind them, the oldest first,
         unless two workers have them.
         """
-        running = self._running() if self._rows else []
-        workers = [worker for seconds, worker, task in running if seconds > max(_LATE_SECONDS, self._usual(task))]
+        limits = [(worker, seconds, self._usual(task) or _FIRST_SECONDS) for seconds, worker, task in self._running()]
+        workers = [worker for worker, seconds, limit in limits if seconds > max(_LATE_SECONDS, limit)]
         tasks = (call.task for worker in workers for call in worker.calls.values())
         return [task for task in tasks if task is not None and len(self.holders[task[1].name]) == 1]
 
@@ -181,7 +200,7 @@ class _Parts:
         return self._again.popleft() if self._again else next(self._tasks, None)
 
     def _usual(self, task: Task) -> float:
-        """Return the most seconds that a part may take without being late, from those of the finished parts."""
+        """Return how many seconds a part may take, from those of the finished parts; 0 if none is."""
         return _LATE_FACTOR * task[1].rows * self._seconds / max(1, self._rows)
 
     def _running(self) -> list[tuple[float, Worker, Task]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from ray.exceptions import RayTaskError
 from ray.util import get_node_ip_address
 
 from paraembed.console import duration
@@ -43,8 +44,10 @@ class Worker:
 
 
 class WorkerPool:
-    """Workers that are running or starting, ``count`` at most. One whose process or machine fails is replaced, since a
-    call to it fails long before Ray detects the loss of a machine, and restarts the actor elsewhere (15 s and more).
+    """Workers that are running or starting, ``count`` at most.
+
+    A worker that fails is replaced by a new actor. Ray would restart it, but only when it has detected that a machine
+    is lost, which takes 15 s and more; until then all calls to the actor fail.
     """
 
     def __init__(self, kind: type, encoder: TextEncoder, count: int, gpu_share: float) -> None:
@@ -54,7 +57,7 @@ class WorkerPool:
         self.count, self.gpu_share = count, gpu_share
         self.workers: dict[Worker, None] = {}  # in the order of their starts
         self.of_call: dict[Any, Worker] = {}
-        self._has_started, self._failed_starts, self._next_start = False, 0, 0.0
+        self.has_started, self._failed_starts, self._next_start = False, 0, 0.0
         on_gpu = {"num_gpus": gpu_share, "max_concurrency": IN_FLIGHT} if gpu_share else {}
         self._actor: Any = ray.remote(kind).options(num_cpus=1, max_restarts=0, **on_gpu)
         num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
@@ -102,7 +105,7 @@ class WorkerPool:
 
     def started(self, worker: Worker, place: str) -> None:
         """Record that a worker is ready."""
-        worker.place, self._has_started, self._failed_starts = place, True, 0
+        worker.place, self.has_started, self._failed_starts = place, True, 0
 
     def start_failed(self, error: Exception) -> None:
         """Pause before the next start; ChildProcessError if no worker has started so far, and another try would not
@@ -110,7 +113,7 @@ class WorkerPool:
         """
         why, is_raised = reason_of(error)
         self._failed_starts += 1
-        if not self._has_started and (is_raised or self._failed_starts == _START_TRIES):
+        if not self.has_started and (is_raised or self._failed_starts == _START_TRIES):
             raise ChildProcessError(
                 f"workers fail while they start, possibly because memory or disk space is insufficient ({why}); free "
                 "some, or use fewer `workers`"
@@ -123,5 +126,5 @@ class WorkerPool:
 def reason_of(error: Exception) -> tuple[str, bool]:
     """Return why a worker failed, and whether its start raised an error."""
     lines = str(error).splitlines()
-    is_raised = "creation task" in lines[0]
+    is_raised = isinstance(error, RayTaskError) or "creation task" in lines[0]
     return lines[-1] if is_raised else lines[0], is_raised

@@ -104,7 +104,7 @@ def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_g
 def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
     corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster, caplog
 ):
-    """It is stopped, which Ray does not notice. Of the two others, one waits for the late part, and one ends."""
+    """It is stopped, which Ray does not notice. Of the three others, one gets its part, and one at most waits."""
     hangs, alive = tmp_path / "hangs", tmp_path / "alive"
 
     class Hanging(module.PartWorker):
@@ -115,29 +115,55 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
             if part.row == 5000:
                 names = [process.name() for process in psutil.process_iter()]
                 alive.write_text(str(sum(name.startswith("ray::Hanging") for name in names)))
+                time.sleep(3)  # until the next warning
             return super().embed(weights, source, part, *rest)
 
     monkeypatch.setattr(module, "PartWorker", Hanging)
     monkeypatch.setattr(module, "_LATE_SECONDS", 1.0)
     monkeypatch.setattr(module, "_WARN_SECONDS", 0.5)
-    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=3)
+    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=4)
     assert digests(tmp_path / "out") == unbroken
-    assert alive.read_text() == "2", "a worker without a part did not end"
+    assert 2 <= int(alive.read_text()) <= 3, "a worker without a part did not end"
     pid = int(hangs.read_text())
     assert re.search(rf"part-00005-of-00021.parquet has been running for .* in process {pid} of 127.0.0.1", caplog.text)
 
 
 @pytest.mark.ray
+def test_the_only_part_goes_to_another_worker_if_its_own_hangs(
+    corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
+):
+    class Hanging(module.PartWorker):
+        def embed(self, *arguments):
+            if not (tmp_path / "hangs").exists():
+                (tmp_path / "hangs").touch()
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return super().embed(*arguments)
+
+    monkeypatch.setattr(module, "PartWorker", Hanging)
+    monkeypatch.setattr(module, "_LATE_SECONDS", 1.0)
+    monkeypatch.setattr(module, "_FIRST_SECONDS", 1.0)
+    assert embed(tiny_encoder_folder, [corpus], tmp_path / "out", Settings(), workers=2).rows == 20_500
+
+
+def fill_up():
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("how", [lambda: os.kill(os.getpid(), signal.SIGKILL), fill_up], ids=["killed", "full"])
 def test_a_machine_on_which_workers_cannot_start_is_put_aside(
-    corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster, caplog
+    corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster, caplog, how
 ):
     class Fragile(module.PartWorker):
-        def __init__(self):
+        def ready(self, packed, *rest):
             try:
-                (tmp_path / "first").touch(exist_ok=False)
+                if self._encoder is None:  # else it is called by ``embed``
+                    (tmp_path / "first").touch(exist_ok=False)
             except FileExistsError:
-                os.kill(os.getpid(), signal.SIGKILL)
-            super().__init__()
+                while len(list((tmp_path / "out").glob("part-*.parquet"))) < 2:  # the other one has started
+                    time.sleep(0.01)
+                how()
+            return super().ready(packed, *rest)
 
         def embed(self, weights, source, part, *rest):
             time.sleep(0.2)
@@ -147,6 +173,26 @@ def test_a_machine_on_which_workers_cannot_start_is_put_aside(
     embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=2)
     assert digests(tmp_path / "out") == unbroken
     assert "a worker failed while it started" in caplog.text
+
+
+@pytest.mark.ray
+def test_without_a_worker_that_starts_again_a_run_ends(corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster):
+    """The first worker fails at a part, all others as they start."""
+
+    class Last(module.PartWorker):
+        def ready(self, packed, *rest):
+            if (tmp_path / "first").exists():
+                raise OSError(28, "No space left on device")
+            (tmp_path / "first").touch()
+            return super().ready(packed, *rest)
+
+        def embed(self, *_):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(module, "PartWorker", Last)
+    monkeypatch.setattr(module, "_GIVE_UP_SECONDS", 4)
+    with pytest.raises(ChildProcessError, match="no worker for"):
+        embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
 
 
 @pytest.mark.ray
