@@ -106,6 +106,7 @@ class ForeignEncoder:
             raise ValueError(
                 f"trees were given, but an encoder of {self.libraries[0]} does not read trees; leave them out"
             )
+        texts = text_array(texts)
         require_device(self.inference.device)
         with errors_of_libraries(f"the {self.kind}: model cannot compute the vectors of {len(texts)} texts"):
             embedded = self._computed(pc.fill_null(texts, ""), turn)
@@ -161,7 +162,7 @@ def errors_of_libraries(problem: str, of_model: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, MemoryError):
         raise
     except ModelError as error:
         raise ValueError(f"{of_model or problem}: {error}") from None
