@@ -65,17 +65,20 @@ class ModelFiles:
         loaded. JSON files are copies, which cannot change between their check and their use. The others are links;
         ValueError if one changed meanwhile.
         """
-        with self._unchanged(), tempfile.TemporaryDirectory(prefix="paraembed-model-") as folder:
+        with self._unchanged(), tempfile.TemporaryDirectory(prefix="paraembed-model-") as parent:
+            # transformers keeps trusted code in a cache, below the name of the folder.
+            folder = Path(parent, "model")
+            folder.mkdir()
             for name in self.names:
-                path, copy = self.folder / name, Path(folder, name)
+                path, copy = self.folder / name, folder / name
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 if path.suffix == ".json":
                     copy.write_bytes(_content(path))
                 elif not _is_unsafe(path):
                     copy.symlink_to(path)
-                if path.name == "tokenizer.json":
+                if path.match("tokenizer.*json"):  # some are for a version, as tokenizer.4.0.json
                     _check_tokenizer(name, copy.read_bytes())
-            yield ModelFiles(Path(folder), self.names)
+            yield ModelFiles(folder, self.names)
 
     def check_graph(self, name: str) -> None:
         """Raise ModelError if an ONNX graph reads its numbers from a file that is not one of the model's."""
