@@ -1,7 +1,7 @@
 """Configuration files of st: models: the module types, names and numbers with which a model may be built.
 
-The library imports what a file names, calls it, and allocates what a number says. So each file is checked before, with
-a list of what is allowed.
+The library imports what a file names, calls it, and allocates what a number says. Each file is therefore checked
+against an allow-list first.
 """
 
 import json
@@ -55,8 +55,8 @@ class Module:
 class ModelConfig(TypedDict, total=False):
     """Settings in ``config_sentence_transformers.json``."""
 
-    model_type: str
-    prompts: dict[str, str | None]
+    model_type: str | None
+    prompts: dict[str, str | None] | None
     default_prompt_name: str | None
     truncate_dim: _Width | None
 
@@ -95,6 +95,30 @@ class _TokenizerOptions:
 
 
 @dataclass(frozen=True)
+class _TextOptions:
+    padding: bool | Literal["longest", "max_length"] = True
+    truncation: bool | Literal["longest_first"] = True
+    max_length: _Length | None = None
+    pad_to_multiple_of: Annotated[int, Range(1, 1024)] | None = None
+    padding_side: _Side = "right"
+    add_special_tokens: bool = True
+    return_tensors: Literal["pt"] = "pt"
+
+
+@dataclass(frozen=True)
+class _ChatOptions:
+    add_generation_prompt: bool = False
+    restore_suffix: bool = False
+
+
+@dataclass(frozen=True)
+class _CallOptions:
+    common: _TextOptions | None = None
+    text: _TextOptions | None = None
+    chat_template: _ChatOptions | None = None
+
+
+@dataclass(frozen=True)
 class _ConfigOptions:
     output_hidden_states: bool = False
     use_cache: bool = False
@@ -115,6 +139,7 @@ class _Transformer:
     model_kwargs: _ModelOptions | None = None
     tokenizer_args: _TokenizerOptions | None = None
     processor_kwargs: _TokenizerOptions | None = None
+    processing_kwargs: _CallOptions | None = None
     config_args: _ConfigOptions | None = None
     config_kwargs: _ConfigOptions | None = None
 
@@ -177,17 +202,30 @@ _KINDS: dict[str, Any] = {
     "WeightedLayerPooling": _WeightedLayerPooling,
 }
 _OF_TRANSFORMER = re.compile(r"sentence_[\w-]+_config\.json")
-_CONFIGS = {"modules", "config_sentence_transformers", "config", "tokenizer_config", "generation_config"}
-_CONFIGS |= {"processor_config", "preprocessor_config", "router_config"}
+# Names of the other files, without .json, from which the libraries build something.
+_CONFIGS = {
+    "modules",
+    "config_sentence_transformers",
+    "config",
+    "tokenizer_config",
+    "generation_config",
+    "processor_config",
+    "preprocessor_config",
+    "router_config",
+}
 _INDEX = "model.safetensors.index.json"  # of weights in several files
 # Keys whose values import, download or open something.
-_CODE = {"auto_map", "quantization_config", "compression_config", "kernel_config", "backbone", "backbone_config"}
-_CODE |= {
+_CODE = {
+    "auto_map",
+    "quantization_config",
+    "compression_config",
+    "kernel_config",
+    "backbone",
+    "backbone_config",
     "attribute_map",
     "sub_configs",
     "custom_pipelines",
     "init_inputs",
-    "fast_tokenizer_files",
     "transformers_weights",
     "gguf_file",
 }
@@ -197,12 +235,14 @@ _IMPLEMENTATIONS = {
 }
 # Arguments of a tokenizer that can be paths; the library sets those of files in the model's folder itself.
 _PATHS = re.compile(r".*_file|.*spm.*|vocab|merges")
+_FLASH = re.compile(r"flash_attention_\d")  # which can load a kernel from the hub; vectors differ by rounding alone
 _COUNTS = re.compile(r".*(?:layers?|depths?|blocks|experts|stages|heads|groups)", re.IGNORECASE)
 _SIZES = re.compile(r"(?!.*(?:window|batch|chunk|image|block)).*(?:size|dims?|width|inner|embd?|features)|d_\w+")
 _LENGTHS = re.compile(r"(?!model_max_length).*(?:position|length|ctx).*")
 _LABELS = {"id2label", "label2id"}
 _MOST_MODULES, _LONGEST_PROMPT = 32, 1 << 14
 _MOST_LAYERS, _SMALL, _LONGEST, _LARGEST = 1024, 4096, 1 << 24, 1 << 40
+_UNLIMITED = 10**30  # length of a tokenizer without limit, as transformers writes it
 
 
 def modules_of(files: ModelFiles, *, is_trusted: bool) -> tuple[list[Module], ModelConfig, bool]:
@@ -215,10 +255,10 @@ def modules_of(files: ModelFiles, *, is_trusted: bool) -> tuple[list[Module], Mo
     modules: list[Module] = _read(files, "modules.json", list[Module], [])
     if len(modules) > _MOST_MODULES:
         raise ModelError(f"modules.json has {len(modules):,} modules; allowed: at most {_MOST_MODULES}")
-    for prompt in config.get("prompts", {}).values():
+    for prompt in (config.get("prompts") or {}).values():
         check_prompt(prompt)
     problems = [*_problems(files), *chain.from_iterable(_module_problems(files, module) for module in modules)]
-    if (kind := config.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
+    if (kind := config.get("model_type") or "SentenceTransformer") != "SentenceTransformer":
         problems.append(f"config_sentence_transformers.json says that the model is a {kind[:80]}")
     if problems and not is_trusted:
         raise ModelError(f"{problems[0]}; such a model can run Python code that comes with it; see `trust_remote_code`")
@@ -232,7 +272,7 @@ def check_prompt(prompt: str | None) -> None:
 
 
 def _module_problems(files: ModelFiles, module: Module) -> Iterator[str]:
-    """Yield what a module needs trust for."""
+    """Yield the settings of a module that need `trust_remote_code`."""
     path = PurePosixPath(module.path)
     if path.is_absolute() or any(part.startswith(".") for part in path.parts):
         raise ModelError(f"modules.json names the folder {module.path[:80]!r}; allowed: visible folders of the model")
@@ -256,7 +296,9 @@ def _module_problems(files: ModelFiles, module: Module) -> Iterator[str]:
 
 
 def _problems(files: ModelFiles) -> Iterator[str]:
-    """Yield what the model's configuration needs trust for."""
+    """Yield the settings that need `trust_remote_code`."""
+    has_config = any(PurePosixPath(name).name == "config.json" for name in files.names)
+    largest = _largest(files) if has_config else 0
     for name in files.names:
         path = PurePosixPath(name)
         if path.name == _INDEX:
@@ -264,16 +306,38 @@ def _problems(files: ModelFiles) -> Iterator[str]:
             if other := {str(path.parent / file) for file in index["weight_map"].values()} - set(files.names):
                 raise ModelError(f"{name} names {min(other)[:80]}, which is not one of the model's files")
         elif path.suffix == ".json" and (path.stem in _CONFIGS or _OF_TRANSFORMER.fullmatch(path.name)):
-            value = _read(files, name, Any, None)
+            value = _without_ignored(_read(files, name, Any, None))
             if path.name == "tokenizer_config.json" and isinstance(value, dict):
                 value = {key: item for key, item in value.items() if not _PATHS.fullmatch(key)}
-                (files.folder / name).write_text(json.dumps(value), encoding="utf-8")
-            largest = _largest(files, path.parent) if path.name == "config.json" else _LONGEST
-            yield from _value_problems(value, "", name, largest)
+                if isinstance(length := value.get("max_length"), int | float) and length >= _UNLIMITED:
+                    del value["max_length"]
+                tokenizers = {file for file in files.names if PurePosixPath(file).match("tokenizer.*json")}
+                if other := {str(path.parent / file) for file in value.get("fast_tokenizer_files") or []} - tokenizers:
+                    raise ModelError(f"{name} names {min(other)[:80]}, which is not one of the model's tokenizers")
+            (files.folder / name).write_text(json.dumps(value), encoding="utf-8")
+            yield from _value_problems(value, "", name, largest if path.name == "config.json" else _LONGEST)
+
+
+def _without_ignored(value: Any, key: str = "") -> Any:
+    """Return a value of a file without the fields that this package decides itself: the precision of the weights, as a
+    setting of the library's transformer, and fast kernels for attention.
+    """
+    if isinstance(value, list):
+        return [_without_ignored(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        inner: _without_ignored(item, inner)
+        for inner, item in value.items()
+        if not (inner.endswith("attn_implementation") and isinstance(item, str) and _FLASH.fullmatch(item))
+        and not (key in {"model_args", "model_kwargs"} and inner in {"dtype", "torch_dtype"})
+    }
 
 
 def _value_problems(value: Any, key: str, name: str, largest: int) -> Iterator[str]:
-    """Yield what a value of a file needs trust for; raise ModelError for a number above the limit of its key."""
+    """Yield the settings in a value that need `trust_remote_code`; raise ModelError for a number above the limit of its
+    key.
+    """
     for inner, item in value.items() if isinstance(value, dict) else ((key, item) for item in value):
         if isinstance(item, dict | list) and inner not in _LABELS:
             yield from _value_problems(item, inner, name, largest)
@@ -299,15 +363,16 @@ def _most(key: str, largest: int) -> float:
     return _LONGEST if _LENGTHS.fullmatch(key) else math.inf if key == "model_max_length" else _LARGEST
 
 
-def _largest(files: ModelFiles, folder: PurePosixPath) -> int:
-    """Return the largest dimension of the weights in a folder."""
+def _largest(files: ModelFiles) -> int:
+    """Return the largest dimension of the weights; a configuration can be in another folder, as next to a graph."""
     weights = [name for name in files.names if PurePosixPath(name).match("*.safetensors")]
     largest = 0 if weights else _LONGEST  # of other backends, which build nothing from a configuration
     for name in weights:
-        if PurePosixPath(name).parent == folder:
-            with safe_open(files.folder / name, "np") as tensors:
-                for tensor in tensors.keys():  # noqa: SIM118 - it is no mapping
-                    largest = max(largest, *tensors.get_slice(tensor).get_shape(), 0)
+        with safe_open(files.folder / name, "np") as tensors:
+            for tensor in tensors.keys():  # noqa: SIM118 - it is no mapping
+                shape = tensors.get_slice(tensor).get_shape()
+                if 0 not in shape:  # an empty tensor can have any other dimension
+                    largest = max(largest, *shape, 0)
     return largest
 
 

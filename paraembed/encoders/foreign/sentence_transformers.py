@@ -276,7 +276,7 @@ def _loaded(files: ModelFiles, inference: Inference, options: dict[str, Any]) ->
     built = [kinds[module.kind].load(str(files.folder), subfolder=module.path, **more) for module in modules]
     if not all(getattr(module, "is_checked", True) for module in built):
         raise ModelError("this version of sentence-transformers does not report which weights are missing; install 6.2")
-    prompts = {name: prompt for name, prompt in config.get("prompts", {}).items() if prompt is not None}
+    prompts = {name: prompt for name, prompt in (config.get("prompts") or {}).items() if prompt is not None}
     settings = {name: config.get(name) for name in ("default_prompt_name", "truncate_dim")}
     return library.SentenceTransformer(modules=built, prompts=prompts, device="cpu", **settings)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from paraembed.embedding.manifest import read_manifest
@@ -16,6 +17,7 @@ from paraembed.embedding.output import Embeddings
 from paraembed.embedding.search import query_encoder
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.spot_check import compare_sample
+from paraembed.encoders.foreign.base import errors_of_libraries
 from paraembed.encoders.foreign.files import model_files
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
@@ -149,7 +151,7 @@ def test_an_activation_function_is_one_of_a_list(folder, name):
         ("config.json", {"text_config": {"_attn_implementation": "own/kernel:evil"}}, TRUST),
         ("config.json", {"transformers_weights": "../other.safetensors"}, TRUST),
         ("tokenizer_config.json", {"init_inputs": ["/elsewhere/vocab.txt"]}, TRUST),
-        ("tokenizer_config.json", {"fast_tokenizer_files": ["/elsewhere/tokenizer.4.0.json"]}, TRUST),
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["/elsewhere/tokenizer.4.0.json"]}, "not one of"),
         ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, TRUST),
         ("model.safetensors.index.json", {"weight_map": {"a": "../model.safetensors"}}, "not one of"),
         ("config.json", {"num_hidden_layers": 10**7}, LIMIT),
@@ -172,6 +174,149 @@ def test_configurations_are_checked_before_anything_is_built(folder, file, value
     change(folder / file, **values)
     with pytest.raises(ValueError, match=message):
         open_encoder(f"st:{folder}")
+
+
+def test_a_copy_of_the_configuration_next_to_a_graph_has_the_same_limits(folder):
+    """As in multilingual-e5, whose weights are not in this folder."""
+    expected = open_encoder(f"st:{folder}").encode("the cat")
+    weights = folder / "model.safetensors"
+    save_file({**load_file(weights), "other": np.zeros((5000, 1), np.float32)}, weights, {"format": "pt"})
+    change(folder / "onnx/config.json", vocab_size=5000)
+    np.testing.assert_array_equal(open_encoder(f"st:{folder}").encode("the cat"), expected)
+    change(folder / "onnx/config.json", vocab_size=5001)
+    with pytest.raises(ValueError, match=rf"vocab_size is 5001; {LIMIT} 5,000"):
+        open_encoder(f"st:{folder}")
+
+
+def test_an_empty_tensor_is_no_reason_for_large_numbers(folder):
+    weights = folder / "model.safetensors"
+    save_file({**load_file(weights), "other": np.zeros((10**9, 0), np.float32)}, weights, {"format": "pt"})
+    change(folder / "config.json", vocab_size=10**9)
+    with pytest.raises(ValueError, match=LIMIT):
+        open_encoder(f"st:{folder}")
+
+
+OLD_POOLING = {
+    "word_embedding_dimension": 32, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True,
+    "pooling_mode_max_tokens": False, "pooling_mode_mean_sqrt_len_tokens": False,
+    "pooling_mode_weightedmean_tokens": False, "pooling_mode_lasttoken": False, "include_prompt": True,
+}  # fmt: skip
+MASK = {"content": "[MASK]", "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
+REAL = {  # as in published models: fields that change no vector of this one
+    "bge": [
+        ("config.json", {"_name_or_path": "/root/.cache/bge", "gradient_checkpointing": False, "torch_dtype": "float32",
+                         "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "use_cache": True}),
+        ("config_sentence_transformers.json", {"__version__": {"sentence_transformers": "2.2.2"}}),
+        ("sentence_bert_config.json", {"max_seq_length": 64, "do_lower_case": True}),
+    ],
+    "e5": [
+        ("tokenizer_config.json", {"model_max_length": 64, "sp_model_kwargs": {}, "vocab_file": None,
+                                   "tokenizer_file": None, "name_or_path": "e5", "mask_token": "[MASK]"}),
+        ("special_tokens_map.json", {"mask_token": MASK}),
+    ],
+    "gte": [
+        ("sentence_bert_config.json", {"unpad_inputs": None, "model_args": {"torch_dtype": "float16"},
+                                       "tokenizer_args": {"padding_side": "right"}}),
+        ("config.json", {"layer_norm_type": "layer_norm", "rope_scaling": {"factor": 2.0, "type": "ntk"},
+                         "rope_theta": 500000, "unpad_inputs": False, "logn_attention_scale": False,
+                         "_attn_implementation": "flash_attention_2", "text_config": {"hidden_size": 32}}),
+    ],
+    "mpnet": [
+        ("config.json", {"relative_attention_num_buckets": 32, "transformers_version": "4.8.2"}),
+        ("data_config.json", [{"name": "reddit", "lines": 10**9, "weight": 10**15}]),
+    ],
+    "static-retrieval-mrl": [
+        ("config_sentence_transformers.json", {"prompts": None, "model_type": None, "default_prompt_name": None,
+                                               "similarity_fn_name": "cosine", "truncate_dim": None}),
+    ],
+    "paraphrase-multilingual": [
+        ("tokenizer_config.json", {"max_length": int(1e30), "stride": 0, "truncation_side": "right", "unk_id": 3,
+                                   "truncation_strategy": "longest_first", "pad_to_multiple_of": None,
+                                   "tokenizer_class": "PreTrainedTokenizerFast"}),
+    ],
+    "LaBSE": [
+        ("config.json", {"directionality": "bidi", "pooler_fc_size": 768, "pooler_num_attention_heads": 12,
+                         "pooler_num_fc_layers": 3, "pooler_size_per_head": 128, "pooler_type": "first_token"}),
+        ("tokenizer_config.json", {"full_tokenizer_file": None, "never_split": None, "do_basic_tokenize": True,
+                                   "special_tokens_map_file": "/root/special_tokens_map.json"}),
+    ],
+    "arctic": [
+        ("config_sentence_transformers.json", {"prompts": {"query": "query: ", "document": ""},
+                                               "model_type": "SentenceTransformer"}),
+        ("tokenizer_config.json", {"max_length": 10**30, "added_tokens_decoder": {"0": MASK | {"content": "[PAD]"}}}),
+        ("onnx/config.json", {"vocab_size": 320}),
+    ],
+    "mixedbread": [
+        ("config_sentence_transformers.json", {"prompts": {"query": "Represent: ", "passage": None}}),
+        ("1_Pooling/config.json", OLD_POOLING | {"pooling_mode": "mean"}),
+    ],
+    "qwen": [
+        ("generation_config.json", {"max_new_tokens": 2048, "eos_token_id": 151643, "temperature": 1e-6}),
+        ("tokenizer_config.json", {"chat_template": "{% for message in messages %}{% endfor %}",
+                                   "extra_special_tokens": {}}),
+    ],
+    "version 6": [
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"padding": True, "truncation": "longest_first"},
+                                                             "chat_template": {"add_generation_prompt": True}},
+                                       "model_kwargs": {"dtype": "bfloat16"}}),
+        ("tokenizer_config.json", {"fast_tokenizer_files": ["tokenizer.json"]}),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("files", REAL.values(), ids=REAL)
+def test_harmless_settings_of_published_models_are_allowed(folder, files):
+    expected = open_encoder(f"st:{folder}").encode(["the cat", "a dog on the mat"])
+    for file, values in files:
+        if isinstance(values, list):
+            (folder / file).write_text(json.dumps(values))
+        else:
+            change(folder / file, **values)
+    encoder = open_encoder(f"st:{folder}")
+    assert encoder._model.dtype == torch.float32
+    np.testing.assert_array_equal(encoder.encode(["the cat", "a dog on the mat"]), expected)
+
+
+def test_old_names_of_a_pooling_are_read(folder):
+    (folder / "1_Pooling/config.json").write_text(json.dumps(OLD_POOLING))
+    dense(folder, "torch.nn.modules.activation.Tanh")
+    assert open_encoder(f"st:{folder}").width == 4
+
+
+@pytest.mark.parametrize("options", [{"text": {"tokenizer": "x"}}, {"common": {"max_length": -1}}, {"image": {}}])
+def test_options_of_calls_are_checked(folder, options):
+    change(folder / "sentence_bert_config.json", processing_kwargs=options)
+    with pytest.raises(ValueError, match=rf"processing_kwargs.*{TRUST}"):
+        open_encoder(f"st:{folder}")
+
+
+def test_a_tokenizer_for_a_version_is_checked_too(folder):
+    shutil.copy(folder / "tokenizer.json", folder / "tokenizer.4.0.json")
+    change(folder / "tokenizer_config.json", fast_tokenizer_files=["tokenizer.4.0.json", "tokenizer.json"])
+    assert open_encoder(f"st:{folder}").width == 32
+    change(folder / "tokenizer.4.0.json", "model", "vocab", the=2**31)
+    with pytest.raises(ValueError, match=rf"tokenizer\.4\.0\.json has the number {2**31:,}; {LIMIT}"):
+        open_encoder(f"st:{folder}")
+
+
+@pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
+def test_texts_are_checked_before_the_library_gets_them(kind, tmp_path):
+    encoder = open_encoder(save_tiny(kind, tmp_path / "model"))
+    np.testing.assert_array_equal(encoder.embed(["the cat", None]).vectors, encoder.encode(["the cat", ""]))
+    with pytest.raises(TypeError, match="`texts` has a int at position 1; expected a string"):
+        encoder.embed(["the cat", 5])
+
+
+def test_too_little_memory_is_no_fault_of_a_model():
+    with pytest.raises(MemoryError), errors_of_libraries("the model cannot be loaded"):
+        raise MemoryError
+
+
+def test_the_code_of_a_trusted_model_is_kept_in_one_folder(folder):
+    files = model_files(str(folder), "st", "torch")
+    with files.snapshot() as first, files.snapshot() as second:
+        assert first.folder.name == second.folder.name
+        assert first.folder != second.folder
 
 
 def test_a_model_has_few_modules(folder):
