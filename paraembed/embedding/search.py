@@ -22,7 +22,7 @@ from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
 from paraembed.embedding.spot_check import changed_encoder, check_outside, inference_of
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.loading import Fetch, open_encoder
-from paraembed.settings import is_shipped
+from paraembed.settings import is_peer, is_shipped
 
 Indices = npt.NDArray[np.intp]
 _TILE_VALUES = 1 << 22  # scores of a product: 16 MB
@@ -83,10 +83,10 @@ def query_encoder(
         raise ValueError(
             f"{embeddings} does not record where encoder {embeddings.encoder[:12]} is; give it with `encoder`"
         )
-    if recorded and not is_shipped(recorded) and not Path(recorded).exists():
+    if recorded and not is_shipped(recorded) and (is_peer(recorded) or not Path(recorded).exists()):
         raise FileNotFoundError(
-            f"{embeddings} was embedded with {recorded}, which is no encoder folder of this machine; if you trust it, "
-            "give it with `encoder`"
+            f"{embeddings} was embedded with {recorded}, which is not an encoder folder on this machine; if you "
+            "trust it, give it with `encoder`"
         )
     check_outside(name, embeddings.store)
     run = read_run(embeddings.store)

@@ -297,7 +297,7 @@ def test_each_kind_of_model_fetches_its_own_files_from_the_hub(tmp_path):
     configs = {"1_Pooling/config.json", "modules.json", "tokenizer.json"}
     graphs = {"model.onnx", "onnx/model.onnx"}
     printed = json.loads(done.stdout)
-    assert printed.pop("").startswith("out was embedded with onnx:own/tiny, which is no encoder folder")
+    assert printed.pop("").startswith("out was embedded with onnx:own/tiny, which is not an encoder folder")
     names = {form: set(names) - configs for form, names in printed.items()}
     assert names == {
         "onnx:": graphs,

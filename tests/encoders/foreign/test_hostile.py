@@ -652,7 +652,7 @@ def test_vectors_that_are_not_finite_are_an_error(kind, number, tmp_path):
         build(name, tmp_path / "t.txt", Settings(), tmp_path / "out")
 
 
-def test_an_output_does_not_choose_a_model_of_another_library(tmp_path):
+def test_an_output_does_not_choose_a_model_of_another_library(tmp_path, monkeypatch):
     name, out = save_tiny("st", tmp_path / "model"), tmp_path / "out"
     (tmp_path / "t.txt").write_text("the cat\na dog\n")
     build(name, tmp_path / "t.txt", Settings(), out)
@@ -660,8 +660,14 @@ def test_an_output_does_not_choose_a_model_of_another_library(tmp_path):
     embeddings, record = Embeddings(out), out / "_reports/encoder.json"
     for recorded in (name, f"st:{out / '_model'}", "m2v:own/tiny", f"onnx:{out}"):
         record.write_text(json.dumps({"encoder": recorded}))
-        with pytest.raises(FileNotFoundError, match="no encoder folder"):
+        with pytest.raises(FileNotFoundError, match="not an encoder folder"):
             query_encoder(embeddings)
+    (tmp_path / "st:evil").mkdir()
+    shutil.copytree(tmp_path / "model", tmp_path / "st:evil/model")
+    monkeypatch.chdir(tmp_path)  # where a folder has the name of the model
+    record.write_text(json.dumps({"encoder": "st:evil/model"}))
+    with pytest.raises(FileNotFoundError, match=r"not an encoder folder .*`encoder`"):
+        query_encoder(embeddings)
     record.write_text(json.dumps({"encoder": str(out / "_model")}))
     with pytest.raises((OSError, ValueError), match="_model"):
         query_encoder(embeddings)
