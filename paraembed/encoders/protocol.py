@@ -129,7 +129,7 @@ def text_array(texts: Texts, name: str = "texts") -> pa.Array:
         return pa.array(values, pa.large_string())
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"`{name}` has {error.object[error.start : error.end]!r}, which is no character of UTF-8; remove it"
+            f"`{name}` has {error.object[error.start : error.end]!r}, which is not valid UTF-8; remove it"
         ) from None
 
 
