@@ -3,6 +3,7 @@ PyTorch.
 """
 
 import math
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,9 +52,9 @@ def is_run(name: str) -> bool:
 
 
 def suggested(name: str) -> str:
-    """Return the end of an error about the name of an encoder that is no folder: what may have been meant."""
+    """Return a suggestion to append to the error for an unknown encoder name."""
     parts = name.split("/")
-    if len(parts) == 2 and all(parts) and not Path(parts[0]).exists():
+    if len(parts) == 2 and all(parts) and not os.path.lexists(parts[0]):
         return f"; for a model of the Hugging Face hub write st:{name}"
     return did_you_mean(name, [SHIPPED])
 

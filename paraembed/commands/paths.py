@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paraembed.console import doing, renamed
-from paraembed.io.places import Place, in_submitted_job, shown, to_place
+from paraembed.io.places import Place, in_submitted_job, path_exists, shown, to_place
 from paraembed.io.resume import check_destination
 from paraembed.settings import is_peer, is_run, is_shipped, suggested
 
@@ -33,7 +33,7 @@ def absolute(path: Path, flag: str) -> Path:
 def existing(path: Path, flag: str, expected: str = "check the path") -> Path:
     """Return the absolute path of a flag's value; FileNotFoundError with what is ``expected`` if it is missing."""
     place = absolute(path, flag)
-    if not place.exists():
+    if not path_exists(place):
         raise FileNotFoundError(f"{place} does not exist; {expected}")
     return place
 
@@ -55,7 +55,7 @@ def named_encoder(name: str, flag: str) -> str:
         expected = f"expected an encoder folder, written by jobs/train.py{suggested(name)}"
         return str(existing(Path(name), flag, expected))
     kind, _, wanted = name.partition(":")
-    return f"{kind}:{absolute(Path(wanted), flag)}" if Path(wanted).exists() else name
+    return f"{kind}:{absolute(Path(wanted), flag)}" if path_exists(Path(wanted)) else name
 
 
 def existing_output(text: str, flag: str) -> Place:

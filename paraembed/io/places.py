@@ -33,6 +33,11 @@ _SECRET_NAME = re.compile(
 _HIDDEN = "***"
 
 
+def path_exists(path: Path) -> bool:
+    """Return whether a path exists; False if the system cannot use it, for example because it is too long."""
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises the error
+
+
 def require_file(place: Place) -> None:
     """Raise FileNotFoundError, IsADirectoryError or ValueError unless ``place`` is a regular file.
 

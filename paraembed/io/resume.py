@@ -12,13 +12,17 @@ from typing import Any
 
 from paraembed.io.atomic import check_file, foreign_file, work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
-from paraembed.io.places import Place, resolve
+from paraembed.io.places import Place, open_regular, path_exists, resolve
+from paraembed.options import MOST_BYTES
+from paraembed.settings import is_peer, is_run
 
 log = logging.getLogger(__name__)
 
 MARK = "paraembed.json"  # in the folders of jobs/export.py, whose other files are those of another library
-_NAMED = ("_plan.json", "_manifest.json", "sweep.json")  # by which an output is known
 _DESCRIBED = ("config.json", "manifest.json", MARK)  # by the format in it
+_BEGINNING = ("_plan.json", "_manifest.json")  # by the format in the first 64 MiB; they can have 1 GiB
+_FORMAT = re.compile(rb'"format": ?"paraembed-')
+_SWEEP = {"space", "metric", "search", "searched"}  # keys of the sweep.json of jobs/tune.py, which has no format
 _SCORES = {"encoders", "published"}  # keys of the scores.json of jobs/evaluate.py
 
 
@@ -169,9 +173,9 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
     """Raise ValueError or OSError if a job must not write to a path, given as the parameter ``name``.
 
     A file must be new or a regular one. File or folder must not be, contain or be inside of an input, nor be inside of
-    an output of a job, also through links. ``inputs`` are files, and folders that are read as a whole, not those with
-    the evaluation sets, such as the working folder. They may be names of encoders, globs and URIs, which are no paths
-    unless they exist. An object store is not checked.
+    an output of a job, also through links. An object store is not checked. ``inputs`` are paths, globs, URIs and names
+    of encoders; a text that is not an existing path is ignored. Leave out folders of which a job reads only some files,
+    such as the one with the evaluation sets: they may contain the output.
     """
     if isinstance(out, str):
         if not out.startswith("file:"):
@@ -179,7 +183,7 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
         out = Path(resolve(out)[1])
     if is_file:
         check_file(out)
-    for place in filter(Path.exists, (path for value in inputs if value is not None for path in _paths_of(value))):
+    for place in filter(path_exists, (path for value in inputs if value is not None for path in _paths_of(value))):
         if is_within(out, place) or is_within(place, out) or (is_file and _is_linked(out, place)):
             raise ValueError(f"`{name}` {out} is, contains or is inside of the input {place}; choose another path")
     for folder in _parents(out):
@@ -189,7 +193,9 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
 
 def is_output(folder: Path) -> bool:
     """Return whether a folder is the output of a job, finished or not."""
-    if any((folder / name).is_file() for name in _NAMED) or is_scores(folder):
+    if is_scores(folder) or described(folder / "sweep.json").keys() >= _SWEEP:
+        return True
+    if any(_has_format(folder / name) for name in _BEGINNING):
         return True
     formats = (described(folder / name).get("format") for name in _DESCRIBED)
     return any(isinstance(form, str) and form.startswith("paraembed-") for form in formats)
@@ -215,6 +221,12 @@ def described(file: Path) -> dict[str, Any]:
     return {}
 
 
+def _has_format(file: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError), open_regular(file) as opened:
+        return bool(_FORMAT.search(opened.read(MOST_BYTES)))
+    return False
+
+
 def _parents(path: Path) -> Iterable[Path]:
     return Path(os.path.realpath(path)).parents
 
@@ -228,12 +240,14 @@ def _keys(path: Path) -> set[object]:
 
 
 def _paths_of(value: Place) -> list[Path]:
-    """Return the paths that a value may name: ``st:folder`` is that path, or ``folder``."""
+    """Return the paths that a value may name: ``st:folder`` is that path, or ``folder``; an MLflow run is none."""
     if isinstance(value, Path):
         return [value]
     if value.startswith("file:"):
         return [Path(resolve(value)[1])]
-    return [] if "://" in value else [Path(text) for text in (value, value.partition(":")[2]) if text]
+    if "://" in value or is_run(value):
+        return []
+    return [Path(text) for text in (value, value.partition(":")[2] if is_peer(value) else "") if text]
 
 
 def _is_linked(path: Path, place: Path) -> bool:

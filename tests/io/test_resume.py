@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paraembed.io.atomic import write_json
-from paraembed.io.resume import Work
+from paraembed.io.resume import Work, check_destination, is_output
 
 FILES = re.compile(r"identity\.json|model/.*|\.identity\.json\..*")
 MARGIN = {"recipe": {"margin": 0.4, "sizes": (1, 2)}, "pairs": "a"}
@@ -86,3 +86,30 @@ def test_files_of_others_stay(tmp_path, overwrite, caplog):
     (some.out / "model" / "weights").write_text("dear")
     with pytest.raises(ValueError, match=r"model/weights"):
         own.is_begun()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("sweep.json", '{"program": "wandb"}', False),
+        ("_manifest.json", "{}", False),
+        ("_plan.json", '{"format": "terraform"}', False),
+        ("_plan.json", "[" * 200, False),
+        ("_manifest.json", '{\n  "files": {},\n  "format": "paraembed-teach-1"\n}', True),
+        ("_plan.json", '{"encoder": "", "format": "paraembed-embeddings-1", "plan"', True),  # longer than what is read
+        ("sweep.json", '{"metric": [], "search": {}, "searched": {}, "space": "avg", "workers": 1}', True),
+    ],
+)
+def test_an_output_is_known_by_the_content_of_its_files(tmp_path, name, text, expected):
+    (tmp_path / name).write_text(text)
+    assert is_output(tmp_path) == expected
+    if not expected:
+        check_destination(tmp_path / "new" / "out")
+
+
+def test_only_texts_that_name_a_path_are_inputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_destination(tmp_path / "out", f"models:{tmp_path}", "x" * 5000, "st:" + "x" * 5000, "small", "a\0b")
+    for name in (str(tmp_path), f"st:{tmp_path}"):
+        with pytest.raises(ValueError, match="inside of the input"):
+            check_destination(tmp_path / "out", name)
