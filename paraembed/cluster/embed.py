@@ -4,7 +4,7 @@ are done.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -88,6 +88,7 @@ def embed(
     with ExitStack() as stack:
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
+        remove_new = manifest.removal_of_new(store)
         reports = stack.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not todo and not replaced and manifest.is_finished(store, reports):
@@ -100,7 +101,7 @@ def embed(
         tries, peak = Counter[str](), 0
         pool = None
         if todo:
-            stack.enter_context(ray_session(workers))
+            _start_ray(stack, workers, remove_new)
             pool = stack.enter_context(started_workers(loaded, workers, gpu_share, len(todo)))
         # MLflow takes seconds to import and to open; the workers start meanwhile.
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
@@ -138,6 +139,15 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _start_ray(stack: ExitStack, workers: int, remove_new: Callable[[], None]) -> None:
+    """Connect to Ray until ``stack`` ends; if Ray does not start, remove the run that has just begun."""
+    try:
+        stack.enter_context(ray_session(workers))
+    except OSError:
+        remove_new()
+        raise
 
 
 def _clear_up(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> None:

@@ -9,13 +9,11 @@ with ``_`` or ``.``, so pandas, Arrow, DuckDB's globs and Spark read the folder 
 """
 
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pyarrow as pa
@@ -212,33 +210,38 @@ def read_run(store: Store) -> EmbeddingRun:
 @contextmanager
 def begun_run(store: Store, run: EmbeddingRun) -> Iterator[dict[str, PartReport]]:
     """Lock a place for a run; yield the reports of the finished parts, by name. Raise ValueError if another run is
-    writing there, or was started there after ``run`` was planned. If Ray cannot start on this machine, no plan stays.
+    writing there, or was started there after ``run`` was planned.
     """
     with store.held():
         _sweep(store)
-        is_new = not is_there(store, PLAN)
-        if is_new:
+        if not is_there(store, PLAN):
             value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokenizer, "plan": run.plan.to_json()}
             write_json(store, PLAN, value | ({"model": dict(run.identity)} if run.identity else {}))
         _check_same(store, run)
         for name in (REPORTS, REJECTED):  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
-        try:
-            yield finished_parts(store, run)
-        except OSError:
-            if is_new and isinstance(store, Folder) and not on_cluster():  # else tasks may still write
-                _remove_begun(store.path)
-            raise
+        yield finished_parts(store, run)
 
 
-def _remove_begun(out: Path) -> None:
-    """Remove a run that has no part, and its folder."""
-    if not any(out.glob("*.parquet")) and not any((out / REPORTS).glob("*.parquet.json")):
+def removal_of_new(store: Store) -> Callable[[], None]:
+    """Return a function that removes what ``begun_run`` writes after this call, if Ray does not start on this machine.
+
+    It keeps a plan and a folder that exist now. It keeps everything if the run is on a cluster, which may answer later.
+    """
+    if not isinstance(store, Folder) or on_cluster() or is_there(store, PLAN):
+        return lambda: None
+    out, is_users = store.path, store.path.exists()
+
+    def remove() -> None:
         with suppress(OSError):  # read-only, or not empty
-            shutil.rmtree(out / REPORTS)
-            shutil.rmtree(out / REJECTED)
+            (out / ENCODER).unlink(missing_ok=True)
+            (out / REPORTS).rmdir()
+            (out / REJECTED).rmdir()
             (out / PLAN).unlink()
-            out.rmdir()
+            if not is_users:
+                out.rmdir()
+
+    return remove
 
 
 def encoder_name(store: Store) -> str:

@@ -609,3 +609,17 @@ def test_rows_with_line_breaks_are_said_at_the_end(tmp_path, capsys):
     module_of_embed._say_multi_line(plan, reports)
     expected = "2 rows have line breaks inside of quoted cells; the longest has 3 lines and begins in "
     assert f"{expected}{tmp_path / 't.csv'}, line 5: " in capsys.readouterr().err
+
+
+def test_no_plan_stays_if_ray_cannot_start(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
+    def does_not_start(workers):
+        raise ChildProcessError(f"Ray does not start on this machine, workers: {workers}")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(module_of_embed, "ray_session", does_not_start)
+    (tmp_path / "users").mkdir()
+    for name in ("new", "users"):
+        with pytest.raises(ChildProcessError, match="does not start"):
+            embed(tiny_encoder_folder, [corpus], tmp_path / name, SMALL)
+    assert not (tmp_path / "new").exists()
+    assert not any((tmp_path / "users").iterdir())

@@ -26,6 +26,8 @@ from paraembed.embedding.manifest import (
     finished_parts,
     is_finished,
     read_run,
+    removal_of_new,
+    uncommit,
 )
 from paraembed.embedding.plan import Plan
 from paraembed.embedding.replace import discard
@@ -545,15 +547,27 @@ def test_the_query_of_the_docs(tiny_encoder_folder, table, tmp_path, monkeypatch
     assert np.allclose([cosine for _, cosine in found], cosines[order], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("error", "stays"),
-    [(ChildProcessError, False), (PermissionError, False), (ValueError, True), (KeyboardInterrupt, True)],
-)
-def test_no_plan_stays_if_ray_cannot_start(out, tmp_path, error, stays):
+def test_what_a_run_wrote_is_removed_if_it_cannot_start(out, tmp_path):
+    run, new, users = read_run(Folder(out)), Folder(tmp_path / "new"), Folder(tmp_path / "users")
+    users.path.mkdir()
+    for store in (new, users):
+        remove = removal_of_new(store)
+        with begun_run(store, run):
+            uncommit(store, "encoder")
+            remove()
+    assert not new.path.exists()
+    assert not any(users.path.iterdir())
+    with begun_run(new, run):
+        pass
+    remove = removal_of_new(new)  # of a run whose plan is there already
+    with begun_run(new, run):
+        remove()
+    assert (new.path / "_plan.json").exists()
+
+
+@pytest.mark.parametrize("error", [OSError, ValueError, KeyboardInterrupt])
+def test_the_plan_stays_after_an_error_of_a_run(out, tmp_path, error):
     run, new = read_run(Folder(out)), Folder(tmp_path / "new")
     with pytest.raises(error), begun_run(new, run):
-        raise error("Ray does not start on this machine")
-    assert (new.path / "_plan.json").exists() == new.path.exists() == stays
-    with pytest.raises(error), begun_run(Folder(out), run):
         raise error
-    assert (out / "_plan.json").exists()
+    assert (new.path / "_plan.json").exists()
