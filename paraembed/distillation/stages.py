@@ -47,7 +47,7 @@ from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.encoders.tables import of_mean_length
-from paraembed.io.atomic import SUCCESS, new_folder, write_json
+from paraembed.io.atomic import SUCCESS, any_content, new_folder, write_json
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
@@ -283,7 +283,7 @@ class Stages:
         folder = self.folder(name)
         if not (folder / MANIFEST).is_file():
             doing(f"writing the {name}")
-            with self._timed(name), new_folder(folder) as new:
+            with self._timed(name), new_folder(folder, any_content) as new:
                 counts = make(new)
                 files = {path.name: sha256_of(path) for path in sorted(new.iterdir())}
                 write_json(new / MANIFEST, {"format": FORMAT, "stage": name, **counts, "files": files})

@@ -53,3 +53,20 @@ def test_bigrams_have_a_learning_rate_of_their_own_unless_a_recipe_is_given(want
     ordered = replace(wanted, settings=TeachSettings(bigrams=2))
     assert (wanted.training.learning_rate, ordered.training.learning_rate) == (2e-4, 3e-4)
     assert replace(ordered, recipe=recipe).training == recipe
+
+
+def test_a_stage_without_its_manifest_is_made_again(wanted, tmp_path):
+    teacher, pieces, files = opened(wanted, Gpus(), None)
+    stages = Stages(tmp_path / "work", wanted, files, teacher, pieces)
+
+    def make(folder):
+        (folder / "made").write_text("new")
+        return {}
+
+    folder = stages.folder("texts")
+    folder.mkdir(parents=True)
+    (folder / "made").write_text("old")
+    (folder / "other").write_text("old")
+    stages._stage("texts", make)
+    assert {path.name for path in folder.iterdir()} == {"made", "_manifest.json"}
+    assert (folder / "made").read_text() == "new"
