@@ -179,7 +179,10 @@ def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
         now = _stamp(file.place)
         if now == file.stamp:
             return False
-        return now.split()[:2] != file.stamp.split()[:2] or sha256_of(file.place) != file.sha256
+        if now.split()[:2] != file.stamp.split()[:2]:
+            return True
+        doing(f"hashing {file.shown} again, because its inode or status time changed")
+        return sha256_of(file.place) != file.sha256
 
     with ThreadPoolExecutor(_LOOKERS) as pool:
         changed = list(pool.map(is_changed, inputs))
