@@ -92,8 +92,8 @@ test-versions:
 	  fi; \
 	done
 
-# The fast tests and those of other libraries' encoders with the lowest versions that pyproject.toml allows. torch is that
-# of the other lanes, because the index has older ones only with CUDA (5 GB); all of them:
+# The fast tests and those of other libraries' encoders with the lowest versions that pyproject.toml allows. In CI, torch
+# is that of the other lanes, because the index has older ones only with CUDA (5 GB). torch 2.11 was tested by hand:
 # make test-lowest TORCH_LOWEST=torch==2.11.0
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
