@@ -1,6 +1,4 @@
-"""Names of version 0.1: files keep them, and old flags and recipes that use them can still be read. Names like one that
-is unknown.
-"""
+"""Names of version 0.1, which files keep and old flags and recipes may use, and suggestions for unknown names."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches

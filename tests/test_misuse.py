@@ -1,4 +1,4 @@
-"""What is no text, path or setting is a TypeError, ValueError or OSError of the Python API, raised in our own words."""
+"""Wrong texts, paths and settings are a TypeError, ValueError or OSError of the Python API, with its own message."""
 
 import linecache
 import traceback

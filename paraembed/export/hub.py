@@ -13,7 +13,8 @@ _MOST = 200  # results of a card
 
 
 def model_card(encoder: Encoder, readme: str, license_id: str, scores: Path | None) -> str:
-    """Return the README of an exported encoder: metadata, usage, then the encoder folder's ``readme`` without its own.
+    """Return the README of an exported encoder: metadata, usage, then the encoder folder's ``readme`` without the usage
+    section in it.
 
     ``license_id`` is the license of the encoder as the hub names it, such as apache-2.0; empty: the card names none.
     The first column of ``scores``, the ``scores.json`` of ``jobs/evaluate.py`` for this encoder, becomes the
