@@ -73,9 +73,14 @@ def test_files_without_a_single_pair(ray_cluster, call, tmp_path, data, message)
 
 def test_places_and_settings(call, tmp_path):
     pairs = put(tmp_path / "p.tsv", "a\tb\n")
-    assert "is a folder; expected a file" in call("shard", "--input", tmp_path, "--out", tmp_path / "out")
-    assert "did not write: " in call("shard", "--input", pairs, "--out", tmp_path)
-    assert "is a file; " in call("shard", "--input", pairs, "--out", pairs)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    other = put(folder / "other.tsv", "a\tb\n")
+    assert "is a folder; expected a file" in call("shard", "--input", folder, "--out", tmp_path / "out")
+    assert "did not write: " in call("shard", "--input", pairs, "--out", folder)
+    assert "is a file; " in call("shard", "--input", pairs, "--out", other)
+    for out in (pairs, tmp_path):
+        assert f"inside of the input {pairs}" in call("shard", "--input", pairs, "--out", out)
     assert "--rows-per-shard is 0; allowed" in call(
         "shard", "--input", pairs, "--out", tmp_path / "o", "--rows-per-shard", "0"
     )

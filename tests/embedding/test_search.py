@@ -182,7 +182,7 @@ def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words
         query_encoder(embeddings)
     for name in ("models:/phrases@production", "0" * 32):
         record.write_text(json.dumps({"encoder": name}))
-        with pytest.raises(FileNotFoundError, match=f"with {name}, which is not an encoder folder"):
+        with pytest.raises(FileNotFoundError, match=f"with {name}, which is not an"):
             query_encoder(embeddings, fetch=fetched_by_a_stranger)
     record.write_text("[]")
     with pytest.raises(ValueError, match="does not record"):
