@@ -244,13 +244,17 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):
     class Killer(module.PartWorker):
-        def embed(self, *_):
-            os.kill(os.getpid(), signal.SIGKILL)
+        def embed(self, weights, source, part, *rest):
+            if part.row == 3000:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().embed(weights, source, part, *rest)
 
+    assert (module._TRIES, module._WARN_SECONDS, module._GIVE_UP_SECONDS) == (4, 60, 1800)  # as the guarantees say
     monkeypatch.setattr(module, "PartWorker", Killer)
     monkeypatch.setattr(module, "_TRIES", 2)  # each starts a process
     with pytest.raises(ChildProcessError, match="2 workers failed on the part"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
+    assert len(list((tmp_path / "out").glob("part-*.parquet"))) >= 3
 
 
 @pytest.mark.slow
