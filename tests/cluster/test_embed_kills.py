@@ -22,6 +22,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
+from paraembed.process import RAY
 from tests.embedding.without_ray import build
 from tests.jobs import digests, job_command
 
@@ -238,3 +239,16 @@ def test_three_machines_and_some_that_die(
     assert outs
     for out in outs:
         assert digests(out) == unbroken(part_rows)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", ["kill", "vanish"])
+def test_tasks_of_a_machine_that_is_lost_run_on_others(tmp_path, how):
+    """Those of shard, mine and teach: every result once, long before the 7 minutes of Ray's own keepalive."""
+    environment = {**os.environ, **RAY, "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(HERE.parents[1])}
+    command = [sys.executable, str(HERE / "lost_tasks.py"), how]
+    options = {"env": environment, "cwd": tmp_path, "timeout": 500}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[-1]) < 300
