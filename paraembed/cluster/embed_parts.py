@@ -123,6 +123,9 @@ class _Parts:
         while len(worker.calls) < IN_FLIGHT and (task := self._next()):
             self._give(worker, task)
         if not worker.calls and (late := self.late()):
+            name = late[0][1].name
+            place = self.holders[name][0].place
+            log.warning("%s takes much longer than other parts in %s; another worker embeds it, too", name, place)
             self._give(worker, late[0])
         if worker.calls:
             return
@@ -193,8 +196,7 @@ class _Parts:
             name = task[1].name
             if seconds > max(_WARN_SECONDS, self._usual(task), 2 * self._warned.get(name, 0)):
                 self._warned[name] = seconds
-                more = "; another worker embeds it, too" if len(self.holders[name]) > 1 else ""
-                log.warning("%s has been running for %s in %s%s", name, duration(seconds), worker.place, more)
+                log.warning("%s has been running for %s in %s", name, duration(seconds), worker.place)
 
     def _next(self) -> Task | None:
         return self._again.popleft() if self._again else next(self._tasks, None)

@@ -118,12 +118,14 @@ def text_array(texts: Texts, name: str = "texts") -> pa.Array:
         return texts if texts.type in (pa.string(), pa.large_string()) else texts.cast(pa.large_string())
     is_single = isinstance(texts, bytes | bytearray | memoryview | Mapping) or getattr(texts, "ndim", 1) != 1
     if is_single or not isinstance(texts, Iterable):
-        raise TypeError(f"`{name}` is a {_kind(texts)}; expected a string, or a list or another iterable of strings")
+        raise TypeError(
+            f"`{name}` is of type {_kind(texts)}; expected a string, or an iterable of strings, such as a list"
+        )
     values = list(texts)
     for number, value in enumerate(values):
         if not isinstance(value, str):
             if not _is_missing(value):
-                raise TypeError(f"`{name}` has a {_kind(value)} at position {number}; expected a string")
+                raise TypeError(f"`{name}` has a value of type {_kind(value)} at position {number}; expected a string")
             values[number] = None
     try:
         return pa.array(values, pa.large_string())

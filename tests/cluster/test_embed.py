@@ -115,22 +115,20 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
             if part.row == 5000:
                 names = [process.name() for process in psutil.process_iter()]
                 alive.write_text(str(sum(name.startswith("ray::Hanging") for name in names)))
-                time.sleep(3)  # until the next warning
             return super().embed(weights, source, part, *rest)
 
     monkeypatch.setattr(module, "PartWorker", Hanging)
     monkeypatch.setattr(module, "_LATE_SECONDS", 1.0)
-    monkeypatch.setattr(module, "_WARN_SECONDS", 0.5)
     embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=4)
     assert digests(tmp_path / "out") == unbroken
     assert 2 <= int(alive.read_text()) <= 3, "a worker without a part did not end"
     pid = int(hangs.read_text())
-    assert re.search(rf"part-00005-of-00021.parquet has been running for .* in process {pid} of 127.0.0.1", caplog.text)
+    assert re.search(rf"part-0000[45]-of-00021.parquet takes .* in process {pid} of 127.0.0.1; another", caplog.text)
 
 
 @pytest.mark.ray
 def test_the_only_part_goes_to_another_worker_if_its_own_hangs(
-    corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
+    corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster, caplog
 ):
     class Hanging(module.PartWorker):
         def embed(self, *arguments):
@@ -140,9 +138,11 @@ def test_the_only_part_goes_to_another_worker_if_its_own_hangs(
             return super().embed(*arguments)
 
     monkeypatch.setattr(module, "PartWorker", Hanging)
-    monkeypatch.setattr(module, "_LATE_SECONDS", 1.0)
-    monkeypatch.setattr(module, "_FIRST_SECONDS", 1.0)
+    monkeypatch.setattr(module, "_LATE_SECONDS", 3.0)
+    monkeypatch.setattr(module, "_FIRST_SECONDS", 3.0)
+    monkeypatch.setattr(module, "_WARN_SECONDS", 1)
     assert embed(tiny_encoder_folder, [corpus], tmp_path / "out", Settings(), workers=2).rows == 20_500
+    assert re.search(r"part-00000-of-00001.parquet has been running for . s in process \d+ of 127.0.0.1", caplog.text)
 
 
 def fill_up():
