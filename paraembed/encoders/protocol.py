@@ -118,9 +118,7 @@ def text_array(texts: Texts, name: str = "texts") -> pa.Array:
         return texts if texts.type in (pa.string(), pa.large_string()) else texts.cast(pa.large_string())
     is_single = isinstance(texts, bytes | bytearray | memoryview | Mapping) or getattr(texts, "ndim", 1) != 1
     if is_single or not isinstance(texts, Iterable):
-        raise TypeError(
-            f"`{name}` is of type {_kind(texts)}; expected a string, or an iterable of strings, such as a list"
-        )
+        raise TypeError(f"`{name}` is of type {_kind(texts)}; expected a string or an iterable of strings")
     values = list(texts)
     for number, value in enumerate(values):
         if not isinstance(value, str):
