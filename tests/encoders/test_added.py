@@ -80,7 +80,7 @@ def test_many_bytes_are_encoded_in_pieces(name, kind, monkeypatch):
 @pytest.mark.usefixtures("_threads")
 def test_what_is_no_text_is_refused_on_any_thread(encoder):
     torch.set_num_threads(2)
-    with pytest.raises(TypeError, match="has a value of type int at position 9000"):
+    with pytest.raises(TypeError, match="of type int at position 9000"):
         encoder.encode([*["a"] * 9_000, 5])
 
 
