@@ -204,7 +204,7 @@ OLD_POOLING = {
 MASK = {"content": "[MASK]", "lstrip": True, "normalized": False, "rstrip": False, "single_word": False}
 REAL = {  # as in published models: fields that change no vector of this one
     "bge": [
-        ("config.json", {"_name_or_path": "/root/.cache/bge", "gradient_checkpointing": False, "torch_dtype": "float32",
+        ("config.json", {"_name_or_path": "/elsewhere/bge", "gradient_checkpointing": False, "torch_dtype": "float32",
                          "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "use_cache": True}),
         ("config_sentence_transformers.json", {"__version__": {"sentence_transformers": "2.2.2"}}),
         ("sentence_bert_config.json", {"max_seq_length": 64, "do_lower_case": True}),
@@ -238,7 +238,7 @@ REAL = {  # as in published models: fields that change no vector of this one
         ("config.json", {"directionality": "bidi", "pooler_fc_size": 768, "pooler_num_attention_heads": 12,
                          "pooler_num_fc_layers": 3, "pooler_size_per_head": 128, "pooler_type": "first_token"}),
         ("tokenizer_config.json", {"full_tokenizer_file": None, "never_split": None, "do_basic_tokenize": True,
-                                   "special_tokens_map_file": "/root/special_tokens_map.json"}),
+                                   "special_tokens_map_file": "/elsewhere/special_tokens_map.json"}),
     ],
     "arctic": [
         ("config_sentence_transformers.json", {"prompts": {"query": "query: ", "document": ""},
