@@ -634,8 +634,9 @@ def test_texts_are_tokenized_once_with_the_features_of_the_library(kind, tmp_pat
     texts = [*TAUGHT * 3, "the cat " * 100, " A dog\n", "x"]
     for prompt in ("", "query: "):
         encoder = open_encoder(name, Inference(prompt=prompt))
-        is_old = not hasattr(encoder._model, "preprocess")  # before version 5.4, which tokenizes prompts by itself
-        assert (encoder._constants is None) is (is_old and bool(prompt))
+        # Before version 5.4 the library tokenizes prompts by itself and strips texts, whose spaces these two read.
+        is_old = not hasattr(encoder._model, "preprocess")
+        assert (encoder._constants is None) is (is_old and (bool(prompt) or kind in {"bytes", "unigram"}))
         found = encoder.embed(pa.array(texts))
         encoder._constants = None  # then the library tokenizes each batch
         expected = encoder.embed(pa.array(texts))

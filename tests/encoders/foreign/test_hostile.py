@@ -266,6 +266,8 @@ REAL = {  # as in published models: fields that change no vector of this one
 
 @pytest.mark.parametrize("files", REAL.values(), ids=REAL)
 def test_harmless_settings_of_published_models_are_allowed(folder, files):
+    if {"unpad_inputs", "processing_kwargs"} & dict(files).get("sentence_bert_config.json", {}).keys():
+        pytest.importorskip("sentence_transformers", minversion="5.4", reason="it reads these two since version 5.4")
     expected = open_encoder(f"st:{folder}").encode(["the cat", "a dog on the mat"])
     for file, values in files:
         if isinstance(values, list):
