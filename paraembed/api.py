@@ -114,7 +114,6 @@ def train(
     suites: str | Sequence[str] = (),
     data: AnyPath | None = None,
     evaluate_pairs: AnyPath | Sequence[AnyPath] = (),
-    teacher: Sequence[AnyPath] = (),
     selection: Selection | None = None,
     placement: Placement | None = None,
     min_coverage: float = MIN_COVERAGE,
@@ -132,7 +131,6 @@ def train(
         suites: names of suites in ``data`` to evaluate on during training; the best checkpoint is kept.
         data: folder of the evaluation suites.
         evaluate_pairs: tab-separated files of scored pairs to evaluate on.
-        teacher: for a ``teacher_objective``, two outputs of ``embed``: the columns first and second of the pair shards.
         selection: how often to evaluate, and how to select the best checkpoint.
         placement: workers, GPUs, checkpoints.
         min_coverage: minimum fraction of the tokens that must have a word vector.
@@ -161,10 +159,9 @@ def train(
     read += [read_pairs_files(list(map(_absolute, files)))] if files else []
     placement = placement or Placement()
     words = shipped_folder() if is_shipped(str(words)) else _absolute(words)
-    check_destination(_absolute(out), _absolute(pairs), words, *map(str, [*files, *_several(teacher)]))
+    check_destination(_absolute(out), _absolute(pairs), words, *map(str, files))
     inputs = _absolute(pairs), words, read, selection or Selection(), min_coverage, placement.pairs_bytes
-    outputs = tuple(map(_absolute_place, _several(teacher)))
-    training = Training(name, Pairs(chosen, *inputs, outputs), _absolute(out), placement, register=register)
+    training = Training(name, Pairs(chosen, *inputs), _absolute(out), placement, register=register)
     train_model(training, overwrite=overwrite)
     encoder = load(out)
     assert isinstance(encoder, Encoder)

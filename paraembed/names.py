@@ -17,7 +17,6 @@ ON_DISK = {
     "negative_pool": "pool",
     "negative_pool_workers": "pool_workers",
     "mega_batch_size": "mega_batches",
-    "mega_batch_anneal_steps": "mega_anneal",
     "eval_every": "dev_every",
     "nested_subsets": "halvings",
     "regularizer": "regulariser",

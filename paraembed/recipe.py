@@ -25,11 +25,7 @@ _RANGES = {
     "batch_size": (2, 1_000_000),  # negatives come from other pairs
     "margin": (_TINY, 1 / _TINY),
     "mega_batch_size": (1, 10_000),
-    "mega_batch_anneal_steps": (0, _LARGEST),
     "contrast_phrases": (1, 10_000),
-    "temperature": (1e-4, 1e4),
-    "info_nce_weight": (0, 1 / _TINY),
-    "teacher_weight": (_TINY, 1 / _TINY),
     "learning_rate": (_TINY, 1 / _TINY),
     "encoder_learning_rate": (_TINY, 1 / _TINY),
     "word_l2": (0, 1 / _TINY),
@@ -185,7 +181,7 @@ class BaseRecipe:
         if not isinstance(values, dict):
             given = json.dumps(values, default=str)[:80]
             raise ValueError(f"a recipe is {given}; expected a JSON object with the fields of a recipe")
-        values = current_names(values)
+        values = _without_removed(current_names(values))
         allowed = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(allowed))
         if unknown:
@@ -203,54 +199,52 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
     return {
         "adagrad_form": "torch" if values.get("optimizer") == "adagrad" else "lasagne",
         "adam_form": "paper",
-        "batches": "random",
-        "info_nce_weight": 0.0,
         "init": "ours",
         "negative_dropout": "shared",
-        "pair_weights": "none",
         "target_form": "paper",
-        "temperature": 0.05,
-        "teacher_objective": "none",
-        "teacher_weight": 1.0,
         "word_scale": "file",
     }
 
 
-TeacherObjective = Literal["none", "vector", "similarity", "softened"]
+_REMOVED = {
+    "mega_anneal": 0,
+    "mega_batch_anneal_steps": 0,
+    "batches": "random",
+    "pair_weights": "none",
+    "info_nce_weight": 0.0,
+    "temperature": 0.05,
+    "teacher_objective": "none",
+    "teacher_weight": 1.0,
+}
+"""Fields of earlier versions, and the values with which they had no effect."""
+
+
+def _without_removed(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a recipe without those of earlier versions; ValueError if one of them had an effect."""
+    used = {name: values[name] for name, unused in _REMOVED.items() if values.get(name, unused) != unused}
+    if values.get("objective") in ("info_nce", "none"):
+        used["objective"] = values["objective"]
+    if used:
+        name, value = next(iter(used.items()))
+        raise ValueError(
+            f"a recipe has {name} {value!r}, which paraembed 0.2.0 removed; train with another recipe (encoders that "
+            "were trained with it can still be used)"
+        )
+    return {name: value for name, value in values.items() if name not in _REMOVED}
 
 
 @dataclass(frozen=True)
 class Recipe(BaseRecipe):
     """Settings of a training on paraphrase pairs, part of its fingerprint."""
 
-    objective: Literal["margin", "squared_l2", "contrastive", "info_nce", "none"] = "margin"
-    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), contrastive max-margin (Zhou 2017), InfoNCE
-    over the texts of the batch or mega-batch (van den Oord et al. 2018), or none (teacher_objective alone).
-    """
-    info_nce_weight: float = 0.0
-    """Weight of InfoNCE, added to the objective margin; 0: margin alone."""
+    objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
+    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), or contrastive max-margin (Zhou 2017)."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """Similarity in the objective: cosine, or dot product (Wieting 2015)."""
     margin: float = 0.4
     """Margin δ of the objective."""
-    pair_weights: Literal["none", "score"] = "none"
-    """Weight of each pair in objective: 1 (none), or the pair's score in the shards divided by the mean score of all
-    pairs (score). The teacher objective is not weighted.
-    """
     contrast_phrases: int = 29
     """k of the contrastive objective: number of random phrases per pair, drawn from all training phrases."""
-    temperature: float = 0.05
-    """Temperature τ of InfoNCE and of the teacher objective softened."""
-    teacher_objective: TeacherObjective = "none"
-    """Objective against the vectors of a teacher, added to objective: squared distance of the unit vectors (vector),
-    squared difference of the cosines within the batch (similarity), KL divergence of their softmax (softened), or none.
-    """
-    teacher_weight: float = 1.0
-    """Weight of the teacher objective."""
-    batches: Literal["random", "clustered"] = "random"
-    """Pairs of a batch: drawn at random, or with similar vectors of the teacher (clustered), so that batches compare
-    similar texts.
-    """
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
     """Choice of the negative: hardest candidate (max), random (rand), half hardest and half random (mix), semi-hard
     (min_violation).
@@ -268,13 +262,7 @@ class Recipe(BaseRecipe):
     (fresh, released code). The paper does not say; shared saves one encoding.
     """
     mega_batch_size: int = 1
-    """Number of mini-batches pooled for negative mining (mega-batching, Wieting and Gimpel 2018), and for the
-    candidates of InfoNCE.
-    """
-    mega_batch_anneal_steps: int = 0
-    """Grow mega-batches from 1 by one mini-batch every N steps up to mega_batch_size; 0: full size from the first
-    step.
-    """
+    """Number of mini-batches pooled for negative mining (mega-batching, Wieting and Gimpel 2018)."""
     equal_negatives: Literal["auto", "allowed", "excluded"] = "auto"
     """Whether candidates equal to the text itself are allowed as negatives; auto: excluded for the encoder word
     (Wieting 2015).
@@ -288,15 +276,6 @@ class Recipe(BaseRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.objective == self.teacher_objective == "none":
-            raise ValueError(
-                "objective and teacher_objective are both 'none', so nothing would be trained; set one of them"
-            )
-        if self.batches == "clustered" and self.teacher_objective == "none":
-            raise ValueError(
-                "batches is 'clustered', which needs the vectors of a teacher, but teacher_objective is 'none'; set "
-                "teacher_objective, or set batches to random"
-            )
         if self.pools_batches and self.negative_pool_workers == "all":
             raise ValueError(
                 f"mega_batch_size is {self.mega_batch_size} and negative_pool_workers is 'all'; mega-batches use the "
@@ -309,24 +288,13 @@ class Recipe(BaseRecipe):
             )
 
     @property
-    def has_candidates(self) -> bool:
-        """Whether the objective compares a text with other texts of the batch."""
-        return self.objective in {"margin", "info_nce"}
-
-    @property
-    def info_nce(self) -> float:
-        """Weight of InfoNCE in the loss; 0 without it."""
-        return {"info_nce": 1.0, "margin": self.info_nce_weight}.get(self.objective, 0.0)
-
-    @property
     def pools_batches(self) -> bool:
         """Whether candidates come from mega-batches."""
-        return self.has_candidates and self.mega_batch_size > 1
+        return self.objective == "margin" and self.mega_batch_size > 1
 
-    @property
-    def is_idle_alone(self) -> bool:
-        """Whether a pair that is alone in its batch teaches nothing, because it has no negative."""
-        return self.has_candidates and self.teacher_objective == "none"
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields with their names in files, without the forms that 0.1 had."""
+        return super().to_dict() | {"mega_anneal": 0}  # as 0.1 wrote it, so that fingerprints stay the same
 
 
 def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) -> list[str]:
@@ -350,19 +318,12 @@ def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) 
 def without_effect(recipe: Recipe) -> list[str]:
     """Return the fields that have no effect, given the others."""
     own = {
-        "similarity": recipe.objective in {"squared_l2", "none"},
-        "margin": recipe.objective not in {"margin", "contrastive"},
-        "pair_weights": recipe.objective == "none",
-        "info_nce_weight": recipe.objective != "margin",
-        "temperature": not recipe.info_nce and recipe.teacher_objective != "softened",
-        "teacher_weight": recipe.teacher_objective == "none",
-        "mega_batch_anneal_steps": not recipe.pools_batches,
-        "mega_batch_size": not recipe.has_candidates,
+        "similarity margin": recipe.objective == "squared_l2",
         "negative_dropout": recipe.objective != "margin"
         or recipe.mega_batch_size > 1
         or not (recipe.dropout or recipe.word_dropout),
-        "negatives": recipe.objective != "margin",
-        "negative_pool negative_pool_workers equal_negatives paired_negatives": not recipe.has_candidates,
+        "negatives negative_pool negative_pool_workers mega_batch_size": recipe.objective != "margin",
+        "equal_negatives paired_negatives": recipe.objective != "margin",
         "contrast_phrases": recipe.objective != "contrastive",
         "encoder_learning_rate": not has_weights(recipe),
         "scramble_time": not recipe.scramble or recipe.mega_batch_size > 1,

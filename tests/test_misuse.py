@@ -71,7 +71,7 @@ CALLS = {  # of each function, with arguments that are right, those that are wro
         {"recipe": (None, 3, "nope"), "register": (3,), "min_coverage": ("x", 2, float("nan"))},
     ),
     "train  ": (("no", "w", "o"), {"epochs": ("x", 0, float("nan")), "learning_rate": (float("nan"), "x")}),
-    "train   ": (("no", "w", "o"), {"placement": (3,), "selection": (3,), "teacher": (3,), "encoder": ("nope", 3)}),
+    "train   ": (("no", "w", "o"), {"placement": (3,), "selection": (3,), "encoder": ("nope", 3)}),
 }
 WRONG = [
     (function.strip(), right, name, value)

@@ -7,10 +7,8 @@ from paraembed.encoders.configs import IrnnConfig, ProjConfig
 from paraembed.papers import RECIPES, SUPERVISED_RECIPES, find_recipe
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe, without_effect
 
-TAUGHT = Recipe(batches="clustered", teacher_objective="similarity")
 
-
-@pytest.mark.parametrize("recipe", [*RECIPES.values(), Recipe(), TAUGHT, Recipe(encoder=ProjConfig(width=7), clip=2.0)])
+@pytest.mark.parametrize("recipe", [*RECIPES.values(), Recipe(), Recipe(encoder=ProjConfig(width=7), clip=2.0)])
 def test_recipe_survives_json(recipe, tmp_path):
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe.to_dict()))
@@ -76,10 +74,11 @@ def test_released_settings():
         ({"clip": 0.0}, "clip is 0.0; allowed: at least 1e-36"),
         ({"max_tokens": 10**22}, "max_tokens is 10000000000000000000000; allowed: 1 to 2,147,483,647"),
         ({"encoder": {"name": "word"}, "bos_eos_tokens": "start"}, "would have the same vector; allowed: none, end"),
-        ({"objective": "none"}, "objective and teacher_objective are both 'none'"),
+        ({"objective": "info_nce"}, "has objective 'info_nce', which paraembed 0.2.0 removed"),
+        ({"mega_anneal": 40}, "has mega_anneal 40, which paraembed 0.2.0 removed"),
+        ({"teacher_objective": "vector"}, "has teacher_objective 'vector', which paraembed"),
         ({"negative_dropout": "fresh", "negative_pool_workers": "all"}, "'fresh' and negative_pool_workers is 'all'"),
         ({"mega_batch_size": 4, "negative_pool_workers": "all"}, "is 4 .* set negative_pool_workers to own"),
-        ({"batches": "clustered"}, "needs the vectors of a teacher, but teacher_objective is 'none'"),
     ],
 )
 def test_errors_say_what_came_and_what_is_allowed(values, message):
@@ -97,8 +96,15 @@ def test_a_recipe_file_of_0_1_means_the_forms_of_0_1():
     assert Recipe.from_dict(old).adagrad_form == "torch"
     assert Recipe.from_dict({**old, "adagrad_form": "lasagne"}) == Recipe(optimizer="adagrad", clip=1.0, dropout=0.1)
     assert Recipe.from_dict({}) == Recipe()
-    later = {"adam_form", "init", "adagrad_form", "negative_dropout", "temperature", "teacher_objective", "batches"}
-    assert not Recipe().to_dict().keys() & {*later, "pair_weights", "info_nce_weight"}
+    assert not Recipe().to_dict().keys() & {"adam_form", "init", "adagrad_form", "negative_dropout"}
+
+
+def test_fields_of_earlier_versions_are_read_if_they_had_no_effect():
+    """A file of 0.1 has ``mega_anneal``, which is still written, so that fingerprints stay the same."""
+    without = {"mega_anneal": 0, "pair_weights": "none", "batches": "random", "info_nce_weight": 0, "temperature": 0.05}
+    assert Recipe.from_dict({**without, "teacher_objective": "none", "teacher_weight": 1.0}) == Recipe()
+    assert Recipe().to_dict()["mega_anneal"] == 0
+    assert "mega_anneal" not in SupervisedRecipe().to_dict()
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
@@ -121,9 +127,7 @@ def test_forms_without_effect_are_known():
     [
         ({"objective": "squared_l2", "similarity": "dot"}, {"similarity", "negatives", "negative_pool"}),
         ({"objective": "contrastive"}, {"paired_negatives", "negative_pool_workers"}),
-        ({"objective": "info_nce"}, {"margin", "negatives", "info_nce_weight", "teacher_weight"}),
-        ({"objective": "squared_l2", "mega_batch_size": 2}, {"mega_batch_size", "mega_batch_anneal_steps"}),
-        ({"objective": "none", "teacher_objective": "similarity"}, {"similarity", "margin", "pair_weights"}),
+        ({"objective": "squared_l2", "mega_batch_size": 2}, {"mega_batch_size", "margin"}),
         ({"encoder_l2": 1.0}, {"encoder_l2", "encoder_l2_target"}),
         ({"train_words": False, "encoder": ProjConfig()}, {"word_l2", "update"}),
         ({"scramble_swaps": 2.0, "clip_form": "global"}, {"scramble_swaps", "clip_form", "contrast_phrases"}),
@@ -136,9 +140,9 @@ def test_fields_without_effect_are_known(changes, idle):
 def test_fields_with_effect_are_not_called_idle():
     changes = {"encoder_l2": 0.1, "word_l2": 0.1, "clip": 1.0, "new_words": "random", "scramble": 0.5}
     recipe = replace(RECIPES["acl2017/gran"], mega_batch_size=2, **changes)
-    idle = {"adagrad_form", "contrast_phrases", "temperature", "teacher_weight"}
+    idle = {"adagrad_form", "contrast_phrases"}
     assert {*without_effect(recipe)} == {*idle, "scramble_time", "negative_dropout"}
-    assert {*without_effect(replace(recipe, mega_batch_size=1))} == {*idle, "mega_batch_anneal_steps"}
+    assert {*without_effect(replace(recipe, mega_batch_size=1))} == idle
     assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()
 
 

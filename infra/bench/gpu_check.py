@@ -152,7 +152,6 @@ def agreement(size: Size) -> Iterator[Row]:
     changes: list[dict[str, Any]] = [{}, {"dropout": 0.2}, {"mega_batch_size": 3}]
     if size.device.type == "cuda":
         changes += [{"precision": "bfloat16"}, {"negatives": "mix", "clip": 1.0}]
-        changes += [{"mega_batch_size": 3, "info_nce_weight": 0.1}]
     for name in _ENCODERS:
         for change in {"avg": [*changes, {"update": "dense"}], "lstm_avg": changes}.get(name, changes[:1]):
             recipe = replace(Recipe(batch_size=size.batch_sizes[0]), encoder=config_from_dict({"name": name}), **change)

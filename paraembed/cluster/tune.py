@@ -310,8 +310,7 @@ def _memory_of(points: Points, data: Pairs | Labels, workers: int) -> int:
         (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
         for recipe in (point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY}))
     }
-    shared = data.teacher_bytes  # one copy, in the object store
-    return shared + max(estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values())
+    return max(estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values())
 
 
 def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:

@@ -68,9 +68,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
         if protocol is not None and sweep.placement.profile:
             raise ValueError("`profile` writes a file to `out`, so it needs a folder; leave it out, or change `out`")
     doing("checking the inputs")
-    recipes = [point.recipe for point in sweep.points.differing_in({"teacher_objective", "pair_weights"})]
-    retrained = None if protocol is None else protocol.pairs
-    sweep.data.check_sweep(recipes, sweep.placement.most, sweep.sample, retrained)
+    sweep.data.check_sweep(sweep.placement.most, None if protocol is None else protocol.pairs)
     check_placement(sweep.placement)
     joins = on_cluster()  # then the cluster says how many trials there are at a time
     if sweep.uri is not None:
@@ -126,9 +124,7 @@ def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
     recipe = replace(sweep.points.kind.from_dict(tuned.best.recipe), epochs=protocol.epochs)
     if isinstance(data, Pairs):
         assert protocol.pairs is not None
-        limit = sweep.placement.pairs_bytes
-        teacher = () if getattr(recipe, "teacher_objective", "none") == "none" else data.teacher
-        data = replace(data, folder=protocol.pairs, suites=(), max_bytes=limit, teacher=teacher)
+        data = replace(data, folder=protocol.pairs, suites=(), max_bytes=sweep.placement.pairs_bytes)
     out = sweep.out / data.model
     uri = child(sweep.uri, data.model) if sweep.uri else None
     name = f"{sweep.points.name} winner"

@@ -16,11 +16,10 @@ from paraembed.recipe import AnyRecipe, BaseRecipe
 RECIPE_GROUPS = {
     "data": "tokenizer max_tokens max_words new_words new_words_min_count min_coverage pairs_memory_gb seed",
     "model": "bos_eos_tokens train_words init mode head_layer head_width",
-    "optimization": "batch_size batches optimizer adam_form adagrad_form learning_rate encoder_learning_rate clip "
-    "clip_form objective loss_form target_form similarity margin pair_weights contrast_phrases info_nce_weight "
-    "temperature teacher teacher_objective teacher_weight update precision",
+    "optimization": "batch_size optimizer adam_form adagrad_form learning_rate encoder_learning_rate clip "
+    "clip_form objective loss_form target_form similarity margin contrast_phrases update precision",
     "negatives": "negatives negative_pool negative_pool_workers negative_dropout mega_batch_size "
-    "mega_batch_anneal_steps equal_negatives paired_negatives",
+    "equal_negatives paired_negatives",
     "regularization": "word_l2 encoder_l2 encoder_l2_target l2_form head_l2 dropout word_dropout head_dropout scramble "
     "scramble_form scramble_swaps scramble_time",
     "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",

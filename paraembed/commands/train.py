@@ -10,7 +10,6 @@ import tyro
 from paraembed.commands.flags import names_in
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
-    absolute_place,
     existing,
     existing_data,
     existing_pairs,
@@ -53,10 +52,6 @@ class Train:
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
-    teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIRST SECOND")] = ()
-    """Vectors of a teacher, for --teacher-objective: outputs of jobs/embed.py for the columns first and second of the
-    pair shards.
-    """
     evaluate: tuple[str, ...] = ()
     """Suites in --data to evaluate on during training, for example sts,phrases; the best checkpoint is kept."""
     data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -106,7 +101,7 @@ def main(flags: Train) -> None:
     """Train, and print the scores, the encoder folder and the next command."""
     check_min_coverage(flags.min_coverage)
     with staged_places() as stage:
-        inputs: list[Path | str] = [flags.pairs, flags.words, *flags.evaluate_pairs, *flags.teacher]
+        inputs: list[Path | str] = [flags.pairs, flags.words, *flags.evaluate_pairs]
         out = staged_output(stage, flags.out, "--out", *inputs)
         base = find_recipe(flags.recipe)
         names = sets_of(flags)
@@ -126,10 +121,8 @@ def main(flags: Train) -> None:
         from paraembed.cluster.train import Training, train_model
         from paraembed.training.data import Pairs
 
-        data = Pairs(
-            *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes),
-            tuple(absolute_place(place, "--teacher") for place in flags.teacher),
-        )
+        inputs_of = pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes
+        data = Pairs(flags.settings, *inputs_of)
         uris = stage.uri(out), stage.uri(pairs), stage.in_uris
         training = Training(flags.recipe, data, out, flags.placement, *uris, register=flags.register)
         outcome = train_model(training, overwrite=flags.overwrite)

@@ -12,7 +12,6 @@ import tyro
 from paraembed.commands.flags import flag_of
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
-    absolute_place,
     existing_data,
     existing_encoder,
     existing_pairs,
@@ -70,8 +69,6 @@ class Tune:
     """Data set of the task similarity: sick or sts; default: sick."""
     pretrained: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Pretrained encoder, a folder written by jobs/train.py, or its URI, for spaces named universal and features."""
-    teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIRST SECOND")] = ()
-    """Vectors of a teacher, as jobs/train.py --teacher takes them; with --sample 0."""
     settings: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
     metric: str | None = None
     """Score to maximize, for example papers-22/mean; default: that of the space."""
@@ -214,7 +211,7 @@ def _check_flags(flags: Tune, space: Space) -> None:
     is_gold = space.job == "finetune"
     names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "pretrained")
     idle = [name for name in names if getattr(flags, name) is not None]
-    idle += [name for name in ("sample", "teacher") if is_gold and getattr(flags, name)]
+    idle += ["sample"] if is_gold and flags.sample else []
     of_pairs = ("profile", "pairs_memory_gb") if is_gold else ()
     idle += [name for name in of_pairs if getattr(flags.placement, name) != getattr(Placement(), name)]
     if idle:
@@ -225,8 +222,6 @@ def _check_flags(flags: Tune, space: Space) -> None:
     later = [name for name in ("final_pairs", "final_epochs", "register") if getattr(flags, name) is not None]
     if later and not flags.protocol:
         raise ValueError(f"{flag_of(later[0])} is for the training after the search; add --protocol, or leave it out")
-    if flags.teacher and flags.final_pairs is not None:
-        raise ValueError("--teacher has the vectors of --pairs, not of --final-pairs; leave out one of them")
     if is_gold and flags.task is None and not flags.dry_run:
         raise ValueError(
             f"the space {flags.space} trains on labeled examples; add --task, one of {', '.join(get_args(TaskName))} "
@@ -241,7 +236,7 @@ def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
         if getattr(flags, name) is None:
             raise ValueError(f"{flag_of(name)} is missing; add it, or use --dry-run to print the grid")
     assert flags.out is not None
-    inputs = flags.pairs, flags.words, flags.pretrained, flags.final_pairs, *flags.teacher
+    inputs = flags.pairs, flags.words, flags.pretrained, flags.final_pairs
     paths = {"out": staged_output(stage, flags.out, "--out", *inputs)}
     checks = {"data": existing_data, "pretrained": existing_encoder}
     for name in ("pairs", "words", "data", "pretrained", "final_pairs"):
@@ -262,9 +257,7 @@ def _pairs(flags: Tune, paths: Mapping[str, Path], points: Points, selection: Se
     for suite in suites:
         say(*suite.notes)
     assert isinstance(points.base, Recipe)
-    teacher = tuple(absolute_place(place, "--teacher") for place in flags.teacher)
-    inputs = paths["pairs"], paths["words"], suites
-    return Pairs(points.base, *inputs, min_coverage=flags.min_coverage, teacher=teacher)
+    return Pairs(points.base, paths["pairs"], paths["words"], suites, min_coverage=flags.min_coverage)
 
 
 def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[Labels, Points]":

@@ -68,8 +68,8 @@ MANIFEST = "_manifest.json"  # no input of embed
 _PRIOR = "prior.npy"
 _DIGITS = 12  # of the digest in the name of a stage
 _NOT_IN_CARD = ("settings", "recipe")
-_OF_STUDENTS = {"encoder": AvgConfig(), "teacher_objective": "none", "bos_eos_tokens": "none", "new_words": "unknown"}
-_OF_STUDENTS |= {"max_words": None, "max_tokens": None, "pair_weights": "none"}
+_OF_STUDENTS = {"encoder": AvgConfig(), "bos_eos_tokens": "none", "new_words": "unknown"}
+_OF_STUDENTS |= {"max_words": None, "max_tokens": None}
 """Values of the recipe that keep the units as they are, and fit the pairs, of which only the texts are kept."""
 _COMPARED = ("settings", "teacher_fingerprint", "recipe", "text_files")
 _NOT_RECORDED = "`texts`, `leave_out` or `pairs`"

@@ -67,7 +67,6 @@ class Labels:
     share: ClassVar[str] = "right"
     texts: ClassVar[str] = "the training set"
     warns_of_collapse: ClassVar[bool] = False
-    teacher_bytes: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         """Raise ValueError if the minimum coverage is not a fraction."""
@@ -162,7 +161,7 @@ class Labels:
         if recipe.encoder.reads_trees:
             tree_merges(task.train, tokens, recipe.tokenizer)
 
-    def check_sweep(self, _: object, workers: int, *__: object) -> None:
+    def check_sweep(self, workers: int, retrained: Path | None) -> None:  # noqa: ARG002
         """Raise ValueError if a training could not start, or if its result could not be scored."""
         self.check(workers)
 

@@ -23,7 +23,7 @@ from paraembed.text.tokens import tokens_of
 from paraembed.text.trees import TreeError, fitting_trees
 from paraembed.text.vocabulary import word_ids
 from paraembed.training.fast import step_kind
-from paraembed.training.pairs import RANDOM, Batch, step_bounds, whole_steps
+from paraembed.training.pairs import Batch, epoch_order, step_bounds, whole_steps
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
 
@@ -134,13 +134,12 @@ class SupervisedStep:
         pairs: ExampleIds,
         epoch: int,
         first_pair: int = 0,
-        first_step: int = 1,  # noqa: ARG002 - as a step on pairs has it
     ) -> Iterator[ExampleBatch]:
         """Yield this worker's batches of an epoch, whose order is f(seed, epoch) as for pairs
         (``training.pairs.epoch_batches``); ``first_pair`` examples are already finished, over all workers.
         """
         batch_size, rank, world = self.recipe.batch_size, self.rank, self.world
-        order = RANDOM(len(pairs), epoch, self.recipe.seed)
+        order = epoch_order(len(pairs), epoch, self.recipe.seed)
         num_texts = len(pairs.texts) // max(1, len(pairs))
         for places_SB in whole_steps(len(pairs), batch_size * world, first_pair, _CHUNK_EXAMPLES):
             total = places_SB.shape[1]

@@ -19,10 +19,6 @@ class Ragged:
     # close after each token, each over the last two subtrees (shift-reduce). A text of m tokens closes m - 1 nodes; if
     # all close after the last token, the tree is right-branching.
     merges: npt.NDArray[np.int32] | None = None
-    # Vectors of the texts by another encoder, float32 [n, T], or None; see ``training.objectives``.
-    teacher: npt.NDArray[np.float32] | None = None
-    # Score of each text's pair, float32 [n], or None; see ``training.weights``.
-    scores: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -35,13 +31,8 @@ class Ragged:
     @property
     def nbytes(self) -> int:
         """Total size of the arrays in bytes."""
-        arrays = self.ids, self.offsets, self.merges, self.teacher, self.scores
+        arrays = self.ids, self.offsets, self.merges
         return sum(array.nbytes for array in arrays if array is not None)
-
-    @property
-    def teacher_width(self) -> int | None:
-        """T, the length of a teacher's vector; None without a teacher."""
-        return None if self.teacher is None else self.teacher.shape[1]
 
     def num_longer(self, tokens: int, *, block: int = _BLOCK_TEXTS) -> int:
         """Return the number of texts with more than ``tokens`` tokens."""
@@ -52,9 +43,7 @@ class Ragged:
         """Return texts ``start`` to ``stop`` - 1; only the offsets are copied."""
         first, last = self.offsets[start], self.offsets[stop]
         merges = None if self.merges is None else self.merges[first:last]
-        teacher = None if self.teacher is None else self.teacher[start:stop]
-        scores = None if self.scores is None else self.scores[start:stop]
-        return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first, merges, teacher, scores)
+        return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first, merges)
 
     def take(self, texts: npt.NDArray[np.int64]) -> "Ragged":
         """Return the texts with the given numbers, in the given order."""
@@ -63,9 +52,7 @@ class Ragged:
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         merges = None if self.merges is None else self.merges[positions]
-        teacher = None if self.teacher is None else self.teacher[texts]
-        scores = None if self.scores is None else self.scores[texts]
-        return Ragged(self.ids[positions], offsets, merges, teacher, scores)
+        return Ragged(self.ids[positions], offsets, merges)
 
     def take_pairs(self, pairs: npt.NDArray[np.int64]) -> "Ragged":
         """Return texts 2i and 2i + 1 of each given pair i, in the given order."""
@@ -122,18 +109,14 @@ class Ragged:
 
 
 def joined(*parts: Ragged) -> Ragged:
-    """Concatenate texts; the result has trees, teacher vectors, and scores, if all parts have."""
+    """Concatenate texts; the result has trees if all parts have."""
     firsts = np.concatenate(([0], np.cumsum([len(part.ids) for part in parts])))
     ends = [part.offsets[1:] + first for part, first in zip(parts, firsts[:-1], strict=True)]
     merges = [part.merges for part in parts if part.merges is not None]
-    teacher = [part.teacher for part in parts if part.teacher is not None]
-    scores = [part.scores for part in parts if part.scores is not None]
     return Ragged(
         np.concatenate([part.ids for part in parts]),
         np.concatenate(([0], *ends)),
         np.concatenate(merges) if len(merges) == len(parts) else None,
-        np.concatenate(teacher) if len(teacher) == len(parts) else None,
-        np.concatenate(scores) if len(scores) == len(parts) else None,
     )
 
 

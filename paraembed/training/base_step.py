@@ -14,13 +14,10 @@ from torch import Tensor
 from paraembed.encoders import Encoder
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.training.clusters import order_for
-from paraembed.training.negatives import MegaNegatives, Negatives, mega_batch_size
+from paraembed.training.negatives import MegaNegatives, Negatives, mega_batches
 from paraembed.training.objectives import ContrastPhrases, step_draws
 from paraembed.training.pairs import epoch_batches
-from paraembed.training.teacher import check_teacher
 from paraembed.training.update import Update
-from paraembed.training.weights import PairWeights
 
 
 class TrainingStep(Protocol):
@@ -36,7 +33,7 @@ class TrainingStep(Protocol):
     world: int
     skipped_pairs: int
 
-    def batches(self, pairs: Any, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
+    def batches(self, pairs: Any, epoch: int, first_pair: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch."""
 
     def __call__(self, batch: Any, step: int) -> Tensor:
@@ -66,35 +63,30 @@ class BaseStep(ABC):
         With ``compiled``, compiled loops on the CPU update the rows of the word matrix; the result is the same to 1e-6.
 
         Raises:
-            ValueError: the recipe trains no parameters, or needs phrases, vectors of a teacher or scores that the data
-                do not have.
+            ValueError: the recipe trains no parameters, or needs phrases that the data do not have.
         """
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.device = encoder.matrix.device
         self._batch_size, self._worker = recipe.batch_size, {"rank": rank, "world": world}
         self.update = Update(encoder, recipe, world, compiled)
         self.skipped_pairs = 0
-        check_teacher(recipe, encoder.width, pairs.teacher_width)
-        self._weights = PairWeights.of(recipe, pairs)
-        self._order = order_for(recipe, pairs)
-        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.has_candidates else None
+        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
         self._mega = None
         if self._negatives is not None and recipe.pools_batches:
             self._mega = MegaNegatives(self._negatives, encoder, rank)
         is_changed = recipe.dropout or recipe.word_dropout or (recipe.scramble and recipe.scramble_time == "after")
         # Whether negatives are selected by vectors without dropout and scrambling, not by those of the objective.
-        self._selects_apart = bool(is_changed) and recipe.objective == "margin" and self._mega is None
+        self._selects_apart = bool(is_changed) and self._negatives is not None and self._mega is None
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
-    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
+    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch (from 0), of the type that the step takes: this worker's parts of the steps.
 
-        ``first_pair`` pairs of the epoch are already finished, over all workers; the first batch is that of step
-        ``first_step`` of the run, from 1.
+        ``first_pair`` pairs of the epoch are already finished, over all workers.
         """
         how = {"epoch": epoch, "seed": self.recipe.seed, "first_pair": first_pair}
-        batches = epoch_batches(pairs, batch_size=self._batch_size, order=self._order, **self._worker, **how)
-        return batches if self._mega is None else mega_batch_size(batches, self.recipe, first_step)
+        batches = epoch_batches(pairs, batch_size=self._batch_size, **self._worker, **how)
+        return batches if self._mega is None else mega_batches(batches, self.recipe.mega_batch_size)
 
     def __call__(self, batch: Any, step: int) -> Tensor:
         """Train on the next batch of ``batches``, at a step counted from 1 over the run.
@@ -103,7 +95,7 @@ class BaseStep(ABC):
         of the objective's terms above zero.
         """
         is_alone = batch.total == 1 and (self._mega is None or self._mega.is_alone(batch))
-        if is_alone and self.recipe.is_idle_alone:  # no negative exists: nothing moves
+        if is_alone and self._negatives is not None:  # no negative exists: nothing moves
             self.skipped_pairs += 1
             return torch.zeros(2, device=self.device)
         return self._train(batch, step, step_draws(self.recipe.seed, step, self.rank))

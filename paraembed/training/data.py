@@ -9,13 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed import checkpoint
 from paraembed.console import doing, say
-from paraembed.embedding.output import Embeddings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import WordConfig
 from paraembed.evaluation.candidates import Candidate, trained
@@ -45,8 +43,6 @@ from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
 from paraembed.training.step import exchanged
-from paraembed.training.teacher import check_teacher, check_uses_teacher, open_teacher, read_teacher
-from paraembed.training.weights import check_scores
 
 PICTURE = "training.png"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -72,7 +68,6 @@ class TrainingData(Protocol):
         texts: name of the texts whose tokens the words must cover, for messages.
         vectors: name of the word-vector file or pretrained encoder.
         min_coverage: fraction of the tokens that must have a word vector; it does not change the result.
-        teacher_bytes: bytes of a teacher's vectors in memory.
     """
 
     job: ClassVar[str]
@@ -93,9 +88,6 @@ class TrainingData(Protocol):
 
     @property
     def warns_of_collapse(self) -> bool: ...  # noqa: D102
-
-    @property
-    def teacher_bytes(self) -> int: ...  # noqa: D102
 
     @property
     def about(self) -> str:
@@ -122,11 +114,9 @@ class TrainingData(Protocol):
     def check(self, workers: int) -> None:
         """Raise ValueError if a training could not start, or if its result could not be scored."""
 
-    def check_sweep(
-        self, recipes: Sequence[BaseRecipe], workers: int, sample: int | None, retrained: Path | None
-    ) -> None:
-        """Raise OSError or ValueError if a sweep of some recipes could not start: its trials, on a sample of the pairs
-        (None: all), or the full training on the shards in ``retrained``.
+    def check_sweep(self, workers: int, retrained: Path | None) -> None:
+        """Raise OSError or ValueError if a sweep could not start: its trials, or the full training on the shards in
+        ``retrained``.
         """
 
     def memory(self, workers: int, *, gpus: bool) -> Memory:
@@ -197,7 +187,6 @@ class Pairs:
         selection: how often to evaluate, and how to select the best checkpoint.
         min_coverage: fraction of the pairs' tokens that must have a word vector; it does not change the result.
         max_bytes: memory of a worker for the pairs; larger data are read from disk.
-        teacher: outputs of ``jobs/embed.py`` with a teacher's vectors of the first and of the second texts.
         has_ptb_tokens: the texts are tokens of ``ptb-v1``, even if the shards have another tokenizer: shards made from
             shards.
     """
@@ -209,7 +198,6 @@ class Pairs:
     selection: Selection = field(default_factory=Selection)
     min_coverage: float = MIN_COVERAGE
     max_bytes: int = 2**62
-    teacher: tuple[Place, ...] = field(default=(), repr=False)  # a URI may hold credentials
     has_ptb_tokens: bool = False
 
     job: ClassVar[str] = "train"
@@ -254,10 +242,6 @@ class Pairs:
         return kept
 
     @cached_property
-    def _teacher(self) -> list[Embeddings]:
-        return open_teacher(self.teacher, self.shards["shards"])
-
-    @cached_property
     def _evaluation(self) -> Evaluation | None:
         if not self.suites:
             return None
@@ -275,8 +259,8 @@ class Pairs:
         return self._evaluation
 
     def inputs(self) -> dict[str, Any]:
-        """Return the digests of pairs, word vectors and teacher, labeled data sets that the vectors know, and the
-        tokenizer ``ptb-v1`` if it tokenizes texts that the shards do not say to be its tokens.
+        """Return the digests of pairs and word vectors, labeled data sets that the vectors know, and the tokenizer
+        ``ptb-v1`` if it tokenizes texts that the shards do not say to be its tokens.
         """
         digests: dict[str, Any] = {"pairs": sha256_of(self.folder / "manifest.json"), "words": words_digest(self.words)}
         config = checkpoint.read_config(self.words) if self.words.is_dir() else {}
@@ -285,7 +269,7 @@ class Pairs:
         is_ptb = self._tokenizer(config.get("tokeniser", "space")) == "ptb-v1"
         if is_ptb and not (self.has_ptb_tokens or has_ptb_tokens(self.shards)):
             digests["tokenizer"] = "ptb-v1"  # earlier versions took the shards' tokens
-        return {**digests, "teacher": [output.digest for output in self._teacher]} if self.teacher else digests
+        return digests
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the encoder; raise OSError or ValueError if pairs or word vectors are missing or
@@ -309,16 +293,13 @@ class Pairs:
     def params(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters that are logged to MLflow."""
         scored = {"evaluation": identity["evaluation"]} if "evaluation" in identity else {}
-        taught = {"teacher": self._teacher[0].encoder} if self.teacher else {}
         pairs = {"pairs": self.num_pairs, "pairs_digest": identity["pairs"], "words": identity["words"]}
-        return {**scored, **pairs, **taught}
+        return {**scored, **pairs}
 
     def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
         """Return the inputs for MLflow; see ``TrainingData``."""
         pairs = "pairs", str(identity["pairs"]), self.folder, self.num_pairs
-        outputs = zip(identity.get("teacher", []), self.teacher, strict=True)
-        vectors = [("teacher", digest, place, self.num_pairs) for digest, place in outputs]
-        return [pairs, ("words", identity["words"], self.words, None), *vectors]
+        return [pairs, ("words", identity["words"], self.words, None)]
 
     def size(self) -> tuple[int, int, Path]:
         """Return the approximate number of tokens (from the sizes of the columns), the number of pairs, and the
@@ -335,57 +316,31 @@ class Pairs:
         return text_bytes // _TOKEN_BYTES, self.num_pairs, self.words
 
     def check(self, workers: int) -> None:
-        """Raise ValueError if there are too few pairs, if a teacher is missing or has no effect, or if scores cannot be
-        weights.
-        """
-        check_uses_teacher([self.recipe], has_teacher=bool(self.teacher))
+        """Raise ValueError if there are too few pairs."""
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
-        if self._reads_scores:
-            check_scores(self.paths)
 
-    def check_sweep(self, recipes: Sequence[BaseRecipe], _: int, sample: int | None, retrained: Path | None) -> None:
+    def check_sweep(self, workers: int, retrained: Path | None) -> None:  # noqa: ARG002
         """Raise OSError or ValueError if a sweep could not start; see ``TrainingData``."""
         words_digest(self.words)
-        folders = [self.folder, *([] if retrained is None else [retrained])]
-        files = [folder / shard["name"] for folder in folders for shard in read_pair_manifest(folder)["shards"]]
-        of_pairs = [recipe for recipe in recipes if isinstance(recipe, Recipe)]
-        check_uses_teacher(of_pairs, has_teacher=bool(self.teacher))
-        if self.teacher and sample is not None and sample < self.num_pairs:
-            raise ValueError(
-                f"`sample` is {sample:,}, but the vectors of `teacher` are those of all {self.num_pairs:,} pairs; "
-                "give `sample` 0 for all pairs, or shard a sample and embed it"
-            )
-        if any(recipe.pair_weights != "none" for recipe in of_pairs):
-            check_scores(files)
+        for folder in [self.folder, *([] if retrained is None else [retrained])]:
+            read_pair_manifest(folder)
 
     def _tokenizer(self, of_encoder: str) -> str:
         return tokenizer_of_pairs(self.words, of_encoder, reads_trees=self.recipe.encoder.reads_trees)
-
-    @property
-    def _reads_scores(self) -> bool:
-        return self.recipe.pair_weights != "none"
 
     def memory(self, workers: int, *, gpus: bool) -> Memory:
         """Return the memory of a number of workers on one machine."""
         num_tokens, num_pairs, words = self.size()
         device = "cuda" if gpus else "cpu"
-        memory = estimate(
+        return estimate(
             *(words, self.recipe, num_tokens, num_pairs, workers, self.max_bytes),
             are_shared=step_kind(self.recipe.encoder, self.recipe, device, workers) == "shared",
             keeps_best=bool(self.suites),
         )
-        return replace(memory, pairs=min(memory.pairs + self.teacher_bytes, max(memory.pairs, self.max_bytes)))
-
-    @property
-    def teacher_bytes(self) -> int:
-        """Bytes of the teacher's vectors in memory."""
-        return sum(output.rows * output.width for output in self._teacher) * 4 if self.teacher else 0
 
     def untrained(self) -> tuple[Encoder, Coverage]:
         """Return the encoder before training, and the coverage of the pairs by its vocabulary."""
-        encoder, coverage = untrained_encoder(self.words, self._blocks(["first", "second"]), self.recipe)
-        check_teacher(self.recipe, encoder.width, self._teacher[0].width if self.teacher else None)
-        return encoder, coverage
+        return untrained_encoder(self.words, self._blocks(["first", "second"]), self.recipe)
 
     def with_recipe(self, recipe: BaseRecipe) -> "Pairs":
         """Return the same pairs with another recipe."""
@@ -398,7 +353,7 @@ class Pairs:
 
     def files(self) -> tuple[list[str], list[str]]:
         """Return the shards, and the columns that the encoder reads."""
-        columns = pair_columns(pq.read_schema(self.paths[0]), self.recipe.encoder.reads_trees, self._reads_scores)
+        columns = pair_columns(pq.read_schema(self.paths[0]), self.recipe.encoder.reads_trees)
         return [*map(str, self.paths)], columns
 
     def read(
@@ -410,7 +365,6 @@ class Pairs:
             self._counted(self._blocks(self.files()[1]) if blocks is None else blocks, model, unread),
             model.vocabulary,
             model.composition.reads_trees,
-            with_scores=self._reads_scores,
             tokenizer=self._tokenizer(model.tokenizer),
             max_tokens=model.max_tokens,
             limit=None if scratch is None else MemoryLimit(self.max_bytes, scratch),
@@ -419,12 +373,6 @@ class Pairs:
             raise ValueError(
                 f"read {len(pairs) // 2:,} pairs, but the manifest says {self.num_pairs:,}; shard the pairs again"
             )
-        if self.teacher:
-            rest = self.max_bytes if isinstance(pairs, MappedPairs) else max(0, self.max_bytes - pairs.nbytes)
-            vectors = read_teacher(self._teacher, None if scratch is None else MemoryLimit(rest, scratch))
-            pairs = replace(pairs, teacher=vectors)
-            if isinstance(pairs, MappedPairs) or isinstance(vectors, np.memmap):
-                pairs = MappedPairs.of(pairs, self.max_bytes)
         lines = [str(pairs)] if isinstance(pairs, MappedPairs) else []
         lines += [f"{count:,} of {len(pairs):,} texts {what}" for what, count in unread.items() if count]
         lines += [exchanged(model, self.recipe, world)] if world > 1 else []

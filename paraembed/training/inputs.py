@@ -24,7 +24,7 @@ from paraembed.encoders.tables import of_mean_length
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.places import require_file
 from paraembed.options import Count, Range
-from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.recipe import BaseRecipe
 from paraembed.text import OF_PIECES
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import BOS_EOS, LOW_COVERAGE, UNKNOWN, Words, add_random_words, read_words, word_row
@@ -387,8 +387,7 @@ def estimate(
     if recipe.train_words:
         matrices = _OPTIMIZER_MATRICES[recipe.optimizer] + bool(recipe.word_l2)
         matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
-    per_pair = 24 if isinstance(recipe, Recipe) and recipe.pair_weights != "none" else 16  # offsets and scores
-    pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + per_pair * num_pairs
+    pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + 16 * num_pairs  # ids and offsets
     if most_pair_bytes is not None:
         pairs = min(pairs, most_pair_bytes)
     own = matrix + _WORD_BYTES * num_words

@@ -195,7 +195,7 @@ def run_steps(
         requests = _Requests(poll, stop_asked, world, means.device)
         while counters.epoch < recipe.epochs and not best.stops:
             save_is_due = False
-            for batch in step.batches(data, counters.epoch, counters.pairs_in_epoch, counters.step + 1):
+            for batch in step.batches(data, counters.epoch, counters.pairs_in_epoch):
                 counters.step += 1
                 counters.pairs_in_epoch += batch.total
                 counters.pairs += batch.total

@@ -6,8 +6,6 @@ A mega-batch pools M mini-batches for negative mining (Wieting and Gimpel 2018).
 texts of all of them are embedded once and each text gets a negative. The M batches are then trained one after the other
 with these negatives. A batch of 100 thus gets negatives as hard as those of a batch of 100 M, with the memory of a
 batch of 100. The cost is embedding every text two more times: once for the choice, and once as a negative.
-
-For InfoNCE, the texts of the other batches are candidates with the vectors of that first embedding, without gradient.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -56,15 +54,6 @@ def candidate_similarity(
     if excluded_NP is not None:
         similarity_NP.masked_fill_(excluded_NP, _NO)
     return similarity_NP
-
-
-def no_candidates(
-    recipe: Recipe, vectors_NH: Tensor, pool_PH: Tensor, first: int, excluded_NP: Tensor | None
-) -> Tensor:
-    """Return which texts of the pool are no candidates, bool [N, P]; see ``candidate_similarity``."""
-    none_NH, none_PH = vectors_NH.new_zeros(len(vectors_NH), 1), pool_PH.new_zeros(len(pool_PH), 1)
-    none_NP = candidate_similarity(none_NH, none_PH, recipe.negative_pool, first=first, excluded_NP=excluded_NP)
-    return none_NP == _NO
 
 
 @torch.no_grad()
@@ -152,19 +141,6 @@ class Negatives:
         excluded_NP = self.excluded_by(parts, rank)
         return pool_PH, self.choose(own_NH, candidates_PH, rank * most * self.gather, excluded_NP, generator)
 
-    def candidates(
-        self, vectors_NH: Tensor, parts: Sequence[Ragged], rank: int, pool_PH: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of the pool [P, H], and which texts of it are no candidates, bool [N, P].
-
-        Arguments are those of ``__call__``, and the pool that it returned, if it was called.
-        """
-        most = max(map(len, parts))
-        if pool_PH is None:
-            pool_PH = gather(vectors_NH, most, self.world) if self.gather else vectors_NH
-        excluded_NP = self.excluded_by(parts, rank)
-        return pool_PH, no_candidates(self.recipe, vectors_NH, pool_PH, rank * most * self.gather, excluded_NP)
-
     def excluded_by(self, parts: Sequence[Ragged], rank: int) -> Tensor | None:
         """Return which candidates are excluded for each text of a worker, bool [N, P]; None if none are.
 
@@ -243,23 +219,14 @@ def _lemma_of(encoder: Encoder) -> Callable[[int], int | None]:
     return lambda row: rows.get(lemmatize(words[row], "en"))
 
 
-def mega_size(recipe: Recipe, step: int) -> int:
-    """Return the number of batches in the mega-batch that starts at a step (from 1), according to the schedule."""
-    if not recipe.mega_batch_anneal_steps:
-        return recipe.mega_batch_size
-    return min(recipe.mega_batch_size, 1 + (step - 1) // recipe.mega_batch_anneal_steps)
-
-
-def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -> Iterator[Batch]:
-    """Yield the same batches; the first of each mega-batch also holds the texts of all, and a run may end only after
-    the last. ``first_step`` is the number of the first batch's step in the run, from 1.
+def mega_batches(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
+    """Yield the same batches; the first of each mega-batch of ``size`` batches also holds the texts of all, and a run
+    may end only after the last.
     """
-    step = first_step
-    while group := list(islice(batches, mega_size(recipe, step))):
+    while group := list(islice(batches, size)):
         for number, batch in enumerate(group):
             ahead = (joined(*parts) for parts in zip(*(member.parts for member in group), strict=True))
             yield replace(batch, ahead=tuple(ahead) if number == 0 else (), may_pause=number == len(group) - 1)
-        step += len(group)
 
 
 @torch.no_grad()
@@ -274,40 +241,34 @@ def compared_vectors(encoder: Encoder, recipe: Recipe, texts: Ragged) -> Tensor:
 
 
 class MegaNegatives:
-    """Negatives and candidates of a mega-batch, returned batch by batch."""
+    """Negatives of a mega-batch, returned batch by batch."""
 
     def __init__(self, negatives: Negatives, encoder: Encoder, rank: int) -> None:
         self.negatives, self.encoder, self.rank = negatives, encoder, rank
         self._ahead: tuple[Ragged, ...] = ()
         self._chosen: list[npt.NDArray[np.int64]] = []
         self._done: list[int] = []
-        self._vectors_GH = torch.zeros(0)
 
     def is_alone(self, batch: Batch) -> bool:
         """Return whether the mega-batch consists of this batch only."""
         return bool(batch.ahead) and len(batch.ahead[self.rank]) == len(batch.texts)
 
-    def __call__(
-        self, batch: Batch, generator: np.random.Generator
-    ) -> tuple[Sequence[Ragged], npt.NDArray[np.int64] | None]:
+    def __call__(self, batch: Batch, generator: np.random.Generator) -> tuple[Sequence[Ragged], npt.NDArray[np.int64]]:
         """Return the texts of each worker's part of a batch, followed by their negatives, and the row of the negative
-        of each of this worker's texts among them; only the texts, and None, if the objective has no negatives.
+        of each of this worker's texts among them.
 
-        A row of -1 means no negative. Batches come in the order of ``mega_batch_size``. Workers send what they chose
-        once per mega-batch, 8 bytes a text.
+        A row of -1 means no negative. Batches come in the order of ``mega_batches``. Workers send what they chose once
+        per mega-batch, 8 bytes a text.
         """
         if batch.ahead:
             self._ahead, self._done = batch.ahead, [0] * len(batch.ahead)
-            self._vectors_GH = compared_vectors(self.encoder, self.negatives.recipe, batch.ahead[self.rank])
-        firsts = self._done
-        self._done = [first + len(texts) for first, texts in zip(firsts, batch.parts, strict=True)]
-        if self.negatives.recipe.objective != "margin":
-            return batch.parts, None
-        if batch.ahead:
-            chosen_G = self._choose(batch.ahead[self.rank], self._vectors_GH, generator)
+            vectors_GH = compared_vectors(self.encoder, self.negatives.recipe, batch.ahead[self.rank])
+            chosen_G = self._choose(batch.ahead[self.rank], vectors_GH, generator)
             counts = [len(texts) for texts in batch.ahead]
             parts = all_gather(chosen_G, counts) if len(counts) > 1 else [chosen_G]
             self._chosen = [part.cpu().numpy() for part in parts]
+        firsts = self._done
+        self._done = [first + len(texts) for first, texts in zip(firsts, batch.parts, strict=True)]
         read, own_N = [], np.zeros(0, np.int64)
         for worker, texts in enumerate(batch.parts):
             chosen_N = self._chosen[worker][firsts[worker] : self._done[worker]]
@@ -315,28 +276,6 @@ class MegaNegatives:
             if worker == self.rank:
                 own_N = np.where(chosen_N < 0, -1, len(texts) + np.arange(len(texts)))
         return read, own_N
-
-    def others(self, num_texts: int) -> tuple[Tensor, Tensor | None]:
-        """Return the vectors of the mega-batch's texts outside of the batch that was returned last [P - N, H], without
-        gradient, and which texts of that batch [N], followed by the others, are excluded, bool [N, P]; None if none
-        are.
-        """
-        last = self._done[self.rank]
-        first, texts = last - num_texts, self._ahead[self.rank]
-        others_MH = torch.cat([self._vectors_GH[:first], self._vectors_GH[last:]])
-        if not self.negatives.excludes:
-            return others_MH, None
-        own = texts.slice(first, last)
-        pool = joined(own, texts.slice(0, first), texts.slice(last, len(texts)))
-        return others_MH, self.negatives.excluded_among(own, pool)
-
-    def candidates(self, vectors_NH: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of the pool [P, H], those of the batch that was returned last before the others, and
-        which texts of it are no candidates, bool [N, P].
-        """
-        others_MH, excluded_NP = self.others(len(vectors_NH))
-        pool_PH = torch.cat([vectors_NH, others_MH])
-        return pool_PH, no_candidates(self.negatives.recipe, vectors_NH, pool_PH, 0, excluded_NP)
 
     @torch.no_grad()
     def _choose(self, texts: Ragged, vectors_GH: Tensor, generator: np.random.Generator) -> Tensor:

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.pairs.hashing import mixed
-from paraembed.recipe import Recipe, TeacherObjective
 from paraembed.text.ragged import Ragged, joined
 
 SMALLEST_NORM = 1e-8
@@ -63,65 +62,6 @@ def contrastive_terms(vectors_NH: Tensor, contrast_CH: Tensor, drawn_BK: Tensor,
     """
     similarity_BC = vectors_NH[0::2] @ contrast_CH.T
     return F.relu(margin - positive(vectors_NH) + similarity_BC.gather(1, drawn_BK))
-
-
-def info_nce_terms(vectors_NH: Tensor, pool_PH: Tensor, is_no_candidate_NP: Tensor, temperature: float) -> Tensor:
-    """Return the InfoNCE terms of each pair [B, 2], the cross-entropy of finding each text's partner among the
-    candidates (van den Oord et al. 2018 eq. 4; in both directions as in Chen et al. 2020 eq. 1).
-
-    The term of a text is -log(exp(s⁺/τ) / (exp(s⁺/τ) + Σ exp(s/τ))), where s⁺ is the similarity to its partner and the
-    sum is over its candidates; 0 for a text without a candidate.
-    """
-    similarity_NP = (vectors_NH @ pool_PH.T).masked_fill(is_no_candidate_NP, -torch.inf)
-    positive_N1 = positive(vectors_NH).repeat_interleave(2, dim=0)
-    logits = torch.cat([positive_N1, similarity_NP], dim=1) / temperature
-    return (logits.logsumexp(dim=1) - logits[:, 0]).view(-1, 2)
-
-
-def reported_terms(recipe: Recipe, terms: Tensor) -> Tensor:
-    """Return the terms whose fraction above zero is reported: for the margin loss without those of InfoNCE, which come
-    after its own and are always above zero.
-    """
-    return terms[:, :2] if recipe.objective == "margin" else terms
-
-
-def teacher_terms(form: TeacherObjective, vectors_NH: Tensor, teacher_NT: Tensor, temperature: float) -> Tensor:
-    """Return the terms [B, 2] that teach the encoder to embed like another one, the teacher; all vectors have length 1.
-
-    - vector: ‖v - t‖² of the vectors v and t of a text, which is 2 - 2 cos(v, t).
-    - similarity: mean over the other texts of the batch of (cos(v, v') - cos(t, t'))².
-    - softened: KL divergence of the distribution of the student from that of the teacher, over the other texts of the
-      batch, each the softmax of the cosines divided by τ (Luxical's loss; Hinton et al. 2015 for single labels).
-    """
-    if form == "vector":
-        return (vectors_NH - teacher_NT).square().sum(dim=1).view(-1, 2)
-    student_NN, teacher_NN = vectors_NH @ vectors_NH.T, teacher_NT @ teacher_NT.T
-    others = max(1, len(vectors_NH) - 1)
-    if form == "similarity":  # the diagonal is 1 in both; rounding and zero vectors aside
-        differs_NN = (student_NN - teacher_NN).fill_diagonal_(0)
-        return (differs_NN.square().sum(dim=1) / others).view(-1, 2)
-    is_itself_NN = torch.eye(len(vectors_NH), dtype=torch.bool, device=vectors_NH.device)
-    # Probability 0, and its product with a difference of logarithms is 0, not NaN; a cosine is at least -1.
-    lowest = -1e4 - 1 / temperature
-    student_NN, teacher_NN = (
-        (matrix / temperature).masked_fill(is_itself_NN, lowest).log_softmax(dim=1)
-        for matrix in (student_NN, teacher_NN)
-    )
-    return (teacher_NN.exp() * (teacher_NN - student_NN)).sum(dim=1).view(-1, 2)
-
-
-def with_teacher(
-    recipe: Recipe, terms: Tensor, vectors_NH: Tensor, teacher_NT: Tensor | npt.NDArray[np.float32] | None
-) -> tuple[Tensor, Tensor]:
-    """Add the teacher objective of a recipe to its other objective, whose terms are [B, K]; K is 0 without one.
-
-    All vectors have length 1. Return ``terms``, or those of the teacher objective if K is 0; and the sum of the loss
-    over the pairs.
-    """
-    of_teacher = teacher_terms(
-        recipe.teacher_objective, vectors_NH, torch.as_tensor(teacher_NT).to(vectors_NH), recipe.temperature
-    )
-    return terms if terms.shape[1] else of_teacher, terms.sum() + recipe.teacher_weight * of_teacher.sum()
 
 
 _BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory

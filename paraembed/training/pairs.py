@@ -26,7 +26,6 @@ from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import word_ids
-from paraembed.training.weights import SCORE, scores_of
 
 _BLOCK_PAIRS = 4096
 """Consecutive pairs that are read together: 200 KB of phrase pairs; a window of a million pairs has 250 blocks from all
@@ -122,7 +121,7 @@ class MappedPairs(Ragged):
         """Return pairs with windows of at most ``max_bytes`` bytes."""
         bytes_per_pair = 2 * texts.nbytes / max(1, len(texts)) + _ORDER_BYTES
         window = max(1, int(max_bytes / bytes_per_pair) // _BLOCK_PAIRS) * _BLOCK_PAIRS
-        return cls(texts.ids, texts.offsets, texts.merges, texts.teacher, texts.scores, window=window)
+        return cls(texts.ids, texts.offsets, texts.merges, window=window)
 
     def cut(self, max_tokens: int) -> Ragged:
         """Return the texts; raise ValueError if one is too long, since texts on disk must be truncated when they are
@@ -142,30 +141,18 @@ class MappedPairs(Ragged):
         )
 
 
-class Order:
-    """Random order of the pairs in an epoch."""
-
-    def __call__(self, num_pairs: int, epoch: int, seed: int) -> Longs:
-        """Return the numbers of the pairs in the order of an epoch, int64 [n]."""
-        return self.shuffled(np.arange(num_pairs), 0, np.random.default_rng((seed, epoch)))
-
-    def shuffled(self, pairs_W: Longs, first: int, generator: np.random.Generator) -> Longs:  # noqa: ARG002
-        """Return the order of pairs, given by their numbers, that come at the position ``first`` of an epoch, as
-        indices of ``pairs_W``.
-        """
-        return generator.permutation(len(pairs_W))
-
-
-RANDOM = Order()
+def epoch_order(num_pairs: int, epoch: int, seed: int) -> Longs:
+    """Return the numbers of the pairs in the random order of an epoch, int64 [n]."""
+    return np.random.default_rng((seed, epoch)).permutation(num_pairs)
 
 
 class Windows:
     """Pairs in the order f(seed, epoch, window), with one window of them in memory at a time."""
 
-    def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int, order: Order = RANDOM) -> None:
+    def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int) -> None:
         """Initialize the order of an epoch (from 0); a window is rounded up to whole blocks."""
         num_pairs, block = len(pairs) // 2, pairs.block_pairs
-        self.pairs, self.entropy, self._shuffled = pairs, (seed, epoch), order.shuffled
+        self.pairs, self.entropy = pairs, (seed, epoch)
         self._blocks = np.random.default_rng(self.entropy).permutation(-(-num_pairs // block))
         self._per_window = -(-pairs.window // block)
         sizes = np.minimum(block, num_pairs - self._blocks * block)
@@ -193,8 +180,7 @@ class Windows:
         self._texts = joined(*(self.pairs.slice(first, last) for first, last in zip(firsts, lasts, strict=True)))
         # The spawn key keeps these draws apart from those of the blocks.
         drawn = np.random.SeedSequence(self.entropy, spawn_key=(number,))
-        numbers = np.concatenate([np.arange(first, last) for first, last in zip(firsts // 2, lasts // 2, strict=True)])
-        self._order = self._shuffled(numbers, int(self._starts[number]), np.random.default_rng(drawn))
+        self._order = np.random.default_rng(drawn).permutation(len(self._texts) // 2)
 
 
 _TEXTS, _TREES = ("first", "second"), ("first_tree", "second_tree")
@@ -206,7 +192,6 @@ def pairs_to_ids(
     vocabulary: pa.StringArray,
     with_trees: bool = False,
     *,
-    with_scores: bool = False,
     tokenizer: str = "space",
     max_tokens: int | None = None,
     limit: MemoryLimit | None = None,
@@ -218,7 +203,6 @@ def pairs_to_ids(
         vocabulary: string array [V].
         with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
             right-branching trees if these are null or missing (see ``num_without_tree``).
-        with_scores: whether the texts get the scores of their pairs, from the column ``score``.
         tokenizer: result of ``inputs.tokenizer_of_pairs``; ``space`` takes the shards' tokens.
         max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
         limit: memory limit; larger ids are kept in memory-mapped files. None: no limit.
@@ -227,20 +211,16 @@ def pairs_to_ids(
         2n texts, the two of a pair adjacent; ``MappedPairs`` if they exceed the limit.
 
     Raises:
-        ValueError: a tree does not fit its text, or a score cannot be a weight.
+        ValueError: a tree does not fit its text.
         OSError: the limit's folder cannot be written to, or its disk is full.
     """
     ids, offsets, merges = GrowingArray(np.int32), GrowingArray(np.int64), GrowingArray(np.int32)
-    scores = GrowingArray(np.float32)
-    columns = ids, offsets, merges, scores
+    columns = ids, offsets, merges
     offsets.append(np.zeros(1, np.int64))
     to_ids = None if tokenizer == "space" and not has_bigrams(vocabulary) else TokenIds(vocabulary, tokenizer)
-    num_tokens = num_pairs = 0
+    num_tokens = 0
     try:
         for block in blocks:
-            if with_scores:
-                scores.append(np.repeat(scores_of(block, "the pairs", num_pairs), 2))
-            num_pairs += len(block)
             pairs = _block_ids(block, vocabulary, with_trees) if to_ids is None else _paired(to_ids(both_sides(block)))
             pairs = pairs if max_tokens is None else pairs.cut(max_tokens)
             ids.append(pairs.ids)
@@ -251,8 +231,7 @@ def pairs_to_ids(
             if limit is not None and sum(column.nbytes for column in columns) > limit.max_bytes:
                 for column in columns:
                     column.to_file(limit.folder)
-        trees, weighed = merges.finished() if with_trees else None, scores.finished() if with_scores else None
-        texts = Ragged(ids.finished(), offsets.finished(), trees, scores=weighed)
+        texts = Ragged(ids.finished(), offsets.finished(), merges.finished() if with_trees else None)
         return texts if limit is None or ids.file is None else MappedPairs.of(texts, limit.max_bytes)
     finally:
         for column in columns:
@@ -270,9 +249,9 @@ def _paired(sides: Ragged) -> Ragged:
     return sides.take(np.arange(len(sides)).reshape(2, -1).T.reshape(-1))
 
 
-def pair_columns(shard: pa.Schema, with_trees: bool, with_scores: bool = False) -> list[str]:
+def pair_columns(shard: pa.Schema, with_trees: bool) -> list[str]:
     """Return the columns of a pair shard that ``pairs_to_ids`` reads; shards of older versions have no trees."""
-    wanted = *_TEXTS, *(_TREES if with_trees else ()), *([SCORE] if with_scores else [])
+    wanted = *_TEXTS, *(_TREES if with_trees else ())
     return [name for name in wanted if name in shard.names]
 
 
@@ -333,7 +312,6 @@ def epoch_batches(
     rank: int = 0,
     world: int = 1,
     first_pair: int = 0,
-    order: Order = RANDOM,
     chunk_pairs: int = _CHUNK_PAIRS,
 ) -> Iterator[Batch]:
     """Yield the batches of one worker in one epoch, counted from 0; ``first_pair`` pairs are finished, over all
@@ -344,7 +322,7 @@ def epoch_batches(
     last step, equal parts). So every pair is seen exactly once per epoch, even if the epoch is interrupted and resumed
     by another number of workers.
     """
-    in_order = _in_order(pairs, epoch, seed, order)
+    in_order = _in_order(pairs, epoch, seed)
     for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, chunk_pairs):
         texts, total = in_order(places_SB.reshape(-1)), places_SB.shape[1]
         bounds = step_bounds(total, world)
@@ -353,11 +331,11 @@ def epoch_batches(
             yield Batch(parts, total, rank)
 
 
-def _in_order(pairs: Ragged, epoch: int, seed: int, order_of: Order) -> Callable[[Longs], Ragged]:
+def _in_order(pairs: Ragged, epoch: int, seed: int) -> Callable[[Longs], Ragged]:
     """Return a function from ascending positions in the epoch's order to the texts of their pairs."""
     if isinstance(pairs, MappedPairs):
-        return Windows(pairs, epoch=epoch, seed=seed, order=order_of).take
-    order = order_of(len(pairs) // 2, epoch, seed)
+        return Windows(pairs, epoch=epoch, seed=seed).take
+    order = epoch_order(len(pairs) // 2, epoch, seed)
     return lambda places: pairs.take_pairs(order[places])
 
 

@@ -22,13 +22,10 @@ from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.negatives import Negatives
 from paraembed.training.objectives import (
     contrastive_terms,
-    info_nce_terms,
     margin_terms,
-    reported_terms,
     squared_l2_terms,
     unit,
     with_contrast,
-    with_teacher,
 )
 from paraembed.training.pairs import Batch
 from paraembed.training.regularize import dropped, scrambled_texts
@@ -62,51 +59,42 @@ class Step(BaseStep):
 
     def _train(self, batch: Batch, step: int, generator: np.random.Generator) -> Tensor:
         parts, negatives_N = (batch.parts, None) if self._mega is None else self._mega(batch, generator)
-        terms, loss = self._loss(parts, negatives_N, step, generator)
-        loss = loss / batch.total
+        terms = self._terms(parts, negatives_N, step, generator)
+        loss = terms.sum() / batch.total
         if loss.requires_grad:  # a share without pairs has no graph
             loss.backward()  # type: ignore[no-untyped-call]
         self.update.apply(step)
-        terms = reported_terms(self.recipe, terms.detach())
-        return torch.stack([loss.detach(), (terms > 0).sum() / (batch.total * terms.shape[1])])
+        return torch.stack([loss.detach(), (terms.detach() > 0).sum() / (batch.total * terms.shape[1])])
 
-    def _loss(
+    def _terms(
         self,
         parts: Sequence[Ragged],
         chosen_N: npt.NDArray[np.int64] | None,
         step: int,
         generator: np.random.Generator,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the terms of the objective (of the teacher's, if that is the only one) and the sum of the loss;
-        ``parts`` also hold the texts of already chosen negatives, after those of the pairs.
+    ) -> Tensor:
+        """Return the terms of the objective, [B, K]; ``parts`` also hold the texts of already chosen negatives, after
+        those of the pairs.
         """
         recipe, own = self.recipe, parts[self.rank]
         num_texts, drawn_BK = len(own) if chosen_N is None else len(chosen_N), None
         if self._contrast is not None:
             parts, drawn_BK = with_contrast(self._contrast, parts, self.rank, generator, recipe.seed, step)
         reading = self._reading(parts, generator, num_texts)
-        encoded_MH, chosen_by_MH = self._encoded(reading, generator)
-        vectors_MH, terms = encoded_MH, encoded_MH.new_zeros(num_texts // 2, 0)
+        vectors_MH, chosen_by_MH = self._encoded(reading, generator)
+        if recipe.objective == "squared_l2":
+            return squared_l2_terms(vectors_MH)
         if recipe.similarity == "cosine":
-            vectors_MH = unit(encoded_MH)
+            vectors_MH = unit(vectors_MH)
             chosen_by_MH = None if chosen_by_MH is None else unit(chosen_by_MH)
-        vectors_NH = vectors_MH[:num_texts]
         if drawn_BK is not None:
-            terms = contrastive_terms(vectors_NH, vectors_MH[num_texts:], drawn_BK.to(self.device), recipe.margin)
-        elif self._negatives is not None:
-            of_step = parts, reading, generator
-            terms = self._compared(self._negatives, vectors_MH, num_texts, chosen_by_MH, chosen_N, *of_step)
-        elif recipe.objective == "squared_l2":
-            terms = squared_l2_terms(encoded_MH)
-        if self._weights is not None:
-            weights_B = torch.from_numpy(self._weights(own.slice(0, num_texts)))
-            terms = terms * weights_B.to(terms)[:, None]
-        if recipe.teacher_objective == "none":
-            return terms, terms.sum()
-        scaled_NH = vectors_NH if recipe.similarity == "cosine" else unit(encoded_MH[:num_texts])
-        return with_teacher(recipe, terms, scaled_NH, own.slice(0, num_texts).teacher)
+            contrast_CH = vectors_MH[num_texts:]
+            return contrastive_terms(vectors_MH[:num_texts], contrast_CH, drawn_BK.to(self.device), recipe.margin)
+        assert self._negatives is not None
+        of_step = parts, reading, generator
+        return self._margin_terms(self._negatives, vectors_MH, num_texts, chosen_by_MH, chosen_N, *of_step)
 
-    def _compared(
+    def _margin_terms(
         self,
         negatives: Negatives,
         vectors_MH: Tensor,
@@ -117,30 +105,17 @@ class Step(BaseStep):
         reading: _Reading,
         generator: np.random.Generator,
     ) -> Tensor:
-        """Return the terms of the objectives that compare the pairs, whose texts are the first ``num_texts``, with
-        other texts.
-        """
+        """Return the terms of the margin loss of the pairs, whose texts are the first ``num_texts``."""
         recipe, vectors_NH = self.recipe, vectors_MH[:num_texts]
         if not num_texts and not negatives.gather:
             return vectors_NH.new_zeros(0, 2)
-        terms, pool_PH = list[Tensor](), None
         if chosen_N is not None:
-            negatives_N = torch.from_numpy(chosen_N).to(self.device)
-            terms = [margin_terms(vectors_NH, vectors_MH, negatives_N, recipe.margin)]
-        elif recipe.objective == "margin":
-            pool_PH, negatives_N = negatives(vectors_NH, chosen_by_MH, parts, self.rank, generator)
-            encoded_PH = pool_PH
-            if recipe.negative_dropout == "fresh" and (recipe.dropout or recipe.word_dropout):
-                encoded_PH = self._encoded_again(reading, negatives_N.clamp(min=0), generator)
-                negatives_N = torch.where(negatives_N < 0, -1, torch.arange(num_texts, device=self.device))
-            terms = [margin_terms(vectors_NH, encoded_PH, negatives_N, recipe.margin)]
-        if recipe.info_nce:
-            if self._mega is not None:
-                pool = self._mega.candidates(vectors_NH)
-            else:
-                pool = negatives.candidates(vectors_NH, parts, self.rank, pool_PH)
-            terms += [recipe.info_nce * info_nce_terms(vectors_NH, *pool, recipe.temperature)]
-        return torch.cat(terms, dim=1)
+            return margin_terms(vectors_NH, vectors_MH, torch.from_numpy(chosen_N).to(self.device), recipe.margin)
+        pool_PH, negatives_N = negatives(vectors_NH, chosen_by_MH, parts, self.rank, generator)
+        if recipe.negative_dropout == "fresh" and (recipe.dropout or recipe.word_dropout):
+            pool_PH = self._encoded_again(reading, negatives_N.clamp(min=0), generator)
+            negatives_N = torch.where(negatives_N < 0, -1, torch.arange(num_texts, device=self.device))
+        return margin_terms(vectors_NH, pool_PH, negatives_N, recipe.margin)
 
     def _reading(
         self, parts: Sequence[Ragged], generator: np.random.Generator, num_scrambled: int | None = None

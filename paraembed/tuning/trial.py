@@ -35,7 +35,6 @@ from paraembed.tuning.points import Point
 DECIDES_INPUTS = (
     *("tokenizer", "max_words", "word_scale", "new_words", "new_words_min_count"),
     *("bos_eos_tokens", "max_tokens", "seed"),
-    "pair_weights",  # of pairs only
 )
 """Recipe fields, besides the encoder, that the inputs depend on."""
 

@@ -8,28 +8,23 @@ import pytest
 
 import paraembed
 from paraembed.commands import embed, evaluate, search, train
-from paraembed.embedding.settings import Settings
 from paraembed.papers import find_recipe
 from paraembed.settings import Selection
-from tests.embedding.without_ray import build
 from tests.jobs import digests
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
-SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50, "objective": "none"}
-SETTINGS |= {"teacher_objective": "similarity"}
+SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50}
 
 
 @pytest.mark.slow
-def test_each_function_does_what_its_command_does(sample, tiny_encoder_folder, tmp_path, monkeypatch):
+def test_each_function_does_what_its_command_does(sample, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pairs, words = sample / "pairs", sample / "sample" / "vectors.txt.gz"
     scored, texts = sample / "sample" / "test-pairs.tsv", sample / "sample" / "sentences.txt"
-    for side in ("first", "second"):
-        build(tiny_encoder_folder, sorted(pairs.glob("pairs-*")), Settings(text_column=side), tmp_path / side)
     recipe = replace(find_recipe("iclr2016/avg"), **SETTINGS)
-    train.main(train.Train(str(pairs), str(words), "command", settings=recipe, teacher=("first", "second")))
-    encoder = paraembed.train(pairs, words, "api", **SETTINGS, teacher=["first", "second"])
+    train.main(train.Train(str(pairs), str(words), "command", settings=recipe))
+    encoder = paraembed.train(pairs, words, "api", **SETTINGS)
     assert encoder.fingerprint == paraembed.load("command").fingerprint
 
     embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4, workers=1))

@@ -164,8 +164,6 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
         teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", work)
     with pytest.raises(ValueError, match=r"has encoder ProjConfig\(.*; allowed: AvgConfig"):
         teach(replace(wanted, recipe=replace(recipe, encoder=ProjConfig())), tmp_path / "3", work)
-    with pytest.raises(ValueError, match="pair_weights 'score'; allowed: 'none'"):
-        dry_run(replace(wanted, recipe=replace(recipe, pair_weights="score")))
     with pytest.raises(ValueError, match="there are only 399"):
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
 

@@ -19,9 +19,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
-from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
-from paraembed.embedding.settings import Settings as EmbedSettings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, LstmAvgConfig, ProjConfig, RecursiveConfig, RnnConfig, WordConfig
 from paraembed.evaluation.measures import cosine
@@ -29,7 +27,6 @@ from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
-from paraembed.pairs.settings import ShardSettings
 from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
@@ -38,7 +35,6 @@ from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
 from paraembed.training.loop import train as train_pairs
 from paraembed.training.pairs import pairs_to_ids
-from tests.embedding.without_ray import build
 from tests.jobs import digests, interrupted, job_command, run_job
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
@@ -164,30 +160,13 @@ def matrix_without_ray(sample, recipe):
     """Word vectors after a training of the sample's pairs in this process."""
     encoder, _ = Pairs(recipe, sample / "pairs", sample / "sample" / "vectors.txt.gz").untrained()
     table = pq.read_table(sorted((sample / "pairs").glob("pairs-*")))
-    train_pairs(encoder, pairs_to_ids([table], encoder.vocabulary, with_scores=True), recipe)
+    train_pairs(encoder, pairs_to_ids([table], encoder.vocabulary), recipe)
     return encoder.matrix.detach().numpy()
 
 
-def test_pairs_are_weighted_by_the_scores_of_their_shards(sample, unbroken, tmp_path):
-    recipe, vectors = replace(RECIPE, epochs=1, pair_weights="score"), sample / "sample" / "vectors.txt.gz"
-    weighted = fit(sample, tmp_path / "weighted", recipe)
-    config = json.loads((weighted / "config.json").read_text())
-    assert config["recipe"]["pair_weights"] == config["provenance"]["training"]["recipe"]["pair_weights"] == "score"
-    assert "pair_weights" not in json.loads((unbroken / "config.json").read_text())["recipe"]
-    matrix = paraembed.load(weighted).matrix.numpy()
-    assert np.array_equal(matrix, matrix_without_ray(sample, recipe))
-    assert not np.array_equal(matrix, matrix_without_ray(sample, replace(RECIPE, epochs=1)))
-    lines = tmp_path / "pairs.tsv"
-    lines.write_text("".join(f"the cat number {number}\ta cat number {number}\n" for number in range(200)))
-    shard_pairs([lines], tmp_path / "pairs", ShardSettings())
-    with pytest.raises(ValueError, match=r"pairs-00000-of-00001\.parquet: row 0 .*score null; `pair_weights`"):
-        train_model(Training("test", Pairs(recipe, tmp_path / "pairs", vectors), tmp_path / "none", HERE))
-    assert not [*tmp_path.glob("none*")]
-
-
-def test_two_workers_weight_pairs_as_one_does(sample, tmp_path, monkeypatch):
+def test_two_workers_that_share_the_pool_train_as_one_does(sample, tmp_path, monkeypatch):
     """They have the environment of the driver, which Ray, started before, does not pass on."""
-    recipe, vectors = replace(RECIPE, epochs=1, pair_weights="score"), sample / "sample" / "vectors.txt.gz"
+    recipe, vectors = replace(RECIPE, epochs=1), sample / "sample" / "vectors.txt.gz"
     monkeypatch.setenv("PARAEMBED_CUDA_GRAPHS", "0")
     shared = replace(recipe, batch_size=25, negative_pool_workers="all")
     two, noting = tmp_path / "two", Noting(shared, sample / "pairs", vectors, notes=str(tmp_path))
@@ -195,33 +174,6 @@ def test_two_workers_weight_pairs_as_one_does(sample, tmp_path, monkeypatch):
     assert [(tmp_path / f"records-graphs-{rank}").read_text() for rank in (0, 1)] == ["False", "False"]
     matrix = paraembed.load(two).matrix.numpy()
     np.testing.assert_allclose(matrix, matrix_without_ray(sample, recipe), rtol=0, atol=1e-3)
-
-
-def test_a_student_learns_the_similarities_of_its_teacher(sample, unbroken, tmp_path, capsys):
-    """The teacher is an encoder that was trained before; the student starts from the same word vectors as it did."""
-    shards = sorted((sample / "pairs").glob("pairs-*.parquet"))
-    outputs = [tmp_path / side for side in ("first", "second")]
-    for output in outputs:
-        build(unbroken, shards, EmbedSettings(text_column=output.name), output)
-    taught = ["--teacher", *outputs, "--objective", "none", "--teacher-objective", "similarity"]
-    assert run_job(*flags(sample, tmp_path / "student", *taught)) == 0
-    texts = [row["first"] for row in pq.read_table(shards[0]).slice(0, 200).to_pylist()]
-    found = []
-    for folder in (unbroken, tmp_path / "student", tmp_path / "student" / "untrained"):
-        if folder.name == "untrained":
-            fit(sample, folder, replace(RECIPE, epochs=1, learning_rate=1e-9))
-        vectors = paraembed.load(folder).encode(texts)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        found.append((vectors @ vectors.T)[np.triu_indices(200, 1)])
-    teacher, student, untrained = found
-    assert np.square(student - teacher).mean() < 0.1 * np.square(untrained - teacher).mean()
-    for out, more, status, message in (
-        ("student", taught, 0, "already finished"),
-        ("x", ["--teacher", *outputs[::-1], *taught[3:]], 2, "has vectors of the column 'second', not of the column"),
-        ("x", taught[:3], 2, "--teacher is given, but --teacher-objective is 'none'"),
-    ):
-        assert run_job(*flags(sample, tmp_path / out, *more)) == status
-        assert message in capsys.readouterr().err
 
 
 def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(sample, tmp_path, capsys):

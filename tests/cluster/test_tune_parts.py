@@ -16,7 +16,7 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
 from paraembed.cluster.tune import Sweep, _check_memory, _to_probe, begun, fitting, log_trial, trial_inputs
-from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
+from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
@@ -218,19 +218,6 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
         trial_inputs(some, POINTS, workers=1, concurrent=10**9)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
     _check_memory(POINTS, some, 10**9, 1)  # a cluster's workers may be elsewhere
-
-
-def test_a_sweep_with_a_teacher_takes_all_its_pairs_and_uses_it(tmp_path):
-    some, vector = sweep(tmp_path), Points("smoke", SMOKE, {"teacher_objective": "vector"})
-    write_manifest(some.data.folder, 150)
-    taught = replace(some, data=replace(some.data, teacher=("first", "second")))
-    with pytest.raises(ValueError, match=r"no vectors of a teacher; .*`teacher`"):
-        tune_encoder(replace(some, points=vector))
-    with pytest.raises(ValueError, match="`teacher` is given, but `teacher_objective` is 'none'"):
-        tune_encoder(taught)
-    with pytest.raises(ValueError, match="give `sample` 0 for all pairs"):
-        tune_encoder(replace(taught, points=vector, sample=100))
-    assert not any((tmp_path / "out").iterdir())
 
 
 def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):

@@ -1,7 +1,6 @@
 """Small trainings: an encoder over 42 words and pairs that share words."""
 
 from contextlib import contextmanager
-from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -33,21 +32,13 @@ def killed_before(step):
 
 
 def make_pairs():
-    """1,030 pairs: the second text is the first with one word replaced, twice as long. With teacher and scores."""
+    """1,030 pairs: the second text is the first with one word replaced, twice as long."""
     generator = np.random.default_rng(5)
     first = generator.integers(1, 40, (1030, 3), dtype=np.int32)
     second = np.repeat(first, 2, axis=1)
     second[:, 0] = generator.integers(1, 40, 1030)
     ids = np.concatenate([first, second], axis=1).reshape(-1)
-    return taught(Ragged(ids, np.concatenate(([0], np.cumsum(np.tile([3, 6], 1030))))))
-
-
-def taught(texts):
-    """Texts with random vectors of a teacher, and random scores of their pairs, a fifth of them 0."""
-    generator = np.random.default_rng(9)
-    vectors = generator.standard_normal((len(texts), 8), np.float32)
-    scores = 3 * np.maximum(0, generator.random(len(texts) // 2, np.float32) - 0.2)
-    return replace(texts, teacher=vectors / np.linalg.norm(vectors, axis=1, keepdims=True), scores=np.repeat(scores, 2))
+    return Ragged(ids, np.concatenate(([0], np.cumsum(np.tile([3, 6], 1030)))))
 
 
 def encoder_of(recipe):

@@ -31,7 +31,7 @@ from paraembed.training.state import Checkpoints
 AVG = Recipe(batch_size=20, epochs=3, learning_rate=0.01, word_l2=1e-4)
 RECIPES = {
     "avg": AVG,
-    "mega": replace(AVG, mega_batch_size=3, mega_batch_anneal_steps=40, negatives="mix", info_nce_weight=0.1),
+    "mega": replace(AVG, mega_batch_size=3, negatives="mix"),
     "best": replace(AVG, epochs=9),
     "proj": replace(AVG, encoder=ProjConfig(), dropout=0.2, negatives="mix", scramble=0.5, clip=1.0),
 }

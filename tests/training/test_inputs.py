@@ -200,8 +200,6 @@ def test_copies_are_those_of_the_recipe(tmp_path, recipe, matrices):
     memory = estimate(vectors(tmp_path / "v.txt", 100, 10), recipe, 50, 10, 3)
     assert memory.copies == matrices * 4 * 100 * 10
     assert memory.pairs == 4 * 50 + 16 * 10
-    weighted = estimate(tmp_path / "v.txt", replace(recipe, pair_weights="score"), 50, 10, 3)
-    assert weighted == replace(memory, pairs=memory.pairs + 8 * 10)
     assert estimate(tmp_path / "v.txt", Recipe(max_words=7), 50, 10, 1, most_pair_bytes=99).num_words == 7
 
 

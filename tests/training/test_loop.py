@@ -43,7 +43,7 @@ def test_training_lowers_the_loss_and_reports(pairs):
         {"dropout": 0.3, "word_dropout": 0.1, "scramble": 0.5, "negatives": "mix", "bos_eos_tokens": "both"},
         {"objective": "contrastive", "contrast_phrases": 4, "optimizer": "sgd", "clip": 5.0, "clip_form": "global"},
         {"optimizer": "adagrad", "encoder_learning_rate": 0.003, "update": "dense", "negative_pool_workers": "all"},
-        {"pair_weights": "score", "mega_batch_size": 2, "info_nce_weight": 0.5},
+        {"mega_batch_size": 2},
     ],
 )
 def test_what_a_recipe_draws_is_drawn_again_after_a_kill(pairs, tmp_path, changes):

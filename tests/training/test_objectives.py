@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -9,65 +8,8 @@ from paraembed.text.ragged import Ragged
 from paraembed.training.objectives import (
     ContrastPhrases,
     PairedPhrases,
-    info_nce_terms,
     phrase_keys,
-    teacher_terms,
 )
-
-
-def draw_units(num, width, seed):
-    vectors = np.random.default_rng(seed).standard_normal((num, width))
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def test_info_nce_is_the_cross_entropy_of_the_partner():
-    vectors, temperature = draw_units(6, 5, 1), 0.3
-    out = np.random.default_rng(2).random((6, 6)) < 0.3
-    out[np.arange(6), np.arange(6)] = out[np.arange(6), np.arange(6) ^ 1] = True
-    out[3] = True  # a text without a candidate
-    expected = []
-    for text, vector in enumerate(vectors):
-        positive = np.exp(vector @ vectors[text ^ 1] / temperature)
-        others = np.exp(vectors[~out[text]] @ vector / temperature).sum()
-        expected.append(-np.log(positive / (positive + others)))
-
-    def terms(vectors_NH):
-        return info_nce_terms(vectors_NH, vectors_NH, torch.from_numpy(out), temperature)
-
-    leaf = torch.from_numpy(vectors).requires_grad_()
-    np.testing.assert_allclose(terms(leaf).detach().numpy().reshape(-1), expected, rtol=0, atol=1e-12)
-    assert expected[3] == 0
-    assert torch.autograd.gradcheck(terms, leaf)
-
-
-def softmax(row):
-    return np.exp(row) / np.exp(row).sum()
-
-
-@pytest.mark.parametrize("form", ["vector", "similarity", "softened"])
-def test_teacher_objectives_are_those_of_numpy(form):
-    student, teacher, temperature = draw_units(6, 5, 1), draw_units(6, 5 if form == "vector" else 7, 2), 0.3
-    expected = []
-    for text in range(6):
-        others = [other for other in range(6) if other != text]
-        one, other = student[others] @ student[text], teacher[others] @ teacher[text]
-        soft, taught = softmax(one / temperature), softmax(other / temperature)
-        of_form = {"similarity": ((one - other) ** 2).mean(), "softened": (taught * np.log(taught / soft)).sum()}
-        expected.append(((student[text] - teacher[text]) ** 2).sum() if form == "vector" else of_form[form])
-
-    def terms(vectors_NH):
-        return teacher_terms(form, vectors_NH, torch.from_numpy(teacher), temperature)
-
-    leaf = torch.from_numpy(student).requires_grad_()
-    np.testing.assert_allclose(terms(leaf).detach().numpy().reshape(-1), expected, rtol=0, atol=1e-12)
-    assert torch.autograd.gradcheck(terms, leaf)
-    opposite = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    across = torch.eye(2, dtype=torch.float64)
-    if form == "softened":  # one other text, whose probability is 1 for both; at the smallest temperature
-        assert teacher_terms(form, across, opposite, 1e-4).abs().max() == 0
-    if form != "vector":
-        assert terms(torch.from_numpy(teacher)).abs().max() < 1e-12
-
 
 TEXTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=12)
 

@@ -21,7 +21,7 @@ from paraembed.tuning.choosing import needed, read_selection, selection_by
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
-from paraembed.tuning.trial import TrialInputs, inputs_key, run_trial
+from paraembed.tuning.trial import TrialInputs, run_trial
 from tune_spaces import SPACES
 
 POINTS = Points("smoke", SPACES["smoke"])
@@ -74,35 +74,6 @@ def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs, score
     assert "there are only 40 pairs" in few.reason
     wrong = SuiteScorer(scorer.suites, ((1.0, "sts/mean"),))
     assert "sts/mean is not among the scores" in run_trial(inputs, recipe, 1.0, wrong, {}).reason
-
-
-def test_trials_learn_from_a_teacher_and_keep_the_tokenizer_of_their_words(inputs, scorer):
-    vectors = np.random.default_rng(2).standard_normal((80, 5)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors.setflags(write=False)
-    taught = replace(inputs, texts=replace(inputs.texts, teacher=vectors), tokenizer="space", oov="drop")
-    recipe = Recipe(objective="none", teacher_objective="similarity", epochs=2, batch_size=10, learning_rate=0.05)
-    model = taught.model(recipe)
-    assert (model.tokenizer, model.oov) == ("space", "drop")
-    losses = [epoch.loss for epoch in run_trial(taught, recipe, 1.0, scorer, {}).curve]
-    assert losses[1] < losses[0]
-    alone = run_trial(inputs, recipe, 1.0, scorer, {})
-    assert "there are no vectors of a teacher" in alone.reason
-
-
-def test_trials_weigh_pairs_by_their_scores(inputs, scorer):
-    recipe = Recipe(epochs=1, batch_size=10, learning_rate=0.05, pair_weights="score")
-    scores = np.repeat(np.arange(40, dtype=np.float32), 2)
-    scores.setflags(write=False)
-    weighted = replace(inputs, texts=replace(inputs.texts, scores=scores))
-    losses = [
-        run_trial(weighted, some, 1.0, scorer, {}).curve[0].loss
-        for some in (recipe, replace(recipe, pair_weights="none"))
-    ]
-    assert losses[0] != losses[1]
-    assert len(weighted.part(0.5, 1).texts.scores) == 40
-    assert "the pairs have no scores" in run_trial(inputs, recipe, 1.0, scorer, {}).reason
-    assert inputs_key(recipe) != inputs_key(replace(recipe, pair_weights="none"))
 
 
 def test_a_share_of_the_pairs_lies_in_a_larger_one(tiny_words):

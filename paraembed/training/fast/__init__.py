@@ -40,7 +40,7 @@ def step_kind(
         return "plain"
     if on_pairs is None or not is_additive(config, on_pairs) or (world > 1 and not is_single):
         return "compiled"
-    is_own_pool = on_pairs.negative_pool_workers == "own" or not on_pairs.has_candidates
+    is_own_pool = on_pairs.negative_pool_workers == "own"
     return "shared" if world > 1 and is_own_pool and recipe.clip is None else "additive"
 
 
@@ -48,7 +48,7 @@ def is_additive(config: EncoderConfig, recipe: Recipe) -> bool:
     """Return whether one gradient per text suffices: texts are sums of word vectors, and no token is changed."""
     return (
         isinstance(config, AvgConfig | SumConfig)
-        and recipe.objective in {"margin", "info_nce", "none"}
+        and recipe.objective == "margin"
         and recipe.train_words
         and recipe.update == "sparse"
         and not (recipe.dropout or recipe.word_dropout or recipe.scramble)

@@ -3,8 +3,7 @@
 ``tests/training/fast/test_cpu.py`` checks that it equals ``training.step.Step`` to 1e-6.
 
 A text's vector is the mean or the sum of its words' vectors, so the step needs only one vector and one gradient per
-text, and no rows are gathered. The gradient of the margin loss by these vectors has a closed form; those of the other
-objectives come from autograd, whose graph then begins at the vectors.
+text, and no rows are gathered. The gradient of the margin loss by these vectors has a closed form.
 
 Data-parallel: every worker holds all pairs. On one machine, all workers share the memory of the word matrix and of the
 optimizer's moments. Each worker embeds its part of the texts, writes their gradients to shared memory, and updates the
@@ -22,7 +21,6 @@ import contextlib
 import mmap
 import os
 import secrets
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +36,8 @@ from paraembed.text.ragged import Ragged
 from paraembed.training.base_step import BaseStep
 from paraembed.training.exchange import all_gather, gather_texts
 from paraembed.training.fast.kernels import composed, gradient_by_token, margin_gradient, row_gradients, texts_by_row
-from paraembed.training.negatives import Negatives, no_candidates
-from paraembed.training.objectives import SMALLEST_NORM, info_nce_terms, unit, with_teacher
+from paraembed.training.negatives import Negatives
+from paraembed.training.objectives import SMALLEST_NORM
 from paraembed.training.pairs import Batch, step_bounds
 from paraembed.training.update import bias_of
 
@@ -119,57 +117,15 @@ class AdditiveStep(BaseStep):
         vectors_NH = np.empty_like(grad_NH)
         norms_N = composed(self.update.matrix.numpy(), whole.ids, whole.offsets, *self._how, vectors_NH)
         rank = min(self.rank, len(bounds) - 2)
-        result = 0.0, 0
-        if self._negatives is not None and self.recipe.objective == "margin":
-            if chosen_N is None:
-                chosen_N = self._choose(self._negatives, torch.from_numpy(vectors_NH), texts, bounds, generator).numpy()
-            counted = np.array(bounds[rank : rank + 2])
-            margin, share = np.float32(self.recipe.margin), np.float32(1 / total)
-            weights_B = np.ones(len(texts) // 2, np.float32) if self._weights is None else self._weights(texts)
-            result = margin_gradient(vectors_NH, chosen_N, margin, share, weights_B, counted, grad_NH)
-        else:
-            grad_NH[:] = 0
-        if self.recipe.info_nce or self.recipe.teacher_objective != "none":
-            loss, active = self._add_by_autograd(vectors_NH, texts, bounds, rank, total, grad_NH)
-            result = result[0] + loss, result[1] if self.recipe.objective == "margin" else active
+        if chosen_N is None:
+            assert self._negatives is not None
+            chosen_N = self._choose(self._negatives, torch.from_numpy(vectors_NH), texts, bounds, generator).numpy()
+        counted, margin = np.array(bounds[rank : rank + 2]), np.float32(self.recipe.margin)
+        result: tuple[float, int] = margin_gradient(
+            vectors_NH, chosen_N, margin, np.float32(1 / total), counted, grad_NH
+        )
         gradient_by_token(vectors_NH, norms_N, whole.offsets, *self._how, grad_NH)
         return result
-
-    def _add_by_autograd(
-        self,
-        vectors_NH: npt.NDArray[np.float32],
-        texts: Ragged,
-        bounds: list[int],
-        rank: int,
-        total: int,
-        grad_NH: npt.NDArray[np.float32],
-    ) -> tuple[float, int]:
-        """Add the gradient of the objectives without a closed form, of all parts; return as ``_text_gradients``."""
-        recipe, leaf_NH = self.recipe, torch.from_numpy(vectors_NH).requires_grad_()
-        results, whole = [], leaf_NH.new_zeros(())
-        parts = [texts.slice(2 * first, 2 * last) for first, last in pairwise(bounds)]
-        for part, (first, last) in enumerate(pairwise(bounds)):
-            own_NH, terms = leaf_NH[2 * first : 2 * last], leaf_NH.new_zeros(last - first, 0)
-            if self._negatives is not None and recipe.info_nce and last > first:
-                if self._mega is not None:
-                    pool_PH, is_no_candidate_NP = self._mega.candidates(own_NH)
-                else:
-                    is_all = recipe.negative_pool_workers == "all"
-                    pool_PH, pool = (leaf_NH, texts) if is_all else (own_NH, parts[part])
-                    excluded_NP = self._negatives.excluded_among(parts[part], pool)
-                    is_no_candidate_NP = no_candidates(recipe, own_NH, pool_PH, 2 * first * is_all, excluded_NP)
-                terms = recipe.info_nce * info_nce_terms(own_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
-                if self._weights is not None:
-                    terms = terms * torch.from_numpy(self._weights(parts[part]))[:, None]
-            loss = terms.sum()
-            if recipe.teacher_objective != "none":
-                scaled_NH = own_NH if recipe.similarity == "cosine" else unit(own_NH)
-                terms, loss = with_teacher(recipe, terms, scaled_NH, parts[part].teacher)
-            whole = whole + loss
-            results.append((float(loss.detach()), int((terms.detach() > 0).sum())))
-        if whole.requires_grad:
-            grad_NH += torch.autograd.grad(whole / total, leaf_NH)[0].numpy()
-        return results[rank]
 
     def _move(self, texts: Ragged, grad_NH: npt.NDArray[np.float32], step: int, owner: tuple[int, int]) -> None:
         """Update the rows of an owner (see ``texts_by_row``) with the gradients of the texts."""

@@ -41,18 +41,15 @@ from paraembed.training.base_step import BaseStep
 from paraembed.training.exchange import first_problem, gather, scatter_sum
 from paraembed.training.fast import is_additive
 from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs
-from paraembed.training.negatives import candidate_similarity, choose, gathered_pool, no_candidates
+from paraembed.training.negatives import candidate_similarity, choose, gathered_pool
 from paraembed.training.objectives import (
     SMALLEST_NORM,
     contrastive_terms,
-    info_nce_terms,
     margin_terms,
     positive,
-    reported_terms,
     squared_l2_terms,
     unit,
     with_contrast,
-    with_teacher,
 )
 from paraembed.training.pairs import Batch, MappedPairs
 from paraembed.training.regularize import drop, drop_factors, scrambled
@@ -217,13 +214,11 @@ class DeviceStep(BaseStep):
             repeats=not composition.reads_trees and not is_contrastive,
             rank=rank,
             world=world,
-            order=self._order,
         )
         self._texts, self.exchanges = pairs, world > 1
         excludes = self._negatives is not None and self._negatives.excludes
         self._excludes = self._mega is None and excludes
-        is_margin = recipe.objective == "margin" and not recipe.info_nce and recipe.teacher_objective == "none"
-        self._in_closed_form = is_additive(encoder.config, recipe) and is_margin and not excludes
+        self._in_closed_form = is_additive(encoder.config, recipe) and not excludes
         self._draws_negatives = (
             recipe.objective == "margin" and self._mega is None and recipe.negatives in {"rand", "mix"}
         )
@@ -232,10 +227,10 @@ class DeviceStep(BaseStep):
         self._bias = torch.ones((), device=self.device), torch.ones((), device=self.device)
         self.graphs = Graphs(self.device, world)
 
-    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
+    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch of the pairs; see ``BaseStep.batches``."""
         if not self._is_whole:
-            return super().batches(pairs, epoch, first_pair, first_step)
+            return super().batches(pairs, epoch, first_pair)
         how = {"epoch": epoch, "seed": self.recipe.seed, "first_pair": first_pair}
         return self._pairs.epoch(batch_size=self._batch_size, **how)
 
@@ -265,13 +260,6 @@ class DeviceStep(BaseStep):
             excluded_NP = self._negatives.excluded_by(texts, self.rank)
             more |= {} if excluded_NP is None else {"excluded": excluded_NP}
         more |= self._drawn(batch, num_own, generator)
-        if self.recipe.teacher_objective != "none":
-            teacher = batch.source.teacher
-            assert teacher is not None
-            more["teacher"] = to_device(teacher[batch.numbers[self.rank][:num_own]], self.device)
-        if self._weights is not None:
-            weights_B = self._weights(batch.source, batch.numbers[self.rank][:num_own])
-            more["weights"] = to_device(weights_B, self.device)[:, None]
         if self.exchanges:
             more |= {"step_ids": batch.ids.reshape(-1), "step_text": batch.text}
         tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
@@ -280,17 +268,14 @@ class DeviceStep(BaseStep):
 
     @property
     def _gathers_pool(self) -> bool:
-        return self.exchanges and self.recipe.has_candidates and self.recipe.negative_pool_workers == "all"
+        return self.exchanges and self._negatives is not None and self.recipe.negative_pool_workers == "all"
 
     def _formed(self, batch: Batch, step: int, generator: np.random.Generator, more: dict[str, Tensor]) -> DeviceBatch:
         """Form a batch on the device with the texts that come to it; ``more`` gets which of them are the negatives."""
         parts: Sequence[Ragged] = batch.parts
         if self._mega is not None:
             parts, chosen_N = self._mega(batch, generator)
-            more |= {} if chosen_N is None else {"chosen": to_device(chosen_N, self.device)}
-            if self.recipe.info_nce:
-                more["others"], excluded_NP = self._mega.others(len(batch.texts))
-                more |= {} if excluded_NP is None else {"excluded": excluded_NP}
+            more["chosen"] = to_device(chosen_N, self.device)
         elif self._contrast is not None:
             parts, drawn_BK = with_contrast(self._contrast, parts, self.rank, generator, self.recipe.seed, step)
             more["contrast"] = to_device(drawn_BK.numpy(), self.device)
@@ -368,20 +353,15 @@ class DeviceStep(BaseStep):
         recipe = self.recipe
         leaf_TD = self.matrix.index_select(0, inputs.tensors["ids"]).requires_grad_(recipe.train_words)
         with torch.enable_grad(), self._autocast():
-            terms, scaled_NH = self._terms(leaf_TD, inputs)
+            terms = self._terms(leaf_TD, inputs)
         with torch.enable_grad():
             terms = terms.float()
-            terms = terms * inputs.tensors["weights"] if "weights" in inputs.tensors else terms
-            loss = terms.sum()
-            if scaled_NH is not None:
-                terms, loss = with_teacher(recipe, terms, scaled_NH, inputs.tensors["teacher"])
-            loss = loss / inputs.total
+            loss = terms.sum() / inputs.total
         composition = self.update.composition
         wanted = [leaf_TD, *composition] if recipe.train_words else composition
         grads = torch.autograd.grad(loss, wanted, materialize_grads=True)
         for parameter, grad in zip(reversed(composition), reversed(grads), strict=False):
             parameter.grad = grad
-        terms = reported_terms(recipe, terms)
         self._set_result(loss.detach(), (terms > 0).sum(), inputs.total * terms.shape[1])
         return grads[0]
 
@@ -393,44 +373,25 @@ class DeviceStep(BaseStep):
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
-    def _terms(self, leaf_TD: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor | None]:
-        """Return the terms of the objective, and vectors of length 1 of the pairs' texts for the teacher's."""
+    def _terms(self, leaf_TD: Tensor, inputs: StepInputs) -> Tensor:
+        """Return the terms of the objective, [B, K]."""
         recipe, num_texts = self.recipe, 2 * inputs.num_pairs
-        encoded_MH, chosen_by_MH = self._encoded(leaf_TD, inputs)
-        scaled_NH = unit(encoded_MH[:num_texts]) if recipe.teacher_objective != "none" else None
+        vectors_MH, chosen_by_MH = self._encoded(leaf_TD, inputs)
         if recipe.objective == "squared_l2":
-            return squared_l2_terms(encoded_MH), scaled_NH
-        if recipe.objective == "none":
-            return encoded_MH.new_zeros(inputs.num_pairs, 0), scaled_NH
+            return squared_l2_terms(vectors_MH)
         if recipe.similarity == "cosine":
-            encoded_MH, chosen_by_MH = unit(encoded_MH), None if chosen_by_MH is None else unit(chosen_by_MH)
-        return self._compared(encoded_MH, chosen_by_MH, inputs), scaled_NH
-
-    def _compared(self, vectors_MH: Tensor, chosen_by_MH: Tensor | None, inputs: StepInputs) -> Tensor:
-        """Return the terms of the objectives that compare the pairs with other texts."""
-        recipe, vectors_NH = self.recipe, vectors_MH[: 2 * inputs.num_pairs]
-        num_texts = len(vectors_NH)
+            vectors_MH, chosen_by_MH = unit(vectors_MH), None if chosen_by_MH is None else unit(chosen_by_MH)
+        vectors_NH = vectors_MH[:num_texts]
         if "contrast" in inputs.tensors:
             return contrastive_terms(vectors_NH, vectors_MH[num_texts:], inputs.tensors["contrast"], recipe.margin)
         pool_PH, candidates_PH = vectors_MH, chosen_by_MH
         if self._gathers_pool:
             pool_PH, candidates_PH = gathered_pool(vectors_MH, chosen_by_MH, inputs.num_texts, self.world)
-        terms = list[Tensor]()
-        if recipe.objective == "margin":
-            negatives_N = inputs.tensors.get("chosen")
-            if negatives_N is None:
-                selected_NH = vectors_NH if chosen_by_MH is None else chosen_by_MH
-                negatives_N = self._chosen(selected_NH, pool_PH if candidates_PH is None else candidates_PH, inputs)
-            terms = [margin_terms(vectors_NH, pool_PH, negatives_N, recipe.margin)]
-        if recipe.info_nce:
-            if self._mega is not None:
-                pool_PH = torch.cat([vectors_NH, inputs.tensors["others"]])
-            first, excluded_NP = self.rank * inputs.num_texts * self._gathers_pool, inputs.tensors.get("excluded")
-            is_no_candidate_NP = no_candidates(recipe, vectors_NH, pool_PH, first, excluded_NP)
-            with self._autocast(enabled=False):  # the positives are not rounded either
-                of_pool = info_nce_terms(vectors_NH, pool_PH, is_no_candidate_NP, recipe.temperature)
-            terms += [recipe.info_nce * of_pool]
-        return torch.cat([part.float() for part in terms], dim=1)
+        negatives_N = inputs.tensors.get("chosen")
+        if negatives_N is None:
+            selected_NH = vectors_NH if chosen_by_MH is None else chosen_by_MH
+            negatives_N = self._chosen(selected_NH, pool_PH if candidates_PH is None else candidates_PH, inputs)
+        return margin_terms(vectors_NH, pool_PH, negatives_N, recipe.margin)
 
     def _encoded(self, leaf_TD: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor | None]:
         """Encode the texts of a step, like ``Step._encoded``."""
@@ -499,11 +460,8 @@ class DeviceStep(BaseStep):
         apart_ND = pool_PD[negatives_N] - partners_ND
         terms_N1 = F.relu(self.recipe.margin + (vectors_ND * apart_ND).sum(dim=1, keepdim=True))
         terms_N1 = terms_N1 * (chosen_N >= 0)[:, None]
-        weights_N1 = inputs.tensors["weights"].repeat_interleave(2, dim=0) if "weights" in inputs.tensors else None
-        terms_N1 = terms_N1 if weights_N1 is None else terms_N1 * weights_N1
         active_N1 = (terms_N1 > 0).to(vectors_ND)
         self._set_result(terms_N1.sum() / total, active_N1.sum(), 2 * total)
-        active_N1 = active_N1 if weights_N1 is None else active_N1 * weights_N1
         share_ND = vectors_ND * active_N1 / total
         # Sums the texts whose negative each text is, in a fixed order.
         grad_PD = torch.ops.aten.embedding_dense_backward(share_ND, negatives_N, len(pool_PD), -1, False)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from paraembed.encoders.packed import Steps, to_device
 from paraembed.text.ragged import Ragged, joined
-from paraembed.training.pairs import RANDOM, Longs, Order, step_bounds, whole_steps
+from paraembed.training.pairs import Longs, epoch_order, step_bounds, whole_steps
 
 _CHUNK_PAIRS = 65_536  # pairs whose batches are formed together: a dozen launches for all of them, and some 20 MB
 _MOST_COUNTS = 1 << 20  # of texts by their length, on the host: 8 MB
@@ -105,14 +105,12 @@ class DevicePairs:
         repeats: bool = True,
         rank: int = 0,
         world: int = 1,
-        order: Order = RANDOM,
     ) -> None:
         """Copy 2n texts with their BOS/EOS tokens to a device; None: every batch is copied, see ``batch_of``.
 
         ``recurrent``: batches get ``steps``. ``repeats``: batches are padded to repeating shapes, unless they become
         too long.
         """
-        self._order_of = order
         self.device, self.recurrent, self.repeats = torch.device(device), recurrent, repeats
         self.rank, self.world = rank, world
         self._source = None if pairs is None else _Source.of(pairs, self.device)
@@ -246,8 +244,8 @@ class DevicePairs:
     def _order(self, num_pairs: int, epoch: int, seed: int) -> Longs:
         """Return the order of an epoch, while a thread computes that of the next (9.1M pairs: 0.35 s)."""
         known, self._orders = self._orders, {}
-        order = known[epoch, seed].result() if (epoch, seed) in known else self._order_of(num_pairs, epoch, seed)
-        self._orders[epoch + 1, seed] = self._thread.submit(self._order_of, num_pairs, epoch + 1, seed)
+        order = known[epoch, seed].result() if (epoch, seed) in known else epoch_order(num_pairs, epoch, seed)
+        self._orders[epoch + 1, seed] = self._thread.submit(epoch_order, num_pairs, epoch + 1, seed)
         return order
 
 

@@ -58,7 +58,6 @@ def margin_gradient(
     negatives_N: Longs,
     margin: np.float32,
     share: np.float32,
-    weights_B: Floats,
     counted: Longs,
     grad_PD: Floats,
 ) -> tuple[float, int]:
@@ -66,9 +65,9 @@ def margin_gradient(
     ``grad_PD``.
 
     The vectors are the texts of N / 2 pairs, adjacent, then other texts that serve as negatives; their dot product is
-    the similarity. A negative of -1 is none, and its term is 0. ``share`` is the weight of a term in the loss,
-    ``weights_B`` those of the pairs' terms. Return the sum of the weighted terms of the pairs from ``counted[0]`` to
-    ``counted[1]`` - 1, and the number of those above zero; the gradient covers all pairs.
+    the similarity. A negative of -1 is none, and its term is 0. ``share`` is the weight of a term in the loss.
+    Return the sum of the terms of the pairs from ``counted[0]`` to ``counted[1]`` - 1, and the number of those above
+    zero; the gradient covers all pairs.
     """
     width = vectors_PD.shape[1]
     grad_PD[:] = _ZERO
@@ -82,18 +81,17 @@ def margin_gradient(
         closer = _ZERO
         for column in range(width):
             closer += vector[column] * (unlike[column] - like[column])
-        term = weights_B[pair] * (margin + closer)
+        term = margin + closer
         if term <= _ZERO:  # not so a term that is no number: it must reach the loss
             continue
         if counted[0] <= pair < counted[1]:
             loss += float(term)
             active += 1
         by_vector, by_like, by_unlike = grad_PD[text], grad_PD[partner], grad_PD[negative]
-        part = share * weights_B[pair]
         for column in range(width):
-            by_vector[column] += part * (unlike[column] - like[column])
-            by_like[column] -= part * vector[column]
-            by_unlike[column] += part * vector[column]
+            by_vector[column] += share * (unlike[column] - like[column])
+            by_like[column] -= share * vector[column]
+            by_unlike[column] += share * vector[column]
     return loss, active
 
 

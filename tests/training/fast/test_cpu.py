@@ -34,19 +34,7 @@ CHANGES = [
     {"negatives": "min_violation", "word_l2": 0.1, "l2_form": "released", "clip": 0.1, "clip_form": "global"},
     {"bos_eos_tokens": "both", "equal_negatives": "excluded", "paired_negatives": "excluded"},
     {"mega_batch_size": 3, "bos_eos_tokens": "start"},
-    {"encoder": SumConfig(), "mega_batch_size": 4, "mega_batch_anneal_steps": 2, "negatives": "mix"},
-    {"objective": "info_nce", "temperature": 0.2, "equal_negatives": "excluded"},
-    {"encoder": SumConfig(), "objective": "info_nce", "similarity": "dot", "temperature": 4.0, "clip": 0.05},
-    {"objective": "none", "teacher_objective": "similarity", "optimizer": "sgd", "learning_rate": 5.0},
-    {"objective": "none", "teacher_objective": "softened", "similarity": "dot", "word_l2": 0.1},
-    {"teacher_objective": "vector", "teacher_weight": 0.5, "negatives": "mix"},
-    {"mega_batch_size": 3, "teacher_objective": "similarity", "teacher_weight": 20.0},
-    {"pair_weights": "score"},
-    {"pair_weights": "score", "objective": "info_nce", "similarity": "dot", "temperature": 4.0},
-    {"pair_weights": "score", "mega_batch_size": 3, "teacher_objective": "similarity", "negatives": "mix"},
-    {"info_nce_weight": 0.5, "temperature": 0.3, "teacher_objective": "similarity", "pair_weights": "score"},
-    {"info_nce_weight": 0.5, "temperature": 0.3, "mega_batch_size": 3, "paired_negatives": "excluded"},
-    {"objective": "info_nce", "temperature": 4.0, "similarity": "dot", "mega_batch_size": 3, "pair_weights": "score"},
+    {"encoder": SumConfig(), "mega_batch_size": 4, "negatives": "mix"},
 ]
 
 
@@ -96,10 +84,6 @@ SHARED = {
     "proj": {"encoder": ProjConfig(), "optimizer": "sgd", "learning_rate": 0.1},
     "gru": {"encoder": GruConfig()},
     "excluded": {"paired_negatives": "excluded"},
-    "weighted": {"pair_weights": "score"},
-    "weighted proj": {"encoder": ProjConfig(), "objective": "info_nce", "pair_weights": "score"},
-    "both": {"info_nce_weight": 0.5, "temperature": 0.3},
-    "both proj": {"encoder": ProjConfig(), "info_nce_weight": 0.5, "temperature": 0.3},
 }
 SHARED = {name: replace(BASE, batch_size=25, negative_pool_workers="all", **more) for name, more in SHARED.items()}
 SHARED_PAIRS = 153

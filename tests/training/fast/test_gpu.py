@@ -38,7 +38,7 @@ from paraembed.training.objectives import step_draws
 from paraembed.training.pairs import MappedPairs
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
-from tests.training.conftest import Killed, encoder_of, taught
+from tests.training.conftest import Killed, encoder_of
 from tests.training.fast.test_gpu_pairs import host_may_not_wait
 
 OPTIONS = inspect.signature(torch.cuda.graph).parameters  # torch 2.11 does not have all of them
@@ -67,19 +67,6 @@ CHANGES = [
     {"mega_batch_size": 2, "negatives": "mix"},
     {"encoder": LstmAvgConfig(), "mega_batch_size": 3, "scramble": 0.5},
     {"encoder": Gran4Config(), "mega_batch_size": 2, "equal_negatives": "excluded"},
-    {"objective": "info_nce", "temperature": 0.2, "equal_negatives": "excluded"},
-    {"encoder": ProjConfig(), "objective": "info_nce", "negative_pool": "same_side", "dropout": 0.0},
-    {"objective": "none", "teacher_objective": "similarity", "optimizer": "sgd"},
-    {"encoder": LstmAvgConfig(), "objective": "none", "teacher_objective": "softened", "similarity": "dot"},
-    {"encoder": ProjConfig(), "teacher_objective": "vector", "teacher_weight": 0.5, "negatives": "mix"},
-    {"mega_batch_size": 2, "teacher_objective": "similarity"},
-    {"pair_weights": "score", "negatives": "mix"},
-    {"pair_weights": "score", "objective": "info_nce", "temperature": 0.5, "teacher_objective": "softened"},
-    {"pair_weights": "score", "encoder": LstmAvgConfig(), "objective": "contrastive", "contrast_phrases": 5},
-    {"pair_weights": "score", "encoder": Gran4Config(), "mega_batch_size": 2},
-    {"info_nce_weight": 0.5, "temperature": 0.3, "pair_weights": "score"},
-    {"encoder": ProjConfig(), "info_nce_weight": 0.5, "mega_batch_size": 2, "equal_negatives": "excluded"},
-    {"objective": "info_nce", "temperature": 0.3, "mega_batch_size": 2, "teacher_objective": "similarity"},
 ]
 ON_A_GPU = [
     {"dropout": 0.2, "word_dropout": 0.1},
@@ -101,7 +88,7 @@ def pairs():
     lengths = generator.integers(1, 10, 180)
     lengths[77] = 25
     ids = generator.integers(1, 40, lengths.sum(), dtype=np.int32)
-    return taught(Ragged(ids, np.concatenate(([0], np.cumsum(lengths)))))
+    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
 
 
 def layouts(all_changes):

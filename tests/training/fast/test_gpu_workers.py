@@ -33,8 +33,6 @@ RECIPES = [
     {**ALL},
     {**ALL, "encoder": SumConfig(), "similarity": "dot", "negatives": "mix", "clip": 0.05, "clip_form": "global"},
     {**ALL, "encoder": ProjConfig(), "equal_negatives": "excluded", "negatives": "min_violation"},
-    {**ALL, "encoder": ProjConfig(), "objective": "info_nce", "temperature": 0.5, "teacher_objective": "softened"},
-    {**ALL, "encoder": ProjConfig(), "info_nce_weight": 0.5, "temperature": 0.5, "equal_negatives": "excluded"},
     {**ALL, "encoder": LstmAvgConfig(), "scramble": 0.5, "scramble_time": "after", "negative_pool": "same_side"},
     {**ALL, "encoder": Gran4Config(), "update": "dense", "paired_negatives": "excluded", "encoder_l2": 0.01},
     {"encoder": GruConfig(), "objective": "contrastive", "contrast_phrases": 3, "train_words": False},
@@ -157,7 +155,7 @@ def test_workers_with_parts_of_a_step_agree_with_two_collectives_a_step(tmp_path
 REPLICAS = [
     {"dropout": 0.2, "word_dropout": 0.1},
     {"precision": "bfloat16", "encoder": LstmAvgConfig(), "dropout": 0.2},
-    {**ALL, "precision": "bfloat16", "encoder": ProjConfig(), "objective": "info_nce"},
+    {**ALL, "precision": "bfloat16", "encoder": ProjConfig()},
 ]
 """What the plain step rounds or draws in another way."""
 
