@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 get_host_cpu_name = pytest.importorskip("llvmlite.binding").get_host_cpu_name
 
 
-@pytest.mark.parametrize("changed", ["compiled.py", "pairs/hashing.py", "text/scan.py"])
+@pytest.mark.parametrize("changed", ["compiled.py", "text/hashing.py", "text/scan.py"])
 def test_machine_code_is_kept_apart_for_every_state_of_the_source(changed, tmp_path):
     source, copy = Path(paraembed.__file__).parent, tmp_path / "paraembed"
     shutil.copytree(source, copy)

@@ -19,10 +19,10 @@ from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.io.inflate import read_blocks
 from paraembed.io.places import open_regular
 from paraembed.io.tables import read_quoted
-from paraembed.pairs.hashing import hash_strings
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text import WORDPIECE
 from paraembed.text.bigrams import TAB, Bigrams
+from paraembed.text.hashing import hash_strings
 from paraembed.text.ragged import Ragged
 from paraembed.text.subword import Subwords, vocabulary_of, without_ends
 from paraembed.text.tokenize import tokenize

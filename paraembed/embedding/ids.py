@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from paraembed.io.parquet import chunks_of
 from paraembed.io.store import Store
-from paraembed.pairs.hashing import hash_strings, mixed
+from paraembed.text.hashing import hash_strings, mixed
 
 _ROWS = 16_384  # read at a time
 _ID_BYTES = 32  # of a hash table, and of the place of a string, each id

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.pairs.hashing import pair_keys, text_column
+from paraembed.text.hashing import pair_keys, text_column
 
 RowNumbers = npt.NDArray[np.int64]
 

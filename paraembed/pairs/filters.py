@@ -17,7 +17,7 @@ from rapidfuzz.process import cpdist
 
 from paraembed.io.inflate import BLOCK_BYTES
 from paraembed.io.lines import read_lines
-from paraembed.pairs.hashing import text_column
+from paraembed.text.hashing import text_column
 from paraembed.text.tokenize import Tokens
 
 

@@ -211,7 +211,7 @@ class Pair(NamedTuple):
 
 
 def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    from paraembed.pairs.hashing import mixed  # noqa: PLC0415 - compiled: its imports take a second
+    from paraembed.text.hashing import mixed  # noqa: PLC0415 - compiled: its imports take a second
 
     return mixed(numbers)
 

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from paraembed.io.atomic import SUCCESS
 from paraembed.pairs.filters import effective_size, num_tokens
-from paraembed.pairs.hashing import mixed, pair_keys, text_column
 from paraembed.pairs.settings import FilterOptions
 from paraembed.pairs.shards import Mask, check_shard, read_manifest
 from paraembed.pairs.training_sets import set_of
+from paraembed.text.hashing import mixed, pair_keys, text_column
 
 Rows = npt.NDArray[np.int64]
 

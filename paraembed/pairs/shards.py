@@ -28,9 +28,9 @@ from paraembed.io.lines import string_array
 from paraembed.io.parquet import open_parquet
 from paraembed.io.places import require_file
 from paraembed.options import Count, checked
-from paraembed.pairs.hashing import text_column
 from paraembed.pairs.parts import SourceReport
 from paraembed.pairs.settings import ShardSettings
+from paraembed.text.hashing import text_column
 from paraembed.text.ragged import string_bytes
 
 PAIRS = pa.schema(

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 
 from paraembed.pairs import filters
 from paraembed.pairs.filters import RowFilter, first_failures, split_tokens
-from paraembed.pairs.hashing import text_column
 from paraembed.pairs.settings import FilterOptions
+from paraembed.text.hashing import text_column
 from paraembed.text.tokenize import Tokens
 
 BigramKind = Literal["jn", "nn", "vn"]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from paraembed.pairs.hashing import mixed
+from paraembed.text.hashing import mixed
 from paraembed.text.ragged import Ragged, joined
 
 SMALLEST_NORM = 1e-8

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.pairs.hashing import hash_strings, mixed, pair_keys
 from paraembed.pairs.selection import Selected, select, selection_columns, selects
 from paraembed.pairs.settings import FilterOptions
+from paraembed.text.hashing import hash_strings, mixed, pair_keys
 
 Pair = tuple[str, str]
 WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=5).map(" ".join)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.pairs.filters import ONE_EDIT_APART, effective_size
-from paraembed.pairs.hashing import pair_keys
 from paraembed.pairs.settings import FilterOptions, SetName
 from paraembed.pairs.training_sets import TRAINING_SETS, extract_bigrams, judge_rows, row_rules
+from paraembed.text.hashing import pair_keys
 from paraembed.text.vocabulary import UNKNOWN
 
 ICLR2016 = """
