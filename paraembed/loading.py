@@ -10,8 +10,7 @@ from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.devices import chosen_device
-from paraembed.encoders.foreign import open_foreign
-from paraembed.encoders.foreign.base import ForeignEncoder
+from paraembed.encoders.foreign.base import ForeignEncoder, open_foreign
 from paraembed.settings import DEFAULT_INFERENCE, SHIPPED, Inference, is_peer, is_run, is_shipped, suggested
 
 Fetch = Callable[[str, Path], Path]

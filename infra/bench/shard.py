@@ -35,8 +35,9 @@ from paraembed.pairs.parse import group_rows, keep_pairs
 from paraembed.pairs.parsed import Block
 from paraembed.pairs.ppdb import parse_ppdb
 from paraembed.pairs.sample import write_sample
+from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.settings import ShardSettings
-from paraembed.pairs.shards import GROUP_ROWS, PAIRS
+from paraembed.pairs.shards import GROUP_ROWS
 from paraembed.pairs.training_sets import row_rules
 from paraembed.process import keep_memory
 

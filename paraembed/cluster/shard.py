@@ -34,7 +34,6 @@ from paraembed.pairs.parts import (
     SAMPLED,
     ParsedPart,
     SourcePart,
-    SourceReport,
     check_pairs,
     cut_parts,
     describe,
@@ -45,6 +44,7 @@ from paraembed.pairs.parts import (
     save_masks,
     save_report,
 )
+from paraembed.pairs.schema import SourceReport
 from paraembed.pairs.selection import Selected, select_masks, selection_table, selects
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard

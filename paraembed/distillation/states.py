@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from paraembed.encoders.base import BATCH_SIZE, Embedded
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
-from paraembed.encoders.protocol import ALONE, PackedEncoder, TextEncoder, Turn
+from paraembed.encoders.protocol import ALONE, BATCH_SIZE, Embedded, PackedEncoder, TextEncoder, Turn
 from paraembed.encoders.states import StateSums, merged
 from paraembed.io.atomic import write_file
 

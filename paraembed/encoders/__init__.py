@@ -13,7 +13,8 @@ from paraembed.encoders.configs import ENCODERS, AnyConfig, EncoderConfig
 from paraembed.names import did_you_mean
 
 if TYPE_CHECKING:
-    from paraembed.encoders.base import Embedded, Encoder
+    from paraembed.encoders.base import Encoder
+    from paraembed.encoders.protocol import Embedded
 
 __all__ = ["ENCODERS", "AnyConfig", "Embedded", "Encoder", "config_from_dict", "config_to_dict"]
 

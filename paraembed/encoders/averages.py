@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paraembed.encoders.base import Composition
+from paraembed.encoders.composition import Composition
 from paraembed.encoders.configs import EncoderConfig
 
 

@@ -5,12 +5,12 @@ Texts are ragged, as ``ids_T`` with ``offsets_N1``: text i is ``ids_T[offsets_N1
 """
 
 import logging
-from abc import abstractmethod
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,19 @@ from torch import Tensor, nn
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders.added import NO_TYPES, add_words
+from paraembed.encoders.composition import draw_as_released
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
-from paraembed.encoders.protocol import ALONE, Texts, Turn, check_batch_size, text_array
+from paraembed.encoders.protocol import (
+    ALONE,
+    BATCH_SIZE,
+    Embedded,
+    Texts,
+    Turn,
+    check_batch_size,
+    text_array,
+    warn_of_unread,
+)
 from paraembed.encoders.tables import Floats, normalized
 from paraembed.settings import Precision
 from paraembed.text import OF_PIECES
@@ -34,11 +44,6 @@ from paraembed.text.tokens import TokenIds, as_strings
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import END, START, Words, unknown_row, word_ids, word_row
 
-if TYPE_CHECKING:
-    from paraembed.encoders.weights import Weights
-
-BATCH_SIZE = 32_768
-"""Default number of texts to encode at a time."""
 _ADDED_AT_ONCE = 4096
 """Number of texts to encode at a time if words are only summed, so that their ids fit in a core's cache."""
 _BYTES_AT_ONCE = 256 << 20
@@ -47,117 +52,6 @@ array holds less than 2 GiB.
 """
 
 log = logging.getLogger(__name__)
-
-
-class Composition(nn.Module):
-    """Composition: the part of an encoder that turns word vectors into a text vector, W_c of the papers.
-
-    Attributes:
-        width: H, the length of a text vector.
-        reads_trees: whether ``forward`` takes ``merges_T`` (see ``Ragged``, int32 [T] on the CPU) as a fourth argument.
-        reads_words: whether ``forward`` takes ``words_T``, the tokens' rows in the vocabulary, int32 [T], as a fourth
-            argument.
-        is_recurrent: whether ``forward`` takes the keyword ``steps``, the shape of a layout that is computed on a
-            device (see ``packed``).
-        adds: "mean" or "sum" if the text vector is just that of the word vectors.
-        tokens_at_once: maximum tokens per call outside training, for compositions that store several vectors per token;
-            None: no limit.
-    """
-
-    width: int
-    reads_trees: ClassVar[bool] = False
-    reads_words: ClassVar[bool] = False
-    is_recurrent: ClassVar[bool] = False
-    adds: ClassVar[Literal["mean", "sum"] | None] = None
-    tokens_at_once: ClassVar[int | None] = None
-
-    def gates(self) -> list[int]:
-        """Return for each parameter the number of gates that are stacked along its first dimension; 1 for most
-        parameters.
-        """
-        owners = [name.rpartition(".") for name, _ in self.named_parameters()]
-        return [getattr(self.get_submodule(owner), "stacked", {}).get(name, 1) for owner, _, name in owners]
-
-    def for_vocabulary(self, num_words: int) -> None:
-        """Create the parameters that exist once per word; the encoder calls this once. Most compositions have none."""
-
-    @abstractmethod
-    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Compute text vectors.
-
-        Args:
-            rows_RD: word vectors.
-            ids_T: rows of the tokens, int32, on the device of ``rows_RD``.
-            offsets_N1: start and end of each text, int64, on the CPU, where the layout of a batch is decided without
-                waiting for a GPU. In training on a GPU they are on the GPU (recurrent encoders then also get
-                ``steps``), and no code may read their values. No text is empty.
-
-        Returns:
-            Vectors [N, H].
-        """
-
-
-def drawn(generator: torch.Generator, bound: float, *shape: int) -> nn.Parameter:
-    """Return a parameter of uniform random numbers between -bound and bound.
-
-    With bound 1/√H, the default of torch.nn's recurrent modules, a rounding error fades along a text. With the N(0,
-    0.1²) of other toolkits it grows by 11 % per token at H = 300 (tanh), and the vector of a long text would depend on
-    its batch. The papers do not print their initial values.
-    """
-    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
-
-
-@torch.no_grad()
-def draw_as_released(name: str, composition: Composition, generator: torch.Generator) -> None:
-    """Replace the initial weights of an encoder by those of the released code (Theano, Lasagne); the papers print none.
-
-    LSTM and GRAN: weights and peepholes N(0, 0.1²). rnn: weights uniform within ±0.01. proj: Glorot-uniform weights.
-    Biases are 0. The other encoders either start as in the released code anyway (dan, irnn), have no parameters, or are
-    not in the released code.
-    """
-    for path, weight in composition.named_parameters():
-        if path.endswith("bias") or path == "combine_weight":
-            continue
-        if name in {"rnn", "proj"}:
-            bound = 0.01 if name == "rnn" else (6 / sum(weight.shape)) ** 0.5
-            weight.uniform_(-bound, bound, generator=generator)
-        else:
-            weight.normal_(0, 0.1, generator=generator)
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """Vectors and token counts of n texts.
-
-    Attributes:
-        vectors: float32 [n, H]; zeros for a text without tokens.
-        num_tokens: int32 [n].
-        num_unknown: int32 [n], number of tokens that are not in the vocabulary.
-        num_cut: number of texts that were truncated to the encoder's maximum.
-        num_without_tree: number of texts of three or more tokens that were given without a tree to an encoder that
-            reads trees, so a right-branching tree was used. One or two tokens have only one tree.
-    """
-
-    vectors: npt.NDArray[np.float32]
-    num_tokens: npt.NDArray[np.int32]
-    num_unknown: npt.NDArray[np.int32]
-    num_cut: int = 0
-    num_without_tree: int = 0
-
-
-def warn_of_unread(embedded: Embedded, max_tokens: int | None) -> None:
-    """Log how many texts were truncated or given without a tree."""
-    num_texts = len(embedded.vectors)
-    if embedded.num_cut:
-        log.warning(
-            "%d of %d texts have more than max_tokens = %d tokens; further tokens were ignored",
-            *(embedded.num_cut, num_texts, max_tokens),
-        )
-    if embedded.num_without_tree:
-        log.warning(
-            "%d of %d texts have no parse tree; right-branching trees are used",
-            *(embedded.num_without_tree, num_texts),
-        )
 
 
 class Encoder(nn.Module):
@@ -270,8 +164,6 @@ class Encoder(nn.Module):
 
     def packed(self, *, is_local: bool = False) -> "Weights":  # noqa: ARG002 - processes of a machine share the arrays
         """Return the encoder in a form for other processes."""
-        from paraembed.encoders.weights import Weights  # noqa: PLC0415 - it imports this module
-
         return Weights.of(self)
 
     def with_boundaries(self, texts: Ragged) -> Ragged:
@@ -547,3 +439,38 @@ def _check_pieces(oov: Oov, pieces: Encoder | None, width: int) -> None:
             f"{pieces.tokenizer}; give one that is avg, has the width of the words, {width}, and tokenizes into word "
             "pieces or subwords"
         )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Encoder as options and arrays, see ``PackedEncoder``; all workers of a machine share the arrays."""
+
+    config: EncoderConfig
+    options: dict[str, Any]
+    fingerprint: str
+    device: ComputeDevice
+    precision: Precision
+    vocabulary: pa.StringArray
+    tensors: dict[str, npt.NDArray[Any]]
+    pieces: "Weights | None" = None
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> "Weights":
+        """Return the weights of an encoder, without a copy if it is on a CPU in float32."""
+        tensors = {name: tensor.to("cpu", torch.float32).numpy() for name, tensor in encoder.state_dict().items()}
+        pieces = None if encoder.pieces is None else cls.of(encoder.pieces)
+        computes = encoder.fingerprint, encoder.device, encoder.precision
+        return cls(encoder.config, encoder.options, *computes, encoder.vocabulary, tensors, pieces)
+
+    def encoder(self) -> Encoder:
+        """Return an encoder on these arrays, which are read-only because several processes share them."""
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
+            words = Words(self.vocabulary, self.tensors["matrix"])
+            pieces = None if self.pieces is None else self.pieces.encoder()
+            encoder = Encoder(self.config, words, pieces=pieces, **self.options)
+            tensors = {name: torch.from_numpy(array) for name, array in self.tensors.items()}
+            encoder.load_state_dict(tensors, assign=True)
+        encoder.requires_grad_(False).eval()
+        encoder.fingerprint = self.fingerprint
+        return encoder.placed(self.device, self.precision)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.composition import Composition, drawn
 from paraembed.encoders.configs import CnnConfig
 from paraembed.encoders.packed import project_words
 

@@ -7,11 +7,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paraembed.encoders.base import BATCH_SIZE, Embedded, Encoder, warn_of_unread
+from paraembed.encoders.base import Encoder, Weights
 from paraembed.encoders.devices import ComputeDevice
-from paraembed.encoders.protocol import ALONE, Texts, Turn, check_batch_size, text_array
+from paraembed.encoders.protocol import (
+    ALONE,
+    BATCH_SIZE,
+    Embedded,
+    Texts,
+    Turn,
+    check_batch_size,
+    text_array,
+    warn_of_unread,
+)
 from paraembed.encoders.tables import Floats, normalized
-from paraembed.encoders.weights import Weights
 from paraembed.settings import Precision
 
 _SQRT_HALF = np.float32(np.sqrt(0.5))

@@ -9,7 +9,7 @@ from paraembed.options import check_fields
 if TYPE_CHECKING:
     import torch
 
-    from paraembed.encoders.base import Composition
+    from paraembed.encoders.composition import Composition
 
 MAX_WIDTH = 65_536  # longest text vector: a matrix of its square fits in memory
 _RANGES = {"width": (1, MAX_WIDTH), "filters": (1, MAX_WIDTH), "layers": (1, 4)}

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed.encoders.averages import Avg
-from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.composition import Composition, drawn
 from paraembed.encoders.configs import DanConfig, ProjConfig
 
 

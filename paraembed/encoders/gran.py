@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from paraembed.encoders.base import drawn
+from paraembed.encoders.composition import drawn
 from paraembed.encoders.configs import Form, GranNoGateConfig, GranOptions
 from paraembed.encoders.lstm import Lstm, Reader, Recurrent, sigmoid_backward
 from paraembed.encoders.packed import PackedTokens, in_float32, project_words

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.composition import Composition, drawn
 from paraembed.encoders.configs import GruConfig
 from paraembed.encoders.packed import PackedTokens, Steps, in_float32, pack, project_words
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.composition import Composition, drawn
 from paraembed.encoders.configs import CellOptions, Combine, LstmOptions, Pool
 from paraembed.encoders.packed import PackedTokens, Steps, in_float32, pack, project_words
 from paraembed.process import use_exact_cudnn

@@ -1,21 +1,59 @@
 """Interface of all encoders, those of this package and those of other libraries."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from paraembed.encoders.base import Embedded
 
 Turn = AbstractContextManager[object]
 ALONE: Turn = nullcontext()
 """Turn of an encoder that no other thread uses."""
 Texts = str | Iterable[Any]
 """A text, or several: any iterable of strings, such as a list, generator, Series, ndarray or Arrow array."""
+BATCH_SIZE = 32_768
+"""Default number of texts to encode at a time."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Vectors and token counts of n texts.
+
+    Attributes:
+        vectors: float32 [n, H]; zeros for a text without tokens.
+        num_tokens: int32 [n].
+        num_unknown: int32 [n], number of tokens that are not in the vocabulary.
+        num_cut: number of texts that were truncated to the encoder's maximum.
+        num_without_tree: number of texts of three or more tokens that were given without a tree to an encoder that
+            reads trees, so a right-branching tree was used. One or two tokens have only one tree.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    num_tokens: npt.NDArray[np.int32]
+    num_unknown: npt.NDArray[np.int32]
+    num_cut: int = 0
+    num_without_tree: int = 0
+
+
+def warn_of_unread(embedded: Embedded, max_tokens: int | None) -> None:
+    """Log how many texts were truncated or given without a tree."""
+    num_texts = len(embedded.vectors)
+    if embedded.num_cut:
+        log.warning(
+            "%d of %d texts have more than max_tokens = %d tokens; further tokens were ignored",
+            *(embedded.num_cut, num_texts, max_tokens),
+        )
+    if embedded.num_without_tree:
+        log.warning(
+            "%d of %d texts have no parse tree; right-branching trees are used",
+            *(embedded.num_without_tree, num_texts),
+        )
 
 
 class NotFiniteError(ValueError):
@@ -44,7 +82,7 @@ def check_finite(vectors: npt.NDArray[np.float32]) -> None:
 class Embeds(Protocol):
     """Part of an encoder's interface that scoring uses."""
 
-    def embed(self, texts: pa.StringArray, /) -> "Embedded":
+    def embed(self, texts: pa.StringArray, /) -> Embedded:
         """Return vectors and counts of a string array [n]; null counts as empty."""
 
 
@@ -81,7 +119,7 @@ class TextEncoder(Embeds, Protocol):
         trees: pa.StringArray | None = None,
         *,
         turn: Turn = ...,
-    ) -> "Embedded":
+    ) -> Embedded:
         """Return vectors and counts like ``Embeds``; encoders that read trees take a binary tree for each text, null
         for a text without one. ``turn`` is held while vectors are computed, but not while texts are tokenized; it is a
         lock if several threads use the encoder.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.composition import Composition, drawn
 from paraembed.encoders.configs import RecursiveConfig
 from paraembed.encoders.packed import in_float32, to_device
 

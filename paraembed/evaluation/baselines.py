@@ -27,8 +27,8 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
-from paraembed.encoders.base import BATCH_SIZE
 from paraembed.encoders.configs import AvgConfig, ProjConfig
+from paraembed.encoders.protocol import BATCH_SIZE
 from paraembed.evaluation.candidates import Candidate
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines

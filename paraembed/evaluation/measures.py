@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.compiled import compiled
-from paraembed.encoders.base import warn_of_unread
-from paraembed.encoders.protocol import Embeds
+from paraembed.encoders.protocol import Embeds, warn_of_unread
 from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.sets import AnySet, Choices, ScoredPairs, Suite
 

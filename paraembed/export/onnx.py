@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from paraembed.encoders.averages import Avg, ScaledAvg, Sum, Word
-from paraembed.encoders.base import Composition, Encoder
+from paraembed.encoders.base import Encoder
 from paraembed.encoders.cnn import Cnn
+from paraembed.encoders.composition import Composition
 from paraembed.encoders.dense import Dan, Proj
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.gru import Gru

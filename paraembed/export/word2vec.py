@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.encoders.averages import ScaledAvg
-from paraembed.encoders.base import Composition, Encoder
+from paraembed.encoders.base import Encoder
+from paraembed.encoders.composition import Composition
 from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_file
 from paraembed.text.vocabulary import END, START, Words

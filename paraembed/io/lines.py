@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.io.codes import CARRIAGE_RETURN, LINE_FEED
 from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, read_blocks, read_span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, require_file
@@ -18,8 +19,6 @@ from paraembed.io.places import Place, require_file
 TOO_LONG = "longer than --max-line-bytes"
 INVALID_UTF8 = "invalid UTF-8"
 """Reasons to reject a line."""
-
-_LINE_FEED, _CARRIAGE_RETURN = 10, 13
 
 Octets = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
@@ -43,9 +42,9 @@ class Lines:
     ) -> "Lines":
         """Return the lines of bytes that end with a line feed."""
         octets = np.frombuffer(data, np.uint8)
-        feeds = np.flatnonzero(octets == _LINE_FEED)
+        feeds = np.flatnonzero(octets == LINE_FEED)
         starts = np.concatenate(([0], feeds[:-1] + 1)) if len(feeds) else feeds
-        returns = (feeds > starts) & (octets[feeds - 1] == _CARRIAGE_RETURN)
+        returns = (feeds > starts) & (octets[feeds - 1] == CARRIAGE_RETURN)
         return cls(first, data, starts, feeds - returns, first_is_cut, limits)
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.compiled import compiled, inlined
-from paraembed.io.tables import (
+from paraembed.io.codes import (
     BARE,
     CARRIAGE_RETURN,
     CELL_START,

@@ -28,6 +28,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from paraembed.io.codes import (
+    CARRIAGE_RETURN,
+    COMMA,
+    EMPTY_LINE,
+    LINE_FEED,
+    NO_FAULT,
+    OPEN_QUOTE,
+    QUOTE,
+    STRAY_QUOTE,
+    TAB,
+    TEXT_AFTER_QUOTE,
+    WIDTH,
+)
 from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.lines import invalid_rows, is_utf8, read_text
@@ -36,11 +49,7 @@ from paraembed.process import csv_cell_limit
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-LINE_FEED, CARRIAGE_RETURN, QUOTE, COMMA, TAB, SPACE = b'\n\r",\t '
 _NOT_COUNTED = 5  # bytes of a mark of byte order and a line end
-CELL_START, BARE, QUOTED, QUOTE_IN_QUOTED = range(4)
-NO_FAULT, STRAY_QUOTE, TEXT_AFTER_QUOTE, OPEN_QUOTE, EMPTY_LINE, WIDTH = range(6)
-JOINED_SEPARATORS = 12  # in six lines of two each, or twelve of one: no prose
 _FAULTS = {
     STRAY_QUOTE: "a quote inside of a cell that does not begin with one; quote the whole cell and double the quote",
     TEXT_AFTER_QUOTE: "text behind the quote that closes a cell; double a quote that belongs to the text",

@@ -20,10 +20,11 @@ from paraembed.pairs.deduplicate import partition_writer
 from paraembed.pairs.filters import EQUAL_TEXTS
 from paraembed.pairs.formats import Reading, Source, read_pairs
 from paraembed.pairs.parsed import Block, refuse
-from paraembed.pairs.parts import SAMPLED, SourceReport
+from paraembed.pairs.parts import SAMPLED
 from paraembed.pairs.ppdb import PpdbPairs
+from paraembed.pairs.schema import PAIRS, SourceReport
 from paraembed.pairs.settings import ShardSettings
-from paraembed.pairs.shards import GROUP_ROWS, PAIRS, REPEATING, Mask, schema_of
+from paraembed.pairs.shards import GROUP_ROWS, REPEATING, Mask, schema_of
 from paraembed.pairs.training_sets import RowRules, judge_rows, row_rules, set_of
 from paraembed.process import keep_memory
 from paraembed.text.ragged import string_bytes

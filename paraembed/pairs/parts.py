@@ -19,6 +19,7 @@ from paraembed.io.inflate import Span
 from paraembed.io.places import Place, name_of, size_of, without_credentials
 from paraembed.options import Count, checked
 from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of, spans_of
+from paraembed.pairs.schema import SourceReport
 
 SAMPLED = 100
 """Maximum number of rejected rows kept as examples, for each reason and input."""
@@ -27,21 +28,6 @@ SAMPLED = 100
 class _Rejected(TypedDict):
     line: Count
     reason: str
-
-
-@dataclass(frozen=True)
-class SourceReport:
-    """Report of one input file, or of a span of one."""
-
-    read: Count  # number of rows, without a header
-    parsed: Count  # number of pairs, before duplicates are removed
-    refused: dict[str, Count]  # number of rejected rows by reason
-    # Up to 100 rejected rows for each reason: file, line from 1, reason, text.
-    sample: list[dict[str, Any]] = field(default_factory=list)
-    groups: list[Count] = field(default_factory=list)  # rows of each row group of the parsed file or files
-    lines: Count = 0  # number of lines; the ranks of the next span start at this number
-    # Version of PPDB, ``1.0``, ``2.0`` (which adds the entailment) or ``mixed``; None for other formats.
-    version: str | None = None
 
 
 def save_report(report: SourceReport, path: Path) -> None:

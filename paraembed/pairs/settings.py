@@ -110,7 +110,7 @@ class ShardSettings(FilterOptions):
         if self.tokenizer != "auto":
             check_tokenizer(self.tokenizer)
         if self.features:
-            from paraembed.pairs.shards import PAIRS  # noqa: PLC0415 - imports Arrow, which help does without
+            from paraembed.pairs.schema import PAIRS  # noqa: PLC0415 - imports Arrow, which help does without
 
             taken = [*PAIRS.names, "alignment"]
             if len({*self.features} - {*taken}) < len(self.features):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paraembed.encoders.base import drawn
+from paraembed.encoders.composition import drawn
 from paraembed.training.objectives import SMALLEST_NORM
 
 NUM_ASKED = {"semeval2013": 1, "turney": 2}

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
-from paraembed.pairs.shards import FORMAT, PAIRS, SUCCESS
+from paraembed.pairs.schema import PAIRS
+from paraembed.pairs.shards import FORMAT, SUCCESS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

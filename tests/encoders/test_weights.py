@@ -8,7 +8,7 @@ import pytest
 
 from paraembed import checkpoint
 from paraembed.encoders import ENCODERS, Encoder
-from paraembed.encoders.weights import Weights
+from paraembed.encoders.base import Weights
 from paraembed.text.vocabulary import END, START, Words
 
 TEXTS = ["the cat sat on the mat .", "", "a zebra", "a dog ran home ."]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.pairs.shards import PAIRS
+from paraembed.pairs.schema import PAIRS
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
 from paraembed.training.pairs import (

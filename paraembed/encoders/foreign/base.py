@@ -2,13 +2,14 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,13 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from paraembed.encoders.base import BATCH_SIZE, Embedded, warn_of_unread
-from paraembed.encoders.devices import require_device
-from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles
-from paraembed.encoders.protocol import ALONE, Texts, Turn, check_finite, text_array
+from paraembed.encoders.devices import chosen_device, require_device
+from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles, model_files
+from paraembed.encoders.protocol import (
+    ALONE,
+    BATCH_SIZE,
+    Embedded,
+    Texts,
+    Turn,
+    check_finite,
+    text_array,
+    warn_of_unread,
+)
 from paraembed.io.fingerprint import differences, digest_of
-from paraembed.process import HUB_OFFLINE, set_environment
-from paraembed.settings import Backend, Inference
+from paraembed.process import HUB, HUB_OFFLINE, set_environment
+from paraembed.settings import PEERS, Backend, Inference
 from paraembed.text.ragged import Ragged
 
 # all-MiniLM-L6-v2 on one core: 2048 tokens take 7 % less time than 4096, as their activations fit into the cache.
@@ -142,8 +151,6 @@ class PackedModel:
         """Return the encoder on this machine, without downloads. Raise ValueError if the settings or versions here
         differ from those of the driver.
         """
-        from paraembed.encoders.foreign import open_files  # noqa: PLC0415 - it imports the classes above
-
         set_environment(HUB_OFFLINE, override=True)
         digest = digest_of(self.identity["files"])
         encoder = open_files(self.kind, self.files.unpacked(digest), self.inference, f"{self.kind}:{digest}")
@@ -153,6 +160,51 @@ class PackedModel:
                 "every machine"
             )
         return encoder
+
+
+_CLASSES = {
+    "st": "sentence_transformers:SentenceTransformerEncoder",
+    "m2v": "model2vec:Model2VecEncoder",
+    "onnx": "onnx:OnnxEncoder",
+}
+# Not the extras of paraembed: on a public index anybody could register that name.
+_PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
+
+
+def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
+    """Return the encoder ``st:PATH_OR_NAME``, ``m2v:PATH_OR_NAME`` or ``onnx:PATH``; a name is one of the Hugging Face
+    hub. Raise ValueError if the library is not installed, the model does not exist, its weights could run code, or it
+    does not support a setting.
+    """
+    kind, _, wanted = name.partition(":")
+    set_environment(HUB)
+    try:
+        import_module(PEERS[kind])
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install {_PACKAGES[kind]}"
+        ) from None
+    files = model_files(wanted, name, "onnx:" if kind == "onnx" else inference.backend)
+    return open_files(kind, files, inference, name)
+
+
+def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) -> ForeignEncoder:
+    """Return the encoder of a model's files; see ``open_foreign``."""
+    set_environment(HUB)
+    encoder: type[ForeignEncoder] = resolve_name(f"{__package__}.{_CLASSES[kind]}")
+    for setting in fields(Inference):
+        value = getattr(inference, setting.name)
+        if setting.name not in {"device", *encoder.settings} and value not in {None, "", setting.default}:
+            raise ValueError(f"`{setting.name}` is {value!r}, but {kind}: models do not support it; leave it out")
+    without_gpu = encoder.no_gpu(inference.backend)
+    if inference.device == "cuda" and without_gpu:
+        raise ValueError(f"`device` is cuda, but {without_gpu}")
+    inference = replace(inference, device=chosen_device(inference.device, gains=not without_gpu))
+    make: Callable[[ModelFiles, Inference], ForeignEncoder] = encoder
+    with errors_of_libraries(f"{name} is not a model that {PEERS[kind]} can load", name), files.snapshot() as snapshot:
+        loaded = make(snapshot, inference)
+    loaded.files = files
+    return loaded
 
 
 @contextmanager

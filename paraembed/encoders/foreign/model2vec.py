@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.encoders.added import add_words
-from paraembed.encoders.base import Embedded
 from paraembed.encoders.foreign.base import ForeignEncoder, Matrix, largest_id, token_counts, tokenized
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
-from paraembed.encoders.protocol import Turn
+from paraembed.encoders.protocol import Embedded, Turn
 from paraembed.io.fingerprint import read_json
 from paraembed.options import Range
 from paraembed.settings import Backend, Inference

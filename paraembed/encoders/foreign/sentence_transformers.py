@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from paraembed.encoders.base import Embedded
 from paraembed.encoders.foreign.base import (
     InBatches,
     Matrix,
@@ -28,6 +27,7 @@ from paraembed.encoders.foreign.base import (
 from paraembed.encoders.foreign.configuration import modules_of
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.foreign.onnx import PROVIDERS, OnnxEncoder, session_options
+from paraembed.encoders.protocol import Embedded
 from paraembed.encoders.states import StateSums, merged, sums_of
 from paraembed.process import transformers_is_quiet
 from paraembed.settings import Backend, Inference

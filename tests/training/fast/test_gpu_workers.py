@@ -22,7 +22,7 @@ from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import bits_digest
 from paraembed.training.pairs import MappedPairs
 from paraembed.training.step import Step, step_for
-from tests.training.conftest import encoder_of, taught
+from tests.training.conftest import encoder_of
 from tests.training.fast.test_gpu import BASE, CHANGES, AsksNothing, name_of
 from tests.training.test_exchange import in_processes
 
@@ -56,7 +56,7 @@ def pairs_of(world):
     generator = np.random.default_rng(5)
     lengths = generator.integers(1, 10, 2 * (14 * world + 5))
     ids = generator.integers(1, 40, lengths.sum(), dtype=np.int32)
-    return taught(Ragged(ids, np.concatenate(([0], np.cumsum(lengths)))))
+    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
 
 
 class Collectives(TorchDispatchMode):
