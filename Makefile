@@ -15,7 +15,7 @@ DOCS_STAMP := $(VENV)/.docs-installed
 
 TORCH_LOWEST ?= $(TORCH)
 
-.PHONY: demo docs test test-ray test-core test-fast test-versions test-lowest test-all fuzz fuzz-tables fuzz-others lint clean
+.PHONY: demo docs test test-ray test-core test-fast test-versions test-lowest test-all fuzz fuzz-tables fuzz-others fuzz-properties lint clean
 
 # Keep the bytecode of imported modules even where the environment says not to: the tests start hundreds of processes, and
 # importing Ray, torch and MLflow takes 4 s of CPU with bytecode, 10 s without.
@@ -106,12 +106,15 @@ test-lowest:
 	.venv-lowest/bin/python -m pytest -m fast --ignore=tests/test_misuse.py
 	.venv-lowest/bin/python -m pytest -m "not (ray or slow or fuzz)" tests/encoders/foreign
 
-# 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES.
+# 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES, and 300 examples of each property, of which `make test` tries 30.
 fuzz: $(STAMP)
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others fuzz-properties
 
 fuzz-tables: $(STAMP)
 	$(BIN)/python -m pytest -m fuzz tests/pairs tests/text tests/embedding
+
+fuzz-properties: $(STAMP)
+	$(BIN)/python -m pytest -m "hypothesis and not (ray or slow)" --hypothesis-profile many
 
 fuzz-others: $(STAMP)
 	$(BIN)/python -m pytest -m fuzz --ignore=tests/pairs --ignore=tests/text --ignore=tests/embedding

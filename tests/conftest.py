@@ -12,8 +12,9 @@ from paraembed.encoders.configs import AvgConfig
 from paraembed.text.vocabulary import UNKNOWN, Words
 from tests.evaluation.collection import PUBLISHED, write_collection
 
-settings.register_profile("busy machine", deadline=None)
-settings.load_profile("busy machine")
+settings.register_profile("few", deadline=None, max_examples=30)
+settings.register_profile("many", deadline=None, max_examples=300)  # for `make fuzz`
+settings.load_profile("few")
 torch.set_num_threads(1)  # two threads spin at barriers as soon as Ray runs beside them
 
 _RUNS_RAY = {"cluster", "end_to_end"}  # folders

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.distillation.settings import TeachSettings
@@ -49,7 +49,6 @@ def test_texts_of_evaluation_sets_are_left_out_whatever_their_case_and_marks(tmp
     assert counts == {"read": 12, "kept": 3, "left_out": 7, "repeated": 2}
 
 
-@settings(deadline=None, max_examples=50)
 @given(blocks=st.lists(st.lists(st.none() | st.sampled_from(["a", "A", "b c", "B-C", " ", "é", "x"]), max_size=8)))
 def test_each_text_once_in_order(blocks, tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
@@ -118,7 +117,6 @@ MARKS = [
 ]
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.sampled_from(MARKS) | st.text(max_size=3), max_size=12))
 def test_a_tokenizer_does_not_hide_a_text(parts):
     texts = pa.array(["".join(parts), " ".join(parts)])

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.embedding import search as searching
@@ -72,7 +72,6 @@ def cases(draw):
     return np.array(draw(vectors), np.float32), np.array(draw(vectors), np.float32)
 
 
-@settings(max_examples=150)
 @given(
     cases(),
     st.booleans(),

@@ -310,7 +310,7 @@ def test_number_formats_are_read_by_others(encoder, out, tmp_path, dtype, compre
     assert used == {{"none": "UNCOMPRESSED"}.get(compression, compression.upper())}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), min_size=1, max_size=30),
     config=st.sampled_from([AvgConfig(), SumConfig(), WordConfig(), DanConfig(), LstmAvgConfig()]),

@@ -14,7 +14,7 @@ from paraembed.io.limits import TableLimits
 from tests.embedding.without_ray import list_inputs
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=12), min_size=1, max_size=40)
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def texts_of(the_plan):

@@ -17,7 +17,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from tests.embedding.without_ray import list_inputs
 
-EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 PACKED = {
     "": bytes,
     ".gz": gzip.compress,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed import checkpoint
@@ -48,7 +48,6 @@ def cases(draw):
     return np.array(rows, np.float32), np.array(queries, np.float32), None if ids[0] is None else ids
 
 
-@settings(max_examples=300)
 @given(cases(), st.integers(1, 6), st.integers(1, 50), st.integers(1, 30))
 def test_the_nearest_rows_and_their_ties_are_those_of_the_oracle(case, top, group_rows, tile):
     """Small integers make many rows equal or parallel, so that cosines tie; ids repeat."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed import checkpoint
@@ -102,7 +102,6 @@ def test_shared_and_dropped_tokens():
     np.testing.assert_array_equal(dropped.vectors[5], shared.vectors[5])
 
 
-@settings(deadline=None, max_examples=100)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_loops_and_definition_give_the_same_codes(texts):
     ids = tokens.TokenIds(VOCABULARY, "ptb-v1", hashes_unknown=True)

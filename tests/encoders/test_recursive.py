@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.encoders import ENCODERS, Encoder
@@ -52,7 +52,6 @@ def ragged(trees):
     return Ragged(np.array([leaf for some in leaves for leaf in some], np.int32), offsets, merges)
 
 
-@settings(deadline=None)
 @given(trees=st.lists(TREE, min_size=1, max_size=8), batch_size=st.integers(1, 9), limit=st.sampled_from([5, 1000]))
 def test_vectors_equal_a_recursion_over_nodes(tiny_words, trees, batch_size, limit):
     encoder = made(tiny_words)
@@ -63,7 +62,6 @@ def test_vectors_equal_a_recursion_over_nodes(tiny_words, trees, batch_size, lim
         np.testing.assert_allclose(vector, encoder.encode(text(tree), trees=bracketed(tree)), rtol=0, atol=1e-6)
 
 
-@settings(deadline=None)
 @given(trees=st.lists(trees_over(st.integers(0, 9)), min_size=1, max_size=8))
 def test_nodes_are_numbered_by_height(trees):
     texts = ragged(trees)

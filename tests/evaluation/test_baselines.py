@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed import checkpoint
@@ -92,7 +92,6 @@ def test_common_components_are_fitted_on_one_batch_at_a_time(sources, monkeypatc
     np.testing.assert_array_equal(made.encoder.composition.weight, expected.encoder.composition.weight)
 
 
-@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_a_vector_depends_on_its_text_alone(common, data):
     words = st.sampled_from([*common.encoder.vocabulary.to_pylist(), "zebra"])
@@ -138,7 +137,6 @@ def test_counts_are_read_in_either_order(text, tmp_path):
     assert (found.tolist(), total) == ([5.0, 7.0, 0.0], 20.0)
 
 
-@settings(deadline=None, max_examples=20)
 @given(words=st.lists(st.sampled_from(["a", "b", "7", "42", "é"]), min_size=1))
 def test_counts_add_up(words, tmp_path_factory):
     path, counted = tmp_path_factory.mktemp("counts") / "counts", Counter(words)

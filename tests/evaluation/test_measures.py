@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -59,7 +59,6 @@ def test_cosine():
     assert cosine(first[:0], first[:0]).shape == (0,)
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), min_size=4, max_size=40), st.booleans())
 def test_resamples_as_a_plain_loop(pairs, far_from_zero):
     predicted, gold = (np.array(side, np.float64) / 7 + 100 * far_from_zero for side in zip(*pairs, strict=True))

@@ -33,7 +33,7 @@ def as_gensim_reads(path):
     return [row[0] for row in rows], np.array([[np.float32(value) for value in row[1:]] for row in rows], np.float32)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_same_bits_come_back(tmp_path, data):
     vocabulary = data.draw(st.lists(WORD.filter(lambda word: word.lower() == word), unique=True, max_size=6))

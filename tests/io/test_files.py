@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.io.atomic import any_content, locked, new_folder, replace_folder, work_folder, write_file, write_json
@@ -107,7 +107,6 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
 
 
-@settings(deadline=None, max_examples=50)
 @given(value=st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=6))
 def test_json_comes_back(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"

@@ -5,7 +5,7 @@ import itertools
 import psutil
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.io.inflate import cut_at_lines
@@ -31,7 +31,6 @@ def decoded(line):
         return None
 
 
-@settings(deadline=None)
 @given(
     content=st.lists(LINE, min_size=1),
     ends=st.sampled_from([b"\n", b"\r\n"]),
@@ -52,7 +51,6 @@ def test_every_line_comes_once_whatever_the_blocks(tmp_path_factory, content, en
     assert text == [decoded(line) for line in content]
 
 
-@settings(deadline=None)
 @given(content=st.lists(LINE, min_size=1), last_ends=st.booleans(), size=st.integers(1, 40), buffer=st.integers(1, 9))
 def test_spans_hold_every_line_once(tmp_path_factory, content, last_ends, size, buffer):
     content[0] = b"x" + content[0]
@@ -72,7 +70,6 @@ def test_spans_hold_every_line_once(tmp_path_factory, content, last_ends, size, 
     assert raw == content
 
 
-@settings(deadline=None)
 @given(
     # A last carriage return belongs to the line's end.
     content=st.lists(st.binary(max_size=20).filter(lambda line: not {*b"\n\0"} & {*line} and not line.endswith(b"\r"))),

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.commands.paths import staged_places
@@ -53,7 +53,6 @@ def test_names_of_uris_keep_their_options():
     assert child("gs://bucket/x", "") == "gs://bucket/x"
 
 
-@settings(max_examples=20)
 @given(contents=st.dictionaries(st.sampled_from(NAMES), st.binary(max_size=40), min_size=1))
 def test_what_is_uploaded_is_what_is_downloaded(server, tmp_path_factory, contents):
     server.objects.clear()

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.pairs.filters import (
@@ -75,7 +75,6 @@ def test_effective_size_counts_tokens_of_more_than_one_character():
 TEXT = st.lists(st.sampled_from(["a", "bc", "(", "3", "é"]), min_size=1, max_size=4).map(" ".join)
 
 
-@settings(max_examples=60, deadline=None)
 @given(pairs=st.lists(st.tuples(TEXT, TEXT), max_size=20), cut=st.integers(0, 20))
 def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs, cut):
     rules = [EQUAL_TEXTS, DIGIT, BRACKET, too_long(2), out_of_vocabulary(pa.array(["a", "bc"]))]
@@ -140,14 +139,12 @@ def overlap(first, second):
     return share(one, other) if len(one) < len(other) else share(other, one)
 
 
-@settings(max_examples=200, deadline=None)
 @given(pairs=st.lists(st.tuples(WORD, WORD), max_size=20), start=st.integers(0, 3))
 def test_one_edit_apart_is_levenshtein(pairs, start):
     first, second = (pa.array([pair[side] for pair in pairs], pa.string()).slice(start) for side in (0, 1))
     assert one_edit_apart(first, second).tolist() == [levenshtein(*pair) <= 1 for pair in pairs[start:]]
 
 
-@settings(max_examples=100, deadline=None)
 @given(pairs=st.lists(st.tuples(PHRASE, PHRASE), max_size=12), at_a_time=st.integers(1, 30))
 def test_word_overlap_is_that_of_loops_and_of_the_swap(pairs, at_a_time):
     first, second = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))

@@ -10,7 +10,7 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.io.limits import ReadLimits
@@ -107,7 +107,6 @@ def test_invalid_utf8_is_refused_row_by_row(tmp_path):
         assert [row[0] for row in rows_of(path)] == [None, "invalid UTF-8", None]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(CELL, CELL), min_size=1))
 def test_csv_reads_back_what_was_quoted(tmp_path_factory, rows):
     text = io.StringIO(newline="")
@@ -253,7 +252,6 @@ PIECES = [LINE, b" ||| ", b"\t", b"\n", b"\r\n", b",", b'"', b"a b", b"\xff", b"
 ANYTHING = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES) | st.binary(max_size=4), max_size=40).map(b"".join)
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     data=ANYTHING,
     form=st.sampled_from(["auto", "ppdb", "tsv", "words", "jsonl", "parquet", "csv"]),

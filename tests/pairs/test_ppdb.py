@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paraembed.io.lines import Lines, read_lines
@@ -88,7 +88,6 @@ def oracle(row):
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.lists(ROW, min_size=1))
 @example([b" ||| ||| ||| ||| ||| ||| ||| |||"])
 @example([b" |||  ||| a=1 |||  ||| ", b"x ||| y ||| z ||| b=3 a=2"])

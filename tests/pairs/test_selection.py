@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.pairs.selection import Selected, select, selection_columns, selects
@@ -74,7 +74,6 @@ OPTIONS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(options=OPTIONS, pairs=PAIRS, cut=st.integers(0, 60))
 def test_selections_are_unique_nested_disjoint_and_the_same_for_any_blocks(options, pairs, cut):
     selected = run(options, pairs)
@@ -92,7 +91,6 @@ def test_selections_are_unique_nested_disjoint_and_the_same_for_any_blocks(optio
     assert {one.name: one.rows.tolist() for one in again} == selected
 
 
-@settings(max_examples=50, deadline=None)
 @given(pairs=PAIRS)
 def test_a_pair_and_its_swap_are_in_one_part_of_the_split_whatever_else_is_there(pairs):
     options = FilterOptions(training_set="pgru2017")
@@ -230,7 +228,6 @@ def test_nothing_is_selected_where_nothing_is_asked():
 TEXT = st.text("ab é\0", max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
 @given(pairs=st.lists(st.tuples(TEXT, TEXT), max_size=30), start=st.integers(0, 5))
 def test_keys_are_equal_exactly_for_equal_unordered_pairs(pairs, start):
     table = pa.table({"first": pa.array([p[0] for p in pairs], pa.string()), "second": [p[1] for p in pairs]})

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.pairs import deduplicate as duplicates
@@ -51,7 +51,6 @@ def oracle(sources):
     ]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     sources=SOURCES,
     per_shard=st.integers(1, 20),
@@ -279,7 +278,6 @@ def table(pairs):
     return pa.table({"first": pa.array(first, pa.string()), "second": pa.array(second, pa.string())})
 
 
-@settings(max_examples=60, deadline=None)
 @given(pairs=st.lists(st.tuples(TEXT, TEXT), max_size=30), cuts=st.lists(st.integers(0, 30), max_size=3).map(sorted))
 def test_counts_are_those_of_a_loop_for_any_blocks(pairs, cuts):
     ends = [0, *cuts, 30]

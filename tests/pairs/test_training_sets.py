@@ -7,7 +7,7 @@ from typing import get_args
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.pairs.filters import ONE_EDIT_APART, effective_size
@@ -338,7 +338,6 @@ def test_limits_come_before_the_rules_of_the_set():
     assert [rule.reason for rule in row_rules(FilterOptions()).filters] == ["equal texts"]
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_outcomes_do_not_depend_on_blocks(data):
     name = data.draw(st.sampled_from(get_args(SetName)))

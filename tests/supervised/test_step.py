@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
@@ -171,7 +171,6 @@ def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path):
 
 
 @given(num=st.integers(2, 60), batch=st.integers(2, 9), world=st.integers(1, 3), epoch=st.integers(0, 3))
-@settings(max_examples=40, deadline=None)
 def test_every_example_comes_once_an_epoch_with_its_own_label(num, batch, world, epoch):
     recipe = replace(PLAIN, batch_size=batch)
     model = model_of("entailment", recipe)

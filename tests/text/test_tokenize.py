@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paraembed.text import TOKENIZERS, check_tokenizer
@@ -99,11 +99,9 @@ PIECES = st.lists(
     ),
     max_size=12,
 ).map("".join)
-FEW = settings(deadline=None, max_examples=60)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@FEW
 @given(texts=st.lists(ANY_TEXT | PIECES, max_size=5))
 @example(texts=["can't've 's's x's's's", "www._'s", "http://a.'s"])
 def test_tokens_joined_and_split_again_are_the_same(tokenizer, texts):
@@ -112,7 +110,6 @@ def test_tokens_joined_and_split_again_are_the_same(tokenizer, texts):
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@FEW
 @given(texts=st.lists(st.none() | ANY_TEXT | PIECES, max_size=5), before=PIECES, data=st.data())
 def test_tokens_do_not_depend_on_neighbours_or_slices(tokenizer, texts, before, data):
     alone = [per_text(pa.array([text], pa.string()), tokenizer)[0] for text in texts]
@@ -124,7 +121,6 @@ def test_tokens_do_not_depend_on_neighbours_or_slices(tokenizer, texts, before, 
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@FEW
 @given(text=ANY_TEXT | PIECES)
 def test_tokens_are_filled_and_lower_case_and_hold_no_white_space(tokenizer, text):
     tokens = tokenize(pa.array([text]), tokenizer)

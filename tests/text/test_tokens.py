@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paraembed.text import TOKENIZERS, tokens
@@ -14,8 +14,6 @@ from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN, word_ids
 from tests.text.test_tokenize import ANY_TEXT, EXAMPLES, PIECES
-
-MANY = settings(deadline=None, max_examples=150)
 
 
 def check(texts, tokenizer, unknown=0):
@@ -36,7 +34,6 @@ def test_the_examples_of_the_definition(tokenizer):
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@MANY
 @given(texts=st.lists(st.none() | ANY_TEXT | PIECES, max_size=5), unknown=st.integers(0, 3), start=st.integers(0, 5))
 @example(
     texts=["httphttp://a:1:2,½/3http://", "www.www.x.'éx'd", "éa.b.cé.d.", "#'s's 1.5'sé", "x1,2-3"], unknown=0, start=0

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.text.vocabulary import (
@@ -171,7 +171,6 @@ def test_random_words_follow_the_seed_and_the_scale(tmp_path):
     assert abs(drawn.mean()) < 0.2
 
 
-@settings(deadline=None, max_examples=50)
 @given(words=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n")), unique=True))
 def test_a_vocabulary_comes_back_as_it_was_saved(tmp_path_factory, words):
     path = tmp_path_factory.mktemp("vocabulary") / "words.txt"

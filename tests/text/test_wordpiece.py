@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from infra import uncased
@@ -65,7 +65,6 @@ def test_pieces_that_no_text_has_can_be_left_out():
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
 def test_any_text(minilm, texts):
     check(texts, *minilm)

@@ -36,7 +36,7 @@ RECIPES = {
     "proj": replace(AVG, encoder=ProjConfig(), dropout=0.2, negatives="mix", scramble=0.5, clip=1.0),
 }
 NUM_WORDS, NUM_PAIRS = 500, 2007
-KILLS = 8
+KILLS = 5
 WRITES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 from ray.tune.schedulers.async_hyperband import _Bracket
@@ -86,7 +86,6 @@ scores_st = st.lists(st.lists(st.integers(0, 40), min_size=9, max_size=9), min_s
 
 
 @given(scores_st, st.sampled_from([2, 3, 4]), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_one_at_a_time_is_stopped_as_by_rays_asha(curves, reduction, keeps_best):
     epochs = 9
     bracket = _Bracket(min_t=1, max_t=epochs, reduction_factor=reduction, s=0)

@@ -5,7 +5,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.encoders.packed import pack
@@ -51,7 +51,6 @@ def assert_same(found, expected):
         assert found.steps.num_tokens == len(found.ids_T)
 
 
-@settings(deadline=None)  # the first call of an operator takes long
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40)), min_size=1, max_size=40),
     batch_size=st.integers(2, 9),
@@ -78,7 +77,6 @@ def test_batches_are_those_of_the_cpu(lengths, batch_size, first_pair, chunk, sl
                 assert_same(one, other)
 
 
-@settings(deadline=None)  # the first call of an operator takes long
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40)), min_size=2, max_size=40),
     batch_size=st.integers(2, 5),
@@ -97,7 +95,6 @@ def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(lengths, batch_size, c
         assert torch.equal(one.offsets, other.offsets)
 
 
-@settings(deadline=None)  # the first call of an operator takes long
 @given(
     lengths=st.lists(st.integers(1, 12), min_size=2, max_size=20),
     backward=st.booleans(),
