@@ -543,7 +543,7 @@ def test_progress_in_words():
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, tiny_encoder_folder, tmp_path, how):
     out = tmp_path / "out"
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", out, "--part-rows", 100

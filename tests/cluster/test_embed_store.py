@@ -65,6 +65,18 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
     assert all(check.ok for check in verify(server.uri("out"), tiny_encoder_folder, [str(corpus)]))
 
 
+@pytest.mark.slow
+def test_two_runs_at_once_write_the_same_bytes(corpus, tiny_encoder_folder, tmp_path, server):
+    given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", server.uri("out"), "--part-rows", 100
+    how = {"stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    jobs = [subprocess.Popen(job_command("embed", *given), **how) for _ in range(2)]
+    said = [job.communicate(timeout=200)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], said
+    build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
+    unbroken = {path.name: path.read_bytes() for path in (tmp_path / "unbroken").iterdir() if path.is_file()}
+    assert {key[4:]: data for key, data in server.objects.items() if "/_reports" not in key and data} == unbroken
+
+
 def test_what_cannot_be_done_there_is_said_before_anything_is_written(corpus, tiny_encoder_folder, server):
     build(tiny_encoder_folder, corpus, SETTINGS, server.uri("out"))
     before = dict(server.objects)

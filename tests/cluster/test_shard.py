@@ -154,6 +154,13 @@ def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp
     shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE)
     assert 1 <= capsys.readouterr().err.count("(parsed before)") < 6
     assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+    interrupted(
+        [*job, "--overwrite"], lambda: list(tmp_path.glob(".out.partial/parsed-*.json")), start_new_session=True
+    )
+    other = ShardSettings(rows_per_shard=20_000)
+    for out in ("out", "other"):  # over unfinished work of other settings, it starts over
+        shard_pairs(inputs, tmp_path / out, other, overwrite=True)
+    assert contents(tmp_path / "out") == contents(tmp_path / "other") != contents(tmp_path / "unbroken")
 
 
 @pytest.mark.ray

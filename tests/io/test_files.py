@@ -122,6 +122,18 @@ def test_what_is_not_json_is_named(tmp_path, data):
         read_json(tmp_path / "value.json")
 
 
+def test_files_and_folders_have_the_modes_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_file(tmp_path / "file", lambda file: file.write(b"x"))
+        with new_folder(tmp_path / "folder") as folder:
+            (folder / "a").write_text("b")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o750
+
+
 def test_a_folder_appears_when_the_block_ends_well(tmp_path):
     path = tmp_path / "deep" / "folder"
     for content in ("first", "second"):
