@@ -25,6 +25,19 @@ ON_DISK = {
 }
 """Current name of a field (code and command line) → its name in files, which saved scripts read."""
 
+STILL_WRITTEN = {"mega_anneal": 0}
+"""Fields of recipes of 0.1 that were removed, but are written, so that fingerprints stay the same."""
+REMOVED = STILL_WRITTEN | {
+    "mega_batch_anneal_steps": 0,
+    "batches": "random",
+    "pair_weights": "none",
+    "info_nce_weight": 0.0,
+    "temperature": 0.05,
+    "teacher_objective": "none",
+    "teacher_weight": 1.0,
+}
+"""Fields of recipes that were removed, and the values with which they had no effect."""
+
 _NOW = {old: new for new, old in ON_DISK.items()}
 
 

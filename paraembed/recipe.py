@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeVar
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
 from paraembed.encoders.configs import AvgConfig, BosEosTokens, IrnnConfig, WordConfig
 from paraembed.io.fingerprint import read_json
-from paraembed.names import current_names, on_disk
+from paraembed.names import REMOVED, STILL_WRITTEN, current_names, on_disk
 from paraembed.options import check_fields
 from paraembed.text import check_tokenizer
 
@@ -206,22 +206,9 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str | float]:
     }
 
 
-_REMOVED = {
-    "mega_anneal": 0,
-    "mega_batch_anneal_steps": 0,
-    "batches": "random",
-    "pair_weights": "none",
-    "info_nce_weight": 0.0,
-    "temperature": 0.05,
-    "teacher_objective": "none",
-    "teacher_weight": 1.0,
-}
-"""Fields of earlier versions, and the values with which they had no effect."""
-
-
 def _without_removed(values: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a recipe without those of earlier versions; ValueError if one of them had an effect."""
-    used = {name: values[name] for name, unused in _REMOVED.items() if values.get(name, unused) != unused}
+    used = {name: values[name] for name, unused in REMOVED.items() if values.get(name, unused) != unused}
     if values.get("objective") in ("info_nce", "none"):
         used["objective"] = values["objective"]
     if used:
@@ -230,7 +217,7 @@ def _without_removed(values: dict[str, Any]) -> dict[str, Any]:
             f"a recipe has {name} {value!r}, which paraembed 0.2.0 removed; train with another recipe (encoders that "
             "were trained with it can still be used)"
         )
-    return {name: value for name, value in values.items() if name not in _REMOVED}
+    return {name: value for name, value in values.items() if name not in REMOVED}
 
 
 @dataclass(frozen=True)
@@ -294,7 +281,7 @@ class Recipe(BaseRecipe):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields with their names in files, without the forms that 0.1 had."""
-        return super().to_dict() | {"mega_anneal": 0}  # as 0.1 wrote it, so that fingerprints stay the same
+        return super().to_dict() | STILL_WRITTEN
 
 
 def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) -> list[str]:

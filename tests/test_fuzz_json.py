@@ -21,12 +21,12 @@ from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
 from paraembed.io.store import Folder
 from paraembed.options import json_value
-from paraembed.pairs.parts import join_reports, load_report, save_report
 from paraembed.pairs.public.download import _resumable
 from paraembed.pairs.public.fetch import _records
 from paraembed.pairs.public.sources import SOURCES
 from paraembed.pairs.schema import SourceReport
 from paraembed.pairs.shards import FORMAT, read_pair_manifest
+from paraembed.pairs.source_parts import join_reports, load_report, save_report
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe
 from paraembed.supervised import model as models
 from paraembed.supervised.scores import saved_rows

@@ -29,11 +29,11 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.formats import sources_of
 from paraembed.pairs.parse import parse_source
-from paraembed.pairs.parts import save_report
 from paraembed.pairs.public.fetch import unpack
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
+from paraembed.pairs.source_parts import save_report
 from paraembed.text.vocabulary import read_words
 from tests.embedding.without_ray import list_inputs
 from tests.fuzz import Bomb, sign

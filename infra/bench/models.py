@@ -32,7 +32,7 @@ from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import ENCODERS, Embedded, Encoder
 from paraembed.encoders.packed import pack
-from paraembed.encoders.protocol import ALONE, Turn
+from paraembed.encoders.protocol import NO_LOCK, ComputeLock
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
 
@@ -203,9 +203,9 @@ class _Device:
         batch_size: int = 0,  # noqa: ARG002
         trees: Any = None,  # noqa: ARG002
         *,
-        turn: Turn = ALONE,
+        lock: ComputeLock = NO_LOCK,
     ) -> Embedded:
-        with turn:
+        with lock:
             begin = time.perf_counter()
             time.sleep(_DEVICE_SECONDS * -(-len(texts) // _DEVICE_BATCH))
             self.busy.append((begin, time.perf_counter()))

@@ -30,9 +30,9 @@ from paraembed.cluster.shard import shard_pairs
 from paraembed.console import doing, say
 from paraembed.io.inflate import read_blocks
 from paraembed.io.lines import Lines
+from paraembed.pairs.blocks import Block
 from paraembed.pairs.deduplicate import find_repeats, partition_writer
 from paraembed.pairs.parse import group_rows, keep_pairs
-from paraembed.pairs.parsed import Block
 from paraembed.pairs.ppdb import parse_ppdb
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.schema import PAIRS

@@ -30,7 +30,11 @@ from paraembed.pairs.filters import read_vocabulary
 from paraembed.pairs.formats import SPAN_BYTES
 from paraembed.pairs.outputs import Outputs
 from paraembed.pairs.parse import parse_source, partitions_of, reading_of
-from paraembed.pairs.parts import (
+from paraembed.pairs.schema import SourceReport
+from paraembed.pairs.selection import Selected, select_masks, selection_table, selects
+from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard
+from paraembed.pairs.source_parts import (
     SAMPLED,
     ParsedPart,
     SourcePart,
@@ -44,10 +48,6 @@ from paraembed.pairs.parts import (
     save_masks,
     save_report,
 )
-from paraembed.pairs.schema import SourceReport
-from paraembed.pairs.selection import Selected, select_masks, selection_table, selects
-from paraembed.pairs.settings import ShardSettings
-from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard
 from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.process import ray_data
 from paraembed.settings import check_workers

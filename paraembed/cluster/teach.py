@@ -17,7 +17,6 @@ from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, Normal, Regression
 from paraembed.distillation.stages import MANIFEST, Stages, StudentRequest, differing, of_both, opened
-from paraembed.distillation.states import SummingTeacher, write_states
 from paraembed.distillation.texts import (
     PAIRS,
     TEXT,
@@ -28,6 +27,7 @@ from paraembed.distillation.texts import (
     write_pairs,
     write_units,
 )
+from paraembed.distillation.token_states import SummingTeacher, write_states
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import PLAN, read_run
 from paraembed.embedding.settings import Settings

@@ -38,7 +38,7 @@ from paraembed.stops import STOP_SIGNALS, RunFailedError
 from paraembed.tracking.records import Run
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
-from paraembed.training.inputs import Coverage, available_memory, check_coverage, check_memory
+from paraembed.training.initial import Coverage, available_memory, check_coverage, check_memory
 from paraembed.training.loop import TRACED_STEPS
 from paraembed.training.state import Checkpoints, Counters
 

@@ -23,7 +23,7 @@ from paraembed.process import one_thread, quiet_ray, turn_off_graphs
 from paraembed.tracking.records import Run, system_metrics
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import first_problem, gather_texts
-from paraembed.training.inputs import Memory, available_memory, check_memory
+from paraembed.training.initial import Memory, available_memory, check_memory
 from paraembed.training.loop import ProgressReport, SaveRequest
 from paraembed.training.state import Checkpoints, Counters
 

@@ -30,7 +30,7 @@ from paraembed.supervised.tasks import write_split
 from paraembed.tracking.records import Run
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs, Table
-from paraembed.training.inputs import available_memory, estimate
+from paraembed.training.initial import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.search import suggest

@@ -8,8 +8,8 @@ import pyarrow as pa
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.ridge import COLUMNS, frequencies
 from paraembed.distillation.stages import StudentRequest, of_both, opened
-from paraembed.distillation.states import sums_states
 from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
+from paraembed.distillation.token_states import sums_states
 from paraembed.embedding.estimate import estimate, warn_if_slow, workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan

@@ -24,7 +24,6 @@ from paraembed import checkpoint
 from paraembed.console import doing
 from paraembed.distillation.ridge import Regression
 from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, STUDENT_WITH_BIGRAMS, TeachSettings, Units
-from paraembed.distillation.states import read_states, sums_states
 from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import (
     BIGRAMS,
@@ -40,6 +39,7 @@ from paraembed.distillation.texts import (
     read_texts,
     write_texts,
 )
+from paraembed.distillation.token_states import read_states, sums_states
 from paraembed.embedding.inputs import InputFile, find_inputs, hash_inputs
 from paraembed.embedding.output import Embeddings
 from paraembed.encoders import Encoder

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.distillation.ridge import Regression
-from paraembed.encoders.states import StateSums
 from paraembed.encoders.tables import principal_axes, with_row_length
+from paraembed.encoders.token_sums import StateSums
 from paraembed.text.ragged import Ragged
 
 Matrix = npt.NDArray[np.float32]

@@ -24,7 +24,7 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import InputRows, read_part
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.encoders.protocol import ALONE, NotFiniteError, PackedEncoder, TextEncoder, Turn, check_finite
+from paraembed.encoders.protocol import NO_LOCK, ComputeLock, NotFiniteError, PackedEncoder, TextEncoder, check_finite
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.places import to_place
 from paraembed.io.store import Store, open_store, write_json
@@ -96,10 +96,10 @@ def embed_part(
     store: Store,
     *,
     data: bytes | None = None,
-    turn: Turn = ALONE,
+    lock: ComputeLock = NO_LOCK,
 ) -> PartReport:
     """Embed a part into ``store`` and write its report to ``_reports``; every call writes the same bytes. ``data`` is
-    the text of the part, see ``read_part``; ``turn`` is held while the encoder computes, a lock if other threads embed
+    the text of the part, see ``read_part``; ``lock`` is held while the encoder computes, a lock if other threads embed
     parts with the same encoder.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
@@ -124,7 +124,7 @@ def embed_part(
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
             with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
                 rows = read_part(source, part, settings, data)
-                for table in _tables(_batches(encoder, rows, schema, source, settings, tally, turn), group_rows):
+                for table in _tables(_batches(encoder, rows, schema, source, settings, tally, lock), group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
             nonlocal rejected_sha256, size
             size = file.tell()
@@ -161,7 +161,7 @@ def embedded(encoder: TextEncoder, source: InputFile, part: Part, settings: Sett
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
     rows, schema = read_part(source, part, settings), _schema(encoder, source, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected), ALONE)
+        yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected), NO_LOCK)
 
 
 def _schema(encoder: TextEncoder, source: InputFile, settings: Settings) -> pa.Schema:
@@ -177,7 +177,7 @@ def _batches(
     source: InputFile,
     settings: Settings,
     tally: _Tally,
-    turn: Turn,
+    lock: ComputeLock,
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of the output, and add their counts to ``tally``."""
     for block in rows:
@@ -186,7 +186,7 @@ def _batches(
             values |= {} if rejected.line is None else {"line": rejected.line}
             tally.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         try:
-            encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees, turn=turn)
+            encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees, lock=lock)
             check_finite(encoded.vectors[:, : settings.dim])
         except (TreeError, NotFiniteError) as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
@@ -262,7 +262,7 @@ class PartWorker:
 
     def __init__(self) -> None:
         use_one_thread()
-        self._loading, self._turn = Lock(), Lock()
+        self._loading, self._lock = Lock(), Lock()
         self._encoder: TextEncoder | None = None
         self._store: Store | None = None
 
@@ -281,5 +281,5 @@ class PartWorker:
         assert self._encoder is not None
         if self._store is None or self._store.place != out:
             self._store = open_store(to_place(out))
-        report = embed_part(self._encoder, source, part, settings, self._store, data=data, turn=self._turn)
+        report = embed_part(self._encoder, source, part, settings, self._store, data=data, lock=self._lock)
         return Done(report, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)

@@ -24,11 +24,11 @@ from paraembed.encoders.composition import draw_as_released
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
 from paraembed.encoders.protocol import (
-    ALONE,
     BATCH_SIZE,
+    NO_LOCK,
+    ComputeLock,
     Embedded,
     Texts,
-    Turn,
     check_batch_size,
     text_array,
     warn_of_unread,
@@ -230,7 +230,7 @@ class Encoder(nn.Module):
         batch_size: int = BATCH_SIZE,
         trees: Texts | None = None,
         *,
-        turn: Turn = ALONE,
+        lock: ComputeLock = NO_LOCK,
     ) -> Embedded:
         """Encode n texts; return vectors and counts.
 
@@ -240,7 +240,7 @@ class Encoder(nn.Module):
             texts: string array [n], in which null counts as empty, or other texts as ``encode`` takes them.
             batch_size: number of texts to encode at a time.
             trees: string array [n], null for a text without a tree; see ``paraembed.text.trees``.
-            turn: held while vectors are computed; see ``TextEncoder``.
+            lock: held while vectors are computed; see ``TextEncoder``.
 
         Raises:
             TypeError: texts or trees are something else.
@@ -264,7 +264,7 @@ class Encoder(nn.Module):
             )
         if self.identity:
             require_device(self.device)
-            with turn:
+            with lock:
                 self.to(self.device, getattr(torch, self.precision))
         counts = np.empty((2, len(strings)), np.int32)
         embedded = Embedded(np.empty((len(strings), self.width), np.float32), *counts)
@@ -274,7 +274,7 @@ class Encoder(nn.Module):
         spans = [(start, min(start + size, len(strings))) for start in range(0, len(strings), size)]
 
         def embed_span(span: tuple[int, int]) -> tuple[int, int]:
-            return self._embed_span(strings, parses, *span, embedded, turn)
+            return self._embed_span(strings, parses, *span, embedded, lock)
 
         if min(threads, len(spans)) < 2:
             unread = [embed_span(span) for span in spans]
@@ -293,15 +293,15 @@ class Encoder(nn.Module):
         start: int,
         stop: int,
         embedded: Embedded,
-        turn: Turn,
+        lock: ComputeLock,
     ) -> tuple[int, int]:
         """Write vectors and counts of some texts; return how many were truncated and how many had no tree."""
         block = texts[start:stop]
         of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
         if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
             middle = (start + stop) // 2
-            first = self._embed_span(texts, trees, start, middle, embedded, turn)
-            second = self._embed_span(texts, trees, middle, stop, embedded, turn)
+            first = self._embed_span(texts, trees, start, middle, embedded, lock)
+            second = self._embed_span(texts, trees, middle, stop, embedded, lock)
             return first[0] + second[0], first[1] + second[1]
         num_without_tree = 0
         if self.composition.reads_trees:
@@ -324,12 +324,12 @@ class Encoder(nn.Module):
             lengths = ragged.lengths
         filled = lengths > 0
         if filled.all():  # the copy below costs as much as the mean itself
-            with turn:
+            with lock:
                 self._write_vectors(ragged, vectors, types_UD)
         else:
             some_vectors = np.empty((int(filled.sum()), self.width), np.float32)
             ragged = ragged.take(np.flatnonzero(filled))
-            with turn:
+            with lock:
                 self._write_vectors(ragged, some_vectors, types_UD)
             vectors[filled], vectors[~filled] = some_vectors, 0
         return 0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()), num_without_tree

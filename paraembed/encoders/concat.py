@@ -10,11 +10,11 @@ import pyarrow as pa
 from paraembed.encoders.base import Encoder, Weights
 from paraembed.encoders.devices import ComputeDevice
 from paraembed.encoders.protocol import (
-    ALONE,
     BATCH_SIZE,
+    NO_LOCK,
+    ComputeLock,
     Embedded,
     Texts,
-    Turn,
     check_batch_size,
     text_array,
     warn_of_unread,
@@ -78,7 +78,7 @@ class Concat:
         batch_size: int = BATCH_SIZE,
         trees: pa.StringArray | None = None,
         *,
-        turn: Turn = ALONE,
+        lock: ComputeLock = NO_LOCK,
     ) -> Embedded:
         """Return vectors and counts of a string array [n], see ``Encoder.embed``; trees are a ValueError."""
         if trees is not None:
@@ -86,9 +86,9 @@ class Concat:
         check_batch_size(batch_size)
         strings = text_array(texts)
         vectors = np.empty((len(strings), self.width), np.float32)
-        first = self.first.embed(strings, batch_size, turn=turn)
+        first = self.first.embed(strings, batch_size, lock=lock)
         _write_normalized(vectors[:, : self.first.width], first.vectors)
-        second = self.second.embed(strings, batch_size, turn=turn)
+        second = self.second.embed(strings, batch_size, lock=lock)
         _write_normalized(vectors[:, self.first.width :], second.vectors)
         return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
 

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Turn = AbstractContextManager[object]
-ALONE: Turn = nullcontext()
-"""Turn of an encoder that no other thread uses."""
+ComputeLock = AbstractContextManager[object]
+"""What threads that share an encoder hold while it computes; not while it tokenizes, so that these overlap."""
+NO_LOCK: ComputeLock = nullcontext()
+"""For an encoder that no other thread uses."""
 Texts = str | Iterable[Any]
 """A text, or several: any iterable of strings, such as a list, generator, Series, ndarray or Arrow array."""
 BATCH_SIZE = 32_768
@@ -118,11 +119,10 @@ class TextEncoder(Embeds, Protocol):
         batch_size: int = ...,
         trees: pa.StringArray | None = None,
         *,
-        turn: Turn = ...,
+        lock: ComputeLock = ...,
     ) -> Embedded:
         """Return vectors and counts like ``Embeds``; encoders that read trees take a binary tree for each text, null
-        for a text without one. ``turn`` is held while vectors are computed, but not while texts are tokenized; it is a
-        lock if several threads use the encoder.
+        for a text without one. ``lock`` is held while vectors are computed, but not while texts are tokenized.
         """
 
     def packed(self, *, is_local: bool = False) -> "PackedEncoder":

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.fingerprint import sha256_of
+from paraembed.pairs.blocks import Block
 from paraembed.pairs.formats import read_pairs
-from paraembed.pairs.parsed import Block
 from paraembed.pairs.shards import read_pair_manifest
 
 SEED = 0

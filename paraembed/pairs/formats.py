@@ -17,6 +17,7 @@ from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows, read
 from paraembed.io.parquet import is_parquet, open_parquet, read_batches
 from paraembed.io.places import Place, name_of, require_file, size_of
 from paraembed.io.tables import Records, TableFormat, json_object, read_records
+from paraembed.pairs.blocks import Block, assemble, is_blank, joined_cells, refuse
 from paraembed.pairs.columns import (
     HEADER_ROWS,
     columns_of,
@@ -26,7 +27,6 @@ from paraembed.pairs.columns import (
     say_the_pair,
     shown_names,
 )
-from paraembed.pairs.parsed import Block, assemble, is_blank, joined_cells, refuse
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.pairs.settings import Format, Role
 

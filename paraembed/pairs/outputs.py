@@ -16,9 +16,9 @@ from paraembed.io.fingerprint import read_json
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.io.resume import Work, check_own_files
 from paraembed.names import on_disk
-from paraembed.pairs.parts import ParsedPart, about_sources, reports_of, sum_counts
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, SUBSETS_FORMAT, length_histogram, load_counts, merge_counts, without_vector
+from paraembed.pairs.source_parts import ParsedPart, about_sources, reports_of, sum_counts
 
 JOB = "jobs/shard.py"
 _CODE = 2

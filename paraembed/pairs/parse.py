@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 from paraembed.io.atomic import write_file
 from paraembed.io.inflate import BLOCK_BYTES, Span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.pairs.blocks import Block, refuse
 from paraembed.pairs.deduplicate import partition_writer
 from paraembed.pairs.filters import EQUAL_TEXTS
 from paraembed.pairs.formats import Reading, Source, read_pairs
-from paraembed.pairs.parsed import Block, refuse
-from paraembed.pairs.parts import SAMPLED
 from paraembed.pairs.ppdb import PpdbPairs
 from paraembed.pairs.schema import PAIRS, SourceReport
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import GROUP_ROWS, REPEATING, Mask, schema_of
+from paraembed.pairs.source_parts import SAMPLED
 from paraembed.pairs.training_sets import RowRules, judge_rows, row_rules, set_of
 from paraembed.process import keep_memory
 from paraembed.text.ragged import string_bytes

@@ -19,7 +19,7 @@ from numba import types
 
 from paraembed.compiled import compiled
 from paraembed.io.lines import Lines, Octets, Positions, string_array
-from paraembed.pairs.parsed import ParsedPairs, filled, is_blank, numbers_of, refuse
+from paraembed.pairs.blocks import ParsedPairs, filled, is_blank, numbers_of, refuse
 from paraembed.text.ragged import string_bytes
 
 SCORE = "PPDB2.0Score"

@@ -29,7 +29,7 @@ from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Evaluation
 from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
-from paraembed.training.inputs import (
+from paraembed.training.initial import (
     Coverage,
     Memory,
     check_trainable,

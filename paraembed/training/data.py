@@ -31,7 +31,7 @@ from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import Evaluation, Kept, Scorer
 from paraembed.training.fast import step_kind
-from paraembed.training.inputs import (
+from paraembed.training.initial import (
     Coverage,
     Memory,
     estimate,

@@ -246,7 +246,7 @@ class _Meter:
         counters, now = self.counters, time.perf_counter()
         loss, active = loss_sum / counters.unreported_steps, active_sum / counters.unreported_steps
         if not math.isfinite(loss):
-            raise _astray(f"the loss is {loss}", counters, self.recipe)
+            raise _diverged(f"the loss is {loss}", counters, self.recipe)
         rate = (counters.pairs - self.pairs) / (now - self.clock)
         counters.seconds += now - self.clock
         counters.unreported_steps = 0
@@ -307,12 +307,12 @@ class _Requests:
         return True
 
 
-class AstrayError(ValueError):
+class TrainingDivergedError(ValueError):
     """Error for a loss or weights that are not finite, or differ; every worker raises it at the same step."""
 
 
-def _astray(what: str, counters: Counters, recipe: BaseRecipe) -> AstrayError:
-    return AstrayError(
+def _diverged(what: str, counters: Counters, recipe: BaseRecipe) -> TrainingDivergedError:
+    return TrainingDivergedError(
         f"{what} by step {counters.step} (learning rate {recipe.learning_rate}); use a lower learning rate or "
         "gradient clipping; earlier checkpoints are kept"
     )
@@ -403,13 +403,13 @@ class _Saver:
             )
 
     def _compare_replicas(self, tensors: dict[str, Tensor]) -> None:
-        """Raise AstrayError on all workers unless their tensors are equal to the bit."""
+        """Raise TrainingDivergedError on all workers unless their tensors are equal to the bit."""
         if self.step.world == 1:
             return
         digest = " ".join(f"{bits_digest(tensor):x}" for tensor in tensors.values())
         digests = gather_texts(hashlib.sha256(digest.encode()).hexdigest(), self.step.world, self.model.matrix.device)
         if len(set(digests)) > 1:
-            raise AstrayError(
+            raise TrainingDivergedError(
                 f"the workers' weights or optimizer states differ after step {self.counters.step}, so one of the "
                 "machines computes wrongly; run the same command again on other machines: it resumes from the last "
                 "checkpoint"
@@ -428,7 +428,7 @@ class _Saver:
         tensors = {**weights, **self.step.update.state()}
         # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
         if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
-            raise _astray("weights or loss are no longer finite", counters, self.step.recipe)
+            raise _diverged("weights or loss are no longer finite", counters, self.step.recipe)
         self._compare_replicas(tensors)
         self.saved_at = time.perf_counter()
         counters.skipped_pairs = self.step.skipped_pairs
@@ -471,7 +471,7 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
     """Raise errors of one of several workers as RuntimeError with its rank, so that the others stop, too."""
     try:
         yield
-    except AstrayError:
+    except TrainingDivergedError:
         raise
     except (torch.OutOfMemoryError, ValueError, OSError) as error:
         if world == 1:

@@ -26,8 +26,8 @@ from paraembed.text.vocabulary import Words
 from paraembed.training.best import PATIENCE, Scorer
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
-from paraembed.training.inputs import check_coverage, encoder_of
-from paraembed.training.loop import AstrayError, ProgressReport, run_steps, train
+from paraembed.training.initial import check_coverage, encoder_of
+from paraembed.training.loop import ProgressReport, TrainingDivergedError, run_steps, train
 from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Epoch, Status, counting
 from paraembed.tuning.points import Point
@@ -208,7 +208,7 @@ def run_trial(
         inputs.part(share, recipe.seed).fit(watcher.model, recipe, rank=rank, world=world, on_report=watcher)
     except _EndError as end:
         status, reason = end.status, end.reason
-    except AstrayError as error:
+    except TrainingDivergedError as error:
         status, reason = "failed", str(error)
     except Exception as error:
         if world > 1:

@@ -22,10 +22,10 @@ from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs.outputs import read_identity
-from paraembed.pairs.parts import SourcePart, about_sources, parsed_parts
 from paraembed.pairs.schema import PAIRS, SourceReport
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import has_ptb_tokens, read_pair_manifest
+from paraembed.pairs.source_parts import SourcePart, about_sources, parsed_parts
 from tests.jobs import digests, interrupted, job_command
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

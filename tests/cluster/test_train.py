@@ -319,9 +319,9 @@ def test_bad_places_are_refused_and_left_alone(sample, unbroken, tmp_path):
 
 
 def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample, tmp_path):
-    astray = replace(RECIPE, encoder=ProjConfig(), learning_rate=1e36)
+    diverging = replace(RECIPE, encoder=ProjConfig(), learning_rate=1e36)
     with pytest.raises(RunFailedError, match=r"nan by step \d+ .*1e\+36"):
-        fit(sample, tmp_path / "avg", astray)
+        fit(sample, tmp_path / "avg", diverging)
     assert (tmp_path / "avg.training" / "untrained" / "config.json").is_file()
     with pytest.raises(ValueError, match=r"another recipe\.encoder\.name \(was proj, is avg\)"):
         fit(sample, tmp_path / "avg")

@@ -30,11 +30,11 @@ class Device:
     def encoder(self):
         return self
 
-    def embed(self, texts, *_, turn):
+    def embed(self, texts, *_, lock):
         start = time.perf_counter()
         time.sleep(10 * SECONDS)
         self.tokenizing.append((start, time.perf_counter()))
-        with turn:
+        with lock:
             start = time.perf_counter()
             time.sleep(SECONDS * -(-len(texts) // BATCH))
             self.busy.append((start, time.perf_counter()))

@@ -15,7 +15,7 @@ from paraembed.export.word2vec import words_of, write_word2vec
 from paraembed.recipe import Recipe
 from paraembed.settings import Smaller
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
-from paraembed.training.inputs import estimate
+from paraembed.training.initial import estimate
 from paraembed.training.pairs import pairs_to_ids
 
 WORDS = [UNKNOWN, "cat", "dog", "naps", "cat\tnaps", "dog\tcat"]

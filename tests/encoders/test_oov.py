@@ -14,7 +14,7 @@ from paraembed.text import tokens
 from paraembed.text.oov import codes_of, hashed_vectors
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.inputs import initial_words
+from paraembed.training.initial import initial_words
 
 WIDTH = 70
 MATRIX = np.random.default_rng(0).standard_normal((4, WIDTH), dtype=np.float32)

@@ -17,7 +17,7 @@ from paraembed.encoders.configs import AvgConfig, ScaledAvgConfig
 from paraembed.export.word2vec import words_of, write_word2vec
 from paraembed.recipe import Recipe
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
-from paraembed.training.inputs import encoder_for
+from paraembed.training.initial import encoder_for
 
 Matrix = npt.NDArray[np.float32]
 WORD = st.text(st.characters(exclude_categories=["Cs", "Lu", "Lt"], exclude_characters=" \n\r\0"), min_size=1)

@@ -17,7 +17,7 @@ import yaml
 
 from paraembed.commands.flags import NO_GROUPS, parse_flags
 from paraembed.papers import find_recipe
-from paraembed.training.inputs import estimate
+from paraembed.training.initial import estimate
 
 ROOT = Path(__file__).parents[2]
 KUBERAY = ROOT / "infra" / "kuberay"

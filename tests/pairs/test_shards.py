@@ -12,12 +12,12 @@ from paraembed.pairs import deduplicate as duplicates
 from paraembed.pairs import parse, shards
 from paraembed.pairs.deduplicate import find_repeats
 from paraembed.pairs.outputs import settings_to_json
-from paraembed.pairs.parts import load_report, save_report
 from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.selection import selection_table
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
+from paraembed.pairs.source_parts import load_report, save_report
 from paraembed.text.hashing import pair_keys
 from paraembed.text.tokenize import tokenize
 

@@ -131,17 +131,17 @@ def test_a_finished_run_is_not_trained_again(pairs, tmp_path):
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(pairs, tmp_path):
-    astray = replace(RECIPE, learning_rate=1e36)
+    diverging = replace(RECIPE, learning_rate=1e36)
     with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\)"):
-        train(encoder_of(astray), pairs, astray, checkpoints=Checkpoints(tmp_path, steps=2))
+        train(encoder_of(diverging), pairs, diverging, checkpoints=Checkpoints(tmp_path, steps=2))
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_that_go_astray_in_the_last_step_end_the_run(pairs):
+def test_weights_that_diverge_in_the_last_step_end_the_run(pairs):
     """The loss of the only step is that of the untouched encoder."""
-    astray = replace(RECIPE, epochs=1, learning_rate=1e36, batch_size=1030)
+    diverging = replace(RECIPE, epochs=1, learning_rate=1e36, batch_size=1030)
     with pytest.raises(ValueError, match=r"finite by step 1 \(learning rate 1e\+36\)"):
-        train(encoder_of(astray), pairs, astray)
+        train(encoder_of(diverging), pairs, diverging)
 
 
 def test_texts_are_cut_at_max_tokens(pairs):

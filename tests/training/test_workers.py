@@ -172,7 +172,7 @@ def train_apart(rank, folder):
 
 def test_workers_that_drift_apart_stop_before_they_save(tmp_path):
     in_two_processes(train_apart, tmp_path)
-    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["AstrayError"] * 2
+    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["TrainingDivergedError"] * 2
     assert not [*tmp_path.glob("checkpoints/step-*")]
 
 

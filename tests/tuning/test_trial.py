@@ -66,9 +66,9 @@ def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs, score
     stopped = run_trial(inputs, recipe, 1.0, scorer, {1: -3.0, 2: 3.0})
     assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
     assert stopped.reason.startswith("after epoch 2 its score ")
-    astray = run_trial(inputs, Recipe(epochs=1, batch_size=10, learning_rate=1e36), 1.0, scorer, {})
-    assert astray.status == "failed"
-    assert astray.reason.startswith("weights or loss are no longer finite by step ")
+    diverging = run_trial(inputs, Recipe(epochs=1, batch_size=10, learning_rate=1e36), 1.0, scorer, {})
+    assert diverging.status == "failed"
+    assert diverging.reason.startswith("weights or loss are no longer finite by step ")
     few = run_trial(inputs, Recipe(epochs=1, batch_size=100), 1.0, scorer, {})
     assert few.status == "failed"
     assert "there are only 40 pairs" in few.reason

@@ -21,11 +21,11 @@ import torch
 from paraembed.encoders.devices import chosen_device, require_device
 from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles, model_files
 from paraembed.encoders.protocol import (
-    ALONE,
     BATCH_SIZE,
+    NO_LOCK,
+    ComputeLock,
     Embedded,
     Texts,
-    Turn,
     check_finite,
     text_array,
     warn_of_unread,
@@ -103,7 +103,7 @@ class ForeignEncoder:
         batch_size: int = BATCH_SIZE,  # noqa: ARG002 - batches are made from all texts, by tokens
         trees: pa.StringArray | None = None,
         *,
-        turn: Turn = ALONE,
+        lock: ComputeLock = NO_LOCK,
     ) -> Embedded:
         """Return vectors and counts of a string array [n]; see ``Embedded``. Null counts as empty; trees are a
         ValueError.
@@ -118,7 +118,7 @@ class ForeignEncoder:
         texts = text_array(texts)
         require_device(self.inference.device)
         with errors_of_libraries(f"the {self.kind}: model cannot compute the vectors of {len(texts)} texts"):
-            embedded = self._computed(pc.fill_null(texts, ""), turn)
+            embedded = self._computed(pc.fill_null(texts, ""), lock)
         check_finite(embedded.vectors)
         return embedded
 
@@ -134,7 +134,7 @@ class ForeignEncoder:
         return {}
 
     @abstractmethod
-    def _computed(self, texts: pa.StringArray, turn: Turn) -> Embedded:
+    def _computed(self, texts: pa.StringArray, lock: ComputeLock) -> Embedded:
         """Return vectors and counts, without special tokens and prompt, of texts without null."""
 
 
@@ -343,7 +343,7 @@ class InBatches(ForeignEncoder):
         """Return vectors [n, H] of one batch."""
         return self._vectors(self._forward(self._features(texts, self._ids(texts))))
 
-    def _computed(self, texts: pa.StringArray, turn: Turn) -> Embedded:
+    def _computed(self, texts: pa.StringArray, lock: ComputeLock) -> Embedded:
         strings = texts.to_pylist()
         ids = self._ids(strings)
         counts, unknown = token_counts(ids, self._unknown)
@@ -357,7 +357,7 @@ class InBatches(ForeignEncoder):
             budget = self._budget
             batch = order[start : start + max(1, budget // int(lengths[order[start]]))]
             features = self._features([strings[row] for row in batch], ids.take(batch))
-            with turn:
+            with lock:
                 try:
                     computing.append((batch, self._forward(features)))
                     start += len(batch)

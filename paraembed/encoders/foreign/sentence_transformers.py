@@ -28,7 +28,7 @@ from paraembed.encoders.foreign.configuration import modules_of
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.foreign.onnx import PROVIDERS, OnnxEncoder, session_options
 from paraembed.encoders.protocol import Embedded
-from paraembed.encoders.states import StateSums, merged, sums_of
+from paraembed.encoders.token_sums import StateSums, merged, sums_of
 from paraembed.process import transformers_is_quiet
 from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged

@@ -580,14 +580,14 @@ def test_less_memory_halves_the_batches(caplog):
 
 
 class Noting(Counting):
-    """Notes what it does with each batch, and whether it has the turn."""
+    """Notes what it does with each batch, and whether it has the lock."""
 
-    def __init__(self, turn):
-        self.turn, self.notes = turn, []
+    def __init__(self, lock):
+        self.lock, self.notes = lock, []
         super().__init__(20)
 
     def note(self, what):
-        self.notes.append((what, self.turn.locked()))
+        self.notes.append((what, self.lock.locked()))
 
     def _ids(self, texts):
         self.note("ids")
@@ -607,9 +607,9 @@ class Noting(Counting):
 
 
 def test_the_next_batch_is_prepared_before_the_device_is_waited_for():
-    turn = Lock()
-    encoder = Noting(turn)
-    assert encoder.embed(pa.array(["1 2 3"] * 12), turn=turn).vectors[:, 0].tolist() == [3] * 12
+    lock = Lock()
+    encoder = Noting(lock)
+    assert encoder.embed(pa.array(["1 2 3"] * 12), lock=lock).vectors[:, 0].tolist() == [3] * 12
     prepared, computed, taken = ("features", False), ("forward", True), ("vectors", False)
     assert encoder.notes == [
         ("ids", False),

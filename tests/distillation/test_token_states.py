@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paraembed.distillation.student import with_states
-from paraembed.encoders.states import merged, sums_of
+from paraembed.encoders.token_sums import merged, sums_of
 from paraembed.text.ragged import Ragged
 
 

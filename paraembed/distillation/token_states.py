@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
-from paraembed.encoders.protocol import ALONE, BATCH_SIZE, Embedded, PackedEncoder, TextEncoder, Turn
-from paraembed.encoders.states import StateSums, merged
+from paraembed.encoders.protocol import BATCH_SIZE, NO_LOCK, ComputeLock, Embedded, PackedEncoder, TextEncoder
+from paraembed.encoders.token_sums import StateSums, merged
 from paraembed.io.atomic import write_file
 
 STATES = "states.npz"
@@ -55,12 +55,12 @@ class SummingTeacher:
         batch_size: int = BATCH_SIZE,  # noqa: ARG002 - as in ``ForeignEncoder``
         trees: pa.StringArray | None = None,  # noqa: ARG002
         *,
-        turn: Turn = ALONE,
+        lock: ComputeLock = NO_LOCK,
     ) -> Embedded:
-        """Return vectors and counts, and write the sums; the turn covers all of it, since the teacher holds the sums of
+        """Return vectors and counts, and write the sums; the lock covers all of it, since the teacher holds the sums of
         one call.
         """
-        with turn:
+        with lock:
             embedded, sums = self.teacher.embed_states(texts)
         digest = hashlib.sha256("\0".join(texts.to_pylist()).encode()).hexdigest()
         values = {**sums._asdict(), "sums": sums.sums.astype(np.float32), "rows": len(texts)}

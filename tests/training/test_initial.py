@@ -13,7 +13,7 @@ from paraembed.encoders.configs import AvgConfig, DanConfig, RecursiveConfig
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
-from paraembed.training.inputs import (
+from paraembed.training.initial import (
     Memory,
     available_memory,
     check_coverage,
