@@ -21,9 +21,6 @@ from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
 from paraembed.io.store import Folder
 from paraembed.options import json_value
-from paraembed.pairs.public.download import _resumable
-from paraembed.pairs.public.fetch import _records
-from paraembed.pairs.public.sources import SOURCES
 from paraembed.pairs.schema import SourceReport
 from paraembed.pairs.shards import FORMAT, read_pair_manifest
 from paraembed.pairs.source_parts import join_reports, load_report, save_report
@@ -351,20 +348,6 @@ def test_recipes(tmp_path, kind):
         assert kind.from_dict(recipe.to_dict()) == recipe
 
     of_json(tmp_path, "recipe.json", load)
-
-
-def test_states_of_downloads(tmp_path):
-    source = next(iter(SOURCES.values()))
-    (tmp_path / "f.part").write_bytes(b"abc")
-    put_json(tmp_path / "f.part.json", {"url": source.url, "validator": '"x"', "total": 7})
-
-    def load():
-        if not _resumable(source, tmp_path / "f.part", digest_known=True):
-            raise ValueError("starts over")
-
-    of_json(tmp_path, "f.part.json", load)
-    put_json(tmp_path / "fetched.json", {"f.gz": {"url": "https://x", "bytes": 3, "sha256": "ab", "unpacked": "ab"}})
-    of_json(tmp_path, "fetched.json", lambda: _records(tmp_path))
 
 
 def test_weights(tmp_path, tiny_encoder_folder):

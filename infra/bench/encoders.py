@@ -1,102 +1,69 @@
-"""Benchmark of the part of a training step that depends on the encoder: look up words, compose, backpropagate.
+"""Time the encoder's part of a training step, forward and backward: look up words, compose, backpropagate.
 
 Words are drawn from Zipf's law and text lengths from a Poisson distribution, so words repeat within a step as in real
 text.
 """
 
 import time
+from argparse import Namespace
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import brentq
 
-from infra.bench.command import Encoders
-from infra.bench.generated import ZIPF, draw_texts, draw_words, word_chances
-from infra.bench.rounds import Program, Result, Round, measure, show_table
-from paraembed.console import say
-from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict
+from infra.bench.command import Add, count
+from infra.bench.generated import draw_texts, draw_words, word_chances
+from infra.bench.rounds import Log, Program, Round, measure, ratio, report, show_table
+from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.text.ragged import Ragged
 from paraembed.training.update import distinct
 
 BASELINE = "lstm_avg"
 NATIVE = f"{BASELINE} (torch.nn.LSTM)"
 """The same encoder without peepholes, on torch's kernels."""
+PROGRAMS = {name: name for encoder in ENCODERS for name in ([encoder, NATIVE] if encoder == BASELINE else [encoder])}
 VOCABULARY = 40_000
 ROUND_SECONDS = 0.1
 """Minimum duration of a round; a step of ``avg`` takes a millisecond."""
 
 
-def run(options: Encoders, _: object) -> dict[str, Any]:
+def add_flags(add: Add) -> None:
+    """Add the flags of this benchmark."""
+    add("--batch-size", type=count, default=100, help="pairs a step")
+    add("--width", type=count, default=300, help="width of word and text vectors")
+    add("--mean-tokens", type=float, default=15.0, help="mean tokens of a text")
+    add("--threads", type=count, default=1, help="threads of PyTorch")
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="device of the step")
+
+
+def run(options: Namespace, log: Log) -> dict[str, Any]:
     """Measure, print the table, return the numbers."""
-    chosen = _configurations(options)
     torch.set_num_threads(options.threads)
-    words, batches = draw_words(VOCABULARY, options.width, options.seed), draw_batches(options)
+    words, chances = draw_words(VOCABULARY, options.width, options.seed), word_chances(VOCABULARY)
+    sizes = 2 * options.batch_size, options.mean_tokens
+    batches = [draw_texts(*sizes, chances, options.seed, number) for number in range(options.rounds)]
     parameters: dict[str, int] = {}
 
-    def start(name: str, config: AnyConfig) -> Program:
-        encoder = Encoder(config, words, "space", options.seed).to(torch.device(options.device))
+    def start(name: str) -> Program:
+        config = {"name": BASELINE, "peepholes": False} if name == NATIVE else {"name": name}
+        encoder = Encoder(config_from_dict(config), words, "space", options.seed).to(torch.device(options.device))
         parameters[name] = sum(parameter.numel() for parameter in encoder.composition.parameters())
         _round(encoder, batches[0])
-        texts = cycle(batches)
+        texts = iter(batches)
         return Program(name, lambda: _round(encoder, next(texts)))
 
-    results = measure({name: partial(start, name, config) for name, config in chosen.items()}, options.rounds)
-
-    def ratio(result: Result) -> str:
-        return f"{result.seconds / results[BASELINE].seconds:.3f}" if BASELINE in results else "-"
-
+    programs = measure({name: partial(start, name) for name in options.programs}, options.rounds, log, "steps")
     columns = {
-        "ms/step": lambda result: f"{result.seconds * 1000:.2f}",
-        "pairs/s": lambda result: f"{options.batch_size * result.rate:,.0f}",
-        "parameters": lambda result: f"{parameters[result.name]:,}",
-        f"× {BASELINE}": ratio,
+        "ms/step": lambda program: f"{program.seconds * 1000:.2f}",
+        "pairs/s": lambda program: f"{options.batch_size * program.rate:,.0f}",
+        "parameters": lambda program: f"{parameters[program.name]:,}",
+        f"× {BASELINE}": ratio(programs, dict.fromkeys(PROGRAMS, BASELINE)),
     }
-    show_table("encoder", results.values(), columns)
+    show_table("encoder", programs.values(), columns)
     where = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, threads: {options.threads}"
-    say(f"forward and backward, median of {options.rounds} rounds; torch {torch.__version__}, {where}")
-    numbers = [
-        {
-            "encoder": name,
-            "milliseconds": [1000 * round_.seconds / round_.steps for round_ in result.rounds],
-            "parameters": parameters[name],
-        }
-        for name, result in results.items()
-    ]
-    return {"settings": options.settings() | {"torch": torch.__version__, "device": where}, "encoders": numbers}
-
-
-def draw_batches(options: Encoders) -> list[Ragged]:
-    """Return the texts of each round; raise ValueError if a step cannot hold so many distinct words."""
-    texts, exponent = 2 * options.batch_size, ZIPF
-    tokens, wanted = texts * options.mean_tokens, options.distinct_words
-    if wanted is not None:
-        if wanted >= (most := _expected_distinct(0, tokens)):
-            raise ValueError(
-                f"distinct_words is {wanted}, but {tokens:,.0f} tokens per step contain fewer than {most:,.0f}; give "
-                "fewer"
-            )
-        exponent = brentq(lambda power: _expected_distinct(power, tokens) - wanted, 0, 50, xtol=1e-4)
-    chances = word_chances(VOCABULARY, exponent)
-    return [draw_texts(texts, options.mean_tokens, chances, options.seed, number) for number in range(options.rounds)]
-
-
-def _configurations(options: Encoders) -> dict[str, AnyConfig]:
-    """Return configurations with their default options, by name of the row."""
-    chosen: dict[str, AnyConfig] = {}
-    for name in options.encoders or ENCODERS:
-        chosen[name] = config_from_dict({"name": name})
-        if name == BASELINE:
-            chosen[NATIVE] = config_from_dict({"name": name, "peepholes": False})
-    return chosen
-
-
-def _expected_distinct(exponent: float, tokens: float) -> float:
-    """Return the mean number of distinct words in ``tokens`` draws."""
-    return float(-np.expm1(tokens * np.log1p(-np.minimum(word_chances(VOCABULARY, exponent), 1 - 1e-12))).sum())
+    return report(options, programs, where) | {"parameters": parameters}
 
 
 def _round(encoder: Encoder, batch: Ragged) -> Round:

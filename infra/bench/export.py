@@ -1,4 +1,4 @@
-"""Benchmark of exports: every encoder in every format, compared with the encoder on real sentences.
+"""Compare every encoder with its exports: ids, vectors, nearest texts, and speed in the peer's own library.
 
 The peer's own library loads the exported folder in a process that does not import paraembed. Both sides use one thread,
 and speeds are texts per second of CPU, so that other load on the machine hardly counts.
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from argparse import Namespace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infra.bench.command import Export
+from infra.bench.command import Add, count, path
+from infra.bench.rounds import Log, settings
 from paraembed.console import doing, print_table, say
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.export.folder import write_folder
@@ -85,20 +86,29 @@ encode = lambda texts: np.concatenate([batch(texts[start : start + 64]) for star
 }
 
 
-def run(options: Export, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
+def add_flags(add: Add) -> None:
+    """Add the flags of this benchmark."""
+    add("--texts", type=path, required=True, help="file of sentences, one per line, plain or compressed")
+    add("--rows", type=count, default=10_000, help="sentences, from the first on; 10 or more")
+    add("--encoders", nargs="+", choices=ENCODERS, default=[*ENCODERS], metavar="NAME", help="names of encoders")
+    add("--width", type=count, default=300, help="width of the word vectors")
+    add("--folder", type=path, help="folder for temporary files")
+
+
+def run(options: Namespace, log: Log) -> dict[str, Any]:
     """Measure, print the table, return the numbers."""
     texts = [text for text in read_text(Path(options.texts)) if text][: options.rows]
     words = draw_words(texts, options.width, options.seed)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="bench-export-", dir=options.folder) as folder, one_thread():
-        for name in options.encoders or ENCODERS:
+        for name in options.encoders:
             rows += compare(name, words, texts, options, Path(folder))
             for row in rows:
                 if "largest" in row:
-                    log_metrics({f"{row['encoder']}/{row['format']}/largest_difference": row["largest"]})
+                    log({f"{row['encoder']}/{row['format']}/largest_difference": row["largest"]})
     print_table(_HEAD, [_cells(row) for row in rows])
     say(f"{len(texts):,} sentences, {len(words.vocabulary):,} words of width {options.width}, one thread")
-    return {"settings": options.settings(), "rows": rows}
+    return {"settings": settings(options), "rows": rows}
 
 
 def draw_words(texts: list[str], width: int, seed: int) -> Words:
@@ -109,7 +119,7 @@ def draw_words(texts: list[str], width: int, seed: int) -> Words:
     return Words(vocabulary, np.random.default_rng(seed).standard_normal((len(vocabulary), width), np.float32))
 
 
-def compare(name: str, words: Words, texts: list[str], options: Export, folder: Path) -> list[dict[str, Any]]:
+def compare(name: str, words: Words, texts: list[str], options: Namespace, folder: Path) -> list[dict[str, Any]]:
     """Return a row of results for each format of an encoder whose parameters are all random."""
     config = config_from_dict({"name": name})
     encoder = Encoder(config, words, "ptb-v1").requires_grad_(False).eval()

@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infra.bench.command import TEXTS, Case
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
@@ -45,11 +44,6 @@ def draw_texts(
         first, last = offsets[start], offsets[min(start + block_texts, num_texts)]
         ids[first:last] = np.searchsorted(bounds, drawn.random(last - first), side="right")
     return Ragged(ids, offsets)
-
-
-def draw_pairs(case: Case) -> Ragged:
-    """Return the pairs of a training; pair i has the texts 2i and 2i + 1."""
-    return draw_texts(2 * case.num_pairs, TEXTS[case.texts], word_chances(case.words), case.seed)
 
 
 def pair_texts(pairs: Ragged, words: Words) -> tuple[pa.StringArray, pa.StringArray]:

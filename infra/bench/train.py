@@ -1,148 +1,156 @@
-"""Benchmark of training, next to what others would write, as ratios in one run.
+"""Time training on generated pairs next to what others would write, with each program in its own processes.
 
-Every program trains the same word vectors on the same generated pairs, in separate processes. Programs that need Ray
-are in ``on_ray``, because this module only needs torch, numpy and pyarrow.
+Every program trains the same word vectors on the same pairs. This module only needs torch, numpy and pyarrow.
 """
 
-import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import import_module
-from itertools import cycle, islice
-from pathlib import Path
+from itertools import islice, product
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
-from infra.bench.command import MEGA_BATCH_SIZE, TEXTS, TRAIN_PROGRAMS, Case, Train, missing_package
-from infra.bench.generated import draw_pairs, draw_words
+from infra.bench.command import Add, count
+from infra.bench.generated import draw_texts, draw_words, word_chances
 from infra.bench.peers import embedding, embedding_bag, train_static_embedding
-from infra.bench.rounds import Clock, Program, Result, Results, has, measure, metrics, show_table, start
+from infra.bench.rounds import Clock, Log, Program, Programs, has, measure, ratio, report, show_table, start
 from paraembed.compiled import COMPILED
-from paraembed.console import say, show
-from paraembed.encoders import Encoder, config_from_dict
+from paraembed.console import show
+from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.text.vocabulary import Words
 from paraembed.training.fast import cpu
 from paraembed.training.loop import ProgressReport
 from paraembed.training.loop import train as train_loop
 from paraembed.training.pairs import epoch_batches
-from paraembed.training.step import step_for
 
-PARAEMBED, READY, MEGA, RAY, RAY_WORKERS = "paraembed", "ready", "mega", "ray", "ray_workers"
-WORKERS = {
-    "workers": (2, "without Ray"),
-    "machines": (2, "without shared memory, as on two machines,"),
-    "machines3": (3, "without shared memory, as on three machines,"),
+TEXTS = {"sentences": 15.0, "phrases": 4.0}
+"""Mean number of tokens per text; 4 is close to the phrases of PPDB XXL."""
+SCALE = {"texts": "phrases", "batch_size": 100, "pairs": 9_100_000, "epochs": 10}
+PROGRAMS = {
+    "paraembed": "paraembed",
+    "embedding_bag": "EmbeddingBag(sparse=True), SparseAdam",
+    "embedding": "Embedding, Adam",
+    "static_embedding": "sentence-transformers StaticEmbedding",
+    "workers": "paraembed, 2 workers",
+    "machines": "paraembed, 2 workers without shared memory",
+    "machines3": "paraembed, 3 workers without shared memory",
 }
-"""Programs of several workers: their number, and what a note says of them."""
 PEERS = ("embedding_bag", "embedding", "static_embedding")
-_MOST_MEGA_PAIRS = 10_000  # all texts are compared with all: at batch 1,024 a step takes a CPU core a second
+WORKERS = {"workers": 2, "machines": 2, "machines3": 3}
 _INTERVAL = 20  # steps between two looks at the clock, and of the warm-up
 _MOST_READY = 1000  # batches
 _STATIC_PAIRS = 50_000  # for sentence-transformers, which has them as text and tokenizes a batch at a time
 _WITHOUT_END = 2**31 - 1  # epochs
 
 
-def run(options: Train, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure each case, print its table, return the numbers; raise ValueError if a program failed or cannot run."""
-    numbers = []
-    for case in options.cases():
-        results = measure_case(case, options.programs, 1 if options.scale else options.rounds)
-        _show(case, results)
-        log_metrics(metrics(results, "pairs", case.batch_size, f"{case.encoder}/{case.texts}/{case.batch_size}/"))
-        programs = {key: {"program": result.name, **result.numbers()} for key, result in results.items()}
-        numbers.append({"case": vars(case), "programs": programs})
-    is_cuda = options.device == "cuda"
-    machine = {
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if is_cuda else platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "threads a process": options.threads,
-        "compiled loops": COMPILED,
-    }
-    say(", ".join(f"{name} {value}" for name, value in machine.items()))
-    return {"machine": machine, "cases": numbers}
+def add_flags(add: Add) -> None:
+    """Add the flags of this benchmark."""
+    add("--texts", nargs="+", choices=TEXTS, default=[*TEXTS], help="sentences (15 tokens a text) or phrases (4)")
+    add("--batch-sizes", type=count, nargs="+", default=[100, 1024], help="pairs a step and worker")
+    add("--encoders", nargs="+", choices=ENCODERS, default=["avg"], metavar="NAME", help="the peers train avg only")
+    add("--scale", action="store_true", help="instead, one whole training: 9,100,000 pairs of phrases, 10 epochs")
+    add("--pairs", type=count, default=200_000, help="generated pairs; rounded down to full batches of two workers")
+    add("--words", type=count, default=40_000, help="rows of the word matrix")
+    add("--width", type=count, default=300, help="width of a word vector")
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="device of the training")
+    add("--precision", choices=["float32", "bfloat16"], default="float32", help="bfloat16 needs a GPU")
+    add("--threads", type=count, default=1, help="threads of PyTorch in each process")
+    add("--seconds", type=float, default=2.0, help="shortest round, in seconds")
 
 
-def measure_case(case: Case, keys: tuple[str, ...], rounds: int) -> dict[str, Result]:
-    """Return the results of programs by key: those of ``keys``, or all that the case and the machine allow."""
-    on_ray: dict[str, int] = {}
-    if not missing_package():
-        on_ray = {RAY: 1} if case.device == "cuda" else {RAY: 1, RAY_WORKERS: 2}  # a GPU a worker
-    keys = keys or _suitable(case, [*on_ray])
-    for key in keys:
-        if key in {RAY, RAY_WORKERS} and key not in on_ray:
-            raise ValueError(
-                f"--programs {key} cannot run here, because it needs Ray, MLflow and one device per worker"
-            )
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        starts = {key: partial(_start, key, case, folder, on_ray.get(key, 0)) for key in keys}
-        return measure(starts, rounds, f"{case.encoder}, {case.texts}, batch {case.batch_size}: ")
+@dataclass(frozen=True)
+class Case:
+    """One training to measure; with ``epochs`` 0 it runs until the rounds end."""
+
+    encoder: str
+    texts: str
+    batch_size: int
+    pairs: int
+    words: int
+    width: int
+    device: str
+    precision: str
+    seed: int
+    epochs: int = 0
+
+    def draw_pairs(self) -> Ragged:
+        """Return full batches of two workers, so that all steps have the same size; texts 2i and 2i + 1 are a pair."""
+        num_pairs = self.pairs // (2 * self.batch_size) * 2 * self.batch_size
+        return draw_texts(2 * num_pairs, TEXTS[self.texts], word_chances(self.words), self.seed)
+
+    def recipe(self) -> Recipe:
+        """Return the recipe; all other fields have their defaults: margin 0.4, cosine, MAX negatives."""
+        return Recipe(
+            config_from_dict({"name": self.encoder}),
+            "space",
+            epochs=self.epochs or _WITHOUT_END,
+            batch_size=self.batch_size,
+            precision="bfloat16" if self.precision == "bfloat16" else "float32",
+            seed=self.seed,
+        )
 
 
-def _suitable(case: Case, on_ray: list[str]) -> tuple[str, ...]:
-    if case.epochs:
-        return (PARAEMBED,)
-    peers = PEERS if case.encoder == "avg" else ()
-    mega = [MEGA] if MEGA_BATCH_SIZE * case.batch_size <= _MOST_MEGA_PAIRS else []
-    workers = [key for key in WORKERS if case.device == "cpu" and WORKERS[key][0] <= 2]  # there is one GPU
-    return (PARAEMBED, READY, *peers, *mega, *workers, *on_ray)
+def cases(options: Namespace) -> Iterator[Case]:
+    """Yield the trainings to measure; raise ValueError if one is not possible."""
+    if options.device == "cpu" and options.precision != "float32":
+        raise ValueError(f"precision is {options.precision!r}, but a CPU trains only in float32; use float32")
+    same = {name: getattr(options, name) for name in ("pairs", "words", "width", "device", "precision", "seed")}
+    sizes = [
+        dict(zip(("texts", "batch_size"), size, strict=True)) for size in product(options.texts, options.batch_sizes)
+    ]
+    for encoder, size in product(options.encoders, [SCALE] if options.scale else sizes):
+        case = Case(**{**same, **size}, encoder=encoder)
+        if case.pairs < 2 * case.batch_size:
+            raise ValueError(f"pairs is {case.pairs}; two workers of batch size {case.batch_size} need twice as many")
+        yield case
 
 
-def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
-    """Start a program, with ``folder`` for its files."""
-    name, is_whole = TRAIN_PROGRAMS[key], case.epochs > 0
-    if ray_workers:
-        program: Program = import_module("infra.bench.on_ray").start_training(name, ray_workers, case, folder)
-        return program
-    if key == MEGA:
-        case = replace(case, mega_batch_size=MEGA_BATCH_SIZE)
-    own = train_ours if key in {PARAEMBED, MEGA, *WORKERS} else train_other
-    workers, _ = WORKERS.get(key, (1, ""))
+def run(options: Namespace, log: Log) -> dict[str, Any]:
+    """Measure each case, print its table, return the numbers."""
+    device = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or platform.machine()
+    measured = []
+    for case in cases(options):
+        keys = [key for key in PROGRAMS if key in options.programs and _suits(key, case)]
+        about = f"{case.encoder}/{case.texts}/{case.batch_size}/"
+        with tempfile.TemporaryDirectory() as folder:
+            starts = {key: partial(_start, key, case, options, folder) for key in keys}
+            rounds = 1 if options.scale else options.rounds
+            programs = measure(starts, rounds, log, "pairs", per_step=case.batch_size, about=about)
+        _show(case, programs)
+        notes = device, f"threads a process {options.threads}", f"compiled loops {COMPILED}"
+        measured.append({"case": asdict(case), **report(options, programs, *notes)})
+    return {"cases": measured}
+
+
+def _suits(key: str, case: Case) -> bool:
+    """Return whether a program can run the case: peers train ``avg``, there is one GPU; a whole training is alone."""
+    is_peer, is_alone = key in PEERS, key == "paraembed"
+    return is_alone or (not case.epochs and (case.encoder == "avg" if is_peer else case.device == "cpu"))
+
+
+def _start(key: str, case: Case, options: Namespace, folder: str) -> Program:
+    workers, is_whole = WORKERS.get(key, 1), case.epochs > 0
     return start(
-        name,
-        own,
-        {"case": vars(case), "key": key, "folder": str(folder)},
+        PROGRAMS[key],
+        train_peer if key in PEERS else train_paraembed,
+        {"case": asdict(case), "key": key, "folder": folder},
         processes=workers,
         workers=workers,
-        threads=case.threads,
-        seconds=0.0 if is_whole else case.seconds,
+        threads=options.threads,
+        seconds=0.0 if is_whole else options.seconds,
         device=case.device,
         is_loud=is_whole,
     )
 
 
-def recipe(case: Case) -> Recipe:
-    """Return the recipe of a training; all other fields have their defaults: margin 0.4, cosine, MAX negatives."""
-    return Recipe(
-        config_from_dict({"name": case.encoder}),
-        "space",
-        epochs=case.epochs or _WITHOUT_END,
-        batch_size=case.batch_size,
-        mega_batch_size=case.mega_batch_size,
-        precision=case.precision,
-        seed=case.seed,
-    )
-
-
-def _words(case: Case) -> Words:
-    return draw_words(case.words, case.width, case.seed)
-
-
-def _encoder(case: Case) -> Encoder:
-    return Encoder(config_from_dict({"name": case.encoder}), _words(case), "space", case.seed).to(case.device)
-
-
-def train_ours(clock: Clock, case: dict[str, Any], key: str, folder: str, rank: int = 0, world: int = 1) -> None:
+def train_paraembed(clock: Clock, case: dict[str, Any], key: str, folder: str, rank: int = 0, world: int = 1) -> None:
     """Run the unchanged training loop. The first worker measures the time; the others follow it."""
     size = Case(**case)
     if key.startswith("machines"):
@@ -154,105 +162,50 @@ def train_ours(clock: Clock, case: dict[str, Any], key: str, folder: str, rank: 
         if rank == 0 and not size.epochs:
             clock(report.step)
         elif rank == 0 and (report.step % 10_000 == 0 or report.end_of_epoch):
-            print(
-                f"epoch {report.epoch}/{report.epochs}  step {report.step:,}/{report.steps:,}  loss {report.loss:.4f}  "
-                f"{report.pairs_per_second:,.0f} pairs/s  {report.seconds_left:,.0f} s left",
-                file=sys.stderr,
-            )
+            left = f"{report.pairs_per_second:,.0f} pairs/s  {report.seconds_left:,.0f} s left"
+            print(f"epoch {report.epoch}  step {report.step:,}  loss {report.loss:.4f}  {left}", file=sys.stderr)
 
-    encoder, pairs = _encoder(size), draw_pairs(size)
+    words, pairs = draw_words(size.words, size.width, size.seed), size.draw_pairs()
+    encoder = Encoder(size.recipe().encoder, words, "space", size.seed).to(size.device)
     step_texts = 2 * size.batch_size * world
     pairs = pairs.slice(0, len(pairs) // step_texts * step_texts)  # all steps have the same size, also of three workers
     if size.epochs:
         clock(0)
-    counters = train_loop(encoder, pairs, recipe(size), rank=rank, world=world, on_report=on_report)
+    counters = train_loop(encoder, pairs, size.recipe(), rank=rank, world=world, on_report=on_report)
     if size.epochs:
         clock(counters.step)
 
 
-def train_other(clock: Clock, case: dict[str, Any], key: str, folder: str) -> None:
-    """Run only our training step, or a peer program."""
+def train_peer(clock: Clock, case: dict[str, Any], key: str, folder: str) -> None:
+    """Run a peer program."""
     size = Case(**case)
-    pairs = draw_pairs(size)
+    words, pairs = draw_words(size.words, size.width, size.seed), size.draw_pairs()
 
     def on_step(number: int) -> None:
         if number % _INTERVAL == 0:
             clock(number)
 
-    if key == READY:
-        steps = _ready(size, pairs)
-    elif key == "static_embedding":
-        sample = pairs.slice(0, 2 * min(size.num_pairs, max(_STATIC_PAIRS, size.batch_size)))
-        train_static_embedding(_words(size), sample, size.batch_size, size.device, folder, on_step)
+    if key == "static_embedding":
+        sample = pairs.slice(0, min(len(pairs), 2 * max(_STATIC_PAIRS, size.batch_size)))
+        train_static_embedding(words, sample, size.batch_size, size.device, folder, on_step)
         return
-    else:
-        batches = islice(epoch_batches(pairs, epoch=0, seed=size.seed, batch_size=size.batch_size), _MOST_READY)
-        peer = embedding_bag if key == "embedding_bag" else embedding
-        steps = peer(_words(size), [batch.texts for batch in batches], torch.device(size.device))
-    for number, _loss in enumerate(steps, 1):
+    batches = islice(epoch_batches(pairs, epoch=0, seed=size.seed, batch_size=size.batch_size), _MOST_READY)
+    train = embedding_bag if key == "embedding_bag" else embedding
+    for number, _ in enumerate(train(words, [batch.texts for batch in batches], torch.device(size.device)), 1):
         on_step(number)
 
 
-def _ready(case: Case, pairs: Ragged) -> Iterator[Tensor]:
-    """Run only our training step, on batches made in advance."""
-    step = step_for(_encoder(case), recipe(case), pairs)
-    for number, batch in enumerate(cycle(list(islice(step.batches(pairs, 0), _MOST_READY))), 1):
-        yield step(batch, number)
-
-
-def _show(case: Case, results: Results) -> None:
+def _show(case: Case, programs: Programs) -> None:
     show(f"### {case.encoder}, {case.texts}, batch {case.batch_size:,}", "")
-
-    def ratio(result: Result) -> str:
-        return f"{results[PARAEMBED].rate / result.rate:.2f}" if has(results, PARAEMBED) else ""
-
     columns = {
-        "ms/step": lambda result: _milliseconds(result.seconds),
-        "CPU ms/step": lambda result: _milliseconds(result.cpu_seconds) if result.cpu_seconds else "",
-        "pairs/s": lambda result: f"{case.batch_size * result.rate:,.0f}",
-        "paraembed ×": ratio,
-        "peak MB": lambda result: f"{result.peak_bytes / 1e6:,.0f}" if result.peak_bytes else "",
-        "warm-up s": lambda result: f"{result.warm_up_seconds:.1f}",
+        "ms/step": lambda program: f"{program.seconds * 1000:,.2f}",
+        "CPU ms/step": lambda program: f"{1000 * program.median(lambda r: r.cpu_seconds / r.steps):,.2f}",
+        "pairs/s": lambda program: f"{case.batch_size * program.rate:,.0f}",
+        "paraembed ×": ratio(programs, dict.fromkeys(PROGRAMS, "paraembed")),
+        "peak MB": lambda program: f"{program.peak_bytes / 1e6:,.0f}",
+        "GPU MB": lambda program: f"{program.rounds[-1].device_bytes / 1e6:,.0f}",
     }
-    show_table("program", results.values(), columns)
-    show(*(f"* {note}" for note in notes(case, results)), "")
-
-
-def notes(case: Case, results: Results) -> list[str]:
-    """Return notes on the results of a case."""
-    lines = []
-    for result in results.values():
-        if case.epochs and not result.skipped:
-            whole = result.rounds[0]
-            lines.append(
-                f"{result.name}: {case.epochs} epochs of {case.num_pairs:,} pairs, {whole.steps:,} steps: "
-                f"{whole.seconds:,.0f} s"
-            )
-    if has(results, PARAEMBED, READY):
-        share = 1 - results[READY].seconds / results[PARAEMBED].seconds
-        lines.append(f"making batches takes {share:.1%} of a step; the rest is the step with its batch ready")
-    if has(results, PARAEMBED) and results[PARAEMBED].peak_bytes:
-        ids = 2 * case.num_pairs * TEXTS[case.texts] * 4
-        allowed = (ids + 4 * case.words * case.width * 4 + 1e9) / 1e6  # words, Adam's two moments, one more
-        lines.append(
-            f"peak memory {results[PARAEMBED].peak_bytes / 1e6:,.0f} MB; "
-            f"ids + 4 word matrices + 1 GB are {allowed:,.0f} MB"
-        )
-    if has(results, PARAEMBED) and case.device == "cuda":
-        lines.append(f"peak GPU memory {results[PARAEMBED].rounds[-1].device_bytes / 1e6:,.0f} MB")
-    for key, (workers, how) in WORKERS.items():
-        if has(results, PARAEMBED, key):
-            gain = results[key].rate / results[PARAEMBED].rate
-            sent = results[key].median(lambda round_: round_.loopback_bytes / round_.steps) / 1e3
-            lines.append(
-                f"{how} {workers} workers train {gain:.2f} × the pairs of one; they exchange {sent:,.0f} kB a step"
-            )
-    if has(results, PARAEMBED, RAY):
-        lines.append(f"a step on Ray takes {results[RAY].seconds / results[PARAEMBED].seconds - 1:+.1%}")
-    if has(results, RAY, RAY_WORKERS):
-        lines.append(f"on Ray 2 workers train {results[RAY_WORKERS].rate / results[RAY].rate:.2f} × the pairs of one")
-    return lines
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:.3g}" if seconds < 1 else f"{seconds * 1000:,.0f}"
+    show_table("program", programs.values(), columns)
+    if case.epochs and has(programs, "paraembed"):
+        (whole,) = programs["paraembed"].rounds
+        show(f"* {case.epochs} epochs of {case.pairs:,} pairs, {whole.steps:,} steps: {whole.seconds:,.0f} s", "")

@@ -5,7 +5,7 @@ A value is written with the fewest digits that give the same float32 when read, 
 
 The vector of out-of-vocabulary tokens is the row ``UUUNKKK``, as in the files of the papers' authors. BOS and EOS are
 ``<s>`` and ``</s>``, as in other files, so a training with BOS/EOS tokens starts from their vectors (see
-``training.inputs``).
+``training.initial``).
 """
 
 import gzip

@@ -22,7 +22,7 @@ FLAGS = {  # of each job, up to the flag that names what it writes
     "mine": "emb --out",
     "search": "emb --query w1 --results",
     "shard": "--input pairs.tsv --out",
-    "shard fetch": "ppdb-2.0-s-lexical --cache",
+    "shard fetch": "ppdb-2.0-s-phrasal --cache",
     "teach": "--teacher encoder --texts texts.txt --out",
     "teach work": "--teacher encoder --texts texts.txt --out new --work",
     "train": "--pairs pairs --words words.txt --out",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from infra.bench.command import Export
+from infra.bench.command import parse
 from infra.bench.export import run, share_of_equal_tops
 
 
@@ -14,7 +14,8 @@ def test_every_format_of_an_encoder_is_compared(tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("the cat sat on the mat .\na dog ran home , the cat did not .\n" * 10)
     measured = {}
-    numbers = run(Export(texts=str(texts), rows=20, width=4, rounds=1, encoders=("dan",)), measured.update)
+    flags = ["--rows", "20", "--width", "4", "--rounds", "1", "--encoders", "dan"]
+    numbers = run(parse(["export", "--texts", str(texts), *flags]), measured.update)
     assert [row["format"] for row in numbers["rows"]] == ["sentence-transformers", "model2vec", "onnx"]
     assert "error" in numbers["rows"][1]
     assert all(row["equal_ids"] == row["equal_top"] == 1 for row in numbers["rows"] if "error" not in row)

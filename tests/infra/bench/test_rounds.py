@@ -2,11 +2,12 @@
 
 import sys
 import time
+from argparse import Namespace
 from functools import partial
 
 import pytest
 
-from infra.bench.rounds import Program, Round, measure, show_table, start
+from infra.bench.rounds import Program, Round, measure, report, show_table, start
 
 
 def sleep(clock, last, rank=0, world=1):
@@ -39,19 +40,22 @@ def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
             order.append("two")
             return program.run_round()
 
-        return Program("two sleepers", run_round, program.close, 1, program.warm_up_seconds)
+        return Program("two sleepers", run_round, program.close)
 
-    results = measure({"two": two, "here": partial(Program, "here", call, workers=3)}, 2)
+    logged = {}
+    results = measure({"two": two, "here": partial(Program, "here", call, workers=3)}, 2, logged.update, "rows")
     assert order == ["two", "here", "two", "here"]
     assert results["here"].rounds == [Round(4, 2.0)] * 2
     assert (results["here"].seconds, results["here"].rate) == (0.5, 6.0)
-    assert results["two"].warm_up_seconds > 0.01
+    assert logged["here/rows_per_second"] == 6.0
     for one in results["two"].rounds:
         assert one.steps % 10 == 0
         assert 0 < one.steps <= 2 * one.seconds / 0.001
         assert one.seconds >= 0.05
         assert one.peak_bytes > 50e6  # torch is in it
-    assert results["two"].numbers()["turns"][0]["steps"] == results["two"].rounds[0].steps
+    measured = report(Namespace(rounds=2, out="x"), results)
+    assert measured["settings"] == {"rounds": 2}
+    assert measured["programs"]["two"]["turns"][0]["steps"] == results["two"].rounds[0].steps
 
 
 def test_a_program_that_ends_is_named():
@@ -70,6 +74,8 @@ def test_a_program_whose_package_is_not_installed_says_so_in_its_row(capsys):
             "here": lambda: Program("a longer name", lambda: Round(10, 2.0)),
         },
         1,
+        lambda _: None,
+        "rows",
     )
     assert results["peer"].skipped == "faiss.swig is not installed"
     columns = {"steps/s": lambda one: f"{one.rate:.1f}", "MB": lambda one: f"{one.peak_bytes}"}

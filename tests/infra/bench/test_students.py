@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.bench import students
-from infra.bench.command import STUDENT_PROGRAMS, Students
+from infra.bench.command import parse
 from infra.bench.make_students import NEEDS, PACKAGES, PAIRS, TEXTS, make
 
 LINES = ["4.5\ta man runs\ta man is running", "1\ta cat sleeps\tthe market fell", "3\ttwo dogs play\ta dog plays"]
@@ -19,10 +19,10 @@ def options(tmp_path):
     (tmp_path / "texts.txt").write_text("A man runs!\nthe sun rises\nthe sun rises\nit rains\n")
     (tmp_path / "a.tsv").write_text("the sun rises\tsunrise\t1\nA cat sleeps.\ta cat is asleep\t1\n")
     (tmp_path / "b.csv").write_text('source,target\n"it rains, again",rain\n')
-    pairs = (str(tmp_path / "a.tsv"), str(tmp_path / "b.csv"))
-    given = {"data": tmp_path / "eval", "texts": tmp_path / "texts.txt", "work": tmp_path / "work"}
-    peers = tuple(PACKAGES)
-    return Students(**{name: str(path) for name, path in given.items()}, pairs=pairs, rounds=1, rows=64, programs=peers)
+    given = {"--data": "eval", "--texts": "texts.txt", "--work": "work"}
+    paths = [part for flag, name in given.items() for part in (flag, str(tmp_path / name))]
+    pairs = ["--pairs", str(tmp_path / "a.tsv"), str(tmp_path / "b.csv")]
+    return parse(["students", *paths, *pairs, *["--rounds", "1", "--rows", "64", "--programs"], *PACKAGES])
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_a_peer_that_is_not_installed_is_a_row_that_says_so(options, monkeypatch
     numbers = students.run(options, logged.update)
     rows = {cells[0]: cells[1:] for cells in map(cells_of, capsys.readouterr().out.splitlines()) if cells}
     assert rows["encoder"] == ["STS r", "STS ρ", "texts/s", "MB"]
-    assert {rows[STUDENT_PROGRAMS[key]][0] for key in PACKAGES} == {"no_such_package is not installed"}
+    assert {rows[students.PROGRAMS[key]][0] for key in PACKAGES} == {"no_such_package is not installed"}
     ours = numbers["encoders"]["paraembed, small"]
     assert rows["paraembed, small"] == [
         *(f"{ours[name]:.1f}" for name in ("STS r", "STS ρ")),
@@ -63,7 +63,7 @@ def test_a_file_without_pairs_is_an_error(options, tmp_path):
 
 
 def test_every_peer_has_its_packages():
-    assert {*PACKAGES, students.TEACHER} == {*STUDENT_PROGRAMS}
+    assert {*PACKAGES, students.TEACHER} == {*students.PROGRAMS}
     assert {*NEEDS} <= {*PACKAGES}
 
 
