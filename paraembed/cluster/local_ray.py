@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ray._private import parameter, utils
+from ray._private import parameter, ray_constants, utils
 from ray._private.state import state
+
+from paraembed.process import on_cluster
 
 _PREFIX = "paraembed-ray-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes them
@@ -70,16 +72,18 @@ def adapted_ray() -> Iterator[None]:
 
     Ray's agent gets a free port. With its fixed port, 52365, a head that starts later on this machine accepts no job.
     The handler of SIGTERM is kept, because Ray's own handler raises SystemExit, which the code that starts processes
-    swallows.
+    swallows. The node of a local Ray is 127.0.0.1 also if Ray was imported before this package: Ray has then read
+    ``LOCAL_RAY`` too early, and would listen on all interfaces.
     """
     private: Any = parameter  # mypy knows a class there, which is replaced
-    params, set_handler = parameter.RayParams, utils.set_sigterm_handler
+    params, set_handler, is_cluster = parameter.RayParams, utils.set_sigterm_handler, ray_constants.ENABLE_RAY_CLUSTER
     private.RayParams = partial(params, dashboard_agent_listen_port=0)
-    utils.set_sigterm_handler = lambda _: None
+    utils.set_sigterm_handler, ray_constants.ENABLE_RAY_CLUSTER = lambda _: None, on_cluster()
     try:
         yield
     finally:
         private.RayParams, utils.set_sigterm_handler = params, set_handler
+        ray_constants.ENABLE_RAY_CLUSTER = is_cluster
 
 
 def _base() -> Path:

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from paraembed.process import LOCAL_RAY
+
 JOB = """
 import sys, time
 from dataclasses import dataclass
@@ -137,6 +139,24 @@ sys.exit(run(main, Flags))
     assert warning.startswith("the Ray head at 127.0.0.1:")
     assert error.startswith("error: the Ray head at 127.0.0.1:")
     assert done.returncode == 1
+
+
+IMPORTED_BEFORE = """
+import psutil, ray
+from paraembed.cluster.session import ray_session
+
+with ray_session(1):
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    sockets = [socket for process in processes for socket in process.net_connections() if socket.status == "LISTEN"]
+    print(*{socket.laddr.ip.removeprefix("::ffff:") for socket in sockets})
+"""
+
+
+def test_ray_listens_on_loopback_if_it_was_imported_before_this_package(tmp_path):
+    how = {"capture_output": True, "text": True, "cwd": tmp_path}
+    fresh = {name: value for name, value in os.environ.items() if name not in LOCAL_RAY}  # pytest has imported both
+    done = subprocess.run([sys.executable, "-c", IMPORTED_BEFORE], check=True, env=fresh, **how)
+    assert done.stdout.split() == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
