@@ -43,7 +43,7 @@ class Opening(TypedDict):
     start: int  # milliseconds since 1970
     tags: list[tuple[str, str]]
     run_id: str | None  # in the store, if an earlier version knew only that
-    parent: Any  # the opening of the enclosing run, or None
+    parent: Any  # the opening of the enclosing run, None, or a key that an earlier version wrote
 
 
 def record_path(out: Path) -> Path:
@@ -97,7 +97,7 @@ class RecordFile:
     def read(self, start: int = 0) -> Iterator[tuple[int, str, Any]]:
         """Yield the complete records from byte ``start`` on: the offset behind each, its kind and its value.
 
-        Damaged lines are skipped, with one warning.
+        Damaged lines are skipped, with one warning; the value of a damaged ``open`` is None.
         """
         with self.path.open("rb") as file:
             file.seek(start)
@@ -105,21 +105,24 @@ class RecordFile:
                 if not line.endswith(b"\n"):
                     return
                 start += len(line)
+                kind, value = "", None
                 try:
                     kind, value = json.loads(line)
                     if kind == "open":
                         _check_opening(value)
-                    yield start, str(kind), value
                 except (ValueError, TypeError, RecursionError):
+                    value = None
                     if not self.is_damaged:
                         log.warning("%s has damaged lines, probably from a killed process; they are skipped", self.path)
                     self.is_damaged = True
+                if value is not None or kind == "open":
+                    yield start, str(kind), value
 
 
 def _check_opening(value: Any) -> None:
     if not ID.fullmatch(checked(Opening, value, "record")["key"]):
         raise ValueError(value["key"])
-    if value["parent"] is not None:
+    if not isinstance(value["parent"], str | None):
         _check_opening(value["parent"])
 
 

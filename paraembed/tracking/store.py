@@ -104,7 +104,7 @@ class TrackingStore:
         if run is not None:
             return run
         tags = {**dict(opening["tags"]), RUN_KEY: opening["key"]}
-        if opening["parent"]:
+        if not isinstance(opening["parent"], str | None):
             tags[PARENT] = self._open(opening["parent"])
         name, start = opening["name"][:250], opening["start"]
         return str(self.client.create_run(self.experiment, start, tags, run_name=name).info.run_id)
