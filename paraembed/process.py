@@ -60,7 +60,7 @@ _RAY_LOGGERS = {
     "ray.train": logging.ERROR,
     "ray.tune": logging.CRITICAL,  # its stack traces; a trial's record has the reason
 }
-# Retries and tracebacks, which the records that wait in the spool replace.
+# Retries and tracebacks; the records wait in a file, and ``tracking.sender`` names the error.
 _MLFLOW_LOGGERS = dict.fromkeys(("mlflow.store.db.utils", "urllib3.connectionpool", "alembic"), logging.CRITICAL)
 _JOB_LOGGERS = dict.fromkeys(
     ("mlflow", "alembic", "ray", "urllib3", "sentence_transformers", "transformers", "httpx"), logging.WARNING

@@ -52,7 +52,7 @@ def collection(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory):
     """Database of MLflow without runs; to copy it takes no time, to make one 2 s."""
-    from paraembed.tracking.database import whole_database  # noqa: PLC0415 - GPU tests run without MLflow
+    from paraembed.tracking.store import whole_database  # noqa: PLC0415 - GPU tests run without MLflow
 
     return whole_database(tmp_path_factory.mktemp("mlruns"))
 

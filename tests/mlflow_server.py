@@ -1,6 +1,7 @@
 """A real MLflow server on loopback, in this process, that fails on demand."""
 
 import io
+import json
 import socket
 import threading
 import warnings
@@ -48,6 +49,13 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, *_):
         """Say nothing."""
+
+
+def run_of(client, memo):
+    """The run whose key is in a job's ``run.json``."""
+    key = json.loads(memo.read_text())["key"]
+    (run,) = client.search_runs(["1"], f"tags.`paraembed.run` = '{key}'")
+    return run
 
 
 @contextmanager

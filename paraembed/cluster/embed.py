@@ -30,7 +30,7 @@ from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference
 from paraembed.stops import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
-from paraembed.tracking.spool import spool_path
+from paraembed.tracking.records import record_path
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _clear_up(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, 
             value = read_json(store, manifest.MANIFEST, most_bytes=manifest.MOST_JSON_BYTES)
             record(into, value, reports.values(), {})
     out = store.path if isinstance(store, Folder) else Path.cwd() / store.name
-    if spool_path(out).is_file():
+    if record_path(out).is_file():
         from paraembed.tracking.runs import send_left  # noqa: PLC0415
 
         send_left(out)

@@ -33,10 +33,10 @@ class TrackedEmbedding:
 def recorded(store: Store, shown: Store) -> Iterator[TrackedEmbedding]:
     """Open an MLflow run for the length of the block, or resume that of a resumed embedding.
 
-    ``shown``, the final output, names the run; records that cannot be sent are spooled next to it.
+    ``shown``, the final output, names the run; records that cannot be sent are kept next to it.
     """
     store.delete(RECORDED)
-    # MLflow's default store and the spool go next to this path.
+    # MLflow's default store and the file of records go next to this path.
     out = shown.path if isinstance(shown, Folder) else Path.cwd() / shown.name
     with tempfile.TemporaryDirectory() as folder:
         memo = _on_disk(store, MEMO, Path(folder))

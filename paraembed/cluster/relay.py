@@ -1,22 +1,21 @@
 """Messages between a driver and its workers on any machine, through an actor next to the driver: records for MLflow,
-which it appends to the spool of the job, and the request to stop.
+which it appends to the file of the job, and the request to stop.
 
 A file on a folder that machines share would do only if appending were atomic, which it is not on NFS.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import ray
 
 from paraembed.cluster.session import on_this_machine
-from paraembed.tracking.spool import Spool
+from paraembed.tracking.records import RecordFile
 
 
-@dataclass(frozen=True)
+@dataclass
 class Relay:
-    """Spool of another machine, to which an actor appends, and the driver's request to stop.
+    """File of records on another machine, to which an actor appends, and the driver's request to stop.
 
     ``started`` is the start of the run, in milliseconds since 1970.
     """
@@ -28,20 +27,16 @@ class Relay:
         """Send a record, without waiting."""
         self.actor.append.remote(kind, value)
 
-    def flush(self) -> None:
-        """Wait until all records of this process are in the file."""
-        self.is_stopped()  # the actor answers a process in order
-
     def stop(self) -> None:
         """Request, without waiting, that the workers save and stop."""
         self.actor.stop.remote()
 
     def is_stopped(self) -> bool:
-        """Return whether ``stop`` was called, in any process."""
+        """Return whether ``stop`` was called; all earlier records of this process are in the file then."""
         return bool(ray.get(self.actor.is_stopped.remote()))
 
 
-class _Writer(Spool):
+class _Writer(RecordFile):
     """Actor that appends records, in the order in which a worker sends them, and keeps the request to stop."""
 
     _is_stopped = False
@@ -53,7 +48,8 @@ class _Writer(Spool):
         return self._is_stopped
 
 
-def relayed(spool: Path, started: int) -> Relay:
+def relayed(file: RecordFile) -> Relay:
     """Return the relay of a run's records for its workers. It ends with the driver's last reference."""
-    actor = ray.remote(num_cpus=0)(_Writer).options(scheduling_strategy=on_this_machine()).remote(spool)
-    return Relay(actor, started)
+    scheduling = on_this_machine()
+    actor = ray.remote(num_cpus=0)(_Writer).options(scheduling_strategy=scheduling).remote(file.out, file.path)
+    return Relay(actor, file.started)

@@ -35,7 +35,7 @@ from paraembed.io.stage import Mirror, sibling
 from paraembed.process import on_cluster, ray_data, records_graphs
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.stops import STOP_SIGNALS, RunFailedError
-from paraembed.tracking.records import Run
+from paraembed.tracking.records import RecordFile, Run
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
 from paraembed.training.initial import Coverage, available_memory, check_coverage, check_memory
@@ -253,7 +253,7 @@ def _train(training: Training, work: Work) -> Table | None:
         table = data.finish(training.name, work, counters, run.metrics)
         training.home.push()
         fingerprint = read_json(out / "config.json", dict[str, Any])["fingerprint"]
-        run.model(out, data.model, fingerprint, training.register)
+        run.model(out, data.model, {"fingerprint": fingerprint}, training.register)
         if trace is not None and trace.exists():
             run.artifacts(trace)
             say(f"wrote {trace}, a trace of {TRACED_STEPS} steps; open it at https://ui.perfetto.dev")
@@ -279,10 +279,10 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
         work / "checkpoints", 60 * placement.checkpoint_minutes, placement.checkpoint_steps, placement.keep_checkpoints
     )
     workers = (placement.least, placement.most) if placement.is_elastic else placement.most
-    assert run.spool is not None
-    relay = None if in_process else relayed(run.spool, run.started)
+    assert isinstance(run.records, RecordFile)
+    relay = None if in_process else relayed(run.records)
     storage, filesystem = training.shared.place("ray")
-    logged, trace, records = relay or run.spool, training.trace, records_graphs()
+    logged, trace, records = relay or run.records, training.trace, records_graphs()
     task = WorkerTask(training.shared, data.for_workers(), device, saves, logged, trace, memory, records)
     trainer = TorchTrainer(
         work_on,  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from paraembed.console import doing, duration, say, shown_status
 from paraembed.io.places import shown
 from paraembed.io.stage import Mirror
 from paraembed.process import one_thread, quiet_ray, turn_off_graphs
-from paraembed.tracking.records import Run, system_metrics
+from paraembed.tracking.records import RecordFile, Run, system_metrics
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import first_problem, gather_texts
 from paraembed.training.initial import Memory, available_memory, check_memory
@@ -46,7 +46,7 @@ class WorkerTask:
     data: TrainingData
     device: str  # cpu, cuda, or worker: the GPU that Ray Train assigns
     checkpoints: Checkpoints
-    run: Path | Relay | None  # file for the records of the MLflow run, or the way to it; None: nothing is logged
+    run: RecordFile | Relay  # where the records of the MLflow run go
     trace: Path | None  # file for a profile of a few steps
     memory: Memory | None = None
     records_graphs: bool = True  # whether the driver's environment lets steps be recorded
@@ -125,7 +125,7 @@ def _train(task: WorkerTask) -> Counters:
     finally:
         doing("")
         if isinstance(task.run, Relay) and rank == 0:
-            task.run.flush()
+            task.run.is_stopped()  # waits until all records are in the file
     if rank == 0:
         _save(model, task)
     return counters

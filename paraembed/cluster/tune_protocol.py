@@ -16,8 +16,7 @@ from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
-from paraembed.io.atomic import work_folder, write_json
-from paraembed.io.fingerprint import read_json
+from paraembed.io.atomic import work_folder
 from paraembed.io.places import shown
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.stage import child
@@ -27,7 +26,7 @@ from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words
 from paraembed.tracking.records import Run
-from paraembed.tracking.registry import ALIAS, register
+from paraembed.tracking.registry import ALIAS
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 
@@ -150,33 +149,12 @@ def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
 
 
 def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
-    """Register the encoder, unless it is known to be in this store, or the store does not answer."""
-    out, memo = tuned.encoder, sweep.out / "registered.json"
-    assert out is not None
-    fingerprint = checkpoint.read_config(out)["fingerprint"]
-    done = _read_memo(memo)
-    where = done.get("uri") if run.store is None or run.run_id is None else run.store.shown
-    this = {"name": protocol.name, "fingerprint": fingerprint, "uri": where}
-    if this.items() <= done.items():
-        return
+    """Log and register the encoder."""
+    assert tuned.encoder is not None
+    fingerprint = checkpoint.read_config(tuned.encoder)["fingerprint"]
     tags = {"space": sweep.points.name, "trial": str(tuned.best.number), "fingerprint": fingerprint}
     tags |= {name: str(value) for name, value in _about_data(sweep).items() if value is not None}
-    version = register(run, out, protocol.name, tags)
-    if version is None:
-        say("not registered, because MLflow does not answer; run the same command again to retry")
-        return
-    write_json(memo, {**this, "version": version})
-    say(f"registered as {protocol.name}, version {version}: models:/{protocol.name}@{ALIAS}")
-
-
-def _read_memo(memo: Path) -> dict[str, Any]:
-    """Return which encoder was registered where; empty if none was, or if the file is damaged."""
-    try:
-        value: dict[str, Any] = read_json(memo, dict[str, Any]) if memo.exists() else {}
-    except ValueError as error:
-        say(f"{error}; the encoder is registered again")
-        return {}
-    return value
+    run.model(tuned.encoder, ALIAS, tags, protocol.name)
 
 
 def suites_in(data: Path) -> list[Suite]:

@@ -19,6 +19,7 @@ JOBS = {
     "verify": "check an output of embed",
     "search": "the rows of an output of embed nearest to a query",
     "mine": "paraphrase pairs from outputs of embed",
+    "log": "send the records of a job to MLflow that was not reachable",
     "sample": "write generated pairs, word vectors and sentences",
 }
 

@@ -1,28 +1,31 @@
-"""What a job and its workers log: records of a run, and the load of a machine. They go to a file, from which
-``tracking.sender`` sends them to the store.
+"""Records of an MLflow run in a JSON-lines file next to the job's output, and what a job and its workers append to it.
 
-MLflow takes 4 s to import, and training workers log, too. It is imported for the source of a data set, and by the
-thread that samples the load of the machine.
+``tracking.sender`` sends the file to MLflow. MLflow takes 4 s to import, and training workers log, too. It is imported
+for the source of a data set, and by the thread that samples the load of the machine.
 """
 
 import json
 import logging
+import os
+import re
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from paraembed.io.fingerprint import digest_of, stamp_of
 from paraembed.io.places import without_credentials
-from paraembed.tracking.spool import AnySpool, Spool
+from paraembed.options import checked
 
 if TYPE_CHECKING:
     from paraembed.tracking.sender import Sender
-    from paraembed.tracking.store import TrackingStore
 
+SUFFIX = ".mlflow.jsonl"
+ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and paraembed's
 _DIGEST_DIGITS = 36  # of a data set, in MLflow's tables
 _SOURCE_CHARACTERS = 60_000  # of a data set; MLflow takes 65,535
 _FIRST_SOURCES = 20  # of a data set with more than that
@@ -32,28 +35,111 @@ _SAMPLE_SECONDS = 10.0  # between samples of the machine
 log = logging.getLogger(__name__)
 
 
-class Run:
-    """A run to log to. Every call appends to the spool; none waits for the store.
+class Opening(TypedDict):
+    """Start of a run: its key, which becomes a tag, and what MLflow needs to create it."""
 
-    Through the file of its records, a worker logs to the run of its driver, whose thread sends them; other spools have
-    ``append`` and ``started``. Without a spool, nothing is logged. ``key`` is the key of the run in the spool.
+    key: str
+    name: str
+    start: int  # milliseconds since 1970
+    tags: list[tuple[str, str]]
+    run_id: str | None  # in the store, if an earlier version knew only that
+    parent: Any  # the opening of the enclosing run, None, or a key that an earlier version wrote
+
+
+def record_path(out: Path) -> Path:
+    """Return the path of a job's records, next to its output."""
+    return out.with_name(f"{out.name or 'out'}{SUFFIX}")
+
+
+class Records(Protocol):
+    """Where a run logs to; ``started`` is its start, before any interruption, in milliseconds since 1970."""
+
+    started: int
+
+    def append(self, kind: str, value: Any) -> None:
+        """Append a record."""
+
+
+@dataclass
+class RecordFile:
+    """File of records, each a line ``[kind, value]``; ``store.TrackingStore.send`` has the kinds.
+
+    Besides them, ``open`` starts the records of a run, and ``sent`` has the offset up to which a store has everything.
+    Any process of the job may append; a killed process loses at most its last line.
     """
 
-    def __init__(self, spool: Path | AnySpool | None, sender: "Sender | None" = None, key: str = "") -> None:
-        self.spool = spool if isinstance(spool, Path) else None
-        self.key = key
+    out: Path  # output of the job
+    path: Path
+    started: int = 0
+    is_lost: bool = False
+    is_damaged: bool = False
+
+    def append(self, kind: str, value: Any) -> None:
+        """Append a record; on a disk error, warn once and continue, so that MLflow does not get the record."""
+        try:
+            self._write((json.dumps([kind, value]) + "\n").encode())
+        except OSError as error:
+            if not self.is_lost:
+                log.warning("%s cannot be written (%s); records for MLflow are lost", self.path, error)
+            self.is_lost = True
+
+    def _write(self, line: bytes) -> None:
+        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":  # a process was killed, or the disk was full
+                line = b"\n" + line
+            while line:
+                line = line[os.write(handle, line) :]
+        finally:
+            os.close(handle)
+
+    def read(self, start: int = 0) -> Iterator[tuple[int, str, Any]]:
+        """Yield the complete records from byte ``start`` on: the offset behind each, its kind and its value.
+
+        Damaged lines are skipped, with one warning; the value of a damaged ``open`` is None.
+        """
+        with self.path.open("rb") as file:
+            file.seek(start)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                start += len(line)
+                kind, value = "", None
+                try:
+                    kind, value = json.loads(line)
+                    if kind == "open":
+                        _check_opening(value)
+                except (ValueError, TypeError, RecursionError):
+                    value = None
+                    if not self.is_damaged:
+                        log.warning("%s has damaged lines, probably from a killed process; they are skipped", self.path)
+                    self.is_damaged = True
+                if value is not None or kind == "open":
+                    yield start, str(kind), value
+
+
+def _check_opening(value: Any) -> None:
+    if not ID.fullmatch(checked(Opening, value, "record")["key"]):
+        raise ValueError(value["key"])
+    if not isinstance(value["parent"], str | None):
+        _check_opening(value["parent"])
+
+
+class Run:
+    """A run to log to. Every call appends a record; none waits for the store. Without ``records``, nothing is logged.
+
+    A worker logs to the file of its driver, whose thread sends the records, and has no ``sender``.
+    """
+
+    def __init__(self, records: Records | None, sender: "Sender | None" = None, opening: Opening | None = None) -> None:
+        self.records, self.opening = records, opening
         self._sender = sender
-        self._file = Spool(spool) if isinstance(spool, Path) else spool
 
     @property
     def run_id(self) -> str | None:
         """Id of the run in the store; None before the store has answered."""
-        return self._sender.run_id if self._sender else None
-
-    @property
-    def store(self) -> "TrackingStore | None":
-        """The store; None in a worker, which only appends to the spool."""
-        return self._sender.store if self._sender else None
+        return self._sender.ids.get(self.opening["key"]) if self._sender and self.opening else None
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Log settings; nested mappings become dotted names."""
@@ -94,40 +180,25 @@ class Run:
     def artifacts(self, path: Path, folder: str | None = None) -> None:
         """Log a file, or all files of a folder.
 
-        What is in the output of the job must stay in place, because it may be sent later; other files must exist until
-        the run ends, which keeps a copy if the store does not answer (``tracking.kept``).
+        They must stay in place, because they may be sent later.
         """
-        self._log("artifacts", [str(path), folder, stamp_of(path) if path.exists() else None])
+        self._log("artifacts", [str(path.absolute()), folder, stamp_of(path) if path.exists() else None])
 
-    def model(self, folder: Path, path: str, fingerprint: str, register: str | None = None) -> None:
+    def model(self, folder: Path, path: str, tags: Mapping[str, str], register: str | None = None) -> None:
         """Log a model folder as an MLflow model (pyfunc); it must stay in place like an artifact.
 
-        With ``register``, a name in the model registry, the version gets the alias ``champion``; a model with the
-        fingerprint of a registered one is not registered again.
+        With ``register``, a name in the model registry, the version gets the tags and the alias ``champion``; a model
+        with the tag ``fingerprint`` of a registered one is not registered again.
         """
-        self._log("model", [str(folder), path, stamp_of(folder), register or "", [["fingerprint", fingerprint]]])
+        self._log("model", [str(folder.absolute()), path, stamp_of(folder), register or "", [*tags.items()]])
 
     def trial(self, value: Mapping[str, Any]) -> None:
         """Log a whole child run; see ``tracking.store``."""
         self._log("trial", value)
 
-    def adopt(self, key: str) -> None:
-        """Make another run a child of this one."""
-        self._log("child", key)
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether calls are recorded."""
-        return self._file is not None
-
-    @property
-    def started(self) -> int:
-        """Start time of the run, before any interruption, in milliseconds since 1970."""
-        return (self._file.started if self._file else 0) or now()
-
     def _log(self, kind: str, value: Any) -> None:
-        if self._file is not None and value:
-            self._file.append(kind, value)
+        if self.records is not None and value:
+            self.records.append(kind, value)
 
 
 def _source(place: str, text: str) -> tuple[str, str]:
@@ -153,10 +224,10 @@ def system_metrics(run: Run) -> Iterator[None]:
     MLflow's samplers are used, every 10 seconds (MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL) and at the end. The step is
     the number of seconds since the run began, so that a resumed run continues after the earlier samples.
     """
-    if not run.is_logged:
+    if run.records is None:
         yield
         return
-    monitors, ended, started = list[Any](), threading.Event(), run.started
+    monitors, ended, started = list[Any](), threading.Event(), run.records.started or now()
 
     def sample() -> None:
         values: dict[str, float] = {}

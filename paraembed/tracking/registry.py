@@ -1,26 +1,22 @@
 """Models in MLflow's form, with the code that runs them, so that users need not install paraembed; model registry."""
 
-import logging
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions, version
 from modulefinder import Module, ModuleFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
+from paraembed.console import say
 from paraembed.encoders import ENCODERS
-from paraembed.tracking.store import STORE_ERRORS, in_a_line
-
-if TYPE_CHECKING:
-    from paraembed.tracking.records import Run
 
 ALIAS = "champion"
 LOADER = "paraembed.tracking.registered_encoder"
@@ -28,54 +24,29 @@ _PACKAGE = "paraembed"
 _OFFERED = {"api", "papers"}  # what the package imports on demand, which no model runs
 _EXAMPLE = "the cat sat on the mat"
 
-log = logging.getLogger(__name__)
 
+def log_model(client: MlflowClient, run_id: str, folder: Path, path: str, name: str, tags: dict[str, str]) -> None:
+    """Upload a model folder to a path of a run's artifacts, as an MLflow model.
 
-def register(run: "Run", folder: Path, name: str, tags: dict[str, str]) -> str | None:
-    """Register an encoder folder as an ``mlflow.pyfunc`` model with the alias ``champion``; return the version.
-
-    If an encoder with the same fingerprint, which is among the tags, is already registered, it only gets the alias. If
-    the store does not answer, return None.
+    With a name, register it with the tags and the alias ``champion``; of models with the same tag ``fingerprint``, only
+    the first one becomes a version. Nothing is done if the version is this run's.
     """
-    if run.store is None or run.run_id is None:
-        return None
-    try:
-        client = run.store.client
-        if _version_of(client, name, tags) is None:
-            log_model(client, run.run_id, folder, ALIAS)
-        return add_version(client, run.run_id, ALIAS, name, tags)
-    except STORE_ERRORS as error:
-        log.warning("MLflow at %s failed (%s)", run.store.shown, in_a_line(error))
-        return None
-
-
-def log_model(client: MlflowClient, run_id: str, folder: Path, path: str) -> None:
-    """Upload a model folder to a path of a run's artifacts, as an MLflow model."""
+    versions = client.search_model_versions(f"name = '{name}'") if name else []
+    same = [version for version in versions if version.tags.get("fingerprint") == tags["fingerprint"]]
+    if same and same[0].run_id == run_id:
+        return
     client.log_artifacts(run_id, str(folder), path)
     with TemporaryDirectory() as temporary:
         write_mlflow_files(folder, Path(temporary) / "files")
         client.log_artifacts(run_id, f"{temporary}/files", path)
-
-
-def add_version(client: MlflowClient, run_id: str, path: str, name: str, tags: Mapping[str, str]) -> str:
-    """Register a logged model, unless one with its fingerprint already is; set the alias; return the version."""
-    number = _version_of(client, name, tags)
-    if number is None:
-        try:
+    if name and not same:
+        with suppress(MlflowException):  # it exists; otherwise the next call fails
             client.create_registered_model(name)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
         source = f"{client.get_run(run_id).info.artifact_uri}/{path}"
-        number = str(client.create_model_version(name, source, run_id, dict(tags)).version)
-    client.set_registered_model_alias(name, ALIAS, number)
-    return number
-
-
-def _version_of(client: MlflowClient, name: str, tags: Mapping[str, str]) -> str | None:
-    versions = client.search_model_versions(f"name = '{name}'")
-    same = [version.version for version in versions if version.tags.get("fingerprint") == tags["fingerprint"]]
-    return str(same[0]) if same else None
+        same = [client.create_model_version(name, source, run_id, tags)]
+        say(f"registered as {name}, version {same[0].version}: models:/{name}@{ALIAS}")
+    if same:
+        client.set_registered_model_alias(name, ALIAS, same[0].version)
 
 
 def write_mlflow_files(model: Path, out: Path) -> None:

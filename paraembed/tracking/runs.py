@@ -1,32 +1,29 @@
 """One MLflow run per job. Records go to a file next to the job's output, and from there to the store.
 
 If the store does not answer, the job continues with a warning. A thread sends the records when the store is reachable
-again; otherwise the next run of the same command does. ``tracking.records`` has the run that a job logs to,
-``tracking.spool`` the file, ``tracking.sender`` the thread.
+again; otherwise the next run of the same command or ``paraembed log`` does. ``tracking.records`` has the run that a job
+logs to and its file, ``tracking.sender`` the thread.
 """
 
 import logging
 import os
-import re
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from paraembed.io.atomic import lock_path, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.places import without_credentials
 from paraembed.process import mlflow_is_quiet
 from paraembed.stops import STOPPED, last_act
-from paraembed.tracking.records import Run, now
-from paraembed.tracking.sender import Sender, last_run, write_memo
-from paraembed.tracking.spool import Spool, held_spool, spool_path
-from paraembed.tracking.store import PARENT, TrackingStore
-
-_ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and paraembed's
+from paraembed.tracking.records import ID, Opening, RecordFile, Run, now, record_path
+from paraembed.tracking.sender import Sender
+from paraembed.tracking.store import TrackingStore
 
 log = logging.getLogger(__name__)
 _enclosing: ContextVar[Run | None] = ContextVar("run", default=None)
@@ -37,16 +34,18 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
     """Open an MLflow run for the length of the block; it is closed as FINISHED, FAILED or KILLED.
 
     Its records are buffered in ``<out>.mlflow.jsonl``, which is removed once they are sent. Records of an earlier job
-    in this file are sent first. A run inside the block of another one becomes its child. The file ``memo`` has the id
-    of the run, so that a resumed job also resumes its run.
+    in this file are sent first. A run inside the block of another one becomes its child. The file ``memo`` has the key
+    of the run, by which a resumed job also resumes its run.
     """
-    enclosing = _enclosing.get()
-    with mlflow_is_quiet(), held_spool(out) as spool:
+    with mlflow_is_quiet(), held_records(out) as file:
         store = TrackingStore(out)
         store.check()
-        key, is_new = _begin(spool, store, name, memo, enclosing)
-        sender = Sender(spool, store, memo, key if is_new else "")
-        run = Run(spool.path, sender, key)
+        opening = _opening(name, memo, _enclosing.get())
+        _close_left(file, "KILLED")
+        file.append("open", opening)
+        file.started = opening["start"]
+        sender = Sender(file, store)
+        run = Run(file, sender, opening)
         token = _enclosing.set(run)
         status = ""
 
@@ -54,12 +53,11 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
             nonlocal status
             if not status:
                 status = how
-                spool.append("end", [status, now()])
+                file.append("end", [status, now()])
             sender.finish(is_stopped=status == "KILLED")
 
         with last_act(lambda exit_status: end("KILLED" if exit_status == STOPPED else "FAILED")):
             try:
-                sender.start()
                 yield run
             except KeyboardInterrupt:
                 end("KILLED")
@@ -71,95 +69,82 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
                 end("FINISHED")
             finally:
                 _enclosing.reset(token)
-                if enclosing is not None and enclosing.run_id is None:
-                    enclosing.adopt(key)  # it could not be named as the parent
 
 
-def send_left(out: Path) -> None:
-    """Send the records that an earlier job with this output, now complete, could not send."""
-    if not spool_path(out).is_file():
-        return
-    with mlflow_is_quiet(), held_spool(out) as spool:
-        if spool.path != spool.home:  # a job is writing it
-            return
-        store = TrackingStore(out)
-        if _close_left(spool, "FINISHED") and not _is_elsewhere(spool, store):
-            sender = Sender(spool, store)
-            sender.start()
-            sender.finish()
+def send_left(out: Path, status: str = "FINISHED") -> bool:
+    """Send the records that an earlier job with this output could not send; return whether MLflow has all of them.
+
+    A run that a killed job left open ends with ``status``, by default that of a job whose output is complete.
+    """
+    path = record_path(out)
+    if not path.is_file():
+        return True
+    with mlflow_is_quiet(), held_records(out) as file:
+        if file.path != path:  # a job is writing it
+            return False
+        _close_left(file, status)
+        return Sender(file, TrackingStore(out)).finish()
 
 
-def _begin(spool: Spool, store: TrackingStore, name: str, memo: Path | None, enclosing: Run | None) -> tuple[str, bool]:
-    """Append the start or continuation of a run; return its key, and whether the run is new."""
-    if _is_elsewhere(spool, store):
-        _move_aside(spool)
-    remembered = _remembered(memo, store)
-    records = list(spool.read())
-    last = last_run(records)
-    ids = {record.value[0]: record.value[1] for record in records if record.kind == "opened"}
-    # A run that was never opened has no id, and neither has its memo: two outputs may share a spool.
-    if last and remembered and (last == remembered.get("key") or ids.get(last, "") == remembered.get("run_id")):
-        spool.append("resume", last)
-        return last, False
-    _close_left(spool, "KILLED")
-    key = remembered.get("key") or uuid4().hex
-    parent = enclosing.run_id if enclosing else None
-    tags = {
-        "mlflow.user": os.environ.get("USER", str(os.getuid())),
-        "mlflow.source.name": f"jobs/{Path(sys.argv[0]).name}",
-        **({PARENT: parent} if parent else {}),
-    }
-    opening = {
-        "key": key,
-        "name": without_credentials(name),
-        "start": remembered.get("start", now()),
-        "tags": [list(pair) for pair in tags.items()],
-        "run_id": remembered.get("run_id"),
-        "parent": enclosing.key if enclosing and parent is None else None,
-    }
-    spool.append("open", opening)
-    if remembered:
-        spool.append("resume", key)
-    elif memo is not None:
-        write_memo(memo, {"uri": store.shown, "key": key, "start": opening["start"]})
-    return key, not remembered
+@contextmanager
+def held_records(out: Path) -> Iterator[RecordFile]:
+    """Open and lock the file of an output's records for the length of the block.
 
+    If another job has locked it, or its folder is not writable, a temporary file is used instead.
+    """
+    path = home = record_path(out)
 
-def _remembered(memo: Path | None, store: TrackingStore) -> dict[str, Any]:
-    """Return a memo's entry for a run in this store; empty if it has none."""
+    def hold() -> int:
+        return lock_path(path, lambda: os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), path)
+
     try:
-        value = read_json(memo) if memo and memo.exists() else {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = hold()
+    except (OSError, ValueError):
+        path = Path(tempfile.mkdtemp(prefix="paraembed-mlflow-")) / path.name[-100:]
+        log.warning("records for MLflow go to %s, because %s cannot be written or is in use", path, home)
+        handle = hold()
+    try:
+        yield RecordFile(out, path)
+    finally:
+        os.close(handle)
+        if path != home:
+            with suppress(OSError):  # it stays where it holds what MLflow has not got
+                path.parent.rmdir()
+
+
+def _opening(name: str, memo: Path | None, enclosing: Run | None) -> Opening:
+    """Return the start of a run: of the run in the memo, or of a new one, which is written to the memo."""
+    value: dict[str, Any] = {}
+    try:
+        value = read_json(memo, dict[str, Any]) if memo and memo.exists() else {}
     except (OSError, ValueError) as error:
         log.warning("%s; a new MLflow run is started", error)
-        return {}
-    if not isinstance(value, dict) or without_credentials(str(value.get("uri"))) != store.shown:
-        return {}
-    ids = {name: value[name] for name in ("run_id", "key") if _ID.fullmatch(str(value.get(name)))}
+    known = {name: value[name] for name in ("key", "run_id") if ID.fullmatch(str(value.get(name)))}
     start = value.get("start")
-    is_time = isinstance(start, int) and not isinstance(start, bool) and 0 < start <= now()
-    return ids | {"start": start} if ids and is_time else ids
+    if not known or type(start) is not int or not 0 < start <= now():
+        start = now()
+    key = known.get("key") or uuid4().hex
+    if memo is not None and not known:
+        try:
+            write_json(memo, {"key": key, "start": start})
+        except OSError as error:
+            log.warning("%s cannot be written (%s), so a resumed job will start a new MLflow run", memo, error)
+    return {
+        "key": key,
+        "name": without_credentials(name),
+        "start": start,
+        "tags": [
+            ("mlflow.user", os.environ.get("USER", str(os.getuid()))),
+            ("mlflow.source.name", f"jobs/{Path(sys.argv[0]).name}"),
+        ],
+        "run_id": known.get("run_id"),
+        "parent": enclosing.opening if enclosing else None,
+    }
 
 
-def _close_left(spool: Spool, status: str) -> bool:
-    """Close the run that a killed job left open, with the time of its last record; return whether there are records."""
-    records = list(spool.read())
-    kinds = [record.kind for record in records]
-    begun = max((number for number, kind in enumerate(kinds) if kind in {"open", "resume"}), default=None)
-    if begun is not None and "end" not in kinds[begun:]:
-        spool.append("end", [status, int(spool.path.stat().st_mtime * 1000)])
-    return bool(records)
-
-
-def _is_elsewhere(spool: Spool, store: TrackingStore) -> bool:
-    """Return whether the last run in a spool belongs to another store."""
-    records = list(spool.read())
-    last = last_run(records)
-    stores = {record.value[0]: record.value[2] for record in records if record.kind == "opened"}
-    return last in stores and stores[last] != store.shown
-
-
-def _move_aside(spool: Spool) -> None:
-    kept = spool.path.with_name(f"{spool.path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
-    kept.write_bytes(spool.path.read_bytes())
-    os.truncate(spool.path, 0)
-    log.warning("%s contains records for another MLflow store than MLFLOW_TRACKING_URI; they are kept there", kept)
+def _close_left(file: RecordFile, status: str) -> None:
+    """Close the run that a killed job left open, with the time of its last record."""
+    kinds = [kind for _, kind, _ in file.read() if kind in {"open", "end"}]
+    if kinds[-1:] == ["open"]:
+        file.append("end", [status, int(file.path.stat().st_mtime * 1000)])

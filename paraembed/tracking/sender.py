@@ -1,41 +1,30 @@
-"""Thread that sends the records of a spool to MLflow, in order.
+"""Thread that sends the records of a file to MLflow, in order.
 
-The job waits for the store only at its start and end. If the store does not answer, the thread retries every few
-seconds.
+The job waits for the store only at its end. If the store does not answer, the thread retries every few seconds; what it
+cannot send stays in the file.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from mlflow.exceptions import MlflowException
 
 from paraembed.console import doing
-from paraembed.io.atomic import write_json
-from paraembed.tracking.kept import keep_files, remove_copies, with_copy
-from paraembed.tracking.spool import Spool, SpoolRecord, is_record
+from paraembed.tracking.records import SUFFIX, Opening, RecordFile, record_path
 from paraembed.tracking.store import STORE_ERRORS, TrackingStore, in_a_line
 
 _IDLE_SECONDS = 1.0  # between looks at the file, which other processes append to
 _PAUSE_SECONDS = 10.0  # between tries while the store does not answer
-_LAST_TRIES = 3  # at the end of the job, in a row without success
+_LAST_TRIES = 3  # at the end of the job
 _LAST_SECONDS, _STOPPED_SECONDS = 60.0, 10.0  # without success at the end of the job; a file may take longer
-_FIRST_SECONDS, _FIRST_SECONDS_HERE = 15.0, 120.0  # that a job waits for a server, a file, at its start
-_ITEM_TRIES = 5  # of a record that fails by itself, with an error that may pass
-_MOST_NAMED = 5  # records that are set aside, in messages
 _METRICS = 500  # a call: 0.07-0.35 ms each in a batch, 6 ms each alone (SQLite)
 # Errors of the record; with any other code the store may take it later.
-_REFUSALS = {
+_REJECTIONS = {
     *("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"),
     *("NOT_FOUND", "NOT_IMPLEMENTED", "MALFORMED_REQUEST", "MAX_BLOCK_SIZE_EXCEEDED"),
-}
-# Errors of the store, however often: no right to write, too many requests.
-_OF_THE_STORE = {
-    *("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED", "PERMISSION_DENIED", "TEMPORARILY_UNAVAILABLE"),
-    *("REQUEST_LIMIT_EXCEEDED", "RESOURCE_EXHAUSTED", "RESOURCE_LIMIT_EXCEEDED", "QUOTA_EXCEEDED"),
 }
 
 log = logging.getLogger(__name__)
@@ -46,43 +35,31 @@ class _AwayError(Exception):
 
 
 class Sender:
-    """A thread that sends the records of a spool to a store.
+    """A thread that sends the records of a file to a store.
 
-    The file ``memo``, if given, gets the id of the last run, for the next job. No earlier job can have created the run
-    with the key ``new``.
+    Attributes:
+        ids: the ids of runs in the store, by their keys, as soon as the store has answered.
     """
 
-    def __init__(self, spool: Spool, store: TrackingStore, memo: Path | None = None, new: str = "") -> None:
-        self.spool, self.store = spool, store
-        self._memo, self._new = memo, new
-        records = list(spool.read())
-        self._offset = max((record.value for record in records if record.kind == "sent"), default=0)
-        self._openings: dict[str, Any] = {
-            record.value["key"]: record.value for record in records if record.kind == "open"
-        }
-        self._ids: dict[str, str] = {record.value[0]: record.value[1] for record in records if record.kind == "opened"}
-        sent = [record for record in records if record.end <= self._offset]
-        self._key = last_run(sent) or next(filter(None, map(_run_of, records)), "")  # the first has what precedes it
-        self._last = last_run(records)
-        self._tries, self._num_refused, self._is_away = 0, 0, False
-        self._looked, self._closing = threading.Event(), threading.Event()
-        self._is_done, self._is_abandoned = False, False
+    def __init__(self, file: RecordFile, store: TrackingStore) -> None:
+        self.file, self.store = file, store
+        self.ids: dict[str, str] = {}
+        self._opening: Opening | None = None  # of the run that the records are of
+        self._offset = self._sent = 0  # bytes of the file that were read; before which the store has everything
+        for end, kind, value in file.read():
+            match kind, value:
+                case "sent", [int(offset), store.shown] if offset < end:
+                    self._sent = offset
+        self._later: list[tuple[int, Opening, str, Any]] = []  # what failed by itself, each with its offset and run
+        self._closing = threading.Event()
+        self._is_away, self._is_done, self._is_abandoned = False, False, False
         self._success, self._sending = time.monotonic(), ""
         self._thread = threading.Thread(target=self._run, name="MLflow", daemon=True)
-
-    @property
-    def run_id(self) -> str | None:
-        """Id of the last run in the spool; None before the store has answered."""
-        return self._ids.get(self._last)
-
-    def start(self) -> None:
-        """Start sending; the job waits briefly for the records that already exist."""
         self._thread.start()
-        self._looked.wait(_FIRST_SECONDS_HERE if self.store.uri.startswith("sqlite") else _FIRST_SECONDS)
 
-    def finish(self, *, is_stopped: bool = False) -> None:
+    def finish(self, *, is_stopped: bool = False) -> bool:
         """Send the remaining records and remove the file; if the store does not accept them, log where the file is
-        kept.
+        kept. Return whether the store has all of them.
 
         If the job ``is_stopped``, the user is waiting for its end, so an unavailable store is given up soon.
         """
@@ -97,192 +74,117 @@ class Sender:
         finally:  # a second stop, too
             self._is_abandoned = True
         doing("")
+        path = self.file.path
         if self._is_done:
-            remove_copies(self.spool)
-            self.spool.path.unlink(missing_ok=True)
-        else:
-            if self.spool.size():  # not removed by anybody
-                keep_files(self.spool, self._offset)
-            move = "" if self.spool.path == self.spool.home else f" once the file is moved to {self.spool.home}"
+            path.unlink(missing_ok=True)
+        elif path.exists():  # not removed by anybody
+            again = ", or run the same command again" if path == record_path(self.file.out) else ""
             log.warning(
-                "MLflow at %s did not answer by the end of the job; its records are kept in %s: the same command "
-                "sends them%s",
-                *(self.store.shown, self.spool.path, move),
+                "MLflow at %s does not have all records of this job, which are kept in %s; send them with paraembed "
+                "log %s%s",
+                *(self.store.shown, path, str(path).removesuffix(SUFFIX), again),
             )
+        return self._is_done
 
     def _run(self) -> None:
-        failures, before, last = 0, -1, -1
-        while not self._is_abandoned:
+        tries = 0
+        while not self._is_abandoned and tries < _LAST_TRIES:
             is_closing = self._closing.is_set()  # asked first: what was appended before is in this pass
-            if is_closing and last < 0:
-                last = self.spool.size()  # later records are retries of failed ones; sending them is no progress
-            try:
-                is_done = self._pass()
-            finally:
-                self._looked.set()
-            if is_closing:
-                failures = 1 if before < min(self._offset, last) else failures + 1
-                before = self._offset
-                if is_done or failures >= _LAST_TRIES:
-                    self._is_done = is_done
-                    return
-                time.sleep(0.25 * 2**failures)
-            else:
+            is_done = self._pass()
+            if not is_closing:
                 self._closing.wait(_IDLE_SECONDS if is_done else _PAUSE_SECONDS)
+            elif is_done:
+                self._is_done = True
+                return
+            else:
+                tries += 1
+                time.sleep(0.25 * 2**tries)
 
     def _pass(self) -> bool:
-        """Send the current records of the spool; return whether all were sent."""
-        is_sent, self._num_postponed = False, 0
-        if self.spool.size() < self._offset:  # the file was removed, and a new one begun
-            self._offset = 0
+        """Send what failed by itself before, and the new records; return whether the store has everything."""
+        is_sent = False
         try:
-            for record in _merged(self.spool.read(self._offset)):
-                if self._is_abandoned:
-                    return False
-                before = self._num_postponed
-                self._take(record)
-                is_sent |= record.kind not in {"sent", "opened"}
-                self._offset, self._tries = record.end, 0
-                if self._num_postponed == before:
-                    self._success = time.monotonic()
+            for item in [*self._later]:
+                if self._is_taken(*item[1:]):
+                    self._later.remove(item)
+                    is_sent = True
+            for end, kind, value in _merged(self.file.read(self._offset)):
+                if kind == "open":
+                    self._opening = value
+                if end > self._sent and kind != "sent" and self._opening is not None:
+                    if not self._is_taken(self._opening, kind, value):
+                        self._later.append((self._offset, self._opening, kind, value))
+                    is_sent = True
+                self._offset = end
         except (_AwayError, OSError) as error:
             self._say_away(error)
             return False
         finally:
             self._sending = ""
-            if is_sent and not self._is_abandoned:
-                self.spool.append("sent", self._offset)
-        if self._is_away and not self._num_postponed and not self._is_abandoned:
+            offset = min([self._offset, *(item[0] for item in self._later)])
+            if offset > self._sent and is_sent and not self._is_abandoned:
+                self._sent = offset
+                self.file.append("sent", [offset, self.store.shown])
+        if self._is_away and not self._later:
             log.warning("MLflow at %s is reachable again; buffered records were sent", self.store.shown)
             self._is_away = False
-        return not self._num_postponed
+        return not self._later
 
     def _say_away(self, error: Exception) -> None:
         if not self._is_away and not self._is_abandoned:
             log.warning(
                 "MLflow at %s does not answer (%s); the job continues, and its records are buffered in %s",
-                *(self.store.shown, in_a_line(error), self.spool.path),
+                *(self.store.shown, in_a_line(error), self.file.path),
             )
         self._is_away = True
 
-    def _take(self, record: SpoolRecord) -> None:
-        """Send one record, or set it aside; raise _AwayError if the store is temporarily unavailable."""
-        kind, value, key = record.kind, record.value, self._key
-        if kind in {"sent", "opened"}:
-            return
-        if kind == "open":
-            self._openings[value["key"]] = value
-        if kind in {"open", "resume"}:
-            self._key = self._last = key = _run_of(record)
-        if kind == "again":
-            key, kind, value = value
-        self._sending = kind
-        if key not in self._openings or not is_record(kind, value):
-            self._set_aside(kind, value, "it belongs to no run")
-            return
-        self._ensure(key)
-        if kind != "open":
-            self._send(key, kind, value)
+    def _is_taken(self, opening: Opening, kind: str, value: Any) -> bool:
+        """Send one record; return False if it is to be sent later, although the store takes other records.
 
-    def _ensure(self, key: str) -> None:
-        """Open a run unless it is already open."""
-        if key in self._ids:
-            return
-        is_new, self._new = key == self._new, ""  # after an error it may have been made all the same
+        A record that the store rejects is named in a message, and counts as sent. Raise _AwayError if the store is
+        temporarily unavailable.
+        """
+        if self._is_abandoned:
+            raise _AwayError
+        key, self._sending = opening["key"], kind
         try:
-            run = self.store.open(self._openings[key], is_new=is_new)
+            if key not in self.ids or kind == "open":
+                self.ids[key] = self.store.open(opening)
+            if kind != "open":
+                self.store.send(self.ids[key], kind, value)
         except Exception as error:
-            raise _AwayError(in_a_line(error)) from error
-        self._ids[key] = run
-        self.spool.append("opened", [key, run, self.store.shown])
-        if self._memo is not None and key == self._last:
-            start = self._openings[key]["start"]
-            write_memo(self._memo, {"uri": self.store.shown, "run_id": run, "key": key, "start": start})
-
-    def _send(self, key: str, kind: str, value: Any) -> None:
-        try:
-            self.store.send(self._ids[key], kind, with_copy(self.spool, kind, value))
-        except Exception as error:
-            if self._is_abandoned or not self._answers(key, error):
+            if self._is_abandoned or key not in self.ids or not self.store.probe(self.ids[key], key):
                 raise _AwayError(in_a_line(error)) from error
-            if not _is_refusal(error):
-                self._postpone(key, kind, value, error)
-            elif isinstance(value, list) and kind in {"params", "tags", "metrics"} and len(value) > 1:
+            if not _is_rejection(error):
+                self._say_away(error)
+                return False
+            if kind in {"params", "tags", "metrics"} and len(value) > 1:
                 half = len(value) // 2
-                self._send(key, kind, value[:half])
-                self._send(key, kind, value[half:])
-            else:
-                self._set_aside(kind, value, in_a_line(error))
-
-    def _answers(self, key: str, error: Exception) -> bool:
-        """Return whether a store that rejected a record accepts another one of its run; a deleted run is forgotten."""
-        code = getattr(error, "error_code", "")
-        if code in _OF_THE_STORE:
-            return False
-        if self.store.probe(self._ids[key], key):
-            return True
-        if code in _REFUSALS and self.store.is_gone(self._ids[key]):
-            del self._ids[key]
-        return False
-
-    def _postpone(self, key: str, kind: str, value: Any, error: Exception) -> None:
-        """After several tries, move a record behind the others; the files of a run may be in a separate store."""
-        self._tries += 1
-        if self._tries < (2 if self._closing.is_set() else _ITEM_TRIES):
-            raise _AwayError(in_a_line(error)) from error
-        self._num_postponed += 1
-        self.spool.append("again", [key, kind, value])
-
-    def _set_aside(self, kind: str, value: Any, reason: str) -> None:
-        """Write a record that the store rejects to a separate file, and log the file's name."""
-        path = self.spool.path.with_name(self.spool.path.name.removesuffix(".jsonl") + "-refused.jsonl")
-        Spool(path).append(kind, [value, reason])
-        self._num_refused += 1
-        if self._num_refused <= _MOST_NAMED:
-            name = value[0] if isinstance(value, list) and value else value
-            name = name[0] if isinstance(name, list) and name else name
-            log.warning("MLflow rejects %s %.100r (%s); it is kept in %s", kind, name, reason, path)
-        elif self._num_refused == _MOST_NAMED + 1:
-            log.warning("MLflow rejects more records; all of them are in %s", path)
+                return self._is_taken(opening, kind, value[:half]) and self._is_taken(opening, kind, value[half:])
+            log.warning("MLflow rejects %s %.100r (%s)", kind, value, in_a_line(error))
+        self._success = time.monotonic()
+        return True
 
 
-def _is_refusal(error: Exception) -> bool:
+def _is_rejection(error: Exception) -> bool:
     """Return whether the error is caused by the record itself, so that a retry would not help."""
     if isinstance(error, MlflowException):
-        return error.error_code in _REFUSALS
+        return error.error_code in _REJECTIONS
     return not isinstance(error, STORE_ERRORS)
 
 
-def _run_of(record: SpoolRecord) -> str:
-    """Return the key of the run that starts with a record; empty if none does."""
-    if record.kind == "open":
-        return str(record.value["key"])
-    return str(record.value) if record.kind == "resume" else ""
-
-
-def last_run(records: Sequence[SpoolRecord]) -> str:
-    """Return the key of the run of the last records; empty if there is none."""
-    return next(filter(None, map(_run_of, reversed(records))), "")
-
-
-def _merged(records: Iterable[SpoolRecord]) -> Iterator[SpoolRecord]:
+def _merged(records: Iterator[tuple[int, str, Any]]) -> Iterator[tuple[int, str, Any]]:
     """Yield the same records, with those of metrics merged into batches."""
-    waiting: SpoolRecord | None = None
+    batch: list[Any] = []
+    end = 0
     for record in records:
-        if waiting is None:
-            waiting = record
-        elif waiting.kind == record.kind == "metrics" and len(waiting.value) + len(record.value) <= _METRICS:
-            waiting = SpoolRecord(record.end, "metrics", waiting.value + record.value)
+        is_metrics = record[1] == "metrics" and isinstance(record[2], list)
+        if batch and not (is_metrics and len(batch) + len(record[2]) <= _METRICS):
+            yield end, "metrics", batch
+            batch = []
+        if is_metrics:
+            end, batch = record[0], batch + record[2]
         else:
-            yield waiting
-            waiting = record
-    if waiting is not None:
-        yield waiting
-
-
-def write_memo(memo: Path, value: Mapping[str, Any]) -> None:
-    """Write the memo file of a run."""
-    try:
-        write_json(memo, value)
-    except OSError as error:
-        log.warning("%s cannot be written (%s), so a resumed job will start a new MLflow run", memo, error)
+            yield record
+    if batch:
+        yield end, "metrics", batch

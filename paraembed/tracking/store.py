@@ -4,11 +4,13 @@ Every record can be sent twice: metrics, parameters and tags are rows with keys,
 found again by a tag.
 """
 
+import fcntl
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
@@ -17,13 +19,14 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from sqlalchemy.exc import SQLAlchemyError
 
+from paraembed.io.atomic import hidden_name, sync_folder
 from paraembed.io.fingerprint import stamp_of
 from paraembed.io.places import in_submitted_job, without_credentials
 from paraembed.process import on_cluster
-from paraembed.tracking.database import whole_database
+from paraembed.tracking.records import Opening
 
 EXPERIMENT = "paraembed"
-RUN_KEY = "paraembed.run"  # tag: by it a run is found whose creation was not confirmed
+RUN_KEY = "paraembed.run"  # tag: by it a run is found again
 PARENT = "mlflow.parentRunId"
 STORE_ERRORS = (MlflowException, SQLAlchemyError, OSError, ImportError)
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes the runs for chats
@@ -31,6 +34,7 @@ _TRIAL = "trial"  # tag: its number
 _NETWORK = re.compile(
     "nfs4?|cifs|smb3|9p|afs|lustre|gpfs|beegfs.*|ceph|glusterfs|orangefs|fuse[.](?!fuse-overlayfs|lxcfs).+"
 )
+_opening = Lock()  # a run and its child may be opened at the same time
 
 
 class TrackingStore:
@@ -46,7 +50,7 @@ class TrackingStore:
             self._folder = (out.absolute().parent if in_submitted_job() else Path.cwd()) / "mlruns"
         self.uri = named or f"sqlite:///{self._folder}/mlflow.db"
         self.shown = without_credentials(self.uri)
-        self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}
+        self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}  # of a run: number → id and end time
 
     def check(self) -> None:
         """Raise ValueError if a job of a cluster would write to an SQLite file that does not last, or is shared."""
@@ -88,35 +92,31 @@ class TrackingStore:
         runs = self.client.search_runs([self.experiment], where, max_results=1)
         return str(runs[0].info.run_id) if runs else None
 
-    def open(self, opening: Mapping[str, Any], *, is_new: bool) -> str:
-        """Return the id of a run, found or created; ``is_new`` is true if no earlier try can have created it."""
-        client, known = self.client, opening["run_id"]
-        if known is not None and self._is_there(known):
-            return str(known)
-        existing = None if is_new else self.find(RUN_KEY, opening["key"])
-        if existing is not None:
-            return existing
-        tags = {**dict(opening["tags"]), RUN_KEY: opening["key"]}
-        if opening["parent"] is not None and (parent := self.find(RUN_KEY, opening["parent"])) is not None:
-            tags[PARENT] = parent
-        name = opening["name"][:250]
-        run = client.create_run(self.experiment, start_time=opening["start"], run_name=name, tags=tags)
-        return str(run.info.run_id)
+    def open(self, opening: Opening) -> str:
+        """Find or create a run, and the runs around it; return its id. Its status becomes RUNNING."""
+        with _opening:
+            run = self._open(opening)
+        self.client.update_run(run, status="RUNNING")
+        return run
 
-    def _is_there(self, run: str) -> bool:
+    def _open(self, opening: Opening) -> str:
+        run = self.find(RUN_KEY, opening["key"]) or self._active(opening["run_id"])
+        if run is not None:
+            return run
+        tags = {**dict(opening["tags"]), RUN_KEY: opening["key"]}
+        if not isinstance(opening["parent"], str | None):
+            tags[PARENT] = self._open(opening["parent"])
+        name, start = opening["name"][:250], opening["start"]
+        return str(self.client.create_run(self.experiment, start, tags, run_name=name).info.run_id)
+
+    def _active(self, run: str | None) -> str | None:
+        """Return the id of a run if it exists and is not deleted."""
         try:
-            return str(self.client.get_run(run).info.lifecycle_stage) == "active"
+            return run if run and self.client.get_run(run).info.lifecycle_stage == "active" else None
         except MlflowException as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return False
+                return None
             raise
-
-    def is_gone(self, run: str) -> bool:
-        """Return whether the store reports that the run no longer exists."""
-        try:
-            return not self._is_there(run)
-        except Exception:  # noqa: BLE001  the answer is no
-            return False
 
     def probe(self, run: str, key: str) -> bool:
         """Return whether the store accepts a harmless record of a run."""
@@ -127,64 +127,67 @@ class TrackingStore:
         return True
 
     def send(self, run: str, kind: str, value: Any) -> None:
-        """Write one record; see ``tracking.spool.KINDS``."""
-        _SENDERS[kind](self, run, value)
+        """Write one record; its value has the arguments of the method of ``Run`` with the name of its kind.
 
-    def _send_link(self, run: str, tag: str, by: str, text: str) -> None:
-        other = self.find(by, text, other_than=run)
-        if other is not None:
-            self.client.set_tag(run, tag, other)
-
-    def _send_child(self, run: str, key: str) -> None:
-        child = self.find(RUN_KEY, key)
-        if child is not None:
-            self.client.set_tag(child, PARENT, run)
-
-    def _send_model(self, run: str, path: str, folder: str, stamp: str, name: str, tags: list[tuple[str, str]]) -> None:
-        from paraembed.tracking.registry import add_version, log_model  # noqa: PLC0415 - with all encoders
-
-        log_model(self.client, run, _unchanged(path, stamp), folder)
-        if name:
-            add_version(self.client, run, folder, name, dict(tags))
+        MLflow sends a batch in calls of at most 100 parameters or tags, or 1,000 metrics.
+        """
+        match kind:
+            case "params":
+                self.client.log_batch(run, params=[Param(*pair) for pair in value])
+            case "tags":
+                self.client.log_batch(run, tags=[RunTag(*pair) for pair in value])
+            case "metrics":
+                self.client.log_batch(run, metrics=[Metric(*metric) for metric in value])
+            case "dataset":
+                self.client.log_inputs(run, [_input(*value)])
+            case "artifacts":
+                self._send_files(run, *value)
+            case "model":
+                self._send_model(run, *value)
+            case "link":
+                self._send_link(run, *value)
+            case "trial":
+                self._send_trial(run, value)
+            case "end":
+                self.client.set_terminated(run, *value)
+            case _:
+                raise ValueError(f"a record of kind {kind!r}, which this version does not know")
 
     def _send_files(self, run: str, path: str, folder: str | None, stamp: str | None = None) -> None:
         source = _unchanged(path, stamp)
         send = self.client.log_artifacts if source.is_dir() else self.client.log_artifact
         send(run, path, folder)
 
+    def _send_model(self, run: str, path: str, folder: str, stamp: str, name: str, tags: list[tuple[str, str]]) -> None:
+        from paraembed.tracking.registry import log_model  # noqa: PLC0415 - with all encoders
+
+        log_model(self.client, run, _unchanged(path, stamp), folder, name, dict(tags))
+
+    def _send_link(self, run: str, tag: str, by: str, text: str) -> None:
+        other = self.find(by, text, other_than=run)
+        if other is not None:
+            self.client.set_tag(run, tag, other)
+
     def _send_trial(self, parent: str, value: Mapping[str, Any]) -> None:
         """Write a child run of a trial; an existing one that differs or is incomplete is removed."""
-        client, experiment = self.client, self.experiment
+        client, number = self.client, value["number"]
         trials = self._trials.pop(parent, None)  # after an error it is not known what the store has
-        trials = self._look(parent) if trials is None else trials
-        existing = trials.get(value["number"])
-        if existing is not None and existing[1] != value["end"]:
-            client.delete_run(existing[0])
-        if existing is None or existing[1] != value["end"]:
-            tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: value["number"]}
-            created = client.create_run(experiment, start_time=value["start"], run_name=value["name"], tags=tags)
-            run = str(created.info.run_id)
+        if trials is None:
+            where = f"tags.`{PARENT}` = '{parent}'"
+            children = client.search_runs([self.experiment], where, max_results=50_000)
+            runs = [run for run in children if _TRIAL in run.data.tags]
+            trials = {run.data.tags[_TRIAL]: (run.info.run_id, run.info.end_time) for run in runs}
+        run, end = trials.get(number, (None, None))
+        if run is not None and end != value["end"]:
+            client.delete_run(run)
+        if run is None or end != value["end"]:
+            tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: number}
+            run = client.create_run(self.experiment, value["start"], tags, run_name=value["name"]).info.run_id
             for kind in ("params", "metrics"):
                 self.send(run, kind, value[kind])
             client.set_terminated(run, value["status"], value["end"])
-            trials[value["number"]] = (run, value["end"])
+            trials[number] = (run, value["end"])
         self._trials[parent] = trials
-
-    def _look(self, parent: str) -> dict[str, tuple[str, int | None]]:
-        """Return the trials below a run: number → id and end time; of several runs with the same number, the newest."""
-        client, trials, token = self.client, dict[str, tuple[str, int | None]](), None
-        while True:
-            where = f"tags.`{PARENT}` = '{parent}'"
-            page = client.search_runs([self.experiment], where, max_results=1000, page_token=token)
-            for run in page:
-                number = run.data.tags.get(_TRIAL)
-                if number in trials:
-                    client.delete_run(run.info.run_id)
-                elif number is not None:
-                    trials[number] = (run.info.run_id, run.info.end_time)
-            token = page.token
-            if not token:
-                return trials
 
 
 def _unchanged(path: str, stamp: str | None) -> Path:
@@ -202,20 +205,30 @@ def _input(name: str, digest: str, kind: str, source: str, context: str = "", pr
     return DatasetInput(Dataset(name, digest, kind, source, profile=profile or None), tags)
 
 
-# MLflow sends a batch in calls of at most 100 parameters or tags, or 1,000 metrics.
-_SENDERS: dict[str, Callable[[TrackingStore, str, Any], object]] = {
-    "params": lambda store, run, value: store.client.log_batch(run, params=[Param(*pair) for pair in value]),
-    "tags": lambda store, run, value: store.client.log_batch(run, tags=[RunTag(*pair) for pair in value]),
-    "metrics": lambda store, run, value: store.client.log_batch(run, metrics=[Metric(*metric) for metric in value]),
-    "dataset": lambda store, run, value: store.client.log_inputs(run, [_input(*value)]),
-    "resume": lambda store, run, _: store.client.update_run(run, status="RUNNING"),
-    "end": lambda store, run, value: store.client.set_terminated(run, *([value] if isinstance(value, str) else value)),
-    "artifacts": lambda store, run, value: store._send_files(run, *value),
-    "model": lambda store, run, value: store._send_model(run, *value),
-    "link": lambda store, run, value: store._send_link(run, *value),
-    "child": TrackingStore._send_child,
-    "trial": TrackingStore._send_trial,
-}
+def whole_database(folder: Path) -> Path:
+    """Return the database in a folder; a missing one is created, complete, by one process at a time.
+
+    MLflow creates a database in many steps, and one whose creation was killed cannot be opened again. Therefore it is
+    created under a temporary name. Raise an error of OSError, MLflow or SQLAlchemy if that is not possible.
+    """
+    if "?" in str(folder):
+        raise OSError(
+            f"{folder}: SQLite does not allow a '?' in a database path; use another folder, or set MLFLOW_TRACKING_URI"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    database = folder / "mlflow.db"
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not database.exists():
+            for leftover in folder.glob(".mlflow.db.*"):  # of a killed process, with SQLite's journal
+                leftover.unlink()
+            new = hidden_name(database, "new")
+            MlflowClient(f"sqlite:///{new}").search_experiments(max_results=1)
+            with new.open("rb") as file:
+                os.fsync(file.fileno())
+            new.replace(database)
+            sync_folder(folder)
+    return database
 
 
 def network_file_system(path: Path, mounts: str | None = None) -> str | None:

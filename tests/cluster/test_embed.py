@@ -43,6 +43,7 @@ from paraembed.settings import Gpus, Inference
 from paraembed.tracking.runs import tracked_run
 from tests.embedding.without_ray import build, list_inputs
 from tests.jobs import digests, interrupted, job_command, run_job
+from tests.mlflow_server import run_of
 
 pytestmark = pytest.mark.usefixtures("in_store")
 
@@ -454,7 +455,7 @@ def test_what_a_run_left_to_do_that_was_killed_behind_its_commit_is_done(corpus,
     shutil.copytree(out, tmp_path / ".unrecorded.old")
     (tmp_path / ".unrecorded.old" / "_SUCCESS").unlink()
     client, before = MlflowClient(store), digests(out)
-    run_id = json.loads((out / "_reports" / "run.json").read_text())["run_id"]
+    run_id = run_of(client, out / "_reports" / "run.json").info.run_id
     assert not client.get_run(run_id).data.metrics
     for _ in range(2):
         assert embed(tiny_encoder_folder, [corpus], out, SMALL).was_finished

@@ -1,6 +1,7 @@
 """jobs/tune.py on gold labels: a small supervised space through Ray, the JSON recipe, what is refused."""
 
 import json
+import os
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -27,6 +28,7 @@ from paraembed.tuning.points import Points
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_gold
 from tests.cluster.test_tune import kill_after_a_trial
 from tests.jobs import job_command, run_job
+from tests.mlflow_server import run_of
 from tune_spaces import SPACES
 
 NAME = "iclr2016/supervised-avg"
@@ -79,7 +81,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
     client = MlflowClient(store)
     version = client.get_model_version_by_alias("gold", "champion")
     assert version.tags["fingerprint"] == paraembed.load(out / "model" / "encoder").fingerprint
-    parent = json.loads((out / "run.json").read_text())["run_id"]
+    parent = run_of(client, out / "run.json").info.run_id
     children = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent}'")
     (training,) = (run for run in children if "trial" not in run.data.tags)
     assert training.data.tags["fingerprint"] == winner["fingerprint"]
@@ -216,7 +218,9 @@ def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
     split = json.loads((sweep.out / "split.json").read_text())
     assert split == labels.task.split
     assert [len(split["2012/MSRpar"][part]) for part in ("train", "dev", "test")] == [120, 30, 150]
-    assert "split.json" in {file.path for file in MlflowClient(run.store.uri).list_artifacts(run.run_id)}
+    assert "split.json" in {
+        file.path for file in MlflowClient(os.environ["MLFLOW_TRACKING_URI"]).list_artifacts(run.run_id)
+    }
 
 
 @pytest.mark.ray

@@ -184,7 +184,7 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(tmp_pa
 
 def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path):
     some = begun(sweep(tmp_path, concurrent=1), overwrite=False)
-    (some.out / "encoder.mlflow-refused.jsonl").write_text("[]\n")  # as a job leaves it there
+    (some.out / "encoder.mlflow-refused.jsonl").write_text("[]\n")  # as earlier versions left it there
     (some.out / "encoder.mlflow.jsonl.20260101-000000").write_text("[]\n")
     (some.out / "sweep.json").write_text("{")
     with pytest.raises(ValueError, match=r"sweep\.json is not JSON.*`overwrite`"):

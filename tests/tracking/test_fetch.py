@@ -5,7 +5,6 @@ import shutil
 import pytest
 
 import paraembed
-from paraembed.tracking.registry import register
 from paraembed.tracking.runs import tracked_run
 
 
@@ -17,10 +16,9 @@ def run_id(tiny_encoder_folder, empty_store, tmp_path, monkeypatch):
     (tmp_path / "mlruns").mkdir()
     shutil.copy(empty_store, tmp_path / "mlruns")
     with tracked_run("train", tmp_path / "encoder") as run:
-        run.artifacts(tiny_encoder_folder, "encoder")
         fingerprint = paraembed.load(tiny_encoder_folder).fingerprint
-        assert register(run, tiny_encoder_folder, "small", {"fingerprint": fingerprint}) == "1"
-        return run.run_id
+        run.model(tiny_encoder_folder, "encoder", {"fingerprint": fingerprint}, "small")
+    return run.run_id
 
 
 def test_by_run_alias_and_version(run_id, tiny_encoder_folder):

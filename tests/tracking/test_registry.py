@@ -99,7 +99,7 @@ def logged(tiny_encoder_folder, empty_store, tmp_path_factory):
         fingerprint = paraembed.load(tiny_encoder_folder).fingerprint
         for _ in range(2):
             with tracked_run("train", folder / "encoder") as run:
-                run.model(tiny_encoder_folder, "encoder", fingerprint, "small")
+                run.model(tiny_encoder_folder, "encoder", {"fingerprint": fingerprint}, "small")
         yield run.run_id
 
 

@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import closing, nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from mlflow.data import get_source
@@ -18,9 +17,8 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.tracking import sender as tracking_sender
 from paraembed.tracking import store as tracking_store
-from paraembed.tracking.records import Run, system_metrics
+from paraembed.tracking.records import RecordFile, Run, record_path, system_metrics
 from paraembed.tracking.runs import send_left, tracked_run
-from paraembed.tracking.spool import KINDS, Spool, decoded, spool_path
 from paraembed.tracking.store import network_file_system
 from tests import fuzz
 from tests.mlflow_server import mlflow_server
@@ -88,6 +86,7 @@ def test_system_metrics_resume_behind_those_of_a_killed_run(store, tmp_path):
     client, ids = MlflowClient(f"sqlite:///{store}"), set()
     for begun in range(2):
         with tracked_run("watched", tmp_path / "out", tmp_path / "memo.json") as run, system_metrics(run):
+            wait_until(lambda: run.run_id)
             wait_until(lambda: len(client.get_metric_history(run.run_id, MEMORY)) >= 2 * (begun + 1))  # noqa: B023
             time.sleep(1)
         ids.add(run.run_id)
@@ -127,7 +126,7 @@ def test_a_server_that_fails_for_a_while_has_everything_once(server, tmp_path, c
     check_all(client, run.run_id, range(10))
     assert len(client.get_metric_history(run.run_id, "other")) == 1000
     assert caplog.text.count("does not answer (") == 1
-    assert not spool_path(tmp_path / "out").exists()
+    assert not record_path(tmp_path / "out").exists()
     assert len(client.search_runs(["0", "1"])) == 1
 
 
@@ -138,13 +137,13 @@ def test_a_store_that_is_away_at_the_start_gets_everything_at_the_end(server, tm
         log_all(run, tmp_path, range(5))
         server.fault = None
     check_all(MlflowClient(server.uri), run.run_id, range(5))
-    assert json.loads((tmp_path / "memo.json").read_text())["run_id"] == run.run_id
 
 
 def test_a_database_that_cannot_be_read_for_a_while(store, tmp_path):
     with tracked_run("broken", tmp_path / "out") as run, system_metrics(run):
         log_all(run, tmp_path, range(2))
         client = MlflowClient(f"sqlite:///{store}")
+        wait_until(lambda: run.run_id)
         wait_until(lambda: len(client.list_artifacts(run.run_id)) == 2)
         before = store.read_bytes()
         store.write_bytes(b"no database " * 9999)
@@ -158,7 +157,7 @@ def test_a_locked_database_does_not_make_the_job_wait(store, tmp_path):
     with tracked_run("locked", tmp_path / "out") as run, closing(sqlite3.connect(store)) as other:
         other.execute("BEGIN EXCLUSIVE")
         log_all(run, tmp_path, range(20))
-        assert len([record for record in Spool(spool_path(tmp_path / "out")).read() if record.kind == "params"]) == 20
+        assert [kind for _, kind, _ in run.records.read()].count("params") == 20
         other.rollback()
     check_all(MlflowClient(f"sqlite:///{store}"), run.run_id, range(20))
 
@@ -174,21 +173,13 @@ def test_files_that_the_store_cannot_write_keep_no_job_and_no_other_record(store
     (tmp_path / "mlruns").unlink()
     send_left(tmp_path / "out")
     check_all(client, run.run_id, range(4))
-    assert not spool_path(tmp_path / "out").exists()
+    assert not record_path(tmp_path / "out").exists()
 
 
 @pytest.mark.timeout(60)
-def test_a_file_that_the_store_cannot_write_is_reported_once(store, tmp_path, caplog):
-    (tmp_path / "mlruns").touch()
-    with tracked_run("no file", tmp_path / "out") as run:
-        log_all(run, tmp_path, range(1))
-        spool = Spool(spool_path(tmp_path / "out"))
-        wait_until(lambda: [record.kind for record in spool.read()].count("again") > 2)
-    assert caplog.text.count("does not answer (") == 1
-
-
-@pytest.mark.timeout(60)
-def test_files_that_the_store_cannot_write_do_not_extend_the_end_of_a_job(store, tmp_path, monkeypatch):
+def test_files_that_the_store_cannot_write_are_reported_once_and_do_not_extend_the_end(
+    store, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr(tracking_sender, "_LAST_SECONDS", 1.0)
     (tmp_path / "mlruns").touch()
     with tracked_run("no files", tmp_path / "out") as run:
@@ -196,9 +187,11 @@ def test_files_that_the_store_cannot_write_do_not_extend_the_end_of_a_job(store,
             artifact = tmp_path / f"artifact-{number}.json"
             artifact.touch()
             run.artifacts(artifact)
-    kinds = [record.kind for record in Spool(spool_path(tmp_path / "out")).read()]
-    assert kinds.count("artifacts") == 30
-    assert kinds.count("again") < 15, "each of them is tried for half a second"
+        wait_until(lambda: "does not answer (" in caplog.text)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10, "each of them is tried for half a second"
+    assert caplog.text.count("does not answer (") == 1
+    assert [kind for _, kind, _ in run.records.read()].count("artifacts") == 30
 
 
 @pytest.mark.parametrize(
@@ -211,7 +204,8 @@ def test_what_never_reached_the_store_is_sent_by_the_next_job(server, tmp_path, 
         log_all(run, tmp_path, range(3))
         if raised:
             raise raised
-    assert f"its records are kept in {spool_path(tmp_path / 'out')}" in caplog.text
+    assert str(record_path(tmp_path / "out")) in caplog.text
+    assert f"paraembed log {tmp_path / 'out'}" in caplog.text
     server.fault = None
     with tracked_run("next", tmp_path / "out") as after:
         pass
@@ -238,15 +232,15 @@ def test_a_killed_run_is_resumed_by_the_next_job_or_ends_as_killed(store, tmp_pa
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], env=environment, check=False)
     assert done.returncode == -signal.SIGKILL
-    spool, memo, client = spool_path(tmp_path / "out"), tmp_path / "memo.json", MlflowClient(f"sqlite:///{store}")
-    left, database = spool.read_bytes(), store.read_bytes()
-    spool.write_bytes(left + b'["params", [["cut')  # as if it had been killed within a line
+    file, memo, client = record_path(tmp_path / "out"), tmp_path / "memo.json", MlflowClient(f"sqlite:///{store}")
+    left, database = file.read_bytes(), store.read_bytes()
+    file.write_bytes(left + b'["params", [["cut')  # as if it had been killed within a line
     with tracked_run("killed", tmp_path / "out", memo) as run:
         log_all(run, tmp_path, range(3, 5))
     check_all(client, run.run_id, range(5))
     assert len(client.search_runs(["1"])) == 1
 
-    spool.write_bytes(left)  # the same again, but nothing remembers the run
+    file.write_bytes(left)  # the same again, but nothing remembers the run
     store.write_bytes(database)
     for artifact in tmp_path.rglob("artifact-[34].json"):
         artifact.unlink()
@@ -254,46 +248,21 @@ def test_a_killed_run_is_resumed_by_the_next_job_or_ends_as_killed(store, tmp_pa
         pass
     (killed,) = [other for other in client.search_runs(["1"]) if other.info.run_id != run.run_id]
     check_all(client, killed.info.run_id, range(3), "KILLED")
-    spool.write_bytes(left)
+    file.write_bytes(left)
     send_left(tmp_path / "out")  # the output is complete: only the end was missing
     check_all(client, killed.info.run_id, range(3), "FINISHED")
-    assert not spool.exists()
+    assert not file.exists()
 
 
 def test_two_jobs_with_one_output_have_a_run_each(store, tmp_path):
     with tracked_run("first", tmp_path / "out") as first, tracked_run("second", tmp_path / "out") as second:
-        assert first.spool != second.spool
+        assert first.records.path != second.records.path
         second.params({"which": "second"})
         first.params({"which": "first"})
     client = MlflowClient(f"sqlite:///{store}")
     assert [client.get_run(run.run_id).data.params["which"] for run in (first, second)] == ["first", "second"]
-    assert not first.spool.exists()
-    assert not second.spool.parent.exists()
-
-
-def test_temporary_files_of_a_job_are_kept_until_the_store_has_them(server, tmp_path, tiny_encoder_folder):
-    copies = tmp_path / "out.mlflow.files"
-    server.fault = "close"
-    with TemporaryDirectory() as folder, tracked_run("remote", tmp_path / "out") as run:
-        manifest, lasting = Path(folder) / "manifest.json", tmp_path / "out" / "lasting.json"
-        for file in (manifest, lasting):
-            file.parent.mkdir(exist_ok=True)
-            file.write_text("{}")
-            run.artifacts(file, "files")
-        run.model(Path(shutil.copytree(tiny_encoder_folder, f"{folder}/avg")), "encoder", "0" * 64, "kept")
-    assert not manifest.exists()
-    assert sorted(path.name for path in copies.glob("*/*")) == ["avg", "manifest.json"]
-    send_left(tmp_path / "out")  # which the store does not take either
-    assert sorted(path.name for path in copies.glob("*/*")) == ["avg", "manifest.json"]
-    server.fault = None
-    send_left(tmp_path / "out")
-    client = MlflowClient(server.uri)
-    (sent,) = client.search_runs(["1"])
-    files = [file.path for file in client.list_artifacts(sent.info.run_id, "files")]
-    assert sorted(files) == ["files/lasting.json", "files/manifest.json"]
-    assert "encoder/MLmodel" in [file.path for file in client.list_artifacts(sent.info.run_id, "encoder")]
-    assert client.get_model_version_by_alias("kept", "champion").run_id == sent.info.run_id
-    assert not [*tmp_path.glob("out.mlflow*")]
+    assert not first.records.path.exists()
+    assert not second.records.path.parent.exists()
 
 
 def test_outputs_with_one_file_of_records_have_a_run_each(server, tmp_path):
@@ -306,22 +275,37 @@ def test_outputs_with_one_file_of_records_have_a_run_each(server, tmp_path):
     assert tags == [("first", ["of first"]), ("second", ["of second"])]
 
 
-def test_records_for_another_store_are_kept(server, store, tmp_path, monkeypatch):
-    with tracked_run("first", tmp_path / "out"):
-        server.fault = "close"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
-    with tracked_run("second", tmp_path / "out"):
-        pass
-    (run,) = MlflowClient(f"sqlite:///{store}").search_runs(["1"])
-    assert (run.info.run_name, run.info.status) == ("second", "FINISHED")
-    (kept,) = tmp_path.glob("out.mlflow.jsonl.*")
-    assert "first" in kept.read_text()
+def test_another_store_gets_the_whole_run(store, empty_store, tmp_path, monkeypatch):
+    with tracked_run("moved", tmp_path / "out", tmp_path / "memo.json") as run:
+        log_all(run, tmp_path, range(2))
+        wait_until(lambda: "sent" in [kind for _, kind, _ in run.records.read()])
+        left = run.records.path.read_bytes()
+    run.records.path.write_bytes(left)  # as a killed job leaves it
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'other.db')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with tracked_run("moved", tmp_path / "out", tmp_path / "memo.json") as run:
+        log_all(run, tmp_path, range(2, 4))
+    check_all(MlflowClient(uri), run.run_id, range(4))
 
 
-def test_a_refused_record_blocks_no_other(store, tmp_path, caplog):
+def test_what_was_sent_is_not_sent_again(store, tmp_path):
+    client = MlflowClient(f"sqlite:///{store}")
+    with tracked_run("once", tmp_path / "out", tmp_path / "memo.json") as run:
+        run.tags({"a": "sent"})
+        wait_until(lambda: "sent" in [kind for _, kind, _ in run.records.read()])
+        client.set_tag(run.run_id, "a", "changed")
+        left = run.records.path.read_bytes()
+    run.records.path.write_bytes(left)  # as a killed job leaves it
+    with tracked_run("once", tmp_path / "out", tmp_path / "memo.json") as run:
+        run.tags({"b": "new"})
+    tags = client.get_run(run.run_id).data.tags
+    assert (tags["a"], tags["b"]) == ("changed", "new")
+
+
+def test_a_rejected_record_blocks_no_other(store, tmp_path, caplog):
     vanished = tmp_path / "vanished.json"
     vanished.write_text("{}")
-    with tracked_run("refused", tmp_path / "out") as run:
+    with tracked_run("rejected", tmp_path / "out") as run:
         run.params({"param-0": 0, "n" * 300: "too long a name", "many": "x" * 99_999})
         run.params({"param-0": "changed", **{f"more-{number}": number for number in range(250)}})
         run.tags({"fine": "x", "bad\nname": "y"})
@@ -337,9 +321,9 @@ def test_a_refused_record_blocks_no_other(store, tmp_path, caplog):
     assert (found.data.params["param-0"], len(found.data.params["many"]), found.data.tags["fine"]) == ("0", 6000, "x")
     assert [metric.value for metric in client.get_metric_history(run.run_id, "loss")] == [1.0, 2.0]
     assert {"nan", "inf"} <= set(found.data.metrics)
-    lines = [json.loads(line) for line in (tmp_path / "out.mlflow-refused.jsonl").read_text().splitlines()]
-    assert [kind for kind, _ in lines] == ["params", "params", "tags", "dataset", "metrics", "artifacts"]
-    assert "no:such*name" in caplog.text
+    for rejected in ("n" * 50, "'param-0', 'changed'", "bad", "no:such*name"):
+        assert rejected in caplog.text
+    assert not record_path(tmp_path / "out").exists()
 
 
 def test_the_names_of_5000_inputs_fit_into_a_record(store, tmp_path):
@@ -459,34 +443,34 @@ def test_passwords_of_the_store_are_in_no_message_and_no_file(tmp_path, monkeypa
     assert "secr3t" not in caplog.text + written
 
 
+KINDS = ("open", "sent", "params", "tags", "dataset", "metrics", "artifacts", "model", "link", "trial", "end")
+
+
 def a_line(draw):
-    """A record of a spool, right or nearly so."""
+    """A record of a file, right or nearly so."""
     text = draw.choice(["loss", "", "é\u0000", "\ud800", "x" * 9999, "nan"])
     number = draw.choice([0, -1, 1.5, 2**70, float("nan"), True, None, "1", 10**400])
     metric = [text, number, draw.choice([1, 2.5, 2**64]), draw.choice([1, "1"])]
-    opening = {"key": text, "name": text, "start": 1, "tags": [[text, text]], "run_id": None, "parent": None}
-    values = [[], {}, text, number, [text, text], [[text, text]], [metric], [["loss", 1.0, 2, 3]], opening]
+    opening = {"key": draw.choice([text, "f" * 32]), "name": text, "start": 1, "tags": [[text, text]], "run_id": None}
+    opening |= {"parent": draw.choice([None, text, dict(opening)])}
+    values = [[], {}, text, number, [text, text], [[text, text]], [metric], [["loss", 1.0, 2, 3]], [number, text]]
     kind = draw.choice([*KINDS, "unknown", text])
-    return json.dumps([kind, draw.choice(values)]).encode() + b"\n"
+    return json.dumps([kind, opening if kind == "open" else draw.choice(values)]).encode() + b"\n"
 
 
 @pytest.mark.fuzz
-def test_fuzz_a_spool_is_read_as_far_as_it_is_whole():
+def test_fuzz_records_are_read_as_far_as_they_are_whole(tmp_path):
     good = b'["metrics", [["loss", 1.0, 2, 3]]]\n'
 
     def case(draw):
         lines = [a_line(draw) for _ in range(draw.randrange(6))]
         data = fuzz.mutated(b"".join(lines), draw, (b"\n", b"[", b"]", b"[" * 100_000, b'"', b"NaN", b"1e999", b"\\u"))
-        lines_read = list(decoded(data + b"\n" + good, 0))
-        before = [record for record in lines_read if record is not None]
-        assert before[-1].value == [["loss", 1.0, 2, 3]], "a damaged line costs those behind it"
-        assert before[-1].end == len(data) + 1 + len(good)
-        assert [record.end for record in before] == sorted(record.end for record in before)
-        assert len(list(decoded(data, 7))) <= data.count(b"\n")
-        for record in before:
-            assert record.kind in KINDS
-            json.dumps(record.value)
-        return "damaged" if None in lines_read else "read"
+        file = RecordFile(tmp_path / "out", tmp_path / "records.jsonl")
+        file.path.write_bytes(data + b"\n" + good)
+        records = list(file.read())
+        assert records[-1] == (len(data) + 1 + len(good), "metrics", [["loss", 1.0, 2, 3]]), "damage costs what follows"
+        assert [end for end, _, _ in records] == sorted(end for end, _, _ in records)
+        return "damaged" if file.is_damaged else "read"
 
     ends = fuzz.run(case)
     assert ends["damaged"] > 0
@@ -494,10 +478,10 @@ def test_fuzz_a_spool_is_read_as_far_as_it_is_whole():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_fuzz_a_damaged_spool_and_memo_cost_no_job(store, tmp_path, seed):
+def test_fuzz_damaged_records_and_a_damaged_memo_cost_no_job(store, tmp_path, seed):
     draw = random.Random(seed)
     lines = b"".join(a_line(draw) for _ in range(50))
-    spool_path(tmp_path / "out").write_bytes(fuzz.mutated(lines, draw))
+    record_path(tmp_path / "out").write_bytes(fuzz.mutated(lines, draw))
     memo = tmp_path / "memo.json"
     remembered = {"uri": f"sqlite:///{store}", "run_id": "0" * 32, "key": "1" * 32}
     memo.write_bytes(fuzz.mutated(json.dumps(remembered).encode(), draw))

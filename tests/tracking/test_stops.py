@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import nullcontext
 
 import pytest
 from mlflow.tracking import MlflowClient
 
-from paraembed.tracking.runs import send_left, tracked_run
-from paraembed.tracking.spool import held_spool, spool_path
+from paraembed.commands import log
+from paraembed.stops import RunFailedError
+from paraembed.tracking.records import record_path
+from paraembed.tracking.runs import held_records, send_left, tracked_run
 
 JOB = """
 import sys
@@ -68,11 +72,11 @@ def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatc
     stop = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     stop.start()
     with pytest.raises(KeyboardInterrupt), tracked_run("stopped", tmp_path / "out"):
-        raise AssertionError("the stop came too late")
+        time.sleep(60)
     send_left(tmp_path / "out")  # of a machine so busy that the store was not open within the seconds of a stop
     (run,) = MlflowClient(f"sqlite:///{tmp_path}/mlruns/mlflow.db").search_runs(["1"])
     assert run.info.status == "KILLED"
-    assert not spool_path(tmp_path / "out").exists()
+    assert not record_path(tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -100,18 +104,24 @@ def test_a_memo_that_no_job_wrote_costs_no_record(empty_store, tmp_path, monkeyp
     assert not [*tmp_path.glob("*.jsonl")]
 
 
-def test_records_of_a_second_job_are_sent_once_they_are_moved(empty_store, tmp_path, monkeypatch, caplog):
+def test_the_command_log_sends_what_jobs_left(empty_store, tmp_path, monkeypatch, caplog, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////proc/nowhere/mlflow.db")
     out = tmp_path / "out"
-    with held_spool(out), tracked_run("second", out) as run:
-        run.metrics({"loss": 1.0})
-    assert run.spool is not None
-    assert run.spool != spool_path(out)
-    assert f"{run.spool}: the same command sends them once the file is moved to {spool_path(out)}" in caplog.text
-    shutil.move(run.spool, spool_path(out))
+    for name in ("first", "second"):  # the second with the same output, while another job writes there
+        with held_records(out) if name == "second" else nullcontext(), tracked_run(name, out) as run:
+            run.metrics({"loss": 1.0})
+        assert f"paraembed log {str(run.records.path).removesuffix('.mlflow.jsonl')}" in caplog.text
+    with pytest.raises(RunFailedError, match=str(record_path(out))):
+        log.main(log.Log(out))
     uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    send_left(out)
-    (sent,) = MlflowClient(uri).search_runs(["1"])
-    assert (sent.info.run_name, sent.info.status, sent.data.metrics) == ("second", "FINISHED", {"loss": 1.0})
-    assert not spool_path(out).exists()
+    for path in (out, run.records.path):
+        log.main(log.Log(path))
+    runs = {run.info.run_name: run for run in MlflowClient(uri).search_runs(["1"])}
+    assert {name: (run.info.status, run.data.metrics["loss"]) for name, run in runs.items()} == {
+        "first": ("FINISHED", 1.0),
+        "second": ("FINISHED", 1.0),
+    }
+    assert not [*tmp_path.glob("*.jsonl"), *run.records.path.parent.glob("*.jsonl")]
+    log.main(log.Log(out))
+    assert "nothing to send" in capsys.readouterr().err
