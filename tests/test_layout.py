@@ -53,7 +53,6 @@ def test_no_module_imports_one_that_imports_it():
     names = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in [*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("infra/**/*.py")]
-        if path.parent.name != "tracking"
     }
     graph = {}
     for name, path in names.items():
@@ -63,7 +62,7 @@ def test_no_module_imports_one_that_imports_it():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
-LINES = {"paraembed": 43_000, "tests": 35_700}
+LINES = {"paraembed": 42_000, "tests": 35_200}
 """Most lines of Python in a folder. A commit that needs more raises the number, and says in its body what for."""
 
 

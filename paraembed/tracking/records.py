@@ -15,14 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from types import MappingProxyType
+from typing import Any, Protocol, TypedDict
 
 from paraembed.io.fingerprint import digest_of, stamp_of
 from paraembed.io.places import without_credentials
 from paraembed.options import checked
-
-if TYPE_CHECKING:
-    from paraembed.tracking.sender import Sender
 
 SUFFIX = ".mlflow.jsonl"
 ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and paraembed's
@@ -129,17 +127,20 @@ def _check_opening(value: Any) -> None:
 class Run:
     """A run to log to. Every call appends a record; none waits for the store. Without ``records``, nothing is logged.
 
-    A worker logs to the file of its driver, whose thread sends the records, and has no ``sender``.
+    ``ids`` are those of runs in the store, by their keys, as ``sender.Sender`` learns them; a worker, which logs to the
+    file of its driver, has none.
     """
 
-    def __init__(self, records: Records | None, sender: "Sender | None" = None, opening: Opening | None = None) -> None:
+    def __init__(
+        self, records: Records | None, ids: Mapping[str, str] = MappingProxyType({}), opening: Opening | None = None
+    ) -> None:
         self.records, self.opening = records, opening
-        self._sender = sender
+        self._ids = ids
 
     @property
     def run_id(self) -> str | None:
         """Id of the run in the store; None before the store has answered."""
-        return self._sender.ids.get(self.opening["key"]) if self._sender and self.opening else None
+        return self._ids.get(self.opening["key"]) if self.opening else None
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Log settings; nested mappings become dotted names."""

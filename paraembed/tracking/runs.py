@@ -45,7 +45,7 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
         file.append("open", opening)
         file.started = opening["start"]
         sender = Sender(file, store)
-        run = Run(file, sender, opening)
+        run = Run(file, sender.ids, opening)
         token = _enclosing.set(run)
         status = ""
 

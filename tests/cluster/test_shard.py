@@ -154,9 +154,9 @@ def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp
     shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE)
     assert 1 <= capsys.readouterr().err.count("(parsed before)") < 6
     assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
-    interrupted(
-        [*job, "--overwrite"], lambda: list(tmp_path.glob(".out.partial/parsed-*.json")), start_new_session=True
-    )
+    third = "--input", *inputs, "--out", tmp_path / "out", "--rows-per-shard", 25_000, "--overwrite"
+    parsed = tmp_path / ".out.partial"
+    interrupted(job_command("shard", *third), lambda: list(parsed.glob("parsed-*.json")), start_new_session=True)
     other = ShardSettings(rows_per_shard=20_000)
     for out in ("out", "other"):  # over unfinished work of other settings, it starts over
         shard_pairs(inputs, tmp_path / out, other, overwrite=True)
