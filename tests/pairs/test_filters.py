@@ -17,7 +17,6 @@ from paraembed.pairs.filters import (
     NOT_SINGLE_WORDS,
     ONE_EDIT_APART,
     below_score,
-    effective_size,
     effective_size_below,
     first_failures,
     one_edit_apart,
@@ -66,10 +65,6 @@ def test_a_rule_refuses_these_and_not_those(rule, failing, passing):
 def test_a_missing_score_is_another_reason_than_a_low_one():
     rows = table(("a", "b"), ("a", "c"), ("a", "d"), scores=[1.5, None, 1.0])
     assert first_failures(rows, [NO_SCORE, below_score(1.5)]).to_pylist() == [None, "no score", "score too low"]
-
-
-def test_effective_size_counts_tokens_of_more_than_one_character():
-    assert effective_size(table(("a bc", "é 雪 x"), ("i am", "you and me"))).to_pylist() == [1, 3]
 
 
 TEXT = st.lists(st.sampled_from(["a", "bc", "(", "3", "é"]), min_size=1, max_size=4).map(" ".join)
