@@ -148,18 +148,3 @@ def test_outputs_that_cannot_be_compared(encoder, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             Comparison(first, second, settings).check()
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"threshold": 1.5}, "`threshold` is 1.5"),
-        ({"threshold": float("nan")}, "`threshold` is nan"),
-        ({"top": 0}, "`top` is 0"),
-        ({"recall": 0.0}, "`recall` is 0.0"),
-        ({"block_rows": 0}, "`block_rows` is 0"),
-    ],
-)
-def test_settings_that_are_not_allowed(values, message):
-    with pytest.raises(ValueError, match=message):
-        MineSettings(**values)

@@ -1,3 +1,7 @@
+import json
+import re
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -8,6 +12,7 @@ from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
+from paraembed.settings import MineSettings
 from tests.embedding.without_ray import list_inputs
 
 EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -57,18 +62,13 @@ def test_parquet_is_cut_between_row_groups(groups, part_rows, tmp_path):
     assert all(a.rows + groups[b.start] > part_rows for a, b in zip(made.parts, made.parts[1:], strict=False))
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"part_rows": 0}, "`part_rows` is 0; allowed: at least 1"),
-        ({"batch_size": -1}, "`batch_size` is -1"),
-        ({"dim": 0}, "`dim` is 0; allowed: at least 1"),
-        ({"dtype": "int4"}, "`dtype` is 'int4'; allowed: float32, float16, int8"),
-    ],
-)
-def test_settings_that_are_not_allowed(values, message):
-    with pytest.raises(ValueError, match=message):
-        Settings(**values)
+WRONG = [json.loads(line) for line in Path(__file__).with_name("settings.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("kind", "values", "message"), WRONG)
+def test_settings_that_are_not_allowed(kind, values, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        {"Settings": Settings, "MineSettings": MineSettings}[kind](**values)
 
 
 def test_settings_that_do_not_fit(tmp_path):

@@ -168,19 +168,6 @@ def test_the_fast_way_to_join_tokens_says_the_same(texts, skip, kind):
     assert parse.join_tokens(array, "space").to_pylist() == tokenize(array, "space").joined().to_pylist()
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"rows_per_shard": 0}, "`rows_per_shard` is 0; allowed: 1 to"),
-        ({"tokenizer": "moses"}, "allowed: ptb-v1, space"),
-        ({"remove": ("",)}, "empty string"),
-    ],
-)
-def test_settings_say_what_is_allowed(values, message):
-    with pytest.raises(ValueError, match=message):
-        ShardSettings(**values)
-
-
 def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path):
     options = ShardSettings(tokenizer="space", top=1)
     (tmp_path / "bad.tsv").write_text("\tno first\n")
