@@ -80,23 +80,16 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_a_finished_folder_verifies(out):
-    assert [(check.name, check.ok) for check in verify(out)] == [
-        (name, True)
-        for name in (
-            "_SUCCESS",
-            "manifest",
-            "parts",
-            "sha256",
-            "schema",
-            "rows",
-            "ids",
-            "rejected",
-            "vectors",
-            "tokens",
-        )
-    ]
+CHECKS = ["_SUCCESS", "manifest", "parts", "sha256", "schema", "rows", "ids", "rejected", "vectors", "tokens"]
+
+
+def test_a_finished_folder_verifies_and_reads_as_one_table(out):
+    """pandas, Arrow and DuckDB pass over what is not a part, and the vectors keep their type."""
+    assert [(check.name, check.ok) for check in verify(out)] == [(name, True) for name in CHECKS]
     assert (out / "_SUCCESS").read_text().strip() == sha256_of(out / "_manifest.json")
+    assert pandas.read_parquet(out)["key"].tolist() == [10 * row for row in range(7)]
+    assert ds.dataset(out).to_table().schema.field("embedding").type == pa.list_(pa.float32(), 4)
+    assert duckdb.sql(f"select count(*) from '{out}/*.parquet'").fetchall() == [(7,)]
 
 
 def test_every_flipped_byte_is_found(out):
@@ -178,36 +171,43 @@ def test_a_manifest_cannot_name_a_file_outside(out, tmp_path):
     assert "'../elsewhere.parquet' should be 'part-00000-of-00003.parquet'" in check.detail
 
 
+def set_to(text):
+    """A manifest that holds this instead, with a _SUCCESS of the manifest before it."""
+    return lambda out: (out / "_manifest.json").write_text(text)
+
+
+def signed(change):
+    """A manifest with changed values that _SUCCESS has the digest of."""
+    return lambda out: sign(out, change)
+
+
+COUNTS = ("n_cut", "n_without_tree")  # which the parts do not show
+
+
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"format": "paraembed-embeddings-2", "parts": [1]}', '{"format": "paraembed-embeddings-2"}'],
+    ("change", "checks"),
+    [
+        *((set_to(text), "_SUCCESS manifest") for text in ("", "[]", "{}")),
+        (set_to('{"format": "paraembed-embeddings-2"}'), "_SUCCESS manifest"),
+        (set_to('{"format": "paraembed-embeddings-2", "parts": [1]}'), "_SUCCESS manifest"),
+        (lambda out: (out / "_SUCCESS").write_text("0" * 64), "_SUCCESS"),
+        (lambda out: (out / "_SUCCESS").unlink(), "_SUCCESS"),
+        *((signed(lambda values, name=name: values.update({name: 1})), "tokens") for name in COUNTS),
+        *((signed(lambda values, name=name: values["parts"][1].update({name: 1})), "tokens") for name in COUNTS),
+        *((signed(lambda values, name=name: values.update({name: "1"})), "manifest") for name in COUNTS),
+        *((signed(lambda values, name=name: values["parts"][1].pop(name)), "manifest") for name in COUNTS),
+        (signed(lambda values: values["parts"][1].update(rows=-3)), "manifest"),
+        (signed(lambda values: values["parts"][1].update(rows=2**63 - 1, n_rejected=2**63 - 1)), "manifest"),
+        (signed(lambda values: values["settings"].update(dtype="int4")), "manifest"),
+        (signed(lambda values: values["schema"].append(["x"])), "manifest"),
+        (signed(lambda values: values.update(parts={})), "manifest"),
+    ],
 )
-def test_a_manifest_that_is_none(out, text):
-    (out / "_manifest.json").write_text(text)
-    assert failed(out) == {"_SUCCESS", "manifest"}
-
-
-@pytest.mark.parametrize("name", ["n_cut", "n_without_tree"])
-def test_counts_that_the_parts_do_not_show(out, name):
+def test_a_manifest_that_is_wrong_is_found(out, change, checks):
     values = json.loads((out / "_manifest.json").read_text())
-    assert [values[name], *(part[name] for part in values["parts"])] == [0] * 4
-    for change, check in (
-        (lambda values: values.update({name: 1}), {"tokens"}),
-        (lambda values: values["parts"][1].update({name: 1}), {"tokens"}),
-        (lambda values: values.update({name: "1"}), {"manifest"}),
-        (lambda values: values["parts"][1].pop(name), {"manifest"}),
-    ):
-        sign(out, lambda _: None)
-        (out / "_manifest.json").write_text(json.dumps(values))
-        sign(out, change)
-        assert failed(out) == check
-
-
-def test_success_is_checked(out):
-    (out / "_SUCCESS").write_text("0" * 64)
-    assert failed(out) == {"_SUCCESS"}
-    (out / "_SUCCESS").unlink()
-    assert failed(out) == {"_SUCCESS"}
+    assert [values["n_cut"], *(part["n_without_tree"] for part in values["parts"])] == [0] * 4
+    change(out)
+    assert failed(out) == set(checks.split())
 
 
 def test_verify_wants_a_folder(tmp_path):
@@ -227,17 +227,20 @@ def rewrite_json(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+REPORT = "_reports/part-00001-of-00003.parquet.json"
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
         ("part-00001-of-00003.parquet", Path.unlink),
         ("part-00001-of-00003.parquet", damage),
-        ("_reports/part-00001-of-00003.parquet.json", Path.unlink),
-        ("_reports/part-00001-of-00003.parquet.json", lambda path: path.write_text("{")),
-        ("_reports/part-00001-of-00003.parquet.json", lambda path: path.write_text('{"name": "x"}')),
-        ("_reports/part-00001-of-00003.parquet.json", lambda path: rewrite_json(path, rows="3")),
-        ("_reports/part-00001-of-00003.parquet.json", lambda path: rewrite_json(path, n_tokens=None)),
-        ("_reports/part-00001-of-00003.parquet.json", lambda path: rewrite_json(path, made_of="another encoder")),
+        (REPORT, Path.unlink),
+        (REPORT, lambda path: path.write_text("{")),
+        (REPORT, lambda path: path.write_text('{"name": "x"}')),
+        (REPORT, lambda path: rewrite_json(path, rows="3")),
+        (REPORT, lambda path: rewrite_json(path, n_tokens=None)),
+        (REPORT, lambda path: rewrite_json(path, made_of="another encoder")),
     ],
 )
 def test_the_same_command_mends_and_gives_the_same_bytes(tiny_encoder_folder, table, out, name, change):
@@ -250,7 +253,11 @@ def test_the_same_command_mends_and_gives_the_same_bytes(tiny_encoder_folder, ta
     assert not failed(out)
 
 
-def test_a_finished_run_embeds_nothing_again_and_files_may_move(tiny_encoder_folder, table, out, tmp_path):
+def test_a_finished_run_embeds_nothing_again_files_may_move_and_one_runs_at_a_time(
+    tiny_encoder_folder, table, out, tmp_path
+):
+    with Folder(out).held(), pytest.raises(ValueError, match="another run is writing"):
+        build(tiny_encoder_folder, table, SETTINGS, out)
     table.rename(tmp_path / "moved.parquet")
     assert build(tiny_encoder_folder, tmp_path / "moved.parquet", SETTINGS, out) == {}
 
@@ -258,49 +265,44 @@ def test_a_finished_run_embeds_nothing_again_and_files_may_move(tiny_encoder_fol
 def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, out):
     config = checkpoint.read_config(tiny_encoder_folder)
     inputs = list_inputs([table])
-    same = [config["fingerprint"], config["tokeniser"], inputs, SETTINGS]
-
-    def continued(encoder, tokenizer, inputs, settings, identity=None):
-        return continued_run(
-            Folder(out), EmbeddingRun(encoder, tokenizer, Plan(inputs, settings, ()), identity or {})
-        ).plan
-
-    assert continued(*same).rows == 7
-    with pytest.raises(ValueError, match=r"model.device \(was None, is cuda\)"):
-        continued(*same, {"device": "cuda"})
-    for at, value, field in (
-        (0, "f" * 64, "encoder"),
-        (1, "space", "tokenizer"),
-        (2, (replace(inputs[0], sha256="0" * 64),), r"inputs\[0\].sha256"),
-        (2, (replace(inputs[0], size=1),), r"inputs\[0\].size"),
-        (2, inputs * 2, "inputs"),
-        (3, replace(SETTINGS, part_rows=4), "part_rows"),
-        (3, replace(SETTINGS, text_column="key"), "text_column"),
-        (3, replace(SETTINGS, keep=("body",)), "keep"),
-        (3, replace(SETTINGS, batch_size=1), "batch_size"),
-        (3, replace(SETTINGS, tree_column="body"), "tree_column"),
-    ):
+    run = EmbeddingRun(config["fingerprint"], config["tokeniser"], Plan(inputs, SETTINGS, ()), {})
+    assert continued_run(Folder(out), run).plan.rows == 7
+    for change, field in (
+        ({"identity": {"device": "cuda"}}, r"model\.device"),
+        ({"encoder": "f" * 64}, "encoder"),
+        ({"tokenizer": "space"}, "tokenizer"),
+        ({"inputs": (replace(inputs[0], sha256="0" * 64),)}, r"inputs\[0\].sha256"),
+        ({"inputs": (replace(inputs[0], size=1),)}, r"inputs\[0\].size"),
+        ({"inputs": inputs * 2}, "inputs"),
+        *(
+            ({"settings": replace(SETTINGS, **{name: value})}, name)
+            for name, value in {
+                "part_rows": 4, "text_column": "key", "keep": ("body",), "batch_size": 1, "tree_column": "body"
+            }.items()
+        ),
+    ):  # fmt: skip
+        is_of_plan = change.keys() & {"inputs", "settings"}
+        other = replace(run, plan=replace(run.plan, **change)) if is_of_plan else replace(run, **change)
         with pytest.raises(ValueError, match=rf"started with another (.*; )?{field} \(was .*`overwrite`"):
-            continued(*same[:at], value, *same[at + 1 :])
-
-
-def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out):
-    for text in ("{", "[]", "{}", (out / "_plan.json").read_text().replace("part-00000", "../part-00000")):
-        (out / "_plan.json").write_text(text)
-        with pytest.raises(ValueError, match=r"_plan\.json"):
-            build(tiny_encoder_folder, table, SETTINGS, out)
+            continued_run(Folder(out), other)
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"file": 1}, {"file": -1}, {"rows": "3"}, {"rows": 0}, {"row": 0}, {"start": 0, "row_in_file": 0}, {"start": 1.0}],
-    ids=str,
-)
-def test_a_plan_whose_parts_do_not_follow_each_other_is_refused(out, changes):
-    plan = json.loads((out / "_plan.json").read_text())
-    plan["plan"]["parts"][1] |= changes
-    (out / "_plan.json").write_text(json.dumps(plan))
-    with pytest.raises(ValueError, match=r"_plan\.json is damaged"):
+    "text",
+    ["{", "[]", "{}", "../", {"file": 1}, {"file": -1}, {"rows": "3"}, {"rows": 0}, {"row": 0}, {"start": 1.0},
+     {"start": 0, "row_in_file": 0}], ids=str,
+)  # fmt: skip
+def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out, text):
+    path = out / "_plan.json"
+    plan = json.loads(path.read_text())
+    if isinstance(text, dict):  # parts that do not follow each other
+        plan["plan"]["parts"][1] |= text
+    path.write_text(path.read_text().replace("part-0", "../part-0") if text == "../" else json.dumps(plan))
+    if text in ("{", "[]", "{}"):
+        path.write_text(text)
+    with pytest.raises(ValueError, match=r"_plan\.json" + r" is damaged" * isinstance(text, dict)):
+        build(tiny_encoder_folder, table, SETTINGS, out)
+    with pytest.raises(ValueError, match=r"_plan\.json"):
         read_run(Folder(out))
 
 
@@ -387,11 +389,6 @@ def test_a_folder_that_holds_something_else_is_refused(out, tmp_path):
     (out / "_plan.json").unlink()
     with pytest.raises(ValueError, match=r"contains a file .*: _SUCCESS"):  # another job's output has that too
         check_folder(Folder(out))
-
-
-def test_one_run_at_a_time(tiny_encoder_folder, table, out):
-    with Folder(out).held(), pytest.raises(ValueError, match="another run is writing"):
-        build(tiny_encoder_folder, table, SETTINGS, out)
 
 
 def test_a_count_of_ids_is_checked(tiny_encoder_folder, tmp_path):
@@ -493,40 +490,15 @@ def test_a_sample_of_no_rows_or_of_other_parts_is_not_ok(tiny_encoder_folder, ta
         assert not verify(out, tiny_encoder_folder, [str(table)])[-1].ok
 
 
-@pytest.mark.parametrize("kind", ["FIFO", "loop", "folder"])
+MAKE = {"FIFO": os.mkfifo, "loop": lambda path: path.symlink_to(path), "folder": Path.mkdir}
+
+
+@pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("name", ["_SUCCESS", "_manifest.json", "_plan.json", "part-00001-of-00003.parquet"])
 def test_what_is_no_file_is_found_at_once(tiny_encoder_folder, table, out, name, kind):
     (out / name).unlink()
-    if kind == "FIFO":
-        os.mkfifo(out / name)
-    elif kind == "loop":
-        (out / name).symlink_to(out / name)
-    else:
-        (out / name).mkdir()
+    MAKE[kind](out / name)
     assert not all(check.ok for check in verify(out, tiny_encoder_folder, [str(table)]))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda values: values["parts"][1].update(rows=-3),
-        lambda values: values["parts"][1].update(rows=2**63 - 1, n_rejected=2**63 - 1),
-        lambda values: values["settings"].update(dtype="int4"),
-        lambda values: values["schema"].append(["x"]),
-        lambda values: values.update(parts={}),
-    ],
-    ids=["negative", "over int64", "dtype", "schema", "parts"],
-)
-def test_a_manifest_of_other_types_is_found(out, change):
-    sign(out, change)
-    assert failed(out) == {"manifest"}
-
-
-def test_the_folder_reads_as_one_table(out):
-    """pandas, Arrow and DuckDB pass over what is not a part, and the vectors keep their type."""
-    assert pandas.read_parquet(out)["key"].tolist() == [10 * row for row in range(7)]
-    assert ds.dataset(out).to_table().schema.field("embedding").type == pa.list_(pa.float32(), 4)
-    assert duckdb.sql(f"select count(*) from '{out}/*.parquet'").fetchall() == [(7,)]
 
 
 def test_the_query_of_the_docs(tiny_encoder_folder, table, tmp_path, monkeypatch):

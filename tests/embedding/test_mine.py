@@ -96,15 +96,6 @@ def test_the_pairs_and_their_ties_are_those_of_the_oracle(
     assert pairs == oracle(firsts, None if within else seconds, threshold, top)
 
 
-def test_pairs_between_two_outputs_are_the_same_from_either_side(tmp_path):
-    draw = np.random.default_rng(0)
-    vectors = [InMemory(draw.integers(-1, 2, (rows, 3))) for rows in (50, 30)]
-    settings = MineSettings(0.5, 2, block_rows=8)
-    pairs = pairs_of(mined(Comparison(*vectors, settings), tmp_path))
-    turned = pairs_of(mined(Comparison(*vectors[::-1], settings), tmp_path))
-    assert sorted(pairs) == sorted((second, first, score) for first, second, score in turned)
-
-
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     vectors = np.random.default_rng(1).standard_normal((12, 3), dtype=np.float32)
@@ -145,30 +136,15 @@ def test_threads_do_not_change_a_byte_of_an_index(tmp_path):
 
 
 def test_outputs_that_cannot_be_compared(encoder, tmp_path):
-    output = Embeddings(output_of(encoder, [1, 2], tmp_path / "a"))
-    with pytest.raises(ValueError, match=r"no column 'body' .*`text_column` can be: text"):
-        Comparison(output, None, MineSettings(text_column="body")).check()
-    with pytest.raises(ValueError, match="has no column 'number' of texts"):
-        Comparison(output, None, MineSettings(text_column="number")).check()
-    narrow = Embeddings(output_of(encoder, [1, 2], tmp_path / "b", dim=2))
-    with pytest.raises(ValueError, match=r"width 3, but .* width 2;"):
-        Comparison(output, narrow, MineSettings()).check()
     (tmp_path / "c.csv").write_text('text,number\n"a"b,1\n')  # a stray quote: the row is rejected
     build(encoder, tmp_path / "c.csv", Settings("text", keep=("text",)), tmp_path / "c")
-    with pytest.raises(ValueError, match=r"/c has no rows"):
-        Comparison(Embeddings(tmp_path / "c"), None, MineSettings()).check()
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"threshold": 1.5}, "`threshold` is 1.5"),
-        ({"threshold": float("nan")}, "`threshold` is nan"),
-        ({"top": 0}, "`top` is 0"),
-        ({"recall": 0.0}, "`recall` is 0.0"),
-        ({"block_rows": 0}, "`block_rows` is 0"),
-    ],
-)
-def test_settings_that_are_not_allowed(values, message):
-    with pytest.raises(ValueError, match=message):
-        MineSettings(**values)
+    output = Embeddings(output_of(encoder, [1, 2], tmp_path / "a"))
+    narrow = Embeddings(output_of(encoder, [1, 2], tmp_path / "b", dim=2))
+    for first, second, settings, message in (
+        (output, None, MineSettings(text_column="body"), r"no column 'body' .*`text_column` can be: text"),
+        (output, None, MineSettings(text_column="number"), "has no column 'number' of texts"),
+        (output, narrow, MineSettings(), r"width 3, but .* width 2;"),
+        (Embeddings(tmp_path / "c"), None, MineSettings(), r"/c has no rows"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Comparison(first, second, settings).check()

@@ -65,32 +65,24 @@ def loop(encoder, text):
     return matrix[rows].sum(axis=0) / max(1, len(rows)), len(rows), rows.count(places[UNKNOWN])
 
 
-def test_gzipped_text_gives_the_same_bytes_also_when_parts_are_skipped(encoder, out, tmp_path):
-    (tmp_path / "t.txt").write_text("\n".join(TEXTS))
-    (tmp_path / "z.txt.gz").write_bytes(gzip.compress((tmp_path / "t.txt").read_bytes()))
-    settings = Settings(part_rows=2)
-    embed_all(encoder, [tmp_path / "t.txt"], settings, out)
-    plain = [path.read_bytes() for path in sorted(out.glob("*.parquet"))]
-    plan = make_plan(list_inputs([tmp_path / "z.txt.gz"]), settings)
-    for source, one, data in stream_parts(plan, plan.parts[1::2]):
-        (out / one.name).unlink()
-        embed_part(encoder, source, one, settings, Folder(out), data=data)
-    assert [path.read_bytes() for path in sorted(out.glob("*.parquet"))] == plain
-
-
 def test_gzipped_text_and_several_files(tiny_encoder_folder, tmp_path):
-    first, second, out = tmp_path / "a.txt.gz", tmp_path / "b.txt", tmp_path / "embeddings"
-    first.write_bytes(gzip.compress("".join(f"{text}\n" for text in TEXTS * 130).encode()))
+    """Parts that are embedded later, and those of plain text, have the same bytes."""
+    second, small = tmp_path / "b.txt", Settings(part_rows=100)
     second.write_text("".join(f"{text}\n" for text in TEXTS * 120))
-    small = Settings(part_rows=100)
-    build(tiny_encoder_folder, [first, second], small, out)
-    assert all(check.ok for check in verify(out))
-    for path in sorted(out.glob("*.parquet"))[3:12:2]:
-        path.unlink()
-    before = digests(out)
-    assert len(build(tiny_encoder_folder, [first, second], small, out)) == 5
-    assert digests(out).items() >= before.items()
-    assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == list(range(2000))
+    parts = []
+    for name, pack in (("a.txt.gz", gzip.compress), ("a.txt", bytes)):
+        first, out = tmp_path / name, tmp_path / f"of {name}"
+        first.write_bytes(pack("".join(f"{text}\n" for text in TEXTS * 130).encode()))
+        build(tiny_encoder_folder, [first, second], small, out)
+        assert all(check.ok for check in verify(out))
+        for path in sorted(out.glob("*.parquet"))[3:12:2]:
+            path.unlink()
+        before = digests(out)
+        assert len(build(tiny_encoder_folder, [first, second], small, out)) == 5
+        assert digests(out).items() >= before.items()
+        assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == list(range(2000))
+        parts.append([path.read_bytes() for path in sorted(out.glob("*.parquet"))])
+    assert parts[0] == parts[1]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
@@ -149,25 +141,32 @@ def write_trees(path, trees, texts):
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_trees_come_from_their_column(tiny_words, out, tmp_path, kind, block):
     encoder = Encoder(RecursiveConfig(), tiny_words, "ptb-v1", max_tokens=5)
-    texts = ["The cat sat", "the cat sat", "a dog", None, "the dog ran home .", "a dog ran home on the mat", "cat"]
-    trees = [
-        "((the cat) sat)",
-        None,
-        " ",
-        "",
-        "((the dog) ((ran home) .))",
-        "((a dog) (ran (home (on (the mat)))))",
-        "X",
-    ]
-    trees[-1] = "(NN cat)"
-    write_trees(tmp_path / "t.parquet", pa.array(trees).cast(kind), pa.array(texts))
+    trees = {
+        "The cat sat": "((the cat) sat)",
+        "the cat sat": None,
+        "a dog": " ",
+        None: "",
+        "the dog ran home .": "((the dog) ((ran home) .))",
+        "a dog ran home on the mat": "((a dog) (ran (home (on (the mat)))))",
+        "cat": "(NN cat)",
+    }
+    write_trees(tmp_path / "t.parquet", pa.array(trees.values()).cast(kind), pa.array(trees))
     settings = Settings("body", "key", batch_size=2, tree_column="tree")
     table = embed_all(encoder, [tmp_path / "t.parquet"], settings, out, block_bytes=block)
-    expected = encoder.encode([text or "" for text in texts], trees=trees)
+    expected = encoder.encode([text or "" for text in trees], trees=[*trees.values()])
     assert np.allclose(vectors(table), expected, atol=1e-6)
     assert table.column_names == ["key", "embedding", "n_tokens", "n_unknown"]
+    assert counts(out) == [7, 1, 1]
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")  # which has none
+    table = embed_all(encoder, [tmp_path / "t.txt"], Settings(), out)
+    assert np.allclose(vectors(table), encoder.encode(TEXTS), atol=1e-6)
+    assert counts(out) == [8, 2, 4]
+
+
+def counts(out):
+    """Rows, cut texts and texts without a tree of the reports."""
     reports = [json.loads(path.read_text()) for path in (out / "_reports").iterdir()]
-    assert [sum(report[name] for report in reports) for name in ("rows", "n_cut", "n_without_tree")] == [7, 1, 1]
+    return [sum(report[name] for report in reports) for name in ("rows", "n_cut", "n_without_tree")]
 
 
 @pytest.mark.parametrize("batch_size", [1, 100])
@@ -181,15 +180,6 @@ def test_a_tree_that_does_not_fit_names_its_row(tiny_words, out, tmp_path, batch
         write_trees(tmp_path / "t.parquet", [None, "a", "a", "a", tree], ["a dog", "a", "a", "a", "a dog"])
         with pytest.raises(ValueError, match=rf"t\.parquet, row 5: .*{message}.*; .*binary tree"):
             embed_all(encoder, [tmp_path / "t.parquet"], settings, out)
-
-
-def test_text_without_trees_is_counted(tiny_words, out, tmp_path):
-    (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    encoder = Encoder(RecursiveConfig(), tiny_words, "ptb-v1")
-    table = embed_all(encoder, [tmp_path / "t.txt"], Settings(), out)
-    assert np.allclose(vectors(table), encoder.encode(TEXTS), atol=1e-6)
-    (report,) = (json.loads(path.read_text()) for path in (out / "_reports").iterdir())
-    assert (report["n_cut"], report["n_without_tree"]) == (0, 4)
 
 
 def test_an_input_that_shrank_is_noticed(encoder, out, tmp_path):

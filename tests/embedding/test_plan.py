@@ -1,19 +1,20 @@
-import gzip
+import json
+import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.plan import make_plan, plan_from_json
+from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
-from paraembed.io.limits import TableLimits
+from paraembed.settings import MineSettings
 from tests.embedding.without_ray import list_inputs
 
-LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=12), min_size=1, max_size=40)
 EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -26,41 +27,12 @@ def texts_of(the_plan):
     return [[text for block in blocks for text in block.texts.to_pylist()] for blocks in blocks_of_parts]
 
 
-@EXAMPLES
-@example(lines=["\ufeffa", "b"], end="\n", last_end=True, part_rows=1, zipped=False, block=1)
-@given(
-    lines=LINES,
-    end=st.sampled_from(["\n", "\r\n"]),
-    last_end=st.booleans(),
-    part_rows=st.integers(1, 50),
-    zipped=st.booleans(),
-    block=st.integers(1, 40),
-)
-def test_every_line_once_in_order(lines, end, last_end, part_rows, zipped, block, tmp_path):
-    last_end = last_end or not lines[-1]  # an empty last line without an end is no line
-    data = (end.join(lines) + end * last_end).encode()
-    path = tmp_path / ("t.txt.gz" if zipped else "t.txt")
-    path.write_bytes(gzip.compress(data) if zipped else data)
-    made = make_plan(list_inputs([path], block_bytes=block), Settings(part_rows=part_rows))
-    texts = texts_of(made)
-    assert [text for some in texts for text in some] == [lines[0].removeprefix("\ufeff"), *lines[1:]]
-    assert [len(some) for some in texts] == [one.rows for one in made.parts]
-    assert all(one.rows == part_rows for one in made.parts[:-1])
-    assert [one.start for one in made.parts[1:]] == [one.stop for one in made.parts[:-1]]
-    assert made == plan_from_json(made.to_json())
-
-
 def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
     for name, count in (("a.txt", 5), ("b.txt", 3)):
         (tmp_path / name).write_text("x\n" * count)
     made = make_plan(list_inputs([tmp_path / "a.txt", tmp_path / "b.txt"]), Settings(part_rows=2))
-    assert [(one.file, one.row, one.row_in_file, one.rows) for one in made.parts] == [
-        (0, 0, 0, 2),
-        (0, 2, 2, 2),
-        (0, 4, 4, 1),
-        (1, 5, 0, 2),
-        (1, 7, 2, 1),
-    ]
+    parts = [(one.file, one.row, one.row_in_file, one.rows) for one in made.parts]
+    assert parts == [(0, 0, 0, 2), (0, 2, 2, 2), (0, 4, 4, 1), (1, 5, 0, 2), (1, 7, 2, 1)]
     assert [one.name for one in made.parts] == [f"part-0000{number}-of-00005.parquet" for number in range(5)]
 
 
@@ -69,14 +41,6 @@ def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
     (tmp_path / "t.txt").write_text("four\n" * 6)
     made = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=100))
     assert [one.rows for one in made.parts] == [2, 2, 2]
-
-
-@pytest.mark.parametrize("block", [4, 8 << 20])
-def test_a_line_that_is_too_long(tmp_path, block):
-    (tmp_path / "t.txt").write_text("short\n" + "x" * 50 + "\n")
-    inputs = list_inputs([tmp_path / "t.txt"], TableLimits(max_line_bytes=20), block_bytes=block)
-    with pytest.raises(ValueError, match=r"t\.txt.*(longer than|has 50 bytes)"):
-        texts_of(make_plan(inputs, Settings()))
 
 
 def write_parquet(path, groups, first=0):
@@ -98,18 +62,13 @@ def test_parquet_is_cut_between_row_groups(groups, part_rows, tmp_path):
     assert all(a.rows + groups[b.start] > part_rows for a, b in zip(made.parts, made.parts[1:], strict=False))
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"part_rows": 0}, "`part_rows` is 0; allowed: at least 1"),
-        ({"batch_size": -1}, "`batch_size` is -1"),
-        ({"dim": 0}, "`dim` is 0; allowed: at least 1"),
-        ({"dtype": "int4"}, "`dtype` is 'int4'; allowed: float32, float16, int8"),
-    ],
-)
-def test_settings_that_are_not_allowed(values, message):
-    with pytest.raises(ValueError, match=message):
-        Settings(**values)
+WRONG = [json.loads(line) for line in Path(__file__).with_name("settings.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("kind", "values", "message"), WRONG)
+def test_settings_that_are_not_allowed(kind, values, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        {"Settings": Settings, "MineSettings": MineSettings}[kind](**values)
 
 
 def test_settings_that_do_not_fit(tmp_path):
@@ -140,15 +99,10 @@ def test_settings_that_do_not_fit(tmp_path):
 
 
 def test_a_column_named_tree_is_used_where_the_encoder_reads_trees(tmp_path):
-    columns = {"body": ["a"], "tree": ["a"], "parse": ["a"]}
-    kinds = {
-        "with": columns,
-        "without": {"body": ["a"]},
-        "numbers": {**columns, "tree": [1]},
-        "large": {"body": ["a"], "tree": pa.array(["a"], pa.large_string())},
-    }
+    columns, large = {"body": ["a"], "tree": ["a"], "parse": ["a"]}, pa.array(["a"], pa.large_string())
+    others = {"numbers": {**columns, "tree": [1]}, "large": {"body": ["a"], "tree": large}}
     files = {}
-    for name, table in kinds.items():
+    for name, table in {"with": columns, "without": {"body": ["a"]}, **others}.items():
         pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
         (files[name],) = list_inputs([tmp_path / f"{name}.parquet"])
     (tmp_path / "t.txt").write_text("a\n")

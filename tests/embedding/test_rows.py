@@ -1,15 +1,9 @@
 import bz2
-import csv
 import gzip
-import io
-import json
-import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part
@@ -17,7 +11,6 @@ from paraembed.embedding.settings import Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from tests.embedding.without_ray import list_inputs
 
-EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 PACKED = {
     "": bytes,
     ".gz": gzip.compress,
@@ -53,160 +46,36 @@ def rejected(blocks):
     return [(one.row, one.reason) for some in blocks for one in some.rejected]
 
 
-CELLS = st.text(st.sampled_from('ab,"\n\r;é \t\0'), max_size=6)
-
-
-@EXAMPLES
-@given(
-    rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=30),
-    end=st.sampled_from(["\n", "\r\n", "\r"]),
-    packed=st.sampled_from(list(PACKED)),
-    part_rows=st.integers(1, 20),
-    block=st.integers(1, 60),
+@pytest.mark.parametrize(
+    ("name", "data", "settings", "kept", "reasons"),
+    [
+        (
+            "t.tsv",
+            b'\xef\xbb\xbfkey\tbody\n1\t"a\n\n2\tb"\r\n3\n4\tx\ty\n5\tcaf\xe9\n',
+            Settings("body", "key", part_rows=4),
+            [("1", '"a'), ("2", 'b"'), ("5", "caf\ufffd")],
+            {1: "empty line", 3: "1 cells, the header has 2", 4: "3 cells, the header has 2"},
+        ),
+        ("t.csv", b"body\na\n\n\nb\n", Settings("body"), [(0, "a"), (1, ""), (2, ""), (3, "b")], {}),
+        (
+            "t.jsonl",
+            b'{"body": "a"}\r\n\r\n{"body": "b"\r\n[1]\r\n{"text": "c"}\r\n{"body": 3}\r\n%s\r\n{"body": null}\r\n'
+            rb'{"body": "\ud800 d"}' % (b"[" * 100_000),
+            Settings("body", id_kind="file-row", part_rows=3),
+            [("t.jsonl:0", "a"), ("t.jsonl:7", None), ("t.jsonl:8", "\ufffd d")],
+            dict(
+                enumerate(["empty line", "no JSON", "no JSON object", "no 'body'", "'body' is no string", "no JSON"], 1)
+            ),
+        ),
+    ],
+    ids=["TSV has no quotes", "CSV of one column", "JSON lines"],
 )
-def test_csv_as_python_writes_it(rows, end, packed, part_rows, block, tmp_path):
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([("key", "body"), *rows])
-    path = tmp_path / f"t.csv{packed}"
-    path.write_bytes(PACKED[packed](buffer.getvalue().encode()))
-    read = read_all([path], Settings("body", "key", part_rows=part_rows), block_bytes=block)
-    assert list(zip(column(read, 0), texts(read), strict=True)) == rows
-    assert not rejected(read)
-
-
-@EXAMPLES
-@given(
-    body=st.lists(st.sampled_from(["a", ",", '"', "\n", "\r", "\r\n", " ", '""', "b\n", "x,y\n", ',"']), max_size=40),
-    mark=st.sampled_from(["", "\ufeff"]),
-    packed=st.sampled_from(["", ".gz"]),
-    part_rows=st.integers(1, 20),
-    block=st.integers(1, 60),
-    max_lines=st.integers(1, 5),
-    max_bytes=st.sampled_from([24, 1000]),
-)
-@example(body=["a", "b", "\n", "\r"], mark="", packed="", part_rows=1, block=1, max_lines=5, max_bytes=1000)
-def test_csv_of_any_bytes_is_read_line_by_line_where_its_quotes_are_wrong(
-    body, mark, packed, part_rows, block, max_lines, max_bytes, tmp_path
-):
-    data = mark + '"key",body\n' + "".join(body)
-    path = tmp_path / f"t.csv{packed}"
-    path.write_bytes(PACKED[packed](data.encode()))
-    limits = TableLimits(max_line_bytes=max_bytes, max_field_lines=max_lines)
-    chosen = Settings("body", keep=("key",), part_rows=part_rows)
-    try:
-        (_, *kept), lines_rejected = csv_rows(data.removeprefix(mark), limits)
-        if not kept and not lines_rejected:
-            raise ValueError
-    except ValueError:
-        with pytest.raises(ValueError, match=r"has no rows|longer than"):
-            read_all([path], chosen, limits, block_bytes=block)
-        return
-    read = read_all([path], chosen, limits, block_bytes=block)
-    assert list(zip(column(read, 1), texts(read), strict=True)) == [tuple(cells) for cells, _ in kept]
-    assert [one.line for some in read for one in some.rejected] == lines_rejected
-    numbers = sorted([*column(read, 0), *(row for row, _ in rejected(read))])
-    assert numbers == list(range(len(kept) + len(lines_rejected)))
-    assert [lines for some in read for lines in some.lines[:, 1]] == [lines for _, lines in kept]
-
-
-CSV_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^",\r\n]*)(?:,(?:"(?:[^"]|"")*"|[^",\r\n]*))*(?:\r\n|\n|\r|\Z)')
-LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
-LINE_END = re.compile(r"\r\n|\n|\r")
-
-
-def csv_rows(data, limits):
-    """Another reading of CSV, a character a byte: rows with their number of lines, the header first; rejected lines."""
-    csv.field_size_limit(1 << 24)  # another reader may have set a small one in this process
-    kept, lines_rejected, at, line = [], [], 0, 1
-    while at < len(data):
-        first, row = LINE.match(data, at), CSV_ROW.match(data, at)
-        if len(first[0].rstrip("\r\n")) > limits.max_line_bytes:
-            raise ValueError("longer than")
-        cells = (next(csv.reader(io.StringIO(row[0], newline="")), []) or [""]) if row else []
-        lines = [len(LINE_END.findall(cell)) for cell in cells]
-        is_row = len(cells) == len(kept[0][0]) if kept else bool(cells)
-        if row and row.end() > first.end():
-            num_bytes = len(row[0]) - len(re.search(r"(?:\r\n|\n|\r|)\Z", row[0])[0])
-            is_row &= max(lines) < limits.max_field_lines and num_bytes <= limits.max_line_bytes
-            commas = {line.count(",") for line in LINE_END.split(row[0].removesuffix("\n").removesuffix("\r"))}
-            is_row &= not (commas == {len(cells) - 1} and (len(cells) - 1) * (1 + sum(lines)) >= 12)
-            is_row &= bool(kept) or not (len(commas) == 1 and max(commas) and sum(lines) > 1)
-        if is_row:
-            kept.append((cells, 1 + sum(lines)))
-            at, line = row.end(), line + 1 + sum(lines)
-        elif kept:
-            lines_rejected.append(line)
-            at, line = first.end(), line + 1
-        else:
-            raise ValueError("the header")
-    return kept, lines_rejected
-
-
-def test_tsv_has_no_quotes_and_says_what_is_wrong(tmp_path):
-    (tmp_path / "t.tsv").write_bytes(b'\xef\xbb\xbfkey\tbody\n1\t"a\n\n2\tb"\r\n3\n4\tx\ty\n5\tcaf\xe9\n')
-    read = read_all([tmp_path / "t.tsv"], Settings("body", "key", part_rows=4))
-    assert list(zip(column(read, 0), texts(read), strict=True)) == [("1", '"a'), ("2", 'b"'), ("5", "caf\ufffd")]
-    assert rejected(read) == [
-        (1, "empty line"),
-        (3, "1 cells, the header has 2"),
-        (4, "3 cells, the header has 2"),
-    ]
-    assert sum(some.num_replaced for some in read) == 1
-
-
-def test_a_csv_file_of_one_column_may_have_empty_texts(tmp_path):
-    (tmp_path / "t.csv").write_text("body\na\n\n\nb\n")
-    assert texts(read_all([tmp_path / "t.csv"], Settings("body"))) == ["a", "", "", "b"]
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=4,
-)
-
-
-@EXAMPLES
-@given(
-    values=st.lists(JSON | st.fixed_dictionaries({"body": st.text() | JSON, "key": JSON}), max_size=25),
-    packed=st.sampled_from(list(PACKED)),
-    part_rows=st.integers(1, 20),
-    block=st.integers(1, 60),
-)
-def test_json_lines(values, packed, part_rows, block, tmp_path):
-    path = tmp_path / f"t.jsonl{packed}"
-    lines = [json.dumps({"body": "first", "key": 0}), *map(json.dumps, values)]
-    path.write_bytes(PACKED[packed](("\n".join(lines) + "\n").encode()))
-    read = read_all([path], Settings("body", keep=("key",), part_rows=part_rows), block_bytes=block)
-    good = [
-        (row, value)
-        for row, value in enumerate([{"body": "first", "key": 0}, *values])
-        if isinstance(value, dict) and "body" in value and isinstance(value["body"], str | None)
-    ]
-    assert numbered(read) == [(row, value["body"]) for row, value in good]
-    for carried, (_, value) in zip(column(read, 1), good, strict=True):
-        assert carried == value.get("key") or json.loads(carried) == value["key"]
-    assert {row for row, _ in rejected(read)} == set(range(len(lines))) - {row for row, _ in good}
-
-
-def test_json_lines_that_cannot_be_read_say_why(tmp_path):
-    deep = "[" * 100_000
-    lines = ['{"body": "a"}', "", '{"body": "b"', "[1]", '{"text": "c"}', '{"body": 3}', deep, '{"body": null}']
-    (tmp_path / "t.jsonl").write_bytes("\r\n".join([*lines, r'{"body": "\ud800 d"}', ""]).encode())
-    read = read_all([tmp_path / "t.jsonl"], Settings("body", id_kind="file-row", part_rows=3))
-    assert list(zip(column(read, 0), texts(read), strict=True)) == [
-        ("t.jsonl:0", "a"),
-        ("t.jsonl:7", None),
-        ("t.jsonl:8", "\ufffd d"),
-    ]
-    assert rejected(read) == [
-        (1, "empty line"),
-        (2, "no JSON"),
-        (3, "no JSON object"),
-        (4, "no 'body'"),
-        (5, "'body' is no string"),
-        (6, "no JSON"),
-    ]
+def test_rows_that_cannot_be_read_say_why(tmp_path, name, data, settings, kept, reasons):
+    (tmp_path / name).write_bytes(data)
+    read = read_all([tmp_path / name], settings)
+    assert list(zip(column(read, 0), texts(read), strict=True)) == kept
+    assert dict(rejected(read)) == reasons
+    assert sum(some.num_replaced for some in read) == data.count(b"\xe9")
 
 
 def parquet_of(values):
@@ -280,26 +149,13 @@ def test_a_stray_quote_costs_its_line_and_no_other_row(packed, end, mark, tmp_pa
         assert (num_lines, first_line) == (2, 702 + (12 in stray))
 
 
-def test_an_open_quote_ends_with_its_lines_its_bytes_or_the_file(tmp_path):
-    path = tmp_path / "t.csv"
-    lines = [f"{row},the cat" for row in range(40)]
-    lines[5] = '5,"open'
-    lines[30] = '30,"closed\nhere"'
-    for more, limits in (
-        ("", TableLimits(max_field_lines=3)),
-        ("", TableLimits(max_line_bytes=50)),
-        ("", DEFAULT_TABLE_LIMITS),
-        ('40,"and', DEFAULT_TABLE_LIMITS),
-    ):
-        path.write_text("\n".join(["id,text", *lines, more]))
-        blocks = read_all([path], Settings("text", "id"), limits)
-        assert [one.line for some in blocks for one in some.rejected] == ([7, 43] if more else [7])
-        assert column(blocks, 0) == [str(row) for row in range(40) if row != 5]
-    identity = [
-        make_plan(list_inputs([path], limits), Settings("text")).to_json()["inputs"][0]
+def test_limits_of_rows_are_of_the_identity_of_an_input_if_they_are_not_the_usual_ones(tmp_path):
+    (tmp_path / "t.csv").write_text('id,text\n1,"two\nlines"\n2,"open\n')
+    few, usual = (
+        make_plan(list_inputs([tmp_path / "t.csv"], limits), Settings("text")).to_json()["inputs"][0]
         for limits in (TableLimits(max_field_lines=3), DEFAULT_TABLE_LIMITS)
-    ]
-    assert identity[0] == {**identity[1], "max_field_lines": 3}
+    )
+    assert few == {**usual, "max_field_lines": 3}
 
 
 @pytest.mark.parametrize("header", ['id,"text', 'id,"text\n0,a\n0,b"', 'id,te"xt"', 'id,"te"xt', "", "\ufeff"])

@@ -137,16 +137,8 @@ def test_ids_of_the_input_and_columns_whose_names_are_taken(encoder, tmp_path):
     embeddings = Embeddings(tmp_path / "out")
     queries = embed_queries(query_encoder(embeddings, str(encoder)), ["w2"], embeddings)
     (hit, _) = table_of(embeddings, queries, search(embeddings, queries.vectors, 9)).to_pylist()
-    assert hit == {
-        "query": 0,
-        "query_text": "w2",
-        "rank": 1,
-        "cosine": 1.0,
-        "key": "b",
-        "output_output_rank": 9,
-        "output_rank": 7,
-        "output_query": "y",
-    }
+    names = ["query", "query_text", "rank", "cosine", "key", "output_output_rank", "output_rank", "output_query"]
+    assert [*hit.items()] == [*zip(names, (0, "w2", 1, 1.0, "b", 9, 7, "y"), strict=True)]
 
 
 def test_zero_and_out_of_vocabulary_queries(encoder, tmp_path):
@@ -197,30 +189,18 @@ def test_what_is_no_finished_output_is_rejected(encoder, tmp_path):
         change(folder)
         return folder
 
-    first = "part-00000-of-00003.parquet"
-    for folder, error, message in (
-        (
-            tmp_path / "none",
-            FileNotFoundError,
-            "none does not exist or is empty; expected a folder that jobs/embed.py",
-        ),
-        (damaged("open", lambda folder: (folder / "_SUCCESS").unlink()), ValueError, "is not finished; run the same"),
-        (damaged("first", lambda folder: (folder / first).unlink()), FileNotFoundError, f"{first} is missing; run the"),
-        (
-            damaged("bad", lambda folder: (folder / first).write_bytes(b"PAR1")),
-            ValueError,
-            "cannot be read .*; run the",
-        ),
-        (
-            damaged("swap", lambda folder: shutil.copy(folder / first.replace("00000", "00002"), folder / first)),
-            ValueError,
-            "has 5 rows or other columns than the manifest says; run the same",
-        ),
+    first, third = "part-00000-of-00003.parquet", "part-00002-of-00003.parquet"
+    for name, change, error, message in (
+        ("open", lambda folder: (folder / "_SUCCESS").unlink(), ValueError, "is not finished; run the same"),
+        ("first", lambda folder: (folder / first).unlink(), FileNotFoundError, f"{first} is missing; run the"),
+        ("bad", lambda folder: (folder / first).write_bytes(b"PAR1"), ValueError, "cannot be read .*; run the"),
+        ("swap", lambda folder: shutil.copy(folder / third, folder / first), ValueError, "has 5 rows or other columns"),
     ):
         with pytest.raises(error, match=message):
-            Embeddings(folder)
-    last = damaged("last", lambda folder: (folder / first.replace("00000", "00002")).unlink())
-    embeddings = Embeddings(last)
+            Embeddings(damaged(name, change))
+    with pytest.raises(FileNotFoundError, match="none does not exist or is empty"):
+        Embeddings(tmp_path / "none")
+    embeddings = Embeddings(damaged("last", lambda folder: (folder / third).unlink()))
     vectors = embed_queries(query_encoder(embeddings, str(encoder)), ["w1"], embeddings).vectors
     with pytest.raises(FileNotFoundError, match=r"part-00002-of-00003\.parquet is missing"):
         search(embeddings, vectors, 1)

@@ -3,7 +3,6 @@ import gzip
 import itertools
 
 import psutil
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,16 +11,10 @@ from paraembed.io.inflate import cut_at_lines
 from paraembed.io.limits import ReadLimits
 from paraembed.io.lines import read_lines
 
-BYTES = st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
-LINE = BYTES.filter(lambda line: b"\n" not in line and b"\0" not in line and not line.endswith(b"\r"))
-
-
-def read_all(path, block_bytes):
-    blocks = list(read_lines(path, block_bytes=block_bytes))
-    for block, following in itertools.pairwise(blocks):
-        assert following.first == block.first + len(block)
-    text = pa.chunked_array([block.text for block in blocks], pa.string()).to_pylist()
-    return text, [block[row] for block in blocks for row in range(len(block))]
+# What a line may have: of a carriage return at its end nobody could tell whether it belongs to the line's end.
+LINE = (st.binary(max_size=20) | st.text(max_size=6).map(str.encode)).filter(
+    lambda line: not {*b"\n\0"} & {*line} and not line.endswith(b"\r")
+)
 
 
 def decoded(line):
@@ -33,31 +26,33 @@ def decoded(line):
 
 @given(
     content=st.lists(LINE, min_size=1),
-    ends=st.sampled_from([b"\n", b"\r\n"]),
+    end=st.sampled_from([b"\n", b"\r\n"]),
     last_ends=st.booleans(),
     block=st.integers(1, 40),
     zipped=st.booleans(),
+    longest=st.sampled_from([10, 1 << 20]),
+    size=st.integers(1, 40),
+    buffer=st.integers(1, 9),
 )
-def test_every_line_comes_once_whatever_the_blocks(tmp_path_factory, content, ends, last_ends, block, zipped):
+def test_every_line_is_a_text_or_null_whatever_the_blocks_and_spans(
+    tmp_path_factory, content, end, last_ends, block, zipped, longest, size, buffer
+):
+    content[0] = b"x" + content[0]  # the first bytes say that a file is compressed, or of its byte order mark
     if not last_ends and not content[-1]:
         content[-1] = b"x"  # an empty last line without an end is no line
-    if content[0].startswith((b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf")):
-        content[0] = b"x" + content[0]  # the first bytes say that a file is compressed, or of its byte order mark
-    data = ends.join(content) + (ends if last_ends else b"")
+    data = end.join(content) + end * last_ends
     path = tmp_path_factory.mktemp("lines") / ("text.gz" if zipped else "text")
     path.write_bytes(gzip.compress(data) if zipped else data)
-    text, raw = read_all(path, block)
-    assert raw == content
-    assert text == [decoded(line) for line in content]
-
-
-@given(content=st.lists(LINE, min_size=1), last_ends=st.booleans(), size=st.integers(1, 40), buffer=st.integers(1, 9))
-def test_spans_hold_every_line_once(tmp_path_factory, content, last_ends, size, buffer):
-    content[0] = b"x" + content[0]
-    if not last_ends and not content[-1]:
-        content[-1] = b"x"
-    path = tmp_path_factory.mktemp("lines") / "text"
-    path.write_bytes(b"\n".join(content) + b"\n" * last_ends)
+    blocks = list(read_lines(path, limits=ReadLimits(max_line_bytes=longest), block_bytes=block, shown_bytes=4))
+    for one, following in itertools.pairwise(blocks):
+        assert following.first == one.first + len(one)
+    rows = [(one[row], one.too_long[row].as_py(), one.text[row].as_py()) for one in blocks for row in range(len(one))]
+    for line, (raw, too_long, text) in zip(content, rows, strict=True):
+        assert too_long == (len(line) > longest)
+        assert text == (None if too_long else decoded(line))
+        assert line.startswith(raw.removesuffix(b"\r")) if too_long else raw == line
+    if zipped:
+        return
     spans = cut_at_lines(path, size, read_bytes=buffer)
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
     assert spans[-1][1] == path.stat().st_size
@@ -66,48 +61,26 @@ def test_spans_hold_every_line_once(tmp_path_factory, content, last_ends, size, 
         blocks = list(read_lines(path, span))
         assert blocks[0].first == 0
         assert span[1] - span[0] >= size or span is spans[-1]
-        raw += [block[row] for block in blocks for row in range(len(block))]
+        raw += [one[row] for one in blocks for row in range(len(one))]
     assert raw == content
 
 
-@given(
-    # A last carriage return belongs to the line's end.
-    content=st.lists(st.binary(max_size=20).filter(lambda line: not {*b"\n\0"} & {*line} and not line.endswith(b"\r"))),
-    block=st.integers(1, 30),
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (b"", ValueError, "is empty; expected UTF-8 text"),
+        (b"\xef\xbb\xbf", ValueError, "is empty; expected UTF-8 text"),
+        (b"PK\0\1", ValueError, "is a binary file; expected"),
+        (".", IsADirectoryError, "is a folder"),
+        ("missing", FileNotFoundError, "does not exist"),
+    ],
 )
-def test_a_line_that_is_too_long_is_one_null(tmp_path_factory, content, block):
-    path = tmp_path_factory.mktemp("lines") / "text"
-    path.write_bytes(b"\n".join([b"x", *content, b"y"]))
-    blocks = list(read_lines(path, limits=ReadLimits(max_line_bytes=10), block_bytes=block, shown_bytes=4))
-    rows = [
-        (part[row], part.too_long[row].as_py(), part.text[row].as_py()) for part in blocks for row in range(len(part))
-    ]
-    assert len(rows) == len(content) + 2
-    for line, (raw, too_long, text) in zip([b"x", *content, b"y"], rows, strict=True):
-        assert too_long == (len(line) > 10)
-        if too_long:
-            assert text is None
-            assert line.startswith(raw.removesuffix(b"\r"))
-        else:
-            assert raw == line.removesuffix(b"\r")
-            assert text == decoded(raw)
-
-
-@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"], ids=["nothing", "a byte order mark"])
-def test_a_file_without_text_is_empty(tmp_path, data):
-    (tmp_path / "empty").write_bytes(data)
-    with pytest.raises(ValueError, match="is empty; expected UTF-8 text"):
-        list(read_lines(tmp_path / "empty"))
-
-
-def test_binary_and_missing_files_are_refused(tmp_path):
-    (tmp_path / "binary").write_bytes(b"PK\0\1")
-    with pytest.raises(ValueError, match="is a binary file; expected"):
-        list(read_lines(tmp_path / "binary"))
-    with pytest.raises(IsADirectoryError, match="is a folder"):
-        list(read_lines(tmp_path))
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        list(read_lines(tmp_path / "missing"))
+def test_a_file_without_lines_is_refused(tmp_path, data, error, message):
+    path = tmp_path / (data if isinstance(data, str) else "file")
+    if isinstance(data, bytes):
+        path.write_bytes(data)
+    with pytest.raises(error, match=message):
+        list(read_lines(path))
 
 
 def test_cut_gzip_names_the_last_whole_line(tmp_path):

@@ -1,4 +1,6 @@
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,6 @@ from paraembed.pairs.filters import (
     NOT_SINGLE_WORDS,
     ONE_EDIT_APART,
     below_score,
-    effective_size,
     effective_size_below,
     first_failures,
     one_edit_apart,
@@ -26,7 +27,7 @@ from paraembed.pairs.filters import (
     too_long,
     word_overlap,
 )
-from paraembed.pairs.settings import FilterOptions
+from paraembed.pairs.settings import FilterOptions, ShardSettings
 
 
 def table(*pairs, scores=None):
@@ -68,10 +69,6 @@ def test_a_missing_score_is_another_reason_than_a_low_one():
     assert first_failures(rows, [NO_SCORE, below_score(1.5)]).to_pylist() == [None, "no score", "score too low"]
 
 
-def test_effective_size_counts_tokens_of_more_than_one_character():
-    assert effective_size(table(("a bc", "é 雪 x"), ("i am", "you and me"))).to_pylist() == [1, 3]
-
-
 TEXT = st.lists(st.sampled_from(["a", "bc", "(", "3", "é"]), min_size=1, max_size=4).map(" ".join)
 
 
@@ -91,29 +88,13 @@ def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs, cut):
     assert first_failures(chunks, rules).to_pylist() == reasons
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"training_set": "iclr2017"}, "`training_set` is 'iclr2017'; allowed: iclr2016, tacl2015/words, "),
-        ({"top": 0}, "`top` is 0; allowed: at least 1"),
-        ({"sample": -1}, "`sample` is -1; allowed: at least 1"),
-        ({"max_length": 0}, "`max_length` is 0; allowed: at least 1"),
-        ({"sample_seed": 1 << 63}, "`sample_seed` is 9223372036854775808"),
-        ({"min_score": float("nan")}, "`min_score` is nan; allowed: finite numbers"),
-        ({"nested_subsets": "some"}, "`nested_subsets` is 'some'; allowed: none, ordered, random"),
-        ({"split": "train"}, "split is train, but only the training set pgru2017 has splits"),
-        ({"training_set": "pgru2017", "nested_subsets": "random"}, "nested_subsets of pgru2017 need a single split"),
-        ({"training_set": "acl2017/ppdb-matched"}, "acl2017/ppdb-matched needs `match_tokens_of`"),
-        ({"match_tokens_of": "shards"}, "match_tokens_of can only be used with the training set acl2017/ppdb-matched"),
-        (
-            {"training_set": "acl2017/ppdb-matched", "match_tokens_of": "shards", "sample": 5},
-            "sample and match_tokens_of both set the number",
-        ),
-    ],
-)
-def test_options_that_are_not_allowed(values, message):
+WRONG = [json.loads(line) for line in Path(__file__).with_name("settings.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("kind", "values", "message"), WRONG)
+def test_settings_that_are_not_allowed(kind, values, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        FilterOptions(**values)
+        {"FilterOptions": FilterOptions, "ShardSettings": ShardSettings}[kind](**values)
 
 
 WORD = st.text("abé雪", max_size=5)

@@ -1,11 +1,10 @@
 """Formats of pair files beyond PPDB; compression; addresses; anything else."""
 
 import bz2
-import csv
 import gzip
-import io
 import json
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,8 +16,6 @@ from paraembed.io.limits import ReadLimits
 from paraembed.pairs import parse
 from paraembed.pairs.formats import Reading, read_pairs, sources_of
 from paraembed.pairs.settings import ShardSettings
-
-CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=8)
 
 
 def rows_of(source, more=(), **options):
@@ -32,110 +29,30 @@ def rows_of(source, more=(), **options):
     return rows
 
 
-SCORED = ("score", "relation")
+COLUMNS = ("score", "relation", "first_tree", "second_tree")
+FILES = [json.loads(line) for line in Path(__file__).with_name("files.jsonl").read_text().splitlines()]
 
 
-def write(path, text):
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
+@pytest.mark.parametrize("case", FILES, ids=lambda case: case["case"])
+def test_files_of_pairs(tmp_path, case):
+    """Every case has the first columns of each row, or what the message must contain."""
+    path, text, options = tmp_path / case["file"], case["text"], case.get("options", {})
+    if isinstance(text, str):
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    else:
+        pq.write_table(pa.Table.from_arrays([pa.array(values) for _, values in text], [name for name, _ in text]), path)
+    if "says" in case:
+        with pytest.raises(ValueError, match=re.escape(case["says"][0])) as caught:
+            rows_of(path, **options)
+        assert all(part in str(caught.value) for part in case["says"])
+    else:
+        found = rows_of(path, COLUMNS, **options)
+        assert [list(row[: len(case["rows"][0])]) for row in found] == case["rows"]
 
 
-def test_two_columns_without_a_header(tmp_path):
-    path = write(tmp_path / "p.tsv", "a b\tc\r\n\nx\nd\te\tf\ng\th\n")
-    assert rows_of(path, SCORED) == [
-        (None, "a b", "c", None, None),
-        ("empty line", "", "", None, None),
-        ("too few fields", "x", "", None, None),
-        ("too many fields", "d", "e", None, None),
-        (None, "g", "h", None, None),
-    ]
-
-
-def test_a_header_names_the_columns(tmp_path):
-    path = write(tmp_path / "p.tsv", "\ufeffscore\tsentence1\tsentence2\n4.5\ta\tb\nhigh\tc\td\n\te\tf\n")
-    assert rows_of(path, SCORED) == [
-        (None, "a", "b", 4.5, None),
-        ("score is no number", "c", "d", None, None),
-        (None, "e", "f", None, None),
-    ]
-
-
-def test_columns_by_flag(tmp_path):
-    path = write(tmp_path / "p.tsv", "a\tb\t1\tz\n")
-    assert rows_of(path, SCORED, columns=("second", "first", "relation", "ignore")) == [(None, "b", "a", None, "1")]
-    with pytest.raises(ValueError, match=r"4 columns and no header; .*`columns`"):
-        rows_of(path)
-    with pytest.raises(ValueError, match="must contain first and second once each"):
-        rows_of(path, columns=("first", "first", "second"))
-
-
-@pytest.mark.parametrize("names", ["tree1 tree2", "first_tree second_tree", "Parse1 PARSE2"])
-@pytest.mark.parametrize("comma", ["\t", ","])
-def test_columns_of_trees(tmp_path, names, comma):
-    rows = [["source", "target", *names.split()], ["a b", "c", "(a b)", " "], ["d", "e", "", " (X e) "]]
-    path = write(tmp_path / ("p.tsv" if comma == "\t" else "p.csv"), "".join(comma.join(row) + "\n" for row in rows))
-    flagged = write(tmp_path / f"q{path.suffix}", "".join(comma.join(row) + "\n" for row in rows[1:]))
-    columns = ("first", "second", "first_tree", "second_tree")
-    for pairs in (next(read_pairs(path)).pairs, next(read_pairs(flagged, Reading(columns=columns))).pairs):
-        assert pairs.first_tree.to_pylist() == ["(a b)", None]
-        assert pairs.second_tree.to_pylist() == [None, "(X e)"]
-        assert pairs.refused.null_count == 2
-
-
-def test_a_tree_column_stands_once(tmp_path):
-    path = write(tmp_path / "p.tsv", "source\ttarget\ttree1\tparse1\na\tb\ta\ta\n")
-    with pytest.raises(ValueError, match="roles first and second with `columns`"):
-        rows_of(path)
-    with pytest.raises(ValueError, match=r"first and second once each.* tree twice"):
-        rows_of(path, columns=("first", "second", "first_tree", "first_tree"))
-    assert len(rows_of(path, columns=("first", "second", "first_tree", "ignore"))) == 1
-
-
-def test_a_header_that_does_not_say_the_pair_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="roles first and second with `columns`"):
-        rows_of(write(tmp_path / "p.csv", "source,target,text1\na,b,c\n"))
-
-
-def test_unknown_format_says_what_came(tmp_path):
-    with pytest.raises(ValueError, match="begins with 'just text'"):
-        rows_of(write(tmp_path / "p.txt", "just text\n"))
-
-
-def test_invalid_utf8_is_refused_row_by_row(tmp_path):
-    for name, comma in (("p.tsv", b"\t"), ("p.csv", b",")):
-        path = write(tmp_path / name, b"a%sb\n\xff\xfe%sd\ne%sf\n" % (comma, comma, comma))
-        assert [row[0] for row in rows_of(path)] == [None, "invalid UTF-8", None]
-
-
-@given(st.lists(st.tuples(CELL, CELL), min_size=1))
-def test_csv_reads_back_what_was_quoted(tmp_path_factory, rows):
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([("source", "target"), *rows])
-    path = tmp_path_factory.mktemp("csv") / "p.csv.gz"
-    path.write_bytes(gzip.compress(text.getvalue().encode()))
-    broken = ["line break in a field" if re.search("[\\r\\n]", "".join(row)) else None for row in rows]
-    assert rows_of(path) == [(reason, *row) for reason, row in zip(broken, rows, strict=True)]
-
-
-def test_lines_between_stray_quotes_of_csv_are_no_pair(tmp_path):
-    found = rows_of(write(tmp_path / "p.csv", 'a,b\nc,"d\ne,f\ng",h\ni,j\n'))
-    assert [row[0] for row in found] == [None, "line break in a field", None]
-
-
-def test_a_word_list_makes_many_pairs_of_a_line(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_bytes(b"fawn crawl\nset  put\tlay place \n\nalone\n\xff x\nhero h\xc3\xa9ros\n")
-    assert rows_of(path, form="words") == [
-        (None, "fawn", "crawl"),
-        (None, "set", "put"),
-        (None, "set", "lay"),
-        (None, "set", "place"),
-        ("empty line", "", ""),
-        ("too few fields", "alone", "alone"),
-        ("invalid UTF-8", "", ""),
-        (None, "hero", "héros"),
-    ]
-    report = parse.parse_source(path, "w", ShardSettings(format="words"), tmp_path / "w.parquet")
+def test_rows_of_a_word_list_have_their_line_and_their_rank(tmp_path):
+    (tmp_path / "words.txt").write_bytes(b"fawn crawl\nset  put\tlay place \n\nalone\n\xff x\nhero h\xc3\xa9ros\n")
+    report = parse.parse_source(tmp_path / "words.txt", "w", ShardSettings(format="words"), tmp_path / "w.parquet")
     assert [(one["line"], one["reason"]) for one in report.sample] == [
         (3, "empty line"), (4, "too few fields"), (5, "invalid UTF-8"),
     ]  # fmt: skip
@@ -161,63 +78,6 @@ def test_aligned_files(tmp_path, block):
         sources_of([one, other, one], "aligned")
 
 
-def test_parquet_and_jsonl_columns_by_name(tmp_path):
-    table = pa.table({"id": [1, 2], "Sentence1": ["a", None], "sentence2": ["b", "c"], "similarity": [4.5, 1.0]})
-    pq.write_table(table, tmp_path / "p")
-    assert rows_of(tmp_path / "p") == [(None, "a", "b"), ("too few fields", "", "c")]
-    assert next(read_pairs(tmp_path / "p")).pairs.score.to_pylist() == [4.5, 1.0]
-    rows = [
-        '{"source": "a", "target": "b", "score": 2}',
-        "[1]",
-        "{",
-        '{"source": "a"}',
-        '{"source": 1, "target": "\\ud800"}',
-    ]
-    (tmp_path / "p.jsonl").write_text("\n".join([*rows, '{"target": "d", "source": "c", "score": "x"}']))
-    assert rows_of(tmp_path / "p.jsonl") == [
-        (None, "a", "b"),
-        ("no JSON object", "", ""),
-        ("no JSON object", "", ""),
-        ("too few fields", "a", ""),
-        ("too few fields", "1", ""),
-        ("score is no number", "c", "d"),
-    ]
-    pq.write_table(pa.table({"x": ["a"], "y": ["b"]}), tmp_path / "q")
-    with pytest.raises(ValueError, match=r"has columns x, y; .*first, source"):
-        rows_of(tmp_path / "q")
-    (tmp_path / "r").write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match="is not a complete Parquet file"):
-        rows_of(tmp_path / "r")
-
-
-def test_parquet_and_jsonl_columns_by_flag(tmp_path):
-    table = pa.table({"key": [7, 8], "x": ["a", "b"], "how": [0.5, 1.0], "y": ["c", None], "list": [[1], [2]]})
-    pq.write_table(table, tmp_path / "p")
-    (tmp_path / "p.jsonl").write_text("".join(["{\n", *(json.dumps(row) + "\n" for row in table.to_pylist())]))
-    columns = ("ignore", "second", "score", "first", "ignore")
-    assert rows_of(tmp_path / "p", columns=columns) == [(None, "c", "a"), ("too few fields", "", "b")]
-    assert next(read_pairs(tmp_path / "p", Reading(columns=columns))).pairs.score.to_pylist() == [0.5, 1.0]
-    assert rows_of(tmp_path / "p.jsonl", columns=columns)[1:] == [(None, "c", "a"), ("too few fields", "", "b")]
-    for name in ("p", "p.jsonl"):
-        with pytest.raises(ValueError, match=r"5 columns: key, x, .*`columns` has 2"):
-            rows_of(tmp_path / name, columns=("first", "second"))
-        with pytest.raises(ValueError, match=r"columns (how, .*x, y|key, .*y, list)"):
-            rows_of(tmp_path / name)
-        with pytest.raises(ValueError, match="must contain first and second once each"):
-            rows_of(tmp_path / name, columns=("first", "first"))
-    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, names=["x", "y", "x"]), tmp_path / "twice")
-    with pytest.raises(ValueError, match="columns x, y, x; x occurs twice"):
-        rows_of(tmp_path / "twice", columns=("first", "second", "ignore"))
-
-
-def test_keys_of_jsonl_that_come_late(tmp_path):
-    rows = [{"first": "a", "second": "b"}, {"text1": "c", "second": "d"}, {"first": "e", "second": "f", "score": 2}]
-    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    path, blocks = tmp_path / "p.jsonl", Reading(block_bytes=30)
-    assert rows_of(path, block_bytes=30) == [(None, "a", "b"), ("too few fields", "", "d"), (None, "e", "f")]
-    assert [s for b in read_pairs(path, blocks) for s in b.pairs.score.to_pylist()] == [None, None, 2.0]
-
-
 TEXT = b"".join(b"one %d\tuno %d\n" % (number, number) for number in range(5000))
 
 
@@ -239,12 +99,15 @@ def test_compression_by_the_first_bytes_and_addresses(tmp_path, zip_):
             rows_of(path)
 
 
-@pytest.mark.parametrize(("uri", "message"), [
-    ("ftp://x/y", "is not a supported URI"), ("file:///none/x.tsv", "does not exist"),
-])  # fmt: skip
-def test_addresses_that_lead_nowhere(uri, message):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        rows_of(uri)
+def test_places_that_lead_nowhere(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for place, message in (
+        ("ftp://x/y", "is not a supported URI"),
+        ("file:///none/x.tsv", "does not exist"),
+        (tmp_path / "loop", "loop does not exist"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            rows_of(place)
 
 
 LINE = b"[NP] ||| a ||| b ||| x=1 ||| 0-0"
@@ -295,10 +158,7 @@ def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path):
     assert [row["text"] for row in report.sample] == ["��\ty", "\tw"]
 
 
-def test_unusable_files_are_named_in_a_short_line(tmp_path):
-    (tmp_path / "p").write_bytes(b"PARE\0\0\0\0PARE")
-    with pytest.raises(ValueError, match="p is an encrypted Parquet file"):
-        rows_of(tmp_path / "p")
+def test_of_many_columns_some_are_named(tmp_path):
     names = [f"column{number}" for number in range(5000)]
     pq.write_table(pa.table({name: ["x"] for name in names}), tmp_path / "p")
     (tmp_path / "p.jsonl").write_text(json.dumps(dict.fromkeys(names, "x")))
@@ -308,9 +168,6 @@ def test_unusable_files_are_named_in_a_short_line(tmp_path):
         with pytest.raises(ValueError, match=r" and [45],99\d more") as raised:
             rows_of(tmp_path / name)
         assert len(str(raised.value)) < 800
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(FileNotFoundError, match="loop does not exist"):
-        rows_of(tmp_path / "loop")
 
 
 def test_a_cell_of_csv_may_be_as_long_as_a_row(tmp_path):

@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def test_lines_of_both_versions():
     assert parse("", V2 + " ||| more").versions == set()
 
 
+RULE = "[S] ||| [NP,1] 's ||| of [NP,1] ||| Abstract=0 ||| 0-0"
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -41,18 +45,15 @@ def test_lines_of_both_versions():
         ("[NP] ||| a ||| b", "too few fields"),
         ("no pair at all", "too few fields"),
         (V2 + " ||| more", "too many fields"),
-        ("[S] ||| [NP,1] 's ||| of [NP,1] ||| Abstract=0 ||| 0-0", "non-terminal"),
+        (RULE, "non-terminal"),
+        *((V2.replace("4.69265", value), None) for value in ["1e999", "-1e999", "NA", "", "x1", "1.2.3"]),
     ],
 )
-def test_what_is_refused_is_named(line, reason):
-    assert parse(V2, line, V1).refused.to_pylist() == [None, reason, None]
-
-
-@pytest.mark.parametrize("value", ["1e999", "-1e999", "NA", "", "x1", "1.2.3"])
-def test_a_score_that_is_no_number_is_null(value):
-    pairs = parse(V2.replace("4.69265", value))
-    assert pairs.score.to_pylist() == [None]
-    assert pairs.refused.to_pylist() == [None]
+def test_what_is_refused_is_named_and_a_score_that_is_no_number_is_null(line, reason):
+    pairs = parse(V2, line, V1)
+    assert pairs.refused.to_pylist() == [None, reason, None]
+    assert pairs.score.to_pylist()[1:] == [None, None]
+    assert parse(RULE, non_terminals=True).refused.to_pylist() == [None]
 
 
 FIELD = st.text(max_size=5) | st.sampled_from(
@@ -103,37 +104,22 @@ def test_any_bytes_parse_as_plain_python_says(rows):
 
 ORIGINAL = Path(__file__).parents[3] / "shared/data/train/ppdb/ppdb-2.0-s.original-format.100-lines.txt.gz"
 # The first of the original lines, read by eye: every feature.
-ORIGINAL_ROW = (
-    "audits", "auditing", "Equivalence",
-    {
-        "PPDB2.0Score": 4.69265, "PPDB1.0Score": 17.51317, "-logp(LHS|e1)": 1.24587, "-logp(LHS|e2)": 7.18925,
-        "-logp(e1|LHS)": 10.26294, "-logp(e1|e2)": 8.44768, "-logp(e1|e2,LHS)": 2.09186,
-        "-logp(e2|LHS)": 16.82413, "-logp(e2|e1)": 9.06549, "-logp(e2|e1,LHS)": 8.65305, "AGigaSim": 0.48218,
-        "Abstract": 0.0, "Adjacent": 0.0, "CharCountDiff": 2.0, "CharLogCR": 0.28768, "ContainsX": 0.0,
-        "Equivalence": 0.530458, "Exclusion": 4e-06, "GlueRule": 0.0, "GoogleNgramSim": 0.00614, "Identity": 0.0,
-        "Independent": 0.042972, "Lex(e1|e2)": 62.90141, "Lex(e2|e1)": 62.90141, "Lexical": 1.0, "LogCount": 0.0,
-        "MVLSASim": None, "Monotonic": 1.0, "OtherRelated": 0.027701, "PhrasePenalty": 1.0,
-        "RarityPenalty": 0.36788, "ReverseEntailment": 0.398865, "SourceTerminalsButNoTarget": 0.0,
-        "SourceWords": 1.0, "TargetComplexity": 0.99233, "TargetFormality": 0.99701,
-        "TargetTerminalsButNoSource": 0.0, "TargetWords": 1.0, "UnalignedSource": 0.0, "UnalignedTarget": 0.0,
-        "WordCountDiff": 0.0, "WordLenDiff": 2.0, "WordLogCR": 0.0,
-    },
-)  # fmt: skip
-ORIGINAL_NAMES = [*ORIGINAL_ROW[3], "ForwardEntailment"]
+ROW = json.loads(Path(__file__).with_name("ppdb_original.json").read_text())
+VALUES = ROW["values"]
+ORIGINAL_NAMES = [*VALUES, "ForwardEntailment"]
 
 
 def check_original_row(pairs):
-    """That the first pair has the cells of ``ORIGINAL_ROW``."""
-    first, second, relation, values = ORIGINAL_ROW
-    assert (pairs.first[0].as_py(), pairs.second[0].as_py(), pairs.relation[0].as_py()) == (first, second, relation)
+    """That the first pair has the cells of ``ROW``."""
+    for name in ("first", "second", "relation"):
+        assert getattr(pairs, name)[0].as_py() == ROW[name]
     found = {name: pairs.extra[name][0].as_py() for name in ORIGINAL_NAMES}
-    assert found == pytest.approx({**values, "ForwardEntailment": None})
+    assert found == pytest.approx({**VALUES, "ForwardEntailment": None})
 
 
 def test_a_line_with_every_feature():
-    first, second, relation, values = ORIGINAL_ROW
-    cells = " ".join(f"{name}={'NA' if value is None else value}" for name, value in values.items())
-    line = f"[NNS] ||| {first} ||| {second} ||| {cells} ||| 0-0 ||| {relation}"
+    cells = " ".join(f"{name}={'NA' if value is None else value}" for name, value in VALUES.items())
+    line = f"[NNS] ||| {ROW['first']} ||| {ROW['second']} ||| {cells} ||| 0-0 ||| {ROW['relation']}"
     check_original_row(parse(line, features=ORIGINAL_NAMES))
 
 
@@ -149,11 +135,6 @@ def test_original_lines():
     assert pairs.score.null_count == 0
     assert pairs.score.to_pylist() == sorted(pairs.score.to_pylist(), reverse=True)
     check_original_row(pairs)
-
-
-def test_rules_with_non_terminals_on_request():
-    line = "[S] ||| [NP,1] 's ||| of [NP,1] ||| Abstract=0 ||| 0-0"
-    assert parse(line, non_terminals=True).refused.to_pylist() == [None]
 
 
 def test_detection():

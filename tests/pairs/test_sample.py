@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import json
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -13,27 +14,11 @@ from paraembed.commands.sample import command
 from paraembed.pairs.sample import BLOCK_LINES, write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
 
-# Copied from ppdb-2.0-s.original-format.100-lines.txt.gz. Each line there has one of the two entailment features,
-# and may lack the two that OPTIONAL names.
-FEATURES_2 = [
-    "PPDB2.0Score", "PPDB1.0Score", "-logp(LHS|e1)", "-logp(LHS|e2)", "-logp(e1|LHS)", "-logp(e1|e2)",
-    "-logp(e1|e2,LHS)", "-logp(e2|LHS)", "-logp(e2|e1)", "-logp(e2|e1,LHS)", "AGigaSim", "Abstract", "Adjacent",
-    "CharCountDiff", "CharLogCR", "ContainsX", "Equivalence", "Exclusion", "GlueRule", "GoogleNgramSim", "Identity",
-    "Independent", "Lex(e1|e2)", "Lex(e2|e1)", "Lexical", "LogCount", "MVLSASim", "Monotonic", "OtherRelated",
-    "PhrasePenalty", "RarityPenalty", "ForwardEntailment", "ReverseEntailment", "SourceTerminalsButNoTarget",
-    "SourceWords", "TargetComplexity", "TargetFormality", "TargetTerminalsButNoSource", "TargetWords",
-    "UnalignedSource", "UnalignedTarget", "WordCountDiff", "WordLenDiff", "WordLogCR",
-]  # fmt: skip
+# Of 2.0 copied from ppdb-2.0-s.original-format.100-lines.txt.gz. Each line there has one of the two entailment
+# features, and may lack the two that OPTIONAL names. Of 1.0 as lines of ppdb-1.0-s-all, which is not here, have them.
+FEATURES_1, FEATURES_2 = json.loads(Path(__file__).with_name("ppdb_original.json").read_text())["features"].values()
 OPTIONAL = {"TargetComplexity", "TargetFormality"}
 RELATIONS = {"Equivalence", "ForwardEntailment", "ReverseEntailment", "Independent", "OtherRelated", "Exclusion"}
-# As lines of ppdb-1.0-s-all have them; that file itself is not among the shared data.
-FEATURES_1 = [
-    "Abstract", "Adjacent", "CharCountDiff", "CharLogCR", "ContainsX", "GlueRule", "Identity", "Lex(e|f)", "Lex(f|e)",
-    "Lexical", "LogCount", "Monotonic", "PhrasePenalty", "RarityPenalty", "SourceTerminalsButNoTarget", "SourceWords",
-    "TargetTerminalsButNoSource", "TargetWords", "UnalignedSource", "UnalignedTarget", "WordCountDiff", "WordLenDiff",
-    "WordLogCR", "p(LHS|e)", "p(LHS|f)", "p(e|LHS)", "p(e|f)", "p(e|f,LHS)", "p(f|LHS)", "p(f|e)", "p(f|e,LHS)",
-    "AGigaSim", "GoogleNgramSim",
-]  # fmt: skip
 
 ORIGINAL = Path(__file__).parents[3] / "shared/data/train/ppdb/ppdb-2.0-s.original-format.100-lines.txt.gz"
 LINES = BLOCK_LINES + 3_616  # 20,000: more than one block
@@ -135,7 +120,11 @@ def test_lines_of_1_have_five_fields_and_the_same_pairs(files, lines_2):
     assert [fields[:3] for fields in lines_1] == [fields[:3] for fields in lines_2]
 
 
-def test_alignments_fit_the_texts(lines_2):
+def test_pairs_are_paraphrases_none_comes_twice_and_alignments_fit(lines_2):
+    pairs = {tuple(sorted(fields[1:3])) for fields in lines_2}
+    assert len(pairs) == LINES
+    assert all(one != other and concepts_of(one) == concepts_of(other) for one, other in pairs)
+    assert sum(fields[1].count(" ") == 0 for fields in lines_2) > LINES // 50
     for _, first, second, _, alignment, _ in lines_2:
         one, other = first.split(" "), second.split(" ")
         links = [tuple(map(int, link.split("-"))) for link in alignment.split(" ")]
@@ -143,13 +132,6 @@ def test_alignments_fit_the_texts(lines_2):
         linked = [(one[source], other[target]) for source, target in links]
         assert all(concepts_of(a) == concepts_of(b) for a, b in linked if a in OWNERS and b in OWNERS)
         assert {token for pair in linked for token in pair} >= {*one, *other} & OWNERS.keys()
-
-
-def test_pairs_are_paraphrases_and_none_comes_twice(lines_2):
-    pairs = {tuple(sorted(fields[1:3])) for fields in lines_2}
-    assert len(pairs) == LINES
-    assert all(one != other and concepts_of(one) == concepts_of(other) for one, other in pairs)
-    assert sum(fields[1].count(" ") == 0 for fields in lines_2) > LINES // 50
 
 
 def test_no_test_combination_occurs_in_training(files, lines_2, test_rows):
@@ -181,23 +163,16 @@ def test_scores_follow_the_meaning(test_rows):
     assert all(spread[score] > 30 for score in range(6))
 
 
-def vectors_of(files):
-    with gzip.open(files.vectors, "rt", encoding="utf-8") as file:
-        return {word: np.array(values, dtype=float) for word, *values in (line.split(" ") for line in file)}
-
-
 def cosine(one, other):
     return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-def test_every_token_has_a_vector(files, lines_2, test_rows):
+def test_every_token_has_a_vector_and_they_score_far_below_an_oracle(files, lines_2, test_rows):
+    with gzip.open(files.vectors, "rt", encoding="utf-8") as file:
+        words = {word: np.array(values, dtype=float) for word, *values in (line.split(" ") for line in file)}
     texts = [text for fields in lines_2 for text in fields[1:3]] + [text for _, *pair in test_rows for text in pair]
     texts += re.sub("[.,]", " \\g<0> ", files.sentences.read_text(encoding="utf-8").lower()).split()
-    assert {token for text in texts for token in text.split()} <= vectors_of(files).keys()
-
-
-def test_untrained_vectors_score_far_below_an_oracle(files, test_rows):
-    words = vectors_of(files)
+    assert {token for text in texts for token in text.split()} <= words.keys()
     meanings = np.random.default_rng(0).standard_normal((len(CONCEPTS), 100))
 
     def untrained(text):
@@ -234,44 +209,32 @@ def test_broken_lines_are_as_many_as_asked_for(tmp_path):
         assert swaps == each
 
 
+FEW = ("--lines", "20", "--sentences", "0", "--test-pairs", "0")
+
+
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("out", "flags", "told"),
     [
-        (["--lines", "0"], "lines is 0; it must be at least 1"),
-        (["--lines", "10", "--broken", "0.9"], "broken is 0.9; it must be a fraction"),
-        (["--lines", "10", "--dimension", "0"], "dimension is 0"),
-        (["--lines", "999999999999999999"], "give fewer lines"),
+        ("new", ["--lines", "0"], "lines is 0; it must be at least 1"),
+        ("new", ["--lines", "10", "--broken", "0.9"], "broken is 0.9; it must be a fraction"),
+        ("new", ["--lines", "10", "--dimension", "0"], "dimension is 0"),
+        ("new", ["--lines", "999999999999999999"], "give fewer lines"),
+        ("", FEW, "contains other files (thesis.tex)"),
+        ("thesis.tex", FEW, "is a file; give the path of a folder"),
     ],
 )
-def test_bad_flags_give_one_line_and_no_file(tmp_path, capsys, flags, told):
-    assert command(["--out", str(tmp_path), *flags]) != 0
+def test_what_is_refused_takes_one_line_and_changes_nothing(tmp_path, capsys, out, flags, told):
+    (tmp_path / "thesis.tex").write_text("mine")
+    assert command(["--out", str(tmp_path / out), *flags]) != 0
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
 
 
-def test_only_a_sample_is_replaced(tmp_path, capsys):
-    flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0"]
-    other = tmp_path / "thesis.tex"
-    assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
-    assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
-    other.write_text("mine")
-    for out, told in (
-        (tmp_path, "contains other files (sample, thesis.tex)"),
-        (other, "is a file; give the path of a folder"),
-    ):
-        capsys.readouterr()
-        assert command(["--out", str(out), *flags]) != 0
-        error = capsys.readouterr().err
-        assert told in error
-        assert error.count("\n") == 1
-    assert other.read_text() == "mine"
-
-
-def test_the_command_names_the_next_step(tmp_path, capsys):
-    flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0", "--ppdb-version", "2.0"]
-    assert command(["--out", str(tmp_path), *flags]) == 0
+def test_a_sample_is_replaced_and_the_command_names_the_next_step(tmp_path, capsys):
+    for _ in range(2):
+        assert command(["--out", str(tmp_path), *FEW, "--ppdb-version", "2.0"]) == 0
     assert "next: python jobs/shard.py" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {
         "ppdb-2.0-format.gz", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt"

@@ -50,27 +50,14 @@ def shards(folder, *files):
     return str(folder)
 
 
+SIZES = {"top": st.none() | st.integers(1, 70), "sample": st.none() | st.integers(1, 70)}
+NESTED = {"nested_subsets": st.sampled_from(["none", "ordered", "random"])}
+SETS = st.sampled_from([None, "iclr2016", "tacl2015/phrases"])
+SPLITS = {"training_set": st.just("pgru2017"), "split": st.sampled_from(["train", "dev", "test"])}
 OPTIONS = st.one_of(
-    st.builds(
-        FilterOptions,
-        training_set=st.sampled_from([None, "iclr2016", "tacl2015/phrases"]),
-        top=st.none() | st.integers(1, 70),
-        sample=st.none() | st.integers(1, 70),
-        sample_seed=st.integers(0, 3),
-        nested_subsets=st.sampled_from(["none", "ordered", "random"]),
-    ),
-    st.builds(
-        FilterOptions,
-        training_set=st.just("pgru2017"),
-        top=st.none() | st.integers(1, 70),
-        sample=st.none() | st.integers(1, 70),
-    ),
-    st.builds(
-        FilterOptions,
-        training_set=st.just("pgru2017"),
-        split=st.sampled_from(["train", "dev", "test"]),
-        nested_subsets=st.sampled_from(["none", "ordered", "random"]),
-    ),
+    st.builds(FilterOptions, training_set=SETS, sample_seed=st.integers(0, 3), **SIZES, **NESTED),
+    st.builds(FilterOptions, training_set=st.just("pgru2017"), **SIZES),
+    st.builds(FilterOptions, **SPLITS, **NESTED),
 )
 
 
@@ -105,17 +92,13 @@ def test_a_pair_and_its_swap_are_in_one_part_of_the_split_whatever_else_is_there
     assert all(row in parts[name] for name, rows in alone.items() for row in rows)
 
 
-def test_the_split_is_80_10_10():
-    parts = run(FilterOptions(training_set="pgru2017"), numbered(20_000))
-    shares = {name: len(rows) / 20_000 for name, rows in parts.items()}
+def test_the_split_is_80_10_10_and_sizes_are_those_of_each_part():
+    whole = run(FilterOptions(training_set="pgru2017"), numbered(20_000))
+    shares = {name: len(rows) / 20_000 for name, rows in whole.items()}
     assert shares == pytest.approx({"train": 0.8, "dev": 0.1, "test": 0.1}, abs=0.01)
-
-
-def test_sizes_are_those_of_each_part_of_the_split():
-    whole = run(FilterOptions(training_set="pgru2017"), numbered(500))
-    top = run(FilterOptions(training_set="pgru2017", top=20), numbered(500))
+    top = run(FilterOptions(training_set="pgru2017", top=20), numbered(20_000))
     assert top == {name: rows[:20] for name, rows in whole.items()}
-    drawn = run(FilterOptions(training_set="pgru2017", split="train", sample=4), numbered(500))
+    drawn = run(FilterOptions(training_set="pgru2017", split="train", sample=4), numbered(20_000))
     assert len(drawn[""]) == 4
     assert set(drawn[""]) < set(whole["train"])
 
@@ -212,15 +195,9 @@ def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path):
 def test_nothing_is_selected_where_nothing_is_asked():
     assert run(FilterOptions(), numbered(4)) == {"": [0, 1, 2, 3]}
     assert not selects(FilterOptions(training_set="iclr2016", min_score=1.0, max_length=5))
-    asked = [
-        FilterOptions(top=1),
-        FilterOptions(sample=1),
-        FilterOptions(nested_subsets="ordered"),
-        FilterOptions(leave_out=("dev",)),
-        FilterOptions(training_set="pgru2017"),
-        FilterOptions(training_set="tacl2015/phrases"),
-        matched("shards"),
-    ]
+    asked = [matched("shards"), *(FilterOptions(training_set=name) for name in ("pgru2017", "tacl2015/phrases"))]
+    asked += [FilterOptions(top=1), FilterOptions(sample=1), FilterOptions(nested_subsets="ordered")]
+    asked.append(FilterOptions(leave_out=("dev",)))
     assert all(map(selects, asked))
     assert Selected("", np.arange(3)).counts == {}
 

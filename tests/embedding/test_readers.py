@@ -1,32 +1,47 @@
-"""Fuzzing of the readers of embedding: parts add up to the whole, whatever the file, its blocks and its parts."""
+"""What the readers of embedding promise: any bytes are rows or reasons, as slow oracles read them, and parts add up to
+the whole, whatever the file, its blocks and its parts. Seeded cases: few here, and thousands in ``make fuzz``.
+"""
 
 import csv
 import io
 import json
+import re
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.embedding.plan import make_plan
-from paraembed.embedding.rows import Rejected, read_part, stream_parts
+from paraembed.embedding.plan import make_plan, plan_from_json
+from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
 from paraembed.io.limits import TableLimits
 from tests import fuzz
-from tests.embedding.test_rows import LINE, PACKED, csv_rows
+from tests.embedding.test_rows import PACKED
 from tests.embedding.without_ray import list_inputs
 
 PIECES = ["a", "the cat", " ", "", ",", '"', '""', "\n", "\r", "\r\n", "\t", "é", "\0", "\ufeff", "x" * 30]
-Read = tuple[list[tuple[object, ...]], list[Rejected]]
+
+
+@pytest.fixture(params=[150, pytest.param(fuzz.CASES, marks=[pytest.mark.fuzz, pytest.mark.timeout(1200)])])
+def cases(request, tmp_path):
+    """How many cases; the scanner is compiled before any time limit."""
+    (tmp_path / "warm.csv").write_text('id\n"a"\n')
+    read(tmp_path / "warm.csv", TableLimits(), None, 64, 5)
+    return request.param
 
 
 def read(path, limits, settings, block, part_rows):
-    """Every row, its number first, and every rejected row, as the parts of a plan give them."""
+    """Every row, its number first, every rejected row, and the lines of CSV rows, as the parts of a plan give them."""
     inputs = list_inputs([path], limits, block_bytes=block)
     columns = inputs[0].columns
     chosen = settings or Settings(*columns[:1], keep=columns[1:])
-    rows, rejected = [], []
+    rows, rejected, lines = [], [], []
     plan = make_plan(inputs, Settings(chosen.text_column, keep=chosen.keep, part_rows=part_rows))
+    assert plan == plan_from_json(plan.to_json())
+    if not path.name.endswith(".parquet"):  # which is cut between row groups
+        assert {part.rows for part in plan.parts[:-1]} <= {part_rows}
+        assert all(one.stop == next_.start for one, next_ in pairwise(plan.parts))
     for _, part, data in stream_parts(plan, plan.parts):
         blocks = list(read_part(inputs[0], part, plan.settings, data))
         assert sum(len(some.row_numbers) + len(some.rejected) for some in blocks) == part.rows
@@ -34,7 +49,41 @@ def read(path, limits, settings, block, part_rows):
             carried = [_numbers(array).to_pylist() for array in some.carried]
             rows += zip(some.row_numbers.tolist(), some.texts.to_pylist(), *carried[1:], strict=True)
             rejected += some.rejected
-    return rows, rejected
+            lines += some.lines[:, 1].tolist()
+    return rows, rejected, lines
+
+
+CSV_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^",\r\n]*)(?:,(?:"(?:[^"]|"")*"|[^",\r\n]*))*(?:\r\n|\n|\r|\Z)')
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
+LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+def csv_rows(data, limits):
+    """Another reading of CSV, a character a byte: rows with their number of lines, the header first; rejected lines."""
+    csv.field_size_limit(1 << 24)  # another reader may have set a small one in this process
+    kept, lines_rejected, at, line = [], [], 0, 1
+    while at < len(data):
+        first, row = LINE.match(data, at), CSV_ROW.match(data, at)
+        if len(first[0].rstrip("\r\n")) > limits.max_line_bytes:
+            raise ValueError("longer than")
+        cells = (next(csv.reader(io.StringIO(row[0], newline="")), []) or [""]) if row else []
+        lines = [len(LINE_END.findall(cell)) for cell in cells]
+        is_row = len(cells) == len(kept[0][0]) if kept else bool(cells)
+        if row and row.end() > first.end():
+            num_bytes = len(row[0]) - len(re.search(r"(?:\r\n|\n|\r|)\Z", row[0])[0])
+            is_row &= max(lines) < limits.max_field_lines and num_bytes <= limits.max_line_bytes
+            commas = {line.count(",") for line in LINE_END.split(row[0].removesuffix("\n").removesuffix("\r"))}
+            is_row &= not (commas == {len(cells) - 1} and (len(cells) - 1) * (1 + sum(lines)) >= 12)
+            is_row &= bool(kept) or not (len(commas) == 1 and max(commas) and sum(lines) > 1)
+        if is_row:
+            kept.append((cells, 1 + sum(lines)))
+            at, line = row.end(), line + 1 + sum(lines)
+        elif kept:
+            lines_rejected.append(line)
+            at, line = first.end(), line + 1
+        else:
+            raise ValueError("the header")
+    return kept, lines_rejected
 
 
 def _numbers(array):
@@ -48,7 +97,8 @@ def read_both(path, draw, limits, settings=None):
     size = path.stat().st_size  # of a large file, which mutations can make, as few blocks and parts as of a small one
     block, part_rows = max(draw.choice((1, 16, 64, 64, 500)), size // 100), max(draw.choice((1, 5, 50)), size // 100)
     assert read(path, limits, settings, block, part_rows) == whole
-    assert sorted([*(row[0] for row in whole[0]), *(one.row for one in whole[1])]) == list(range(sum(map(len, whole))))
+    numbers = sorted([*(row[0] for row in whole[0]), *(one.row for one in whole[1])])
+    assert numbers == list(range(len(numbers)))
     return whole
 
 
@@ -70,14 +120,7 @@ def decoded(cells):
     return [cell.encode("latin-1").decode("utf-8", "replace") for cell in cells]
 
 
-@pytest.fixture(autouse=True)
-def compiled(tmp_path):
-    """The scanner is compiled before any time limit."""
-    (tmp_path / "warm.csv").write_text('id\n"a"\n')
-    read(tmp_path / "warm.csv", TableLimits(), None, 64, 5)
-
-
-def test_csv(tmp_path):
+def test_csv(tmp_path, cases):
     def case(draw):
         width, end = draw.randint(1, 3), draw.choice(["\n", "\r\n", "\r"])
         rows = [
@@ -96,23 +139,24 @@ def test_csv(tmp_path):
             else TableLimits(draw.choice((40, 1000)), max_field_lines=draw.choice((1, 2, 5)))
         )
         path = pack(data, "t.csv", draw, tmp_path)
-        found, rejected = read_both(path, draw, limits)
+        found, rejected, num_lines = read_both(path, draw, limits)
         kept, lines = csv_rows(data.removeprefix(b"\xef\xbb\xbf").decode("latin-1"), limits)
         assert [one.line for one in rejected] == lines
+        assert num_lines == [lines_of for _, lines_of in kept[1:]]
         assert [list(row[1:]) for row in found] == [decoded(cells) for cells, _ in kept[1:]]
         assert not well_formed or [list(row[1:]) for row in found] == rows
         return "rejected" if lines else "read"
 
-    ends = fuzz.run(case)
+    ends = fuzz.run(case, cases)
     assert min(ends["read"], ends["rejected"], ends["refused"]) > 0, ends
 
 
-def test_tsv(tmp_path):
+def test_tsv(tmp_path, cases):
     def case(draw):
         rows = [draw.choices(PIECES, k=draw.choice((2, 2, 2, 3))) for _ in range(draw.randrange(12))]
         data = draw.choice(["", "\ufeff"]).encode() + "\n".join("\t".join(row) for row in [["id", "b"], *rows]).encode()
         data = fuzz.mutated(data, draw, (b"\t", b"\n", b"\r", b'"')) if draw.random() < 0.5 else data
-        found, rejected = read_both(pack(data, "t.tsv", draw, tmp_path), draw, TableLimits())
+        found, rejected, _ = read_both(pack(data, "t.tsv", draw, tmp_path), draw, TableLimits())
         lines = [
             line.rstrip("\r\n") for line in LINE.findall(data.removeprefix(b"\xef\xbb\xbf").decode("latin-1")) if line
         ]
@@ -122,7 +166,7 @@ def test_tsv(tmp_path):
         assert len(rejected) == len(lines) - 1 - len(expected)
         return "rejected" if rejected else "read"
 
-    ends = fuzz.run(case)
+    ends = fuzz.run(case, cases)
     assert min(ends["read"], ends["rejected"], ends["refused"]) > 0, ends
 
 
@@ -143,7 +187,7 @@ def value(draw, depth=0):
             return [value(draw, depth + 1) for _ in range(draw.randrange(3))]
 
 
-def test_json_lines(tmp_path):
+def test_json_lines(tmp_path, cases):
     def case(draw):
         values = [value(draw) for _ in range(draw.randrange(6))]
         values += [{"body": value(draw), "key": value(draw)} for _ in range(draw.randrange(6))]
@@ -153,7 +197,7 @@ def test_json_lines(tmp_path):
         tokens = (b"{", b"}", b"[" * 3000, b'"body":', b"\\u0062ody", b'"', b"1" * 5000, b"\n", b"NaN", b"\xff")
         data = fuzz.mutated(data, draw, tokens) if draw.random() < 0.6 else data
         path = pack(data, "t.jsonl", draw, tmp_path)
-        found, rejected = read_both(path, draw, TableLimits(), Settings("body", keep=("key",)))
+        found, rejected, _ = read_both(path, draw, TableLimits(), Settings("body", keep=("key",)))
         texts = {}
         for row, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
             try:
@@ -165,21 +209,21 @@ def test_json_lines(tmp_path):
         assert texts == {row: text for row, text, _ in found}
         return "rejected" if rejected else "read"
 
-    ends = fuzz.run(case)
+    ends = fuzz.run(case, cases)
     assert min(ends["read"], ends["rejected"], ends["refused"]) > 0, ends
 
 
-def test_text(tmp_path):
+def test_text(tmp_path, cases):
     def case(draw):
         data = "".join(draw.choices([*PIECES, "\n", "\n"], k=draw.randrange(40))).encode()
         data = fuzz.mutated(data, draw) if draw.random() < 0.6 else data
-        found, rejected = read_both(pack(data, "t.txt", draw, tmp_path), draw, TableLimits(), Settings())
+        found, rejected, _ = read_both(pack(data, "t.txt", draw, tmp_path), draw, TableLimits(), Settings())
         lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n")
         assert [row[1] for row in found] == [line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines]
         assert not rejected
         return "read"
 
-    ends = fuzz.run(case)
+    ends = fuzz.run(case, cases)
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
@@ -191,7 +235,7 @@ def strings(values, draw):
     return draw.choice([array, array, array.cast(pa.binary()), array.dictionary_encode()])
 
 
-def test_parquet(tmp_path):
+def test_parquet(tmp_path, cases):
     def case(draw):
         count = draw.randrange(1, 20)
         texts = [draw.choice([None, *PIECES]) for _ in range(count)]
@@ -221,11 +265,11 @@ def test_parquet(tmp_path):
                 data[at] ^= draw.randint(1, 255)
             path.write_bytes(data if draw.random() < 0.5 else fuzz.mutated(path.read_bytes(), draw))
         keep = tuple(draw.sample([*others], draw.randrange(len(others) + 1)))
-        found, _ = read_both(path, draw, TableLimits(), Settings("body", keep=keep))
+        found, *_ = read_both(path, draw, TableLimits(), Settings("body", keep=keep))
         body = table["body"].cast(pa.large_binary()).to_pylist()
         expected = [text if text is None else text.decode("utf-8", "replace") for text in body]
         assert damaged or [row[1] for row in found] == expected
         return "damaged" if damaged else "read"
 
-    ends = fuzz.run(case)
+    ends = fuzz.run(case, cases)
     assert min(ends["read"], ends["damaged"], ends["refused"]) > 0, ends

@@ -1,4 +1,6 @@
-"""Fuzzing of the readers of pair files: every line or row is a pair or refused by reason, and spans hold the whole."""
+"""What the readers of pair files promise: every line or row of any bytes is a pair or refused by reason, and spans hold
+the whole. Seeded cases: few here, and thousands in ``make fuzz``.
+"""
 
 import bz2
 import csv
@@ -24,7 +26,7 @@ from paraembed.pairs.ppdb import parse_ppdb
 from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.training_sets import row_rules
-from tests.fuzz import mutated, run
+from tests.fuzz import CASES, mutated, run
 
 MARKS = ["—", "'", "(", "😀", "\u2028", "\x85"]
 WORDS = ["cat", "feline", "the", "don't", "naïve", "a" * 70, "[NP,1]", "0.5", "NA", "x y", *MARKS]
@@ -34,6 +36,16 @@ TOKENS = (
     *(b"{", b"}", b"[", b":", b"\\u0000", b"id", b"first", b"second"),
 )
 RULES = row_rules(ShardSettings())
+
+
+FEW_AND_MANY = [100, pytest.param(CASES, marks=[pytest.mark.fuzz, pytest.mark.timeout(1200)])]
+
+
+@pytest.fixture(params=FEW_AND_MANY)
+def cases(request):
+    """How many cases; the scanner is compiled before any time limit."""
+    parse_ppdb(Lines.of(ppdb(random.Random(1))), ("AGigaSim",))
+    return request.param
 
 
 def text(draw):
@@ -147,9 +159,8 @@ def _check_values(data, rows, form, *, swapped):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_text_formats(tmp_path, form):
+def test_text_formats(tmp_path, form, cases):
     path = tmp_path / "pairs"
-    parse_ppdb(Lines.of(ppdb(random.Random(1))), ("AGigaSim",))  # compiled before the clock runs
 
     def case(draw):
         whole = FORMS[form](draw)
@@ -179,11 +190,11 @@ def test_text_formats(tmp_path, form):
             _check_values(data, rows, form, swapped=bool(columns))
         return "pairs" if any(row[1] is None for row in rows) else "no pairs"
 
-    ends = run(case)
+    ends = run(case, cases)
     assert min(ends["pairs"], ends["refused"]) > 0, ends
 
 
-def test_parquet(tmp_path):
+def test_parquet(tmp_path, cases):
     path = tmp_path / "pairs"
 
     def column(draw, size):
@@ -210,11 +221,11 @@ def test_parquet(tmp_path):
                         assert array.cast(pa.binary(), safe=False)[number].as_py() == found.encode()
         return "changed" if changed else "read"
 
-    ends = run(case)
+    ends = run(case, cases)
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
-def test_aligned(tmp_path):
+def test_aligned(tmp_path, cases):
     places = tmp_path / "one", tmp_path / "other"
 
     def case(draw):
@@ -226,11 +237,11 @@ def test_aligned(tmp_path):
         rows = rows_of(places, Reading("aligned", block_bytes=draw.choice((33, 200, 8 << 20, 8 << 20))))
         return "read" if len(rows) == size else "changed"
 
-    ends = run(case)
+    ends = run(case, cases)
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
-def test_vocabularies(tmp_path):
+def test_vocabularies(tmp_path, cases):
     path = tmp_path / "words"
 
     def case(draw):
@@ -247,5 +258,5 @@ def test_vocabularies(tmp_path):
             assert found == [*dict.fromkeys(word.lower() for word in words)][:most]
         return "changed" if changed else "read"
 
-    ends = run(case)
+    ends = run(case, cases)
     assert ends["read"] > 0, Counter(ends)
