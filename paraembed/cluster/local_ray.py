@@ -78,7 +78,9 @@ def adapted_ray() -> Iterator[None]:
     private: Any = parameter  # mypy knows a class there, which is replaced
     params, set_handler, is_cluster = parameter.RayParams, utils.set_sigterm_handler, ray_constants.ENABLE_RAY_CLUSTER
     private.RayParams = partial(params, dashboard_agent_listen_port=0)
-    utils.set_sigterm_handler, ray_constants.ENABLE_RAY_CLUSTER = lambda _: None, on_cluster()
+    utils.set_sigterm_handler = lambda _: None
+    if not on_cluster():  # else the cluster decides which address a driver has
+        ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
