@@ -101,6 +101,13 @@ def quiet_ray() -> None:
     _set_levels(_RAY_LOGGERS)
 
 
+def quiet_pooch() -> None:
+    """Limit pooch to warnings; below, it logs addresses with their passwords. Nobody else uses its logger."""
+    import pooch  # noqa: PLC0415 - only downloads need it
+
+    pooch.get_logger().setLevel(logging.WARNING)
+
+
 @contextmanager
 def ray_is_quiet() -> Iterator[None]:
     """Apply ``quiet_ray`` and restore the loggers at the end of the block."""

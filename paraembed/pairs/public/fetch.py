@@ -22,6 +22,7 @@ from paraembed.io.atomic import any_content, new_folder
 from paraembed.io.inflate import check_inflation
 from paraembed.io.places import without_credentials
 from paraembed.pairs.public.sources import Source
+from paraembed.process import quiet_pooch
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def fetch(source: Source, cache: Path) -> Path:
     again. Raise ValueError if the digest of the download is wrong, the server returns a web page, or the archive
     cannot be unpacked; OSError if the download fails.
     """
-    pooch.get_logger().setLevel(logging.WARNING)  # below, it logs addresses with their passwords
+    quiet_pooch()
     downloader: Any = _copy
     if not source.url.startswith("file:"):
         how = {"headers": {"Accept-Encoding": "identity"}, "hooks": {"response": _check_response}}
