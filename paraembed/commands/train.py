@@ -121,8 +121,15 @@ def main(flags: Train) -> None:
         from paraembed.cluster.train import Training, train_model
         from paraembed.training.data import Pairs
 
-        inputs_of = pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes
-        data = Pairs(flags.settings, *inputs_of)
+        data = Pairs(
+            flags.settings,
+            pairs,
+            words,
+            suites,
+            selection=flags.selection,
+            min_coverage=flags.min_coverage,
+            max_bytes=flags.placement.pairs_bytes,
+        )
         uris = stage.uri(out), stage.uri(pairs), stage.in_uris
         training = Training(flags.recipe, data, out, flags.placement, *uris, register=flags.register)
         outcome = train_model(training, overwrite=flags.overwrite)
