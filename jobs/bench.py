@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # a bare machine has the files, not the package
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.stops import guard
+    from paraembed.signals import guard
 
     guard()
 

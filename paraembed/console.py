@@ -14,7 +14,7 @@ from typing import TextIO
 
 from paraembed.io.escape import printable
 from paraembed.io.places import without_credentials
-from paraembed.stops import last_act
+from paraembed.signals import last_act
 
 QUIET_SECONDS = 2.0
 PLAIN_SECONDS = 30.0

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
+from paraembed.aliases import REMOVED, STILL_WRITTEN, current_names, on_disk
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
 from paraembed.encoders.configs import AvgConfig, BosEosTokens, IrnnConfig, WordConfig
 from paraembed.io.fingerprint import read_json
-from paraembed.names import REMOVED, STILL_WRITTEN, current_names, on_disk
 from paraembed.options import check_fields
 from paraembed.text import check_tokenizer
 

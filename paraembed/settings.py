@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from paraembed.names import did_you_mean
+from paraembed.aliases import did_you_mean
 from paraembed.options import MOST_INT, check_fields
 
 TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]

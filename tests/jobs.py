@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from paraembed.io.fingerprint import sha256_of
-from paraembed.stops import STOP_SIGNALS
+from paraembed.signals import STOP_SIGNALS
 
 JOBS = Path(__file__).parents[1] / "jobs"
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py")])
 # A folder imports only from those before it; the files beside the folders count as folders.
 ENGINE = (
-    *("process", "names", "options", "settings", "compiled", "stops", "io", "console", "text", "encoders"),
+    *("process", "aliases", "options", "settings", "compiled", "signals", "io", "console", "text", "encoders"),
     *("checkpoint", "loading", "embedding"),
 )
 """What embeds a corpus: the half that somebody reads who trains nothing."""

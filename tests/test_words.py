@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.names import ON_DISK
+from paraembed.aliases import ON_DISK
 
 ROOT = Path(__file__).parents[1]
 PLACES = (
     *sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("paraembed/*/__init__.py")),
     *("jobs", "tune_spaces", "docs", "infra", "README.md", "SECURITY.md", "CONTRIBUTING.md"),
-    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("paraembed/*.py") if path.name != "names.py"),
+    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("paraembed/*.py") if path.name != "aliases.py"),
 )
 EXEMPT = {"paraembed/pairs/sample_lexicon.py"}  # words of the generated sample
 ONE_WORD = re.compile(

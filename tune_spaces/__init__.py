@@ -1,6 +1,6 @@
 """Search spaces of the papers and of students, as plain data without Ray: ``<paper>/<encoder>[-<variant>]``."""
 
-from paraembed.names import did_you_mean
+from paraembed.aliases import did_you_mean
 from tune_spaces import acl2017, iclr2016, pgru2017, tacl2015
 from tune_spaces.space import Selection, Space
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED
+from paraembed.signals import FAILED, STOP_SIGNALS, STOPPED
 
 BENCHMARKS = ("embed", "encoders", "export", "models", "search", "shard", "students", "train")
 Add = Callable[..., Any]

@@ -28,7 +28,7 @@ from paraembed.io.places import Place
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference
-from paraembed.stops import RunFailedError
+from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
 

@@ -26,7 +26,7 @@ from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
 from paraembed.process import RAY_SESSION, environment, on_cluster, quiet_ray, ray_is_quiet, set_environment
 from paraembed.settings import Workers
-from paraembed.stops import STOP_SIGNALS, stop_now
+from paraembed.signals import STOP_SIGNALS, stop_now
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")

@@ -23,7 +23,7 @@ from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, shown
 from paraembed.io.resume import Work
-from paraembed.io.stage import Mirror
+from paraembed.io.staging import Mirror
 from paraembed.pairs import outputs
 from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions
 from paraembed.pairs.filters import read_vocabulary
@@ -51,7 +51,7 @@ from paraembed.pairs.source_parts import (
 from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.process import ray_data
 from paraembed.settings import check_workers
-from paraembed.stops import NO_SPACE
+from paraembed.signals import NO_SPACE
 
 
 @dataclass(frozen=True)

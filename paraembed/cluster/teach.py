@@ -113,7 +113,7 @@ def _teach_both(
         is_part = (part / "config.json").is_file() and checkpoint.read_config(part)["fingerprint"] in before
         can_replace = overwrite or not is_part  # a part of `out` is refused here, before another one is taught
         record[units], _ = teach(of_units, folder, work, workers=workers, gpus=gpus, overwrite=can_replace)
-    if gets_pieces and not _is_made_of(parts[1], words, subwords):
+    if gets_pieces and not _is_current(parts[1], words, subwords):
         with work_folder(work):
             smaller = Smaller(oov_pieces=str(subwords), dtype=request.settings.dtype)
             write_smaller([words], parts[1], smaller, overwrite=True)
@@ -128,13 +128,13 @@ def _teach_both(
     return record, False
 
 
-def _is_made_of(folder: Path, words: Path, pieces: Path) -> bool:
+def _is_current(folder: Path, words: Path, pieces: Path) -> bool:
     """Return whether an encoder is that of ``words`` with the OOV vectors of ``pieces``."""
     if not (folder / "config.json").is_file():
         return False
     record = checkpoint.read_config(folder)["provenance"].get("made_smaller", {})
-    made_of = [*record.get("sources", []), record.get("oov_pieces")]
-    return made_of == [checkpoint.read_config(part)["fingerprint"] for part in (words, pieces)]
+    recorded = [*record.get("sources", []), record.get("oov_pieces")]
+    return recorded == [checkpoint.read_config(part)["fingerprint"] for part in (words, pieces)]
 
 
 def _student_at(out: Path) -> dict[str, Any]:

@@ -31,10 +31,10 @@ from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import resolve, shown
 from paraembed.io.resume import Work, cannot_overwrite, check_own_files, foreign_work
-from paraembed.io.stage import Mirror, sibling
+from paraembed.io.staging import Mirror, sibling
 from paraembed.process import on_cluster, ray_data, records_graphs
 from paraembed.settings import Placement, Workers, check_register
-from paraembed.stops import STOP_SIGNALS, RunFailedError
+from paraembed.signals import STOP_SIGNALS, RunFailedError
 from paraembed.tracking.records import RecordFile, Run
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table, TrainingData

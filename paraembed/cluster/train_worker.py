@@ -18,7 +18,7 @@ from paraembed.cluster.relay import Relay
 from paraembed.compiled import arithmetic
 from paraembed.console import doing, duration, say, shown_status
 from paraembed.io.places import shown
-from paraembed.io.stage import Mirror
+from paraembed.io.staging import Mirror
 from paraembed.process import one_thread, quiet_ray, turn_off_graphs
 from paraembed.tracking.records import RecordFile, Run, system_metrics
 from paraembed.training.data import TrainingData

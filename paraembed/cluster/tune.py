@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 
+from paraembed.aliases import on_disk
 from paraembed.cluster.local_ray import machine_types
 from paraembed.cluster.session import capacity
 from paraembed.cluster.shard import shard_pairs
@@ -18,13 +19,12 @@ from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, duration, say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.io.resume import Work
-from paraembed.io.stage import Mirror, child
-from paraembed.names import on_disk
+from paraembed.io.staging import Mirror, child
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.process import on_cluster
 from paraembed.settings import Placement, SearchSettings
-from paraembed.stops import RunFailedError
+from paraembed.signals import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.tasks import write_split
 from paraembed.tracking.records import Run

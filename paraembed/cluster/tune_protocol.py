@@ -19,9 +19,9 @@ from paraembed.evaluation.suites import SUITES
 from paraembed.io.atomic import work_folder
 from paraembed.io.places import shown
 from paraembed.io.resume import cannot_overwrite
-from paraembed.io.stage import child
+from paraembed.io.staging import child
 from paraembed.process import on_cluster
-from paraembed.stops import RunFailedError
+from paraembed.signals import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words

@@ -25,7 +25,7 @@ from ray.train import LoggingConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from paraembed.cluster.session import COLLECTIVE_SECONDS, on_this_machine
-from paraembed.io.stage import Mirror
+from paraembed.io.staging import Mirror
 from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, turn_off_graphs
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import SearchSettings, Workers

@@ -16,7 +16,7 @@ import psutil
 
 from paraembed.cluster.local_ray import keep_logs
 from paraembed.console import doing, say
-from paraembed.stops import FAILED, STOP_SIGNALS, fail_now, stop_now
+from paraembed.signals import FAILED, STOP_SIGNALS, fail_now, stop_now
 
 _SERVERS = ("gcs_server", "raylet")
 _SERVER_SECONDS, _HEAD_SECONDS = 0.2, 3.0

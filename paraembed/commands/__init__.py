@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 
 from paraembed import __version__
-from paraembed.stops import guard
+from paraembed.signals import guard
 
 JOBS = {
     "shard": "pair files to pair shards; 'shard fetch' downloads public originals",

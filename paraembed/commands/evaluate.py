@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from paraembed.aliases import on_disk
 from paraembed.commands.flags import as_flags, flag_of, names_in
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
@@ -30,13 +31,12 @@ from paraembed.commands.paths import (
 from paraembed.console import doing, print_table, say, show
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.resume import is_output
-from paraembed.names import on_disk
 from paraembed.process import one_thread
 from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, RESAMPLES, AnalysisOptions, Inference
 
 if TYPE_CHECKING:
     from paraembed.evaluation.evaluate import EvaluationRequest, EvaluationResult
-    from paraembed.io.stage import Mirror, Stage
+    from paraembed.io.staging import Mirror, Staging
 
 _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 
@@ -238,7 +238,7 @@ def _check_out(out: Path) -> None:
         raise ValueError(f"--out {out} cannot be written ({error.strerror}); give another folder") from None
 
 
-def paths_of(flags: Evaluate, stage: "Stage") -> dict[str, Any]:
+def paths_of(flags: Evaluate, stage: "Staging") -> dict[str, Any]:
     """Return the absolute paths of the flags that name files, or of their copies, by field; with ``out``."""
     first = Path(flags.encoder[0]).absolute() if flags.encoder else None  # Path(".") has no name
     while first is not None and is_output(first.parent):  # the encoder of a fine-tuned model, or of a search

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from paraembed.aliases import did_you_mean
 from paraembed.commands.job import run
 from paraembed.commands.paths import existing, new_output
 from paraembed.console import doing, say
 from paraembed.io.atomic import check_file
-from paraembed.names import did_you_mean
 from paraembed.settings import DEFAULT_SMALLER, SHIPPED, Smaller, is_shipped
 
 if TYPE_CHECKING:

@@ -76,7 +76,7 @@ def main(flags: Finetune) -> None:
             staged_input(stage, flags.pretrained, "--pretrained", existing_encoder) if flags.pretrained else None
         )
         from paraembed.cluster.train import Training, train_model
-        from paraembed.io.stage import sibling
+        from paraembed.io.staging import sibling
         from paraembed.recipe import idle_fields
         from paraembed.supervised.labels import read_labels
 

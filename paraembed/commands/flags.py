@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
-from paraembed.names import ON_DISK
+from paraembed.aliases import ON_DISK
 
 Flags = TypeVar("Flags")
 Groups = Mapping[str, str]

@@ -12,7 +12,7 @@ from typing import TypeVar
 from paraembed.commands.flags import NO_GROUPS, Groups, as_flags, current_flags, parse_flags
 from paraembed.console import over_status, say, show, shown_status
 from paraembed.process import quiet_libraries
-from paraembed.stops import FAILED, NO_SPACE, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
+from paraembed.signals import FAILED, NO_SPACE, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
 
 Flags = TypeVar("Flags")
 

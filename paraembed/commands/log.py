@@ -8,7 +8,7 @@ import tyro
 
 from paraembed.commands.job import run
 from paraembed.console import say
-from paraembed.stops import RunFailedError
+from paraembed.signals import RunFailedError
 
 
 @dataclass(frozen=True)

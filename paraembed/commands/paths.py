@@ -13,7 +13,7 @@ from paraembed.io.resume import check_destination
 from paraembed.settings import is_peer, is_run, is_shipped, suggested
 
 if TYPE_CHECKING:
-    from paraembed.io.stage import Stage
+    from paraembed.io.staging import Staging
 
 
 def absolute(path: Path, flag: str) -> Path:
@@ -65,15 +65,15 @@ def existing_output(text: str, flag: str) -> Place:
 
 
 @contextmanager
-def staged_places() -> "Iterator[Stage]":
+def staged_places() -> "Iterator[Staging]":
     """Yield the copies of a job's inputs and output; messages show URIs in the place of the copies' paths."""
-    from paraembed.io.stage import staged
+    from paraembed.io.staging import staged
 
     with staged() as stage, renamed(stage.in_uris):
         yield stage
 
 
-def staged_input(stage: "Stage", text: str | Path, flag: str, check: Callable[[Path, str], Path] = existing) -> Path:
+def staged_input(stage: "Staging", text: str | Path, flag: str, check: Callable[[Path, str], Path] = existing) -> Path:
     """Return the path of an input, found by ``check``; a file or folder of an object store is downloaded first."""
     place = to_place(str(text))
     if isinstance(place, str):
@@ -81,7 +81,7 @@ def staged_input(stage: "Stage", text: str | Path, flag: str, check: Callable[[P
     return check(stage.input(place), flag)
 
 
-def staged_words(stage: "Stage", text: str, flag: str) -> Path:
+def staged_words(stage: "Staging", text: str, flag: str) -> Path:
     """Return the path of word vectors: a file, or the folder of an averaging encoder, also of ``small``."""
     if is_shipped(text):
         from paraembed.loading import shipped_folder
@@ -97,7 +97,7 @@ def new_output(path: Path, flag: str, *inputs: Path | str | None, is_file: bool 
     return out
 
 
-def staged_output(stage: "Stage", text: str | Path, flag: str, *inputs: Path | str | None) -> Path:
+def staged_output(stage: "Staging", text: str | Path, flag: str, *inputs: Path | str | None) -> Path:
     """Return the absolute path of an output, or of the copy of one on an object store; see ``check_destination``."""
     out = stage.output(absolute_place(str(text), flag))
     check_destination(out, *inputs)

@@ -16,7 +16,7 @@ from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import check_workers
 
 if TYPE_CHECKING:
-    from paraembed.io.stage import Mirror
+    from paraembed.io.staging import Mirror
 
 GROUPS = {
     "data": "format columns no_header tokenizer features alignment non_terminals remove max_line_bytes max_inflation",

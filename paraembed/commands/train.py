@@ -27,7 +27,7 @@ from paraembed.settings import MIN_COVERAGE, Placement, Selection, Workers, chec
 
 if TYPE_CHECKING:
     from paraembed.evaluation.sets import Suite
-    from paraembed.io.stage import Stage
+    from paraembed.io.staging import Staging
 
 DEFAULT_RECIPE = "iclr2016/avg"
 
@@ -87,7 +87,7 @@ def sets_of(flags: Train) -> tuple[str, ...]:
 
 
 def check_before_download(
-    stage: "Stage", out: Path, inputs: Sequence[str | None], placement: Workers, job: str, *, overwrite: bool
+    stage: "Staging", out: Path, inputs: Sequence[str | None], placement: Workers, job: str, *, overwrite: bool
 ) -> None:
     """Check output and GPUs if an input is on an object store; otherwise the training checks them soon enough."""
     uri = stage.uri(out)

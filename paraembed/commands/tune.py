@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import tyro
 
+from paraembed.aliases import current_names
 from paraembed.commands.flags import flag_of
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
@@ -21,7 +22,6 @@ from paraembed.commands.paths import (
     staged_words,
 )
 from paraembed.console import doing, print_table, say
-from paraembed.names import current_names
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName, check_register
 from paraembed.tuning.points import Points
@@ -30,7 +30,7 @@ from tune_spaces.space import Selection, Space
 
 if TYPE_CHECKING:
     from paraembed.cluster.tune import Sweep, Tuned
-    from paraembed.io.stage import Stage
+    from paraembed.io.staging import Staging
     from paraembed.supervised.labels import Labels
     from paraembed.training.data import Pairs
 
@@ -148,7 +148,7 @@ def main(flags: Tune) -> None:
         say("the generated data and the results were removed; to keep the results, give --out")
 
 
-def _tune(flags: Tune, stage: "Stage", *, is_kept: bool = True) -> None:
+def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
     space = find_space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
     points = Points(flags.space, space, current_names(dict(map(_setting, flags.fixed))))
@@ -229,7 +229,7 @@ def _check_flags(flags: Tune, space: Space) -> None:
         )
 
 
-def _local_paths(flags: Tune, stage: "Stage") -> dict[str, Path]:
+def _local_paths(flags: Tune, stage: "Staging") -> dict[str, Path]:
     """Return the absolute paths of the flags that name files, or of their copies; the inputs must exist."""
     needed = ("data", "out") if find_space(flags.space).job == "finetune" else ("pairs", "words", "out")
     for name in needed:

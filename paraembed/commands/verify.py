@@ -8,7 +8,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import existing_output, named_encoder
 from paraembed.console import doing, print_table
-from paraembed.stops import RunFailedError
+from paraembed.signals import RunFailedError
 
 
 @dataclass(frozen=True)

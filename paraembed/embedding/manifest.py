@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.ids import count_duplicates
-from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
+from paraembed.embedding.part import REJECTED, REPORTS, PartReport, part_digest, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId
 from paraembed.io.atomic import SUCCESS
@@ -31,7 +31,7 @@ from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_
 from paraembed.options import Count, Range, checked
 from paraembed.process import on_cluster
 from paraembed.settings import Backend, Pooling, Precision
-from paraembed.stops import RunFailedError
+from paraembed.signals import RunFailedError
 
 FORMAT = "paraembed-embeddings-2"
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
@@ -281,7 +281,7 @@ def _finished(store: Store, run: EmbeddingRun, part: Part) -> PartReport | None:
     except (OSError, ValueError):
         return None  # missing or damaged: the part is embedded again
     source, settings = run.plan.inputs[part.file], run.plan.settings
-    expected = made_of(run.encoder, run.identity, run.tokenizer, source, part, settings)
+    expected = part_digest(run.encoder, run.identity, run.tokenizer, source, part, settings)
     if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, expected):
         return None
     try:

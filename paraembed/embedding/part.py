@@ -57,14 +57,14 @@ class PartReport:
     n_clipped: int = 0  # rows with a number outside of the float16 range
     stamp: str = ""  # stamp of the file, if the store has stamps; see ``Remote.stamp``
     size: int = -1  # bytes of the file
-    made_of: str = ""  # digest of everything that decides the file's bytes; see ``made_of``
+    made_of: str = ""  # digest of everything that decides the file's bytes; see ``part_digest``
     n_multi_line: int = 0  # CSV rows with line breaks inside of their cells
     n_line_breaks: int = 0  # inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file
     longest_lines: int = 0  # lines of the longest of these rows
     longest_first: int = 0  # number of its first line in the input file, from 1
 
 
-def made_of(
+def part_digest(
     encoder: str, identity: Mapping[str, Any], tokenizer: str, source: InputFile, part: Part, settings: Settings
 ) -> str:
     """Return the digest of everything that decides the bytes of a part; ``encoder`` is a fingerprint."""
@@ -150,7 +150,7 @@ def embed_part(
         longest_first=tally.longest_first,
         stamp=store.stamp(part.name),
         size=size,
-        made_of=made_of(encoder.fingerprint, encoder.identity, encoder.tokenizer, source, part, settings),
+        made_of=part_digest(encoder.fingerprint, encoder.identity, encoder.tokenizer, source, part, settings),
         **tally.counts,
     )
     write_json(store, f"{REPORTS}/{part.name}.json", asdict(report))

@@ -9,8 +9,8 @@ from dataclasses import asdict, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from paraembed.aliases import did_you_mean
 from paraembed.encoders.configs import ENCODERS, AnyConfig, EncoderConfig
-from paraembed.names import did_you_mean
 
 if TYPE_CHECKING:
     from paraembed.encoders.base import Encoder

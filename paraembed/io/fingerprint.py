@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from paraembed.aliases import current_path
 from paraembed.io.places import Place, open_place, open_regular
-from paraembed.names import current_path
 from paraembed.options import MOST_BYTES, json_value
 
 _READ_BYTES = 1 << 20

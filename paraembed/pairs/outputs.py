@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paraembed.aliases import on_disk
 from paraembed.io.atomic import SUCCESS, write_file, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.io.resume import Work, check_own_files
-from paraembed.names import on_disk
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, SUBSETS_FORMAT, length_histogram, load_counts, merge_counts, without_vector
 from paraembed.pairs.source_parts import ParsedPart, about_sources, reports_of, sum_counts

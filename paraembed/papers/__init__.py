@@ -9,7 +9,7 @@ papers, which update the whole word matrix in every step: ``update="dense"``, at
 
 from pathlib import Path
 
-from paraembed.names import did_you_mean
+from paraembed.aliases import did_you_mean
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, Recipe, SupervisedRecipe, read_recipe

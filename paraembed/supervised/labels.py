@@ -245,8 +245,8 @@ class Labels:
         """Score the model once on the test set, write its folder, and return the table of scores."""
         task, model = self.task, models.load(work.folder / "trained")
         num = (counters.pairs - counters.pairs_in_epoch) // counters.epoch if counters.epoch else len(task.train)
-        kept = self.evaluation(num).kept(counters)
-        if kept is None:
+        best = self.evaluation(num).best_checkpoint(counters)
+        if best is None:
             raise ValueError(
                 "no dev-set evaluation produced a score; check that the words of its texts are in the vocabulary"
             )
@@ -258,11 +258,11 @@ class Labels:
         }
         log_metrics(values, counters.step)
         rows = score_rows(scores, published)
-        step, examples, value = kept.best
+        step, examples, value = best.best
 
         def write_more(folder: Path) -> None:
             title, share = f"{name}: {kind}, {task.name} ({task.data_set})", "share of right answers"
-            draw(folder / PICTURE, title, counters, num, kept, unit="example", share=share)
+            draw(folder / PICTURE, title, counters, num, best, unit="example", share=share)
             write_split(task, folder)
 
         models.save(

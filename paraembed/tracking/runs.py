@@ -20,7 +20,7 @@ from paraembed.io.atomic import lock_path, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.places import without_credentials
 from paraembed.process import mlflow_is_quiet
-from paraembed.stops import STOPPED, last_act
+from paraembed.signals import STOPPED, last_act
 from paraembed.tracking.records import ID, Opening, RecordFile, Run, now, record_path
 from paraembed.tracking.sender import Sender
 from paraembed.tracking.store import TrackingStore

@@ -79,13 +79,15 @@ class Evaluation:
         self.log_metrics(metrics, step)
         return value
 
-    def kept(self, counters: Counters) -> "Kept | None":
-        """Return which checkpoint is kept; None if no evaluation has a score."""
-        return None if counters.best is None else Kept(self.metric, self.every, counters.best, counters.scores)
+    def best_checkpoint(self, counters: Counters) -> "BestCheckpoint | None":
+        """Return the best checkpoint; None if no evaluation has a score."""
+        return (
+            None if counters.best is None else BestCheckpoint(self.metric, self.every, counters.best, counters.scores)
+        )
 
 
 @dataclass(frozen=True)
-class Kept:
+class BestCheckpoint:
     """The checkpoint that a training keeps, and why.
 
     Attributes:

@@ -29,7 +29,7 @@ from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
-from paraembed.training.best import Evaluation, Kept, Scorer
+from paraembed.training.best import BestCheckpoint, Evaluation, Scorer
 from paraembed.training.fast import step_kind
 from paraembed.training.initial import (
     Coverage,
@@ -406,12 +406,12 @@ class Pairs:
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
     ) -> Table | None:
         """Evaluate the encoder, and write its folder with scores and a plot; see ``TrainingData``."""
-        kept = self._evaluation.kept(counters) if self._evaluation else None
-        if self._evaluation is not None and kept is None:
+        best = self._evaluation.best_checkpoint(counters) if self._evaluation else None
+        if self._evaluation is not None and best is None:
             log.warning("no evaluation has a score, so the encoder of the last step is kept")
-        if kept is not None:
-            say(kept.in_words())
-            log_metrics(kept.metrics(), counters.step)
+        if best is not None:
+            say(best.in_words())
+            log_metrics(best.metrics(), counters.step)
         after = trained(work.folder / "trained")
         scores = self._scores(work.folder, after)
         if scores is not None:  # at the last step: the newest value of each is that of the encoder that is kept
@@ -419,7 +419,7 @@ class Pairs:
         encoder, shards = after.encoder, self.shards
         assert isinstance(encoder, Encoder)
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
-        words, title = kept.in_words() if kept else "", f"{name}: {self.recipe.encoder.name}"
+        words, title = best.in_words() if best else "", f"{name}: {self.recipe.encoder.name}"
         card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, words)
         checkpoint.save(
             encoder,
@@ -429,12 +429,12 @@ class Pairs:
                 **provenance_of(work.fingerprint, counters),
                 "data": {"pairs": self.num_pairs, "halvings": shards.get("settings", {}).get("halvings")},
                 "loss": counters.last_loss,
-                **({"selected": kept.to_dict()} if kept else {}),
+                **({"selected": best.to_dict()} if best else {}),
             },
             model_card=f"{card}\n![Loss, share of active terms and scores]({PICTURE})\n",
             written=work.folder / "trained",
             overwrite=work.overwrite,
-            write_more=lambda folder: draw(folder / PICTURE, title, counters, self.num_pairs, kept, _changes(scores)),
+            write_more=lambda folder: draw(folder / PICTURE, title, counters, self.num_pairs, best, _changes(scores)),
         )
         return None if scores is None else scores.table()
 
@@ -486,13 +486,13 @@ def draw(
     title: str,
     counters: Counters,
     num: int,
-    kept: Kept | None,
+    best: BestCheckpoint | None,
     changes: Sequence[ScoreChange] = (),
     **words: str,
 ) -> None:
     """Plot a training with ``num`` examples per epoch; if the file cannot be written, log a warning."""
     try:
-        curve = ScoreCurve(kept.metric, counters.scores, kept.best[0]) if kept else None
+        curve = ScoreCurve(best.metric, counters.scores, best.best[0]) if best else None
         draw_training(path, title, counters.curve, num, changes, curve, **words)
     except (OSError, ValueError) as error:
         log.warning("the plot %s could not be written (%s); all other outputs are complete", path.name, error)

@@ -22,7 +22,7 @@ from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
 from paraembed.io.atomic import check_file
 from paraembed.recipe import BaseRecipe, Recipe
-from paraembed.stops import STOP_SIGNALS
+from paraembed.signals import STOP_SIGNALS
 from paraembed.text.ragged import Ragged
 from paraembed.training.base_step import TrainingStep
 from paraembed.training.best import Best, Evaluation, Model

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paraembed.aliases import current_names
 from paraembed.console import say
 from paraembed.evaluation.choose import read_choose
 from paraembed.evaluation.selection import Metric, chosen_metric
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
-from paraembed.names import current_names
 from paraembed.papers.results import PAPERS_STS
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.settings import MIN_COVERAGE

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from paraembed.aliases import current_names, on_disk
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
-from paraembed.names import current_names, on_disk
 from paraembed.options import AnyFloat, Count, Range, checked
 
 Status = Literal["finished", "stopped", "failed"]
@@ -117,7 +117,7 @@ class Ledger:
     """
 
     def __init__(self, folder: Path, uri: str | None = None) -> None:
-        from paraembed.io.stage import Mirror  # noqa: PLC0415 - pyarrow, which --help does not need
+        from paraembed.io.staging import Mirror  # noqa: PLC0415 - pyarrow, which --help does not need
 
         self.folder, self._home = folder, Mirror(folder, uri)
         folder.mkdir(parents=True, exist_ok=True)

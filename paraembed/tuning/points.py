@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from paraembed.names import current_names
+from paraembed.aliases import current_names
 from paraembed.papers import find_recipe, find_supervised_recipe
 from paraembed.recipe import BaseRecipe, Recipe, SupervisedRecipe
 from paraembed.tuning.ledger import TrialRecord

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from paraembed.aliases import on_disk
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell
-from paraembed.names import on_disk
 from paraembed.plots import Trial, draw_sweep
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points

@@ -14,7 +14,7 @@ import paraembed
 from paraembed.cluster.train import Training, train_model
 from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
-from paraembed.io.stage import Mirror, download
+from paraembed.io.staging import Mirror, download
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.papers import find_recipe

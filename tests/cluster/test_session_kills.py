@@ -16,7 +16,7 @@ JOB = """
 import sys, time
 from dataclasses import dataclass
 from pathlib import Path
-from paraembed.stops import guard
+from paraembed.signals import guard
 guard()
 import ray
 from paraembed.commands.job import run

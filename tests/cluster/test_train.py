@@ -30,7 +30,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
-from paraembed.stops import STOPPED_LINE, RunFailedError
+from paraembed.signals import STOPPED_LINE, RunFailedError
 from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
 from paraembed.training.loop import train as train_pairs

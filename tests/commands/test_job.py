@@ -20,7 +20,7 @@ from paraembed.console import say
 from paraembed.encoders.configs import GranConfig
 from paraembed.papers import RECIPES
 from paraembed.settings import Workers
-from paraembed.stops import STOPPED, RunFailedError
+from paraembed.signals import STOPPED, RunFailedError
 
 
 @dataclass

@@ -7,13 +7,13 @@ import pytest
 
 import paraembed
 from paraembed import checkpoint
+from paraembed.aliases import ON_DISK
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.report import model_card
 from paraembed.export import hub
 from paraembed.export.folder import write_folder
 from paraembed.export.smaller import cards_of
-from paraembed.names import ON_DISK
 from paraembed.papers import find_recipe
 
 RECIPE = find_recipe("iclr2016/avg")

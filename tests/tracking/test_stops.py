@@ -14,7 +14,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from paraembed.commands import log
-from paraembed.stops import RunFailedError
+from paraembed.signals import RunFailedError
 from paraembed.tracking.records import record_path
 from paraembed.tracking.runs import held_records, send_left, tracked_run
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from paraembed.commands.job import run
 from paraembed.tracking.runs import send_left, tracked_run
 import os, signal
-from paraembed.stops import fail_now
+from paraembed.signals import fail_now
 
 def hang_up():
     os.kill(os.getpid(), signal.SIGHUP)

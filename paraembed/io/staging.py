@@ -142,7 +142,7 @@ class UploadError(OSError):
     """Error of the upload of a complete output, whose copy on this machine is kept."""
 
 
-class Stage:
+class Staging:
     """Copies of the inputs and the output of a job in a folder; ``staged`` removes them at its end."""
 
     def __init__(self, folder: Path) -> None:
@@ -201,10 +201,10 @@ class Stage:
 
 
 @contextmanager
-def staged() -> Iterator[Stage]:
+def staged() -> Iterator[Staging]:
     """Yield the copies of a job; they are removed at the end of the block."""
     folder = Path(mkdtemp(prefix="paraembed-"))
-    stage, is_kept = Stage(folder), False
+    stage, is_kept = Staging(folder), False
     try:
         yield stage
     except UploadError:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import paraembed
+from paraembed.aliases import ON_DISK, current_names, did_you_mean, on_disk
 from paraembed.commands.finetune import Finetune
 from paraembed.commands.flags import current_flags
 from paraembed.commands.paths import named_encoder
 from paraembed.commands.teach import Teach
 from paraembed.encoders import config_from_dict
 from paraembed.io.fingerprint import differences
-from paraembed.names import ON_DISK, current_names, did_you_mean, on_disk
 from paraembed.papers import find_recipe, find_supervised_recipe
 from paraembed.recipe import Recipe, SupervisedRecipe
 from tune_spaces import find_space

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from paraembed.commands.paths import staged_places
 from paraembed.console import say
-from paraembed.io.stage import Mirror, UploadError, child, download, files_below, sibling, staged
-from paraembed.stops import RunFailedError
+from paraembed.io.staging import Mirror, UploadError, child, download, files_below, sibling, staged
+from paraembed.signals import RunFailedError
 from tests.object_store import RefusedError, serving
 
 NAMES = ("_SUCCESS", "a.parquet", "config.json", "encoder/config.json", "encoder/words.txt", "identity.json", "z")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.stops import STOPPED, STOPPED_LINE
+from paraembed.signals import STOPPED, STOPPED_LINE
 
 ROOT = Path(__file__).parents[1]
 JOBS = sorted((ROOT / "jobs").glob("*.py"))
