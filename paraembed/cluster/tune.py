@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from paraembed.cluster.local_ray import machine_types
 from paraembed.cluster.session import capacity
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
-from paraembed.console import doing, duration, say
+from paraembed.console import doing, say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.io.resume import Work
 from paraembed.io.staging import Mirror, child
@@ -32,10 +32,9 @@ from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs, Table
 from paraembed.training.initial import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
-from paraembed.tuning.points import Point, Points
-from paraembed.tuning.search import suggest
+from paraembed.tuning.points import Points
 from paraembed.tuning.table import GrowingTable, draw_results, write_results
-from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs, spread, trial_seconds
+from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs
 from tune_spaces.space import Selection
 
 SAMPLE = "tuning-pairs"
@@ -328,46 +327,23 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     searcher = LedgerSearch(
         points, sweep.settings, ledger, concurrent, sweep.max_failures, on_record=on_record, on_epoch=table.epoch
     )
-    _say_budget(sweep, inputs, scorer, searcher.todo, concurrent)
+    _say_score_before(sweep, inputs, scorer)
+    epochs, unit = points.space.tuning_epochs, sweep.data.unit
+    say(f"{len(searcher.todo):,} trials of {epochs} epochs on {sweep.data.size()[1]:,} {unit}, {concurrent} at a time")
     table.begin()
     run_trials(searcher, inputs, scorer, placement, sweep.resources(), sweep.home)
 
 
-def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
-    """Return some of the remaining trials to measure; for TPE, whose trials are not known yet, points of the space."""
-    points, space = sweep.points, sweep.points.space
-    if sweep.settings.search == "tpe":
-        return [points.at(space.choices(number)) for number in spread(range(space.size))[: len(todo)]]
-    return [points.at(suggest(space, sweep.settings, number, (), ())) for number in spread(todo)]
-
-
-def _say_budget(
-    sweep: Sweep, inputs: Mapping[str, TrialInputs], scorer: Scorer, todo: Sequence[int], concurrent: int
-) -> None:
-    """Print the expected time of the sweep, and the score before training."""
-    doing("measuring how long a trial takes")
-    probed = _to_probe(sweep, todo)
-    recipe = probed[0].recipe
-    shared = inputs[inputs_key(recipe)]
+def _say_score_before(sweep: Sweep, inputs: Mapping[str, TrialInputs], scorer: Scorer) -> None:
+    """Print the score before training."""
+    recipe = sweep.points.at(dict.fromkeys(sweep.points.space.axes, 0)).recipe
     try:
-        before, _ = scorer(shared.model(recipe))
+        before, _ = scorer(inputs[inputs_key(recipe)].model(recipe))
         say(f"{sweep.metric} is {before:.4f} before training")
     except ValueError as error:
         if not scorer.keeps_best:  # else an epoch may be without a score, too
             raise
         say(f"no {sweep.metric} before training: {error}")
-    trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(shared):,} {sweep.data.unit} each"
-    device = "cuda" if sweep.placement.gpus else "cpu"
-    elsewhere = (device == "cuda" and not torch.cuda.is_available()) or sweep.placement.most > 1
-    seconds = None if elsewhere else trial_seconds(probed, inputs, scorer, device)
-    if seconds is None:
-        why = "they do not run on this process's processor" if elsewhere else "all measured trials failed"
-        say(f"{trials}; their time was not measured: {why}")
-        return
-    say(
-        f"{trials} × about {duration(seconds)} (measured), {concurrent} at a time: about "
-        f"{duration(len(todo) * seconds / min(concurrent, len(todo)))}"
-    )
 
 
 def log_trial(sweep: Run, record: TrialRecord, shown: dict[str, Any]) -> None:

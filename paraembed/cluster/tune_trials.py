@@ -1,17 +1,17 @@
-"""Trials on Ray Tune: each trains one point of the space after the other, as many trials as run at a time.
+"""Trials on Ray Tune: a searcher of Ray Tune suggests the points of a space that have no record yet.
 
-Ray Tune starts, places and restarts the trials. A Ray Tune trial per point would cost more time than training a short
-point; handing a point of the ledger to a running trial takes 16 ms (18 trials of 20 ms, one at a time). Each machine
-has one copy of the inputs in the object store.
+Ray Tune starts, places, reuses and restarts the trials' processes. A trial is one point; in a reused process it takes
+50 ms more than its training. Each machine has one copy of the inputs in the object store.
+
+What an ended trial gave is in the ledger, not in Ray Tune's files: after a SIGKILL of the driver, ``Tuner.restore``
+trained 5 of 12 ended trials again.
 """
 
-import asyncio
-import bisect
 import json
 import logging
 import shutil
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -23,8 +23,9 @@ import ray.train.torch
 from ray import tune
 from ray.train import LoggingConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.tune.search import Searcher
 
-from paraembed.cluster.session import COLLECTIVE_SECONDS, on_this_machine
+from paraembed.cluster.session import COLLECTIVE_SECONDS
 from paraembed.io.staging import Mirror
 from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, turn_off_graphs
 from paraembed.recipe import BaseRecipe
@@ -51,7 +52,6 @@ class _Shared:
     placement: Workers
     resources: Mapping[str, float]
     storage: tuple[str, Any]  # path for the files of Ray Train, and its file system
-    desk: Any  # actor that hands out points
     records_graphs: bool  # whether the driver's environment lets steps be recorded
 
 
@@ -74,18 +74,17 @@ def run_trials(
     folder, storage = home.folder / "ray", home.place("ray")
     shutil.rmtree(folder, ignore_errors=True)
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
-    desk = _start_desk()
-    dispatcher = _Dispatcher(searcher, desk)
-    shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, desk, records_graphs())
-    trainable = tune.with_parameters(_trial, shared=shared)
+    shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, records_graphs())
     takes = {"cpu": resources.get("CPU", 0.0), "gpu": resources.get("GPU", 0.0), "memory": resources.get("memory", 0.0)}
     if placement.most > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
         takes = {"cpu": 0.0, "memory": 1.0}
     tuner = tune.Tuner(
-        tune.with_resources(trainable, takes),
+        tune.with_resources(tune.with_parameters(_trial, shared=shared), takes),
         tune_config=tune.TuneConfig(
-            num_samples=min(searcher.concurrent, len(searcher.todo)),
-            reuse_actors=True,  # for trials that do not fit next to the others; a new one imports torch: 3 s
+            search_alg=searcher,
+            num_samples=len(searcher.todo),
+            max_concurrent_trials=searcher.concurrent,
+            reuse_actors=True,  # a new one imports torch: 3 s
             trial_name_creator=lambda trial: f"trial-{trial.trial_id}",
             trial_dirname_creator=lambda trial: f"trial-{trial.trial_id}",
         ),
@@ -94,9 +93,8 @@ def run_trials(
             storage_path=storage[0],
             storage_filesystem=storage[1],
             verbose=0,
-            failure_config=tune.FailureConfig(max_failures=-1),  # the searcher counts
-            callbacks=[dispatcher],
-            stop=dispatcher,
+            failure_config=tune.FailureConfig(max_failures=_TRIES - 1),
+            callbacks=[_Restarts()],
         ),
     )
     try:
@@ -108,93 +106,45 @@ def run_trials(
         raise searcher.problem
 
 
-def _start_desk() -> Any:
-    """Start the actor that is the queue of points for trials, one per trial."""
+class _Restarts(tune.Callback):
+    """Callback that reports restarts, and pauses the sweep if a trial's worker fails again."""
 
-    class Desk:  # defined here, so that its process does not import this module: 5 s of CPU while the trials start
-        def __init__(self) -> None:
-            self._tasks: dict[str, asyncio.Queue[str]] = defaultdict(asyncio.Queue)
-
-        async def give(self, asker: str, task: str) -> None:
-            await self._tasks[asker].put(task)
-
-        async def take(self, asker: str) -> str:
-            """Wait for the next task of a trial and return it; an empty task ends the trial."""
-            return await self._tasks[asker].get()
-
-    # Where this process is, which ends the sweep when it ends.
-    return ray.remote(num_cpus=0)(Desk).options(scheduling_strategy=on_this_machine()).remote()
-
-
-class _Dispatcher(tune.Callback, tune.Stopper):
-    """Callback that passes events of Ray Tune's trials to the searcher, and its suggestions to the trials."""
-
-    def __init__(self, searcher: "LedgerSearch", desk: Any) -> None:
-        self.searcher, self.desk = searcher, desk
-        self._waiting: dict[str, str] = {}
-
-    def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_: Any) -> None:  # type: ignore[override]
-        """Handle the end of an epoch or a point, or a trial's request for its first point."""
-        if "epoch" in result:
-            self.searcher.on_epoch(trial.trial_id, result["epoch"], result["score"])
-        if "ended" in result:
-            self.searcher.on_end(trial.trial_id, result["ended"])
-        if "asker" in result:
-            self._waiting[trial.trial_id] = result["asker"]
-            self._give()
-
-    def on_step_end(self, **_: Any) -> None:  # type: ignore[override]
-        """Hand out points that have become available."""
-        self._give()
+    def __init__(self) -> None:
+        self._failures, self._paused = Counter[str](), -_PAUSE_SECONDS
 
     def on_trial_recover(self, *, trial: Any, **_: Any) -> None:  # type: ignore[override]
-        """Note that the worker of a trial failed; Ray Tune starts another one."""
-        self._waiting.pop(trial.trial_id, None)
-        self.searcher.on_death(trial.trial_id)
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:  # noqa: ARG002
-        """Return False, since no Ray Tune trial is stopped individually."""
-        return False
-
-    def stop_all(self) -> bool:
-        """Return whether nothing is left to do, or no worker can start."""
-        return self.searcher.is_over
-
-    def _give(self) -> None:
-        for trial, asker in [*self._waiting.items()]:
-            task = self.searcher.suggest(trial)
-            if task is not None:
-                del self._waiting[trial]
-                self.desk.give.remote(asker, task)
+        """Handle the failure of a trial's worker; Ray Tune starts another one."""
+        log.warning("trial %d: its worker failed, or could not start; the trial is restarted", trial.config["trial"])
+        self._failures[trial.trial_id] += 1
+        if self._failures[trial.trial_id] > 1 and time.monotonic() - self._paused >= _PAUSE_SECONDS:
+            time.sleep(_PAUSE_SECONDS)  # one pause for all trials of a machine
+            self._paused = time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return an empty state for the copy that Ray Tune pickles, since the ledger holds everything."""
+        """Return an empty state for the copy that Ray Tune pickles."""
         return {}
 
 
-def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
-    """Train one point after the other in an actor; report each epoch and the result of each point to Ray Tune."""
+def _trial(config: dict[str, Any], shared: _Shared) -> None:
+    """Train a point in an actor; report each epoch and the result to Ray Tune."""
     quiet_ray()
     if not shared.records_graphs:
         turn_off_graphs()
-    asker = uuid4().hex  # of a trial whose worker failed, another one
-    tune.report({"asker": asker})
-    while text := ray.get(shared.desk.take.remote(asker)):
-        task = json.loads(text)
-        recipe = shared.kind.from_dict(task["recipe"])
-        inputs = shared.inputs[inputs_key(recipe)]
-        if shared.placement.most > 1:
-            ended = _on_group(task, inputs, shared)
-        else:
-            ended = _run(
-                task,
-                ray.get(inputs),
-                recipe,
-                shared.scorer,
-                device="cuda" if shared.placement.gpus else "cpu",
-                on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "score": epoch.score}),
-            )
-        tune.report({"ended": ended, "asker": asker})
+    task = json.loads(config["task"])
+    recipe = shared.kind.from_dict(task["recipe"])
+    inputs = shared.inputs[inputs_key(recipe)]
+    if shared.placement.most > 1:
+        ended = _on_group(task, inputs, shared)
+    else:
+        ended = _run(
+            task,
+            ray.get(inputs),
+            recipe,
+            shared.scorer,
+            device="cuda" if shared.placement.gpus else "cpu",
+            on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "epoch_score": epoch.score}),
+        )
+    tune.report({"ended": ended})
 
 
 def _run(task: dict[str, Any], inputs: TrialInputs, recipe: BaseRecipe, scorer: Scorer, **placement: Any) -> str:
@@ -208,7 +158,7 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     placement = shared.placement
     trainer = TorchTrainer(
         _work,  # type: ignore[arg-type]
-        train_loop_config={"task": task, "inputs": [inputs], "shared": replace(shared, inputs={}, desk=None)},
+        train_loop_config={"task": task, "inputs": [inputs], "shared": replace(shared, inputs={})},
         scaling_config=ScalingConfig(
             num_workers=placement.most, use_gpu=placement.gpus, resources_per_worker=dict(shared.resources)
         ),
@@ -255,8 +205,8 @@ def _work(config: dict[str, Any]) -> str:
         raise _TrainingError(f"{type(error).__name__}: {error}") from error
 
 
-class LedgerSearch:
-    """Searcher that hands out the points missing in the ledger, in order, and records their results.
+class LedgerSearch(Searcher):
+    """Searcher of Ray Tune that suggests the points missing in the ledger, in order, and records their results.
 
     Its whole state is the ledger; see ``tuning.search``. More than ``max_failures`` failed points end the sweep.
     ``on_record`` gets the record of every point that ends, ``on_epoch`` the number of a point, an epoch and its score.
@@ -272,68 +222,53 @@ class LedgerSearch:
         on_record: Callable[[TrialRecord], None],
         on_epoch: Callable[[int, int, float | None], None],
     ) -> None:
+        super().__init__()
         self.points, self.settings, self.ledger = points, settings, ledger
         self.concurrent, self.max_failures = concurrent, max_failures
         self._on_record, self._on_epoch = on_record, on_epoch
         num_trials = settings.num_trials(points.space.size)
         self.todo = [number for number in range(num_trials) if number not in ledger.records]
         self.problem: OSError | None = None
-        self._deaths = Counter[int]()
-        self._not_before = 0.0
         self._choices: list[dict[str, int]] = []
         self._running: dict[str, tuple[int, float]] = {}
 
-    def suggest(self, worker: str) -> str | None:
-        """Return the next point as JSON; None while other points must end first, empty at the end."""
-        if self._ends or not (self.todo or self._running):
-            return ""
-        # A running point may fail and come back.
-        if not self.todo or len(self._running) >= self.concurrent or time.monotonic() < self._not_before:
-            return None
+    def suggest(self, trial_id: str) -> Any:
+        """Return the next point; None while other points must end first, ``FINISHED`` at the end."""
+        ends = self.problem is not None or len(self.ledger.failed()) > self.max_failures
+        if ends or not self.todo:
+            return Searcher.FINISHED
         number = self.todo[0]
         known = range(number - self.concurrent + 1)
         if self.settings.looks_back and any(earlier not in self.ledger.records for earlier in known):
             return None
         del self.todo[0]
-        self._running[worker] = number, time.monotonic()
+        self._running[trial_id] = number, time.monotonic()
         point = self.points.at(self.choices(number))
         cuts = cut_offs(self.settings, point.recipe.epochs, self._known(number))
-        return json.dumps({"trial": number, "recipe": point.recipe.to_dict(), "share": point.share, "cut_offs": cuts})
+        task = {"trial": number, "recipe": point.recipe.to_dict(), "share": point.share, "cut_offs": cuts}
+        return {"trial": number, "task": json.dumps(task)}
 
-    def on_epoch(self, worker: str, epoch: int, score: float | None) -> None:
-        """Handle the end of an epoch of a worker's point."""
-        if worker in self._running:
-            self._on_epoch(self._running[worker][0], epoch, score)
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Handle the end of an epoch."""
+        if "epoch" in result:
+            self._on_epoch(self._running[trial_id][0], result["epoch"], result["epoch_score"])
 
-    def on_end(self, worker: str, ended: str) -> None:
-        """Handle the end of a worker's point."""
-        number, _ = self._running.pop(worker)
-        self._keep(number, json.loads(ended))
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Record a point whose trial has ended, or whose workers failed too often."""
+        number, started = self._running.pop(trial_id)
+        if error or result is None:
+            reason = (
+                f"its worker failed, or could not start, {_TRIES} times; check that the memory suffices for "
+                f"{self.concurrent} trials at a time"
+            )
+            self._keep(number, asdict(Ended("failed", reason, (), time.monotonic() - started)))
+        else:
+            self._keep(number, json.loads(result["ended"]))
 
-    def on_death(self, worker: str) -> None:
-        """Hand out the point of a failed worker again, unless its workers failed too often.
+    def save(self, checkpoint_path: str) -> None:
+        """Write nothing, since the ledger holds everything."""
 
-        The failure of a worker without a point counts for the next point.
-        """
-        now = time.monotonic()
-        if worker not in self._running:
-            if not self.todo or now < self._not_before:
-                return
-            self._running[worker] = self.todo.pop(0), now
-            self._not_before = now + _PAUSE_SECONDS
-        number, started = self._running.pop(worker)
-        self._deaths[number] += 1
-        if self._deaths[number] < _TRIES:
-            bisect.insort(self.todo, number)
-            if self._deaths[number] > 1:
-                self._not_before = now + _PAUSE_SECONDS
-            log.warning("trial %d: its worker failed, or could not start; the trial is restarted", number)
-            return
-        reason = (
-            f"its worker failed, or could not start, {_TRIES} times; check that the memory suffices for "
-            f"{self.concurrent} trials at a time"
-        )
-        self._keep(number, asdict(Ended("failed", reason, (), now - started)))
+    restore = save
 
     def _keep(self, number: int, ended: dict[str, Any]) -> None:
         point = self.points.at(self.choices(number))
@@ -345,16 +280,6 @@ class LedgerSearch:
             self.problem = problem
         else:
             self._on_record(record)
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether no point is running and none is left."""
-        return not self._running and (self._ends or not self.todo)
-
-    @property
-    def _ends(self) -> bool:
-        """Return whether no further point may start: too many have failed, or a record could not be written."""
-        return self.problem is not None or len(self.ledger.failed()) > self.max_failures
 
     def choices(self, number: int) -> dict[str, int]:
         """Return the point of a trial; earlier points that are missing in the ledger are computed again."""

@@ -1,10 +1,9 @@
-"""Trial of a sweep: train a model from shared inputs, and score it at the end of every epoch; measure its time."""
+"""Trial of a sweep: train a model from shared inputs, and score it at the end of every epoch."""
 
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,18 +29,12 @@ from paraembed.training.initial import check_coverage, encoder_of
 from paraembed.training.loop import ProgressReport, TrainingDivergedError, run_steps, train
 from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Epoch, Status, counting
-from paraembed.tuning.points import Point
 
 DECIDES_INPUTS = (
     *("tokenizer", "max_words", "word_scale", "new_words", "new_words_min_count"),
     *("bos_eos_tokens", "max_tokens", "seed"),
 )
 """Recipe fields, besides the encoder, that the inputs depend on."""
-
-_PROBED = 4  # trials that are begun, as a sample of all
-_OVERHEAD_SECONDS = 0.5  # of a trial besides training and scoring: Ray Tune, the record, MLflow
-_STEPS = 40
-_SECONDS = 3.0  # of a trial's steps
 
 
 @dataclass(frozen=True)
@@ -86,11 +79,6 @@ class TrialInputs:
     def __len__(self) -> int:
         """Return the number of pairs or examples."""
         return len(self.texts) // 2 if self.targets is None else len(self.targets)
-
-    def first(self, num: int) -> "TrialInputs":
-        """Return the first ``num`` pairs or examples."""
-        texts = self.texts.slice(0, num * (len(self.texts) // len(self)))
-        return replace(self, texts=texts, targets=None if self.targets is None else self.targets[:num])
 
     def part(self, share: float, seed: int) -> "TrialInputs":
         """Return a random fraction of the pairs, at least two; for one seed, a smaller sample is a subset of a larger
@@ -268,46 +256,3 @@ class _Watcher:
         if not math.isfinite(score):
             return None, {}, f"the score is {score} after epoch {epoch}"
         return score, metrics, ""
-
-
-def spread(trials: Sequence[int]) -> list[int]:
-    """Return at most four of the numbers, evenly spaced, including the first and the last."""
-    few = min(_PROBED, len(trials))
-    return [trials[index * (len(trials) - 1) // max(1, few - 1)] for index in range(few)]
-
-
-@one_thread()
-def trial_seconds(
-    points: Sequence[Point], inputs: Mapping[str, TrialInputs], scorer: Scorer, device: str
-) -> float | None:
-    """Return the mean time of a trial over the points, in seconds, on one CPU or GPU.
-
-    Return None if no trial gets far enough to measure. An error here is ignored, since it also fails the trial, which
-    records it.
-    """
-    measured = []
-    for point in points:
-        with suppress(ValueError, RuntimeError):  # the latter of PyTorch, such as too little memory on a GPU
-            measured.append(_seconds(point, inputs[inputs_key(point.recipe)], scorer, device))
-    if device == "cuda":
-        torch.cuda.empty_cache()  # for the trials, which are other processes
-    return sum(measured) / len(measured) if measured else None
-
-
-def _seconds(point: Point, inputs: TrialInputs, scorer: Scorer, device: str) -> float:
-    recipe = point.recipe
-    clock = time.perf_counter()
-    model = inputs.model(recipe, device)
-    copying = time.perf_counter() - clock
-    subset = inputs.part(point.share, recipe.seed)
-    few = subset.first(min(len(subset), _STEPS * recipe.batch_size))
-    one_epoch = replace(recipe, epochs=1)
-    few.first(min(len(few), 2 * recipe.batch_size)).fit(model, one_epoch)  # compiles, warms up
-    steps, pairs_done, clock = 0.0, 0, time.perf_counter()
-    while steps < _SECONDS and pairs_done < len(subset):
-        pairs_done += few.fit(model, one_epoch).pairs
-        steps = time.perf_counter() - clock
-    clock = time.perf_counter()
-    scorer(model)
-    scoring = time.perf_counter() - clock
-    return _OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * len(subset) + scoring)

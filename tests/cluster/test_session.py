@@ -44,6 +44,13 @@ def test_the_cluster_asks_for_its_token_and_listens_on_loopback_only(ray_cluster
 
 
 @pytest.mark.ray
+def test_the_runtime_environment_names_the_program_and_nothing_of_the_environment(ray_cluster):
+    values = dict(ray.get_runtime_context().runtime_env)
+    assert {*values} == {"py_executable", "worker_process_setup_hook", "env_vars"}
+    assert {*values["env_vars"]} == {ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR}
+
+
+@pytest.mark.ray
 def test_a_caller_has_its_own_logging_back_behind_a_session(ray_cluster):
     before, level = logging.root.manager.disable, logging.getLogger("ray.data").level
     logging.disable(logging.NOTSET)

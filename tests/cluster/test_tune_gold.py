@@ -64,7 +64,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
     whole = replace(flags(data, out), protocol=True, final_epochs=2, register="gold")
     tune(whole)
     said = capsys.readouterr()
-    assert "4 trials of 3 epochs, 200 examples each × about " in said.err
+    assert "4 trials of 3 epochs on 200 examples, " in said.err
     rows = table(out)
     assert [row["status"] for row in rows] == ["finished"] * 4
     best = json.loads((out / "best.json").read_text())

@@ -3,19 +3,18 @@
 import json
 import os
 import random
-from collections import Counter
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
-from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _check_memory, _to_probe, begun, fitting, log_trial, trial_inputs
+from paraembed.cluster.tune import Sweep, _check_memory, begun, fitting, log_trial, trial_inputs
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune
@@ -39,20 +38,8 @@ SMOKE = SPACES["smoke"]
 POINTS = Points("smoke", SMOKE)
 
 
-class Clock:
-    """Stands for the module ``time``: it goes on only when it is told to."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    time = monotonic
-
-
-def searcher(folder, how, concurrent):
-    return LedgerSearch(POINTS, how, Ledger(folder), concurrent, 10, lambda _: None, lambda *_: None)
+def searcher(folder, how, concurrent=2, most_failures=10):
+    return LedgerSearch(POINTS, how, Ledger(folder), concurrent, most_failures, lambda _: None, lambda *_: None)
 
 
 def ended(scores, status="finished"):
@@ -60,95 +47,43 @@ def ended(scores, status="finished"):
     return json.dumps(asdict(Ended(status, "", curve, 2.0)))
 
 
-def given_out(search, name):
-    got = search.suggest(name)
-    return json.loads(got)["trial"] if got else got
-
-
-def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(tmp_path, monkeypatch, caplog):
-    clock = Clock()
-    monkeypatch.setattr(tune_trials, "time", clock)
-    search = searcher(tmp_path, SearchSettings(), 2)
-    assert [given_out(search, name) for name in "abc"] == [0, 1, None]
-    search.on_death("a")
-    assert given_out(search, "c") == 0  # at once
-    search.on_death("c")
-    search.on_end("b", ended([0.1, 0.2]))
-    assert given_out(search, "d") is None  # also no other trial: it would go to the dead machine
-    for name in "de":
-        clock.now += 19.9
-        assert given_out(search, name) is None
-        clock.now += 0.2
-        assert given_out(search, name) == 0
-        search.on_death(name)
-    assert caplog.text.count("trial 0: its worker failed, or could not start; the trial is restarted") == 3
+def test_a_trial_whose_workers_fail_too_often_has_a_record_and_too_many_end_the_sweep(tmp_path):
+    search = searcher(tmp_path, SearchSettings(), most_failures=1)
+    assert [search.suggest(name)["trial"] for name in "abc"] == [0, 1, 2]
+    search.on_trial_complete("a", None, error=True)
     record = search.ledger.records[0]
     assert (record.status, record.curve) == ("failed", ())
-    assert record.reason.startswith(
-        "its worker failed, or could not start, 4 times; check that the memory suffices for 2 trials"
-    )
-    assert [given_out(search, name) for name in "fg"] == [2, 3]
-    search.on_end("f", ended([0.1, 0.2]))
-    assert given_out(search, "h") is None  # not the end: trial 3 may die
-    search.on_death("g")
-    assert given_out(search, "h") == 3
-    search.on_end("h", ended([0.1], "stopped"))
-    assert given_out(search, "i") == ""
-    assert search.is_over
-    assert [one.status for one in search.ledger.in_order()] == ["failed", "finished", "finished", "stopped"]
+    assert re.search(r"failed, or could not start, 4 times; .* 2 trials", record.reason)
+    search.on_trial_complete("b", {"ended": ended([], "failed")})
+    assert search.suggest("d") == search.FINISHED
+    search.on_trial_complete("c", {"ended": ended([0.1, 0.2])})
+    assert [one.status for one in search.ledger.in_order()] == ["failed", "failed", "finished"]
+    assert searcher(tmp_path, SearchSettings(), most_failures=2).suggest("a")["trial"] == 3
 
 
-def test_a_worker_that_cannot_begin_counts_as_the_next_trials_and_does_not_end_the_sweep_at_once(tmp_path, monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(tune_trials, "time", clock)
-    search = searcher(tmp_path, SearchSettings(), 2)
-    for _ in range(40):  # a restart every three seconds
-        clock.now += 3.0
-        search.on_death("a")
-        search.on_death("b")
-    assert [one.number for one in search.ledger.failed()] == [0]
-    assert given_out(search, "c") is None
-    clock.now += 20.0
-    assert given_out(search, "c") == 1
-    for number in (1, 2, 3):
-        search.on_end("c", ended([0.1, 0.2]))
-        assert given_out(search, "c") == ("" if number == 3 else number + 1)
-    search.on_death("a")
-    assert search.is_over
-
-
-@given(st.lists(st.integers(0, 3), max_size=6), st.integers(0, 99))
-@settings(max_examples=8, deadline=None)
-def test_deaths_change_neither_what_is_tried_nor_who_is_stopped(tmp_path_factory, dying, order):
+@given(st.integers(0, 2**32), st.integers(0, 3))
+def test_neither_the_order_of_ends_nor_a_break_changes_what_is_tried_and_who_is_stopped(
+    tmp_path_factory, order, breaks
+):
     how = SearchSettings("tpe", 4, seed=2, asha=True, reduction=2)
 
-    def tasks(deaths, order):
-        draw, clock, told = random.Random(order), Clock(), {}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tune_trials, "time", clock)
-            search = searcher(tmp_path_factory.mktemp("ledger"), how, 2)
-            running = {}
-            for turn in range(100):
-                got = search.suggest(str(turn))
-                if got == "":
-                    return told
-                if got is not None:
-                    running[str(turn)] = number = json.loads(got)["trial"]
-                    assert told.setdefault(number, got) == got
-                elif running:
-                    name = draw.choice(sorted(running))
-                    number = running.pop(name)
-                    deaths[number] -= 1
-                    if deaths[number] >= 0:
-                        search.on_death(name)
-                    else:
-                        search.on_end(name, ended([0.1 * number, 0.3]))
-                else:
-                    clock.now += 30.0
-        raise AssertionError("it does not end")
+    def tasks(order, breaks):
+        draw, folder, suggested = random.Random(order), tmp_path_factory.mktemp("ledger"), {}
+        search, running = searcher(folder, how), {}
+        while len(search.ledger.records) < 4:
+            name = str(draw.random())
+            config = search.suggest(name) if len(running) < 2 else None
+            if isinstance(config, dict):
+                assert suggested.setdefault(config["trial"], config) == config
+                running[name] = config["trial"]
+                continue
+            name = draw.choice(sorted(running))
+            search.on_trial_complete(name, {"ended": ended([0.1 * running.pop(name), 0.3])})
+            if breaks:
+                search, running, breaks = searcher(folder, how), {}, breaks - 1
+        return suggested
 
-    deaths = Counter({number: min(times, 3) for number, times in Counter(dying).items()})
-    assert tasks(deaths, order) == tasks(Counter(), 0)
+    assert tasks(order, breaks) == tasks(0, 0)
 
 
 def pairs_of(folder):
@@ -179,6 +114,8 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(tmp_pa
     assert begun(some, overwrite=False).concurrent == 3
     with pytest.raises(ValueError, match=r"another concurrent \(was 3, is 2\)"):
         begun(replace(some, concurrent=2), overwrite=False)
+    with pytest.raises(ValueError, match=r"another workers \(was 1, is 2\)"):
+        begun(replace(some, placement=Placement(workers=2)), overwrite=False)
     assert begun(some, overwrite=True).concurrent == 2
 
 
@@ -191,18 +128,6 @@ def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path):
         begun(some, overwrite=False)
     begun(some, overwrite=True)
     assert [path.name for path in some.out.iterdir()] == ["sweep.json"]
-
-
-def test_the_probe_takes_trials_that_are_left(tmp_path):
-    def probed(how, todo):
-        return [point.choices for point in _to_probe(sweep(tmp_path, settings=how), todo)]
-
-    assert probed(SearchSettings(asha=True), [1, 3]) == [SMOKE.choices(1), SMOKE.choices(3)]
-    assert probed(SearchSettings(), [2]) == [SMOKE.choices(2)]
-    assert len(probed(SearchSettings("tpe", 4), [1, 2, 3])) == 3
-    space = SPACES["acl2017/avg"]
-    many = _to_probe(sweep(tmp_path, points=Points("acl2017/avg", space)), range(3, 18))
-    assert [point.choices for point in many] == [space.choices(number) for number in (3, 7, 12, 17)]
 
 
 def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path, monkeypatch):

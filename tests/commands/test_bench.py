@@ -46,6 +46,7 @@ def rows_of(tables):
 
 
 def test_every_encoder_is_measured(bench, capsys, tmp_path):
+    (tmp_path / "numbers.json").write_text("of an earlier run, which is overwritten")
     assert bench(f"encoders {SMALL} --out numbers.json") == 0
     said = capsys.readouterr()
     (head, cells), *_ = (rows := rows_of(said.out)).items()
