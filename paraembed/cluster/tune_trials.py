@@ -256,13 +256,13 @@ class LedgerSearch(Searcher):
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Record a point whose trial has ended, or whose workers failed too often."""
         number, started = self._running.pop(trial_id)
-        if error or result is None:
+        if error:
             reason = (
                 f"its worker failed, or could not start, {_TRIES} times; check that the memory suffices for "
                 f"{self.concurrent} trials at a time"
             )
             self._keep(number, asdict(Ended("failed", reason, (), time.monotonic() - started)))
-        else:
+        elif result is not None and "ended" in result:  # else the sweep was stopped
             self._keep(number, json.loads(result["ended"]))
 
     def save(self, checkpoint_path: str) -> None:
