@@ -35,11 +35,12 @@ RAY_SESSION = {
     # Else Ray starts a process per core at once without the environment of the job, in which paraembed cannot run.
     "RAY_prestart_worker_first_driver": "0",
 }
-# Read by Ray 2.60 while a search runs. What Ray Tune keeps for its own resume is of no use here, and its files for each
-# trial take longer than a trial.
+# Read by Ray 2.60 while a search runs, also in the processes of its trials. What Ray Tune keeps for its own resume is
+# of no use here, and its files for each trial take longer than a trial.
 RAY_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # else the first Ctrl-C is a normal end
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",  # for the end of a trial; later, the next one in its process would be lost
     "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints a table even at verbosity 0
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }

@@ -7,6 +7,7 @@ What an ended trial gave is in the ledger, not in Ray Tune's files: after a SIGK
 trained 5 of 12 ended trials again.
 """
 
+import bisect
 import json
 import logging
 import shutil
@@ -27,7 +28,7 @@ from ray.tune.search import Searcher
 
 from paraembed.cluster.session import COLLECTIVE_SECONDS
 from paraembed.io.staging import Mirror
-from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, turn_off_graphs
+from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, set_environment, turn_off_graphs
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import SearchSettings, Workers
 from paraembed.training.best import Scorer
@@ -82,7 +83,7 @@ def run_trials(
         tune.with_resources(tune.with_parameters(_trial, shared=shared), takes),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            num_samples=len(searcher.todo),
+            num_samples=-1,  # the searcher says when it has no more
             max_concurrent_trials=searcher.concurrent,
             reuse_actors=True,  # a new one imports torch: 3 s
             trial_name_creator=lambda trial: f"trial-{trial.trial_id}",
@@ -93,8 +94,6 @@ def run_trials(
             storage_path=storage[0],
             storage_filesystem=storage[1],
             verbose=0,
-            failure_config=tune.FailureConfig(max_failures=_TRIES - 1),
-            callbacks=[_Restarts()],
         ),
     )
     try:
@@ -106,28 +105,10 @@ def run_trials(
         raise searcher.problem
 
 
-class _Restarts(tune.Callback):
-    """Callback that reports restarts, and pauses the sweep if a trial's worker fails again."""
-
-    def __init__(self) -> None:
-        self._failures, self._paused = Counter[str](), -_PAUSE_SECONDS
-
-    def on_trial_recover(self, *, trial: Any, **_: Any) -> None:  # type: ignore[override]
-        """Handle the failure of a trial's worker; Ray Tune starts another one."""
-        log.warning("trial %d: its worker failed, or could not start; the trial is restarted", trial.config["trial"])
-        self._failures[trial.trial_id] += 1
-        if self._failures[trial.trial_id] > 1 and time.monotonic() - self._paused >= _PAUSE_SECONDS:
-            time.sleep(_PAUSE_SECONDS)  # one pause for all trials of a machine
-            self._paused = time.monotonic()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return an empty state for the copy that Ray Tune pickles."""
-        return {}
-
-
 def _trial(config: dict[str, Any], shared: _Shared) -> None:
     """Train a point in an actor; report each epoch and the result to Ray Tune."""
     quiet_ray()
+    set_environment(RAY_TUNE)
     if not shared.records_graphs:
         turn_off_graphs()
     task = json.loads(config["task"])
@@ -229,14 +210,18 @@ class LedgerSearch(Searcher):
         num_trials = settings.num_trials(points.space.size)
         self.todo = [number for number in range(num_trials) if number not in ledger.records]
         self.problem: OSError | None = None
+        self._failures = Counter[int]()
+        self._not_before = 0.0
         self._choices: list[dict[str, int]] = []
         self._running: dict[str, tuple[int, float]] = {}
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next point; None while other points must end first, ``FINISHED`` at the end."""
         ends = self.problem is not None or len(self.ledger.failed()) > self.max_failures
-        if ends or not self.todo:
+        if ends or not (self.todo or self._running):
             return Searcher.FINISHED
+        if not self.todo or time.monotonic() < self._not_before:  # the worker of a running point may fail
+            return None
         number = self.todo[0]
         known = range(number - self.concurrent + 1)
         if self.settings.looks_back and any(earlier not in self.ledger.records for earlier in known):
@@ -246,7 +231,7 @@ class LedgerSearch(Searcher):
         point = self.points.at(self.choices(number))
         cuts = cut_offs(self.settings, point.recipe.epochs, self._known(number))
         task = {"trial": number, "recipe": point.recipe.to_dict(), "share": point.share, "cut_offs": cuts}
-        return {"trial": number, "task": json.dumps(task)}
+        return {"task": json.dumps(task)}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Handle the end of an epoch."""
@@ -254,16 +239,28 @@ class LedgerSearch(Searcher):
             self._on_epoch(self._running[trial_id][0], result["epoch"], result["epoch_score"])
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Record a point whose trial has ended, or whose workers failed too often."""
+        """Record a point whose trial has ended; suggest it again if its worker failed, unless that was too often.
+
+        Ray Tune itself does not restart a trial whose reused process was on a lost machine.
+        """
         number, started = self._running.pop(trial_id)
-        if error:
-            reason = (
-                f"its worker failed, or could not start, {_TRIES} times; check that the memory suffices for "
-                f"{self.concurrent} trials at a time"
-            )
-            self._keep(number, asdict(Ended("failed", reason, (), time.monotonic() - started)))
-        elif result is not None and "ended" in result:  # else the sweep was stopped
-            self._keep(number, json.loads(result["ended"]))
+        if not error:
+            if result is not None and "ended" in result:  # else the sweep was stopped
+                self._keep(number, json.loads(result["ended"]))
+            return
+        now = time.monotonic()
+        self._failures[number] += 1
+        if self._failures[number] < _TRIES:
+            bisect.insort(self.todo, number)
+            if self._failures[number] > 1:
+                self._not_before = now + _PAUSE_SECONDS
+            log.warning("trial %d: its worker failed, or could not start; the trial is restarted", number)
+            return
+        reason = (
+            f"its worker failed, or could not start, {_TRIES} times; check that the memory suffices for "
+            f"{self.concurrent} trials at a time"
+        )
+        self._keep(number, asdict(Ended("failed", reason, (), now - started)))
 
     def save(self, checkpoint_path: str) -> None:
         """Write nothing, since the ledger holds everything."""

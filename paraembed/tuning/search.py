@@ -3,8 +3,8 @@
 With N trials at a time, a trial depends on those that are N or more before it, and starts only when they have ended.
 The suggested points and the stopped trials thus do not depend on which trial ends first: one seed gives one table, even
 for a killed and resumed sweep, and no searcher state has to be saved. With one trial at a time, the stopping rule is
-that of Ray Tune's ``ASHAScheduler`` (Li et al. 2020, stopping variant). With two at a time, that scheduler gave two tables
-in four equal runs of 12 trials, and Ray Tune's ``OptunaSearch`` tried 2 of 12 points twice.
+that of Ray Tune's ``ASHAScheduler`` (Li et al. 2020, stopping variant). With two at a time, that scheduler gave two
+tables in four equal runs of 12 trials, and Ray Tune's ``OptunaSearch`` tried 2 of 12 points twice.
 """
 
 import math

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
+from paraembed.cluster import tune_trials
 from paraembed.cluster.tune import Sweep, _check_memory, begun, fitting, log_trial, trial_inputs
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
@@ -47,43 +48,72 @@ def ended(scores, status="finished"):
     return json.dumps(asdict(Ended(status, "", curve, 2.0)))
 
 
-def test_a_trial_whose_workers_fail_too_often_has_a_record_and_too_many_end_the_sweep(tmp_path):
-    search = searcher(tmp_path, SearchSettings(), most_failures=1)
-    assert [search.suggest(name)["trial"] for name in "abc"] == [0, 1, 2]
-    search.on_trial_complete("a", None, error=True)
+def number_of(config):
+    return json.loads(config["task"])["trial"] if isinstance(config, dict) else config
+
+
+def test_a_trial_whose_worker_fails_is_next_again_and_later_waits(tmp_path, monkeypatch, caplog):
+    search = searcher(tmp_path, SearchSettings())
+    assert [number_of(search.suggest(name)) for name in "ab"] == [0, 1]
+    search.on_trial_complete("a", error=True)
+    assert number_of(search.suggest("c")) == 0  # at once
+    search.on_trial_complete("b", {"ended": ended([0.1, 0.2])})
+    search.on_trial_complete("c", error=True)
+    assert search.suggest("d") is None  # also no other trial: it would be sent to the lost machine
+    monkeypatch.setattr(tune_trials, "_PAUSE_SECONDS", 0.0)
+    search._not_before = 0.0
+    for name in "ef":
+        assert number_of(search.suggest(name)) == 0
+        search.on_trial_complete(name, error=True)
+    assert caplog.text.count("trial 0: its worker failed, or could not start; the trial is restarted") == 3
     record = search.ledger.records[0]
     assert (record.status, record.curve) == ("failed", ())
     assert re.search(r"failed, or could not start, 4 times; .* 2 trials", record.reason)
-    search.on_trial_complete("b", {"ended": ended([], "failed")})
-    assert search.suggest("d") == search.FINISHED
-    search.on_trial_complete("c", {"ended": ended([0.1, 0.2])})
-    assert [one.status for one in search.ledger.in_order()] == ["failed", "failed", "finished"]
-    assert searcher(tmp_path, SearchSettings(), most_failures=2).suggest("a")["trial"] == 3
+    assert [number_of(search.suggest(name)) for name in "gh"] == [2, 3]
+    search.on_trial_complete("g", {"epoch": 1})  # the sweep is stopped
+    assert search.suggest("i") is None  # not the end: the worker of trial 3 may fail
+    search.on_trial_complete("h", {"ended": ended([0.1], "stopped")})
+    assert search.suggest("j") == search.FINISHED
+    assert [one.status for one in search.ledger.in_order()] == ["failed", "finished", "stopped"]
 
 
-@given(st.integers(0, 2**32), st.integers(0, 3))
-def test_neither_the_order_of_ends_nor_a_break_changes_what_is_tried_and_who_is_stopped(
-    tmp_path_factory, order, breaks
+def test_too_many_failed_trials_end_the_sweep(tmp_path):
+    search = searcher(tmp_path, SearchSettings(), most_failures=1)
+    for number in (0, 1):
+        assert number_of(search.suggest("a")) == number
+        search.on_trial_complete("a", {"ended": ended([], "failed")})
+    assert search.suggest("b") == search.FINISHED
+    assert number_of(searcher(tmp_path, SearchSettings(), most_failures=2).suggest("a")) == 2
+
+
+@given(st.integers(0, 2**32), st.integers(0, 3), st.integers(0, 3))
+def test_neither_order_nor_failures_nor_a_break_change_what_is_tried_and_who_is_stopped(
+    tmp_path_factory, order, failures, breaks
 ):
     how = SearchSettings("tpe", 4, seed=2, asha=True, reduction=2)
 
-    def tasks(order, breaks):
+    def tasks(order, failures, breaks):
         draw, folder, suggested = random.Random(order), tmp_path_factory.mktemp("ledger"), {}
         search, running = searcher(folder, how), {}
         while len(search.ledger.records) < 4:
             name = str(draw.random())
             config = search.suggest(name) if len(running) < 2 else None
             if isinstance(config, dict):
-                assert suggested.setdefault(config["trial"], config) == config
-                running[name] = config["trial"]
+                running[name] = number = number_of(config)
+                assert suggested.setdefault(number, config) == config
                 continue
             name = draw.choice(sorted(running))
+            if failures and draw.random() < 0.5:
+                search.on_trial_complete(name, error=True)
+                search._not_before, failures = 0.0, failures - 1
+                del running[name]
+                continue
             search.on_trial_complete(name, {"ended": ended([0.1 * running.pop(name), 0.3])})
             if breaks:
                 search, running, breaks = searcher(folder, how), {}, breaks - 1
         return suggested
 
-    assert tasks(order, breaks) == tasks(0, 0)
+    assert tasks(order, failures, breaks) == tasks(0, 0, 0)
 
 
 def pairs_of(folder):
