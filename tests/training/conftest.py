@@ -6,6 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from paraembed.encoders import Encoder
 from paraembed.text.ragged import Ragged
@@ -46,6 +47,12 @@ def encoder_of(recipe):
     matrix = np.random.default_rng(1).standard_normal((42, 8), dtype=np.float32)
     words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(39)), START, END]), matrix)
     return Encoder(recipe.encoder, words, "space", recipe.seed, bos_eos_tokens=recipe.bos_eos_tokens)
+
+
+def same_bits(model, *others):
+    """Whether models have the same parameters, to the bit."""
+    ends = [other.state_dict() for other in others]
+    return all(torch.equal(tensor, end[name]) for end in ends for name, tensor in model.state_dict().items())
 
 
 @pytest.fixture

@@ -2,34 +2,27 @@
 
 import json
 import math
+import re
+import shutil
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import count
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from paraembed.encoders.configs import ProjConfig
 from paraembed.recipe import Recipe
 from paraembed.training.best import Evaluation
 from paraembed.training.exchange import gather_texts
-from paraembed.training.loop import train
+from paraembed.training.loop import bits_digest, train
 from paraembed.training.state import Checkpoints
-from tests.training.conftest import Killed, encoder_of, killed_before, make_pairs
+from tests.training.conftest import Killed, encoder_of, killed_before, make_pairs, same_bits
 from tests.training.test_exchange import in_two_processes
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, dropout=0.2, negatives="mix")
-SHORT = replace(RECIPE, epochs=1)
 AVG = Recipe(batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
-
-
-def weights(encoder):
-    return {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
-
-
-def same(one, other):
-    return all(torch.equal(one[name], other[name]) for name in one)
 
 
 def wild(encoder):
@@ -42,7 +35,7 @@ def scripted(encoder, script, seen, **more):
     left = iter(script)
 
     def keep(_, step):
-        seen[step] = weights(encoder)
+        seen[step] = deepcopy(encoder)
 
     return Evaluation(lambda _: (next(left), {}), log_metrics=keep, **more)
 
@@ -69,22 +62,14 @@ def test_scores_are_taken_at_fixed_steps(every, steps):
 
 
 def test_evaluations_change_nothing_and_without_them_the_last_step_counts():
-    plain, watched, reports = encoder_of(RECIPE), encoder_of(RECIPE), [[], []]
-    without = train(plain, make_pairs(), RECIPE, on_report=reports[0].append)
-    numbers = count(1)
+    recipe, numbers, reports = replace(RECIPE, epochs=1), count(1), [[], []]
+    plain, watched = encoder_of(recipe), encoder_of(recipe)
+    without = train(plain, make_pairs(), recipe, on_report=reports[0].append)
     rising = Evaluation(lambda _: (next(numbers), {}), every=0.25)
-    counters = train(watched, make_pairs(), RECIPE, on_report=reports[1].append, evaluation=rising)
-    assert same(weights(plain), weights(watched))
+    counters = train(watched, make_pairs(), recipe, on_report=reports[1].append, evaluation=rising)
+    assert same_bits(plain, watched)
     assert [(one.step, one.loss) for one in reports[0]] == [(one.step, one.loss) for one in reports[1]]
-    assert (without.scores, without.best, counters.best) == ([], None, (309, 3090, 12.0))
-
-
-def test_the_encoder_of_the_first_best_score_is_the_result():
-    encoder, seen = encoder_of(SHORT), {}
-    counters = train(encoder, make_pairs(), SHORT, evaluation=scripted(encoder, [0.1, 0.5, 0.5, 0.4], seen, every=0.25))
-    assert counters.best == (52, 520, 0.5)
-    assert same(weights(encoder), seen[52])
-    assert not same(weights(encoder), seen[103])
+    assert (without.scores, without.best, counters.best) == ([], None, (103, 1030, 4.0))
 
 
 @pytest.mark.parametrize(
@@ -107,10 +92,10 @@ def test_patience_ends_the_run_and_it_is_not_taken_up_again(tmp_path, script, pa
     assert len(found) == len(counters.scores) + 1
     assert [line.startswith("stopping early") for line in found] == [False] * len(counters.scores) + [True]
     assert counters.best == (None if best is None else (best, 10 * best, script[len([s for s in seen if s < best])]))
-    assert same(weights(encoder), seen[best or stop])
+    assert same_bits(encoder, seen[best or stop])
     again = encoder_of(RECIPE)
     assert train(again, make_pairs(), RECIPE, checkpoints=checkpoints, evaluation=evaluation).scores == counters.scores
-    assert same(weights(again), weights(encoder))
+    assert same_bits(again, encoder)
 
 
 WATCH = Evaluation(lambda encoder: (wild(encoder), {}), every=0.1, patience=14)
@@ -127,80 +112,83 @@ def test_a_killed_run_keeps_the_same_best_encoder(tmp_path, killed_at):
         train(broken, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path, steps=13), evaluation=WATCH)
     counters = train(resumed, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path), evaluation=WATCH)
     assert (counters.scores, counters.best, counters.curve) == (whole.scores, whole.best, whole.curve)
-    assert same(weights(resumed), weights(unbroken))
+    assert same_bits(resumed, unbroken)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"every": 0.5}, r"evaluation\.every \(was 0\.1, is 0\.5\)"),
-        ({"patience": 4}, r"evaluation\.patience \(was None, is 4\)"),
-        ({"decides": {"sets": "other"}}, r"evaluation\.sets \(was ones, is other\)"),
+def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path):
+    recipe, begun = replace(RECIPE, epochs=1), Evaluation(lambda _: (0.5, {}), every=0.1, decides={"sets": "ones"})
+    train(encoder_of(recipe), make_pairs(), recipe, checkpoints=Checkpoints(tmp_path), evaluation=begun)
+    for other, message in (
+        (replace(begun, every=0.5), r"evaluation\.every \(was 0\.1, is 0\.5\)"),
+        (replace(begun, patience=4), r"evaluation\.patience \(was None, is 4\)"),
+        (replace(begun, decides={"sets": "other"}), r"evaluation\.sets \(was ones, is other\)"),
         (None, r"evaluation\.every \(was 0\.1, is None\)"),
-    ],
-)
-def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path, change, message):
-    begun = Evaluation(lambda _: (0.5, {}), every=0.1, decides={"sets": "ones"})
-    train(encoder_of(SHORT), make_pairs(), SHORT, checkpoints=Checkpoints(tmp_path), evaluation=begun)
-    other = None if change is None else replace(begun, **change)
-    with pytest.raises(ValueError, match=message):
-        train(encoder_of(SHORT), make_pairs(), SHORT, checkpoints=Checkpoints(tmp_path), evaluation=other)
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(encoder_of(recipe), make_pairs(), recipe, checkpoints=Checkpoints(tmp_path), evaluation=other)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"every": 0.0}, "every is 0.0; expected a number of epochs"),
-        ({"patience": 0}, "patience is 0; it must be at least 1"),
-    ],
-)
-def test_bad_numbers_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        Evaluation(lambda _: (0.0, {}), **given)
+def test_bad_numbers_are_refused():
+    with pytest.raises(ValueError, match=r"every is 0\.0; expected a number of epochs"):
+        Evaluation(lambda _: (0.0, {}), every=0.0)
+    with pytest.raises(ValueError, match="patience is 0; it must be at least 1"):
+        Evaluation(lambda _: (0.0, {}), patience=0)
+
+
+SCRIPT = [0.1, 0.2, 0.5, 0.4, math.nan, 0.3, 0.9]
+
+
+def train_by_script(encoder, recipe, script, checkpoints=None, rank=0, **more):
+    """Train with the scores of a list, which rank 0 alone has."""
+    left = iter(script)
+
+    def score(_):
+        assert rank == 0
+        return next(left), {}
+
+    evaluation = Evaluation(score, every=200 / 1030, patience=3)
+    return train(encoder, make_pairs(), recipe, checkpoints=checkpoints, evaluation=evaluation, rank=rank, **more)
 
 
 def train_as_two(rank, folder, recipe):
-    """An unbroken run, and one that is broken off at step 52, of which rank 0 alone has scores; then its end."""
-    pairs, script = make_pairs(), [0.1, 0.2, 0.5, 0.4, math.nan, 0.3, 0.9]
-
-    def run(encoder, checkpoints=None, on_report=lambda _: None, num_scored=0):
-        left = iter(script[num_scored:])
-
-        def score(_):
-            assert rank == 0
-            return next(left), {}
-
-        evaluation = Evaluation(score, every=200 / 1030, patience=3)
-        where = {"rank": rank, "world": 2, "checkpoints": checkpoints}
-        return train(encoder, pairs, recipe, evaluation=evaluation, on_report=on_report, **where)
+    """An unbroken run; one that is broken off at step 52, last saved at step 39, between two reports; and its end."""
 
     def break_off(_):
         raise Killed
 
-    checkpoints = Checkpoints(folder / "checkpoints", steps=13)
+    of_two, checkpoints = {"rank": rank, "world": 2}, Checkpoints(folder / "checkpoints", steps=13)
     unbroken, resumed = encoder_of(recipe), encoder_of(recipe)
-    whole = run(unbroken)
+    whole = train_by_script(unbroken, recipe, SCRIPT, **of_two)
     with pytest.raises(Killed):
-        run(encoder_of(recipe), checkpoints, break_off)
+        train_by_script(encoder_of(recipe), recipe, SCRIPT, checkpoints, on_report=break_off, **of_two)
     dist.barrier()
-    found = run(resumed, checkpoints, num_scored=3)  # of step 39
+    if rank == 0:
+        shutil.copytree(checkpoints.folder, folder / "as-one")
+    dist.barrier()
+    found = train_by_script(resumed, recipe, SCRIPT[3:], checkpoints, **of_two)
     if rank == 0 or recipe == AVG:  # whose words the workers share
-        assert same(weights(unbroken), weights(resumed))
+        assert same_bits(unbroken, resumed)
     if recipe == AVG:
-        digests = gather_texts(str(weights(unbroken)), 2, unbroken.matrix.device)
-        assert digests[0] == digests[1]
-    (folder / f"rank{rank}").write_text(json.dumps([[one.step, one.scores, one.best] for one in (whole, found)]))
+        assert len({*gather_texts(str(bits_digest(unbroken.matrix)), 2, unbroken.matrix.device)}) == 1
+    ends = [[one.step, one.scores, one.best, one.workers, one.curve] for one in (whole, found)]
+    (folder / f"rank{rank}").write_text(json.dumps(ends))
 
 
 @pytest.mark.parametrize("recipe", [RECIPE, AVG], ids=["proj", "avg"])
-def test_two_workers_stop_together(tmp_path, recipe):
+def test_two_workers_stop_together_and_go_on_as_two_or_as_one(tmp_path, caplog, recipe):
     in_two_processes(partial(train_as_two, recipe=recipe), tmp_path)
     first, second = (json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(2))
     assert first == second
     assert first[0] == first[1]
-    step, scores, best = first[0]
-    assert (step, best) == (61, [30, 600, 0.5])
+    step, scores, best, workers, _ = first[0]
+    assert (step, best, workers) == (61, [30, 600, 0.5], [[1, 2]])
     assert [tuple(one) for one in scores] == [
         *[(10 * at, 200 * at, score) for at, score in enumerate([0.1, 0.2, 0.5, 0.4, None], 1)],
         (61, 1210, 0.3),  # the epoch's last step, of ten pairs, lies between
     ]
+    alone = train_by_script(encoder_of(recipe), recipe, SCRIPT[3:], Checkpoints(tmp_path / "as-one"))
+    assert re.search(r"after step 39 .*\(2 before, now 1\)", caplog.text)
+    assert alone.workers == [(1, 2), (40, 1)]
+    # 780 pairs were done; with ten in each step, 25 steps end the epoch and 17 more the run.
+    assert (alone.step, alone.pairs, alone.best) == (81, 1200, (30, 600, 0.5))
+    assert [step for step, *_ in alone.curve] == [64, 81]

@@ -5,11 +5,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from paraembed.text.ragged import Ragged
-from paraembed.training.objectives import (
-    ContrastPhrases,
-    PairedPhrases,
-    phrase_keys,
-)
+from paraembed.training.objectives import ContrastPhrases, PairedPhrases, phrase_keys
 
 TEXTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=12)
 

@@ -113,15 +113,9 @@ def test_blocks_become_ids_side_by_side():
         pa.table({"first": ["c c c"], "second": ["a"]}),
     ]
     assert texts(pairs_to_ids(blocks, vocabulary)) == [[1, 2], [2], [3], [1, 0], [3, 3, 3], [1]]
-    assert len(pairs_to_ids([], vocabulary)) == 0
-
-
-def test_texts_are_cut_as_they_are_read():
-    vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
-    block = pa.table({"first": ["a b c", "c"], "second": ["b b", "a a a a"]})
-    assert texts(pairs_to_ids([block], vocabulary, max_tokens=2)) == [[1, 2], [2, 2], [3], [1, 1]]
-    assert [num_cut(block, most) for most in (1, 2, 3, 4)] == [3, 2, 1, 0]
-    assert num_cut(block.slice(0, 0), 1) == 0
+    assert texts(pairs_to_ids(blocks, vocabulary, max_tokens=1)) == [[1], [2], [3], [1], [3], [1]]
+    assert [num_cut(block, most) for block in blocks for most in (1, 2, 3)] == [2, 0, 0, 1, 1, 0]
+    assert num_cut(blocks[0].slice(0, 0), 1) == len(pairs_to_ids([], vocabulary)) == 0
 
 
 @pytest.mark.parametrize("with_trees", [False, True])
@@ -148,17 +142,13 @@ def arrays(pairs):
 
 
 def test_nothing_is_read_into_files_either(tmp_path):
-    empty = pa.table({"first": [""], "second": [""]})
+    empty, vocabulary = pa.table({"first": [""], "second": [""]}), pa.array([UNKNOWN])
     limit = MemoryLimit(0, tmp_path)
-    assert texts(pairs_to_ids([empty], pa.array([UNKNOWN]), limit=limit)) == [[], []]
-    assert [len(pairs_to_ids(blocks, pa.array([UNKNOWN]), limit=limit)) for blocks in ([], [empty[:0]])] == [0, 0]
-
-
-def test_a_folder_that_cannot_be_one(tmp_path):
+    assert texts(pairs_to_ids([empty], vocabulary, limit=limit)) == [[], []]
+    assert [len(pairs_to_ids(blocks, vocabulary, limit=limit)) for blocks in ([], [empty[:0]])] == [0, 0]
     (tmp_path / "file").touch()
-    block = pa.table({"first": ["a"], "second": ["a"]})
     with pytest.raises(OSError, match="file"):
-        pairs_to_ids([block], pa.array([UNKNOWN]), limit=MemoryLimit(0, tmp_path / "file"))
+        pairs_to_ids([empty], vocabulary, limit=MemoryLimit(0, tmp_path / "file"))
 
 
 def test_memory_holds_the_pairs_once_while_they_are_read_and_one_window_when_they_are_mapped(tmp_path):

@@ -55,19 +55,14 @@ def test_scrambling_has_its_rate_and_takes_pairs_together(rate, form):
     assert together == (1.0 if form == "pair" else pytest.approx(rate**2 + (1 - rate) ** 2, abs=0.02))
 
 
-def test_every_order_is_equally_likely():
-    texts = numbered([3] * 12_000)
-    places = scrambled(Recipe(scramble=1.0), texts, np.random.default_rng(2)).reshape(-1, 3) % 3
+def test_every_order_is_equally_likely_and_swaps_follow_poisson():
+    """A swap of two different words: no swap leaves a text as it is with probability e^-λ."""
+    places = scrambled(Recipe(scramble=1.0), numbered([3] * 12_000), np.random.default_rng(2)).reshape(-1, 3) % 3
     counts = np.unique(places @ [9, 3, 1], return_counts=True)[1]
     assert len(counts) == 6
     assert counts == pytest.approx(2000, rel=0.1)
-
-
-def test_swaps_follow_poisson():
-    """A swap of two different words: no swap leaves a text as it is with probability e^-λ."""
-    texts = numbered([30] * 20_000)
     recipe = Recipe(scramble=1.0, scramble_form="each", scramble_swaps=0.7)
-    places = scrambled(recipe, texts, np.random.default_rng(3))
+    places = scrambled(recipe, numbered([30] * 20_000), np.random.default_rng(3))
     moved = (places.reshape(-1, 30) != np.arange(len(places)).reshape(-1, 30)).sum(axis=1)
     assert (moved == 0).mean() == pytest.approx(np.exp(-0.7), abs=0.02)
     assert (moved == 2).mean() == pytest.approx(0.7 * np.exp(-0.7), abs=0.02)

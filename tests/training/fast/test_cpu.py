@@ -1,8 +1,10 @@
-"""The compiled step of avg and sum against the same step by autograd."""
+"""Which step runs; the compiled step of avg and sum against the same step by autograd; the memory of its workers."""
 
+import os
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -11,14 +13,17 @@ import torch
 import torch.distributed as dist
 
 from paraembed.compiled import COMPILED
-from paraembed.encoders.configs import GruConfig, ProjConfig, SumConfig
-from paraembed.recipe import Recipe
+from paraembed.encoders.configs import GruConfig, ProjConfig, ScaledAvgConfig, SumConfig
+from paraembed.recipe import Recipe, SupervisedRecipe
+from paraembed.training import fast
 from paraembed.training.fast import cpu as additive
+from paraembed.training.fast import step_kind
 from paraembed.training.step import Step, step_for
 from tests.training.conftest import encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="numba is not installed")
+NAMELESS = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memory without a name on this system")
 
 BASE = Recipe(batch_size=50, learning_rate=0.01, margin=0.4)
 CHANGES = [
@@ -36,6 +41,50 @@ CHANGES = [
     {"mega_batch_size": 3, "bos_eos_tokens": "start"},
     {"encoder": SumConfig(), "mega_batch_size": 4, "negatives": "mix"},
 ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, ("additive", "shared", "graphs")),
+        ({"encoder": SumConfig(), "similarity": "dot"}, ("additive", "shared", "graphs")),
+        ({"clip": 1.0}, ("additive", "additive", "graphs")),
+        ({"negative_pool_workers": "all"}, ("additive", "additive", "graphs")),
+        ({"mega_batch_size": 2}, ("additive", "compiled", "graphs")),
+        ({"negative_dropout": "fresh", "dropout": 0.1}, ("compiled", "compiled", "plain")),
+        *(
+            (changes, ("compiled", "compiled", "graphs"))
+            for changes in (
+                {"encoder": ProjConfig()},
+                {"encoder": ScaledAvgConfig()},
+                {"dropout": 0.1},
+                {"word_dropout": 0.1},
+                {"scramble": 0.1},
+                {"update": "dense"},
+                {"objective": "squared_l2"},
+            )
+        ),
+    ],
+)
+def test_the_fastest_step_that_can_runs(changes, kinds, monkeypatch):
+    monkeypatch.setattr(fast, "COMPILED", True)
+    recipe = replace(Recipe(), **changes)
+
+    def kind(device, world, **more):
+        return step_kind(recipe.encoder, recipe, device, world, **more)
+
+    assert (kind("cpu", 1), kind("cpu", 2), kind("cuda", 1)) == kinds
+    assert kind("cuda", 2) == kinds[2]
+    assert kind("cpu", 1, dtype=torch.float64) == kind("cuda", 1, dtype=torch.float64) == "plain"
+    monkeypatch.setattr(fast, "COMPILED", False)
+    assert kind("cpu", 1) == "plain"
+
+
+def test_a_head_trains_with_plain_steps(monkeypatch):
+    monkeypatch.setattr(fast, "COMPILED", True)
+    recipe = SupervisedRecipe()
+    kinds = [step_kind(recipe.encoder, recipe, device, world) for device in ("cpu", "cuda") for world in (1, 2)]
+    assert kinds == ["compiled", "compiled", "plain", "plain"]
 
 
 def trained(encoder, recipe, pairs, rank=0, world=1, make=step_for):
@@ -147,7 +196,8 @@ def test_two_workers_with_pools_of_their_own_get_the_same_bits_on_one_machine_an
         assert torch.equal(ours[1], theirs[1])
 
 
-def _lets_go(rank, folder):
+def _lets_go(rank):
+    """Workers that share the words let go of their own."""
     recipe = replace(BASE, word_l2=0.1)
     encoder = encoder_of(recipe)
     own = encoder.matrix.detach().numpy().copy()
@@ -160,9 +210,48 @@ def _lets_go(rank, folder):
     assert len(words) == 2
     assert all(np.array_equal(one.numpy(), before) for one in words)
     assert len({one.untyped_storage().data_ptr() for one in (*words, *step.update.state().values())}) == 1
-    (folder / f"out{rank}").write_text("done")
 
 
-def test_workers_that_share_the_words_let_go_of_their_own(tmp_path):
-    in_two_processes(_lets_go, tmp_path)
-    assert len(list(tmp_path.glob("out*"))) == 2
+MEMORY = [(3, 4), (5,)]
+
+
+def _share(rank):
+    """Workers see what the others write, and on several machines share none."""
+    tensors = additive.shared_zeros(MEMORY, rank, 2)
+    assert tensors is not None
+    assert [tuple(one.shape) for one in tensors] == MEMORY
+    assert not any(one.any() for one in tensors)
+    dist.barrier()
+    tensors[rank][rank] = rank + 1.0
+    dist.barrier()
+    assert (float(tensors[0].sum()), tensors[1].tolist()) == (4.0, [0.0, 2.0, 0.0, 0.0, 0.0])
+    mapped = [
+        line for line in Path("/proc/self/maps").read_text().splitlines() if "paraembed" in line and "memfd" in line
+    ]
+    assert mapped
+    assert all(line.endswith("(deleted)") for line in mapped)  # it has no name, and is gone with its workers
+    with patch.object(additive, "gather_texts", return_value=["/proc/0/fd/3 none"]):  # as another machine sees the path
+        assert additive.shared_zeros(MEMORY, rank, 2) is None
+
+
+def _check_memory(rank, folder):
+    _share(rank)
+    _lets_go(rank)
+    (folder / f"out{rank}").touch()
+
+
+@NAMELESS
+def test_memory_of_two_workers(tmp_path):
+    in_two_processes(_check_memory, tmp_path)
+    assert len([*tmp_path.glob("out*")]) == 2
+
+
+@NAMELESS
+def test_other_memory_at_the_same_path_is_told_by_its_token():
+    made = additive._made(200, "a" * 64)
+    assert made is not None
+    path = f"/proc/{os.getpid()}/fd/{made[0]}"
+    assert additive._mapped(f"{path} {'a' * 64}", 200) is not None
+    assert additive._mapped(f"{path} {'b' * 64}", 200) is None
+    assert additive._mapped(f"{path} {'a' * 64}", 400) is None
+    os.close(made[0])

@@ -35,7 +35,6 @@ from paraembed.training.fast import step_kind
 from paraembed.training.fast.gpu import DeviceStep, Graphs, StepInputs
 from paraembed.training.loop import train as whole_training
 from paraembed.training.objectives import step_draws
-from paraembed.training.pairs import MappedPairs
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
 from tests.training.conftest import Killed, encoder_of
@@ -237,17 +236,6 @@ def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
             assert is_held() is None
     finally:
         gc.enable()
-
-
-def test_pairs_on_disk_are_trained_in_the_order_of_their_windows(pairs):
-    recipe = replace(BASE, encoder=LstmAvgConfig(), negatives="mix")
-    mapped = MappedPairs(pairs.ids, pairs.offsets, window=30, block_pairs=10)
-    ours, theirs = encoder_of(recipe), encoder_of(recipe)
-    losses = [train(kind, mapped) for kind in (DeviceStep(ours, recipe, mapped), step_for(theirs, recipe, mapped))]
-    in_memory = train(DeviceStep(encoder_of(recipe), recipe, pairs), pairs)
-    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(ours.matrix, theirs.matrix, rtol=0, atol=1e-5)
-    assert not torch.allclose(losses[0], in_memory, atol=1e-3)
 
 
 def test_a_step_that_cannot_be_recorded_runs_without_a_graph(caplog):

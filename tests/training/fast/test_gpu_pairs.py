@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.encoders.packed import pack
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast.gpu_pairs import DevicePairs
@@ -93,35 +92,6 @@ def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(lengths, batch_size, c
     for one, other in zip(rest, whole[done:], strict=True):
         assert torch.equal(one.ids_T, other.ids_T)
         assert torch.equal(one.offsets, other.offsets)
-
-
-@given(
-    lengths=st.lists(st.integers(1, 12), min_size=2, max_size=20),
-    backward=st.booleans(),
-    padded=st.booleans(),
-)
-def test_the_layout_made_on_a_device_is_that_of_the_host(lengths, backward, padded):
-    """Where it is padded, each text still reads its tokens in order; the last text stands for padding."""
-    lengths = lengths[: len(lengths) // 2 * 2]
-    on_device = DevicePairs(None, "cpu", recurrent=True, repeats=padded)
-    batch = on_device.batch_of([ragged(lengths)], len(lengths) // 2)
-    packed = pack(batch.offsets, batch.offsets.device, steps=batch.steps, backward=backward)
-    if not padded:
-        plain = pack(torch.tensor([0, *np.cumsum([*lengths, 1])]), torch.device("cpu"), backward=backward)
-        for name, expected in vars(plain).items():
-            ours = getattr(packed, name)
-            assert torch.equal(ours, expected) if isinstance(expected, torch.Tensor) else ours == expected
-    width = len(lengths) + 1
-    for text, length in enumerate(lengths):
-        tokens = list(range(int(batch.offsets[text]), int(batch.offsets[text]) + length))
-        read = packed.tokens.split(packed.sizes)
-        slots = packed.slots[tokens].tolist()
-        assert packed.tokens[slots].tolist() == tokens
-        assert packed.tokens[packed.last[text]] == (tokens[0] if backward else tokens[-1])
-        if padded:
-            in_order = tokens[::-1] if backward else tokens
-            assert [int(step[text]) for step in read][:length] == in_order
-            assert packed.last[text] == (length - 1) * width + text
 
 
 def test_shapes_repeat_and_hold_little_padding():
