@@ -1,8 +1,7 @@
 """The supervised step: what the modes promise. ``tests/parity`` compares its arithmetic with the papers' formulas."""
 
-import copy
 from dataclasses import replace
-from itertools import cycle
+from itertools import count, cycle
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,8 @@ from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.best import Evaluation
 from paraembed.training.loop import run_steps
 from paraembed.training.state import Checkpoints
+from tests.jobs import digests
+from tests.training.conftest import Killed, same_bits
 from tests.training.test_exchange import in_two_processes
 
 WORDS = [f"w{number}" for number in range(30)]
@@ -69,20 +70,18 @@ def trained(model, data, recipe, **more):
 
 
 def test_an_encoder_of_word_pieces_can_be_fine_tuned():
-    pieces = pa.array([UNKNOWN, *"w0123456789", *(f"##{digit}" for digit in "0123456789")])
+    pieces = [UNKNOWN, *"w0123456789", *(f"##{digit}" for digit in "0123456789")]
     matrix = np.random.default_rng(1).standard_normal((len(pieces), 8), dtype=np.float32)
     recipe = replace(PLAIN, mode="universal", tokenizer="wordpiece")
-    encoder = Encoder(recipe.encoder, Words(pieces, matrix), "wordpiece")
+    encoder = Encoder(recipe.encoder, Words(pa.array(pieces), matrix.copy()), "wordpiece")
     model = Supervised(encoder, Kind("similarity", "sick", NAMES["similarity"], 1), options_of(recipe), recipe.seed)
     examples = examples_of("similarity")
     data = example_ids(model, examples)
-    rows = {piece: row for row, piece in enumerate(pieces.to_pylist())}
-    text = examples.texts[0][0].as_py()
-    expected = [rows[char if place == 0 else f"##{char}"] for word in text.split() for place, char in enumerate(word)]
+    words = examples.texts[0][0].as_py().split()
+    expected = [pieces.index("##" * (place > 0) + char) for word in words for place, char in enumerate(word)]
     assert data.texts.ids[: data.texts.offsets[1]].tolist() == expected
-    before = encoder.matrix.detach().clone()
     trained(model, data, recipe)
-    assert not torch.equal(encoder.matrix.detach(), before)
+    assert not np.array_equal(encoder.matrix.detach(), matrix)
     with pytest.raises(ValueError, match="unknown tokenizer 'wordpiece'"):
         replace(recipe, mode="scratch")
 
@@ -100,74 +99,33 @@ def test_every_encoder_learns_a_task_and_avg_every_task(task, name):
     assert losses[1] < 0.9 * losses[0]
 
 
-def test_features_leave_every_bit_of_the_encoder():
-    recipe = replace(PLAIN, mode="features", encoder=config_from_dict({"name": "lstm"}), word_l2=0.1)
-    model, examples = model_of("entailment", recipe), examples_of("entailment")
-    before = copy.deepcopy(model.state_dict())
-    trained(model, example_ids(model, examples), recipe)
-    moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert moved == {name for name in before if name.startswith("head.")}
-
-
-@pytest.mark.parametrize("name", ["avg", "proj", "gran"])
-def test_universal_stays_at_the_prior_as_penalties_grow_and_is_plain_initialisation_without(name):
-    base = replace(PLAIN, mode="universal", encoder=config_from_dict({"name": name}), epochs=10, clip=1.0)
-    data = example_ids(model_of("similarity", base), examples_of("similarity"))
-    start = encoder_of(base)
-
-    def distance(penalty):
-        # One rate for all; the step is stable where 2 λ times the rate is below 2.
-        recipe = replace(base, word_l2=penalty, encoder_l2=penalty, clip=None, learning_rate=1e-3)
-        moved = trained(model_of("similarity", recipe), data, recipe).encoder.state_dict()
-        return max(float((moved[one] - tensor).abs().max()) for one, tensor in start.state_dict().items())
-
-    far = [distance(penalty) for penalty in (0.0, 50.0, 500.0)]
-    assert far == sorted(far, reverse=True)
-    assert far[-1] < far[0] / 5  # a word that 60 of 70 steps leave alone is pulled by the others only
-    plain = trained(model_of("similarity", base), data, replace(base, mode="scratch"))
-    without = trained(model_of("similarity", base), data, base)
-    for one, other in zip(plain.state_dict().values(), without.state_dict().values(), strict=True):
-        assert torch.equal(one, other)
-
-
 def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path):
-    recipe = replace(
-        PLAIN, optimizer="adam", dropout=0.2, scramble=0.5, head_dropout=0.3, epochs=4, eval_every=25, patience=50
-    )
+    drawn = {"dropout": 0.2, "scramble": 0.5, "head_dropout": 0.3}
+    recipe = replace(PLAIN, optimizer="adam", epochs=4, eval_every=25, patience=50, **drawn)
     examples, dev = examples_of("sentiment"), examples_of("sentiment", 30, 9)
     task = Task("sentiment", "sst", examples, dev, dev, NAMES["sentiment"])
 
-    def run(folder, stop_after):
+    def run(folder, stop_after=None):
         model = model_of("sentiment", recipe)
-        data = example_ids(model, examples)
-        done = 0
+        data, evaluations = example_ids(model, examples), count(1)
 
         def scored(_):
-            nonlocal done
-            done += 1
-            if done == stop_after:
-                raise RuntimeError("killed")
+            if next(evaluations) == stop_after:
+                raise Killed
             return score(model, task, "dev").values["accuracy"], {}
 
         evaluation = Evaluation(scored, every=recipe.evaluations_apart(len(data)), patience=recipe.patience)
-        counters = run_steps(
-            model,
-            SupervisedStep(model, recipe),
-            data,
-            len(data),
-            checkpoints=Checkpoints(folder, seconds=1e9, steps=3),
-            evaluation=evaluation,
-        )
-        return model, counters.scores
+        checkpoints = Checkpoints(folder, seconds=1e9, steps=3)
+        step = SupervisedStep(model, recipe)
+        return model, run_steps(model, step, data, len(data), checkpoints=checkpoints, evaluation=evaluation).scores
 
-    whole, scores = run(tmp_path / "whole", None)
+    whole, scores = run(tmp_path / "whole")
     assert len(scores) == 10  # after 25, 50, … examples, and at the end
-    with pytest.raises(RuntimeError, match="killed"):
+    with pytest.raises(Killed):
         run(tmp_path / "broken", 6)
-    again, scores_again = run(tmp_path / "broken", None)
+    again, scores_again = run(tmp_path / "broken")
     assert scores_again == scores
-    for one, other in zip(whole.state_dict().values(), again.state_dict().values(), strict=True):
-        assert torch.equal(one, other)
+    assert same_bits(whole, again)
 
 
 @given(num=st.integers(2, 60), batch=st.integers(2, 9), world=st.integers(1, 3), epoch=st.integers(0, 3))
@@ -175,18 +133,17 @@ def test_every_example_comes_once_an_epoch_with_its_own_label(num, batch, world,
     recipe = replace(PLAIN, batch_size=batch)
     model = model_of("entailment", recipe)
     data = example_ids(model, examples_of("entailment", num))
-    seen = []
-    for rank in range(world):
-        for one in SupervisedStep(model, recipe, rank, world).batches(data, epoch):
-            for number in range(len(one.targets)):
-                texts = one.texts.slice(2 * number, 2 * number + 2)
-                seen.append((texts.ids.tolist(), texts.offsets.tolist(), int(one.targets[number])))
-    every = [data.texts.slice(2 * number, 2 * number + 2) for number in range(num)]
-    expected = [
-        (texts.ids.tolist(), texts.offsets.tolist(), int(target))
-        for texts, target in zip(every, data.targets, strict=True)
-    ]
-    assert sorted(seen) == sorted(expected)
+
+    def examples(some):
+        texts = [some.texts.slice(2 * number, 2 * number + 2) for number in range(len(some.targets))]
+        return [
+            (two.ids.tolist(), two.offsets.tolist(), int(target))
+            for two, target in zip(texts, some.targets, strict=True)
+        ]
+
+    steps = [SupervisedStep(model, recipe, rank, world) for rank in range(world)]
+    seen = [example for step in steps for one in step.batches(data, epoch) for example in examples(one)]
+    assert sorted(seen) == sorted(examples(data))
 
 
 def test_a_text_without_tokens_is_left_out_of_training_and_answered_all_the_same():
@@ -196,10 +153,6 @@ def test_a_text_without_tokens_is_left_out_of_training_and_answered_all_the_same
     assert (len(data), data.num_dropped, len(data.texts)) == (2, 1, 4)
     task = Task("similarity", "sick", examples, examples, examples, NAMES["similarity"])
     assert np.isfinite(score(model, task, "test").values["pearson"])
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("task", [*NAMES])
@@ -212,7 +165,7 @@ def test_a_saved_model_answers_alike_and_a_damaged_one_is_refused(tmp_path, task
     assert again.predict(*examples.texts).shape == (61,)
     save(model, tmp_path / "trained", recipe={"mode": "scratch"}, provenance={}, model_card="")
     save(model, tmp_path / "n", **how, written=tmp_path / "trained")
-    assert contents(tmp_path / "n") == contents(tmp_path / "m")
+    assert digests(tmp_path / "n", "**/*") == digests(tmp_path / "m", "**/*")
     assert not list((tmp_path / "trained").rglob("*.safetensors"))
     (tmp_path / "m" / "head.safetensors").write_bytes(b"0" * 100)
     with pytest.raises(ValueError, match=r"head\.safetensors differs from its digest"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.measures import best_threshold, first_place
+from paraembed.evaluation.measures import first_place
 from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.heads import ChoiceHead, ClassifierHead, score_targets, similarity_loss
 from paraembed.supervised.model import Kind, Supervised, options_of
@@ -160,7 +160,7 @@ def test_sts_split_of_each_set_does_not_depend_on_the_others(data):
     assert other.split["2012/MSRpar"] != task.split["2012/MSRpar"]
 
 
-@given(st.integers(0, 2000), st.integers(0, 2**32), st.text(max_size=5))
+@given(st.integers(0, 2000), st.integers(0, 2**32), st.sampled_from(["", "sts/2012/MSRpar", "é"]))
 def test_drawn_parts_are_disjoint_and_cover(num, seed, name):
     parts = drawn_parts(num, (0.4, 0.1), name, seed)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(num))
@@ -179,6 +179,7 @@ FILE = {
     "turney": "phrase/turney2012_jair.data",
     "semeval": "phrase/semeval2013_5a/en.testSet",
 }
+NEEDED = "the task '{}' needs it"
 BAD = {
     "score": ("similarity", "sick", "trial", lambda t: t.replace("1.5", "5.5"), "line 2: .* 5.5; .*1 to 5"),
     "number": ("similarity", "sick", "train", lambda t: t.replace("1.5", "x"), "line 2: the score is 'x'"),
@@ -192,32 +193,23 @@ BAD = {
     "neutral": ("sentiment", None, "sst test", lambda _: "(2 a)\n", "no non-neutral sentences"),
     "few": ("turney", None, "turney", lambda t: t[: t.index("m680")], "has 680 questions"),
     "0 or 1": ("semeval2013", None, "semeval", lambda t: t.replace("1", "2"), "line 4: the label is '2'"),
+    "no SICK": ("entailment", None, "trial", None, NEEDED.format("entailment")),
+    "no SST": ("sentiment", None, "sst test", None, NEEDED.format("sentiment")),
+    "no SemEval": ("semeval2013", None, "semeval", None, NEEDED.format("semeval2013")),
+    "no questions": ("turney", None, "turney", None, NEEDED.format("turney")),
 }
 
 
 @pytest.mark.parametrize(("task", "data_set", "file", "change", "message"), BAD.values(), ids=BAD)
-def test_bad_files(data, task, data_set, file, change, message):
-    name = FILE[file]
-    put(data / name, change(FILES[name]))
-    with pytest.raises(ValueError, match=message) as error:
+def test_bad_and_missing_files(data, task, data_set, file, change, message):
+    path = data / FILE[file]
+    if change is None:
+        path.unlink()
+    else:
+        put(path, change(FILES[FILE[file]]))
+    with pytest.raises(FileNotFoundError if change is None else ValueError, match=message) as error:
         read_task(task, data_set, data, 0)
-    assert str(data / name) in str(error.value)
-
-
-NEEDED_BY = {
-    "sick/SICK_trial.txt": "entailment",
-    "sst/test.txt.gz": "sentiment",
-    "phrase/semeval2013_5a/en.testSet": "semeval2013",
-    "phrase/turney2012_jair.data": "turney",
-}
-
-
-@pytest.mark.parametrize(("name", "task"), NEEDED_BY.items())
-def test_a_missing_file_is_named_with_its_task(data, name, task):
-    (data / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"the task '{task}' needs it") as error:
-        read_task(task, None, data, 0)
-    assert str(data / name) in str(error.value)
+    assert str(path) in str(error.value)
 
 
 def test_what_is_not_allowed_is_said(data):
@@ -346,18 +338,6 @@ def test_the_contrastive_loss_is_zhous(similarity, task, num_texts, asked):
         contrasts = (max(0, margin - options[0] + wrong) for wrong in options[1:])
         np.testing.assert_allclose(loss, sum(contrasts), rtol=1e-12)
     assert not list(head.parameters())
-
-
-def test_choices_are_judged_by_the_suites_rules():
-    bigram, word = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    question = torch.stack([bigram, bigram, bigram, word, word, word, word])[None]  # blind to order
-    other = torch.stack([bigram, word, word, bigram, word, word, word])[None]
-    ten = ChoiceHead("turney", "cosine", 1)(torch.cat([question, other])).numpy()
-    assert first_place(ten)[1].tolist() == [1 / 2, 0]  # the reversed bigram shares the first place; a wrong word
-    assert first_place(ten[:, :5])[1].tolist() == [1, 0]
-    pairs = torch.stack([torch.stack([bigram, bigram]), torch.stack([bigram, word])])
-    cosines = ChoiceHead("semeval2013", "cosine", 1)(pairs).numpy()[:, 0].astype(np.float64)
-    assert best_threshold(cosines, np.array([1.0, 0.0])) == 0.5
 
 
 def test_who_shares_the_first_place_is_right_by_his_share(tiny_words):
