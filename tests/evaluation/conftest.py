@@ -26,6 +26,11 @@ def scored_pairs(name, vocabulary, seed, count=40):
     return ScoredPairs(name, np.concatenate(([0.0, 5.0], generator.uniform(0, 5, count - 2))), *sides)
 
 
+@pytest.fixture
+def encoder(tiny_words):
+    return Encoder(AvgConfig(), tiny_words, "ptb-v1")
+
+
 @pytest.fixture(scope="session")
 def inputs(tiny_words):
     words = tiny_words.vocabulary.to_pylist()[1:10]

@@ -92,23 +92,16 @@ def test_the_shards_of_a_training_are_known_by_their_manifest(tmp_path):
     assert not is_trained_on(tmp_path / "manifest.json", digest)
 
 
-def test_a_file_that_needs_flags_says_where_they_are(tmp_path):
-    (tmp_path / "pairs.csv").write_text("a,b,c\nd,e,f\n")
-    with pytest.raises(ValueError, match=r"3 columns .*jobs/shard\.py: .* give `held_out`"):
-        read_choose(tmp_path / "pairs.csv", 2)
-
-
 @pytest.mark.parametrize(
-    ("text", "options", "message"),
+    ("name", "text", "options", "message"),
     [
-        ("a\tb\nc\td\n", 100, r"has 4 distinct texts, but 100 choices need 101; give more held-out pairs"),
-        ("a\tb\nc\td\n", 1, r"`choices` is 1; it must be at least 2"),
-        ("a\ta\n", 2, r"has no pairs of different texts"),
+        ("pairs.tsv", "a\tb\nc\td\n", 100, r"has 4 distinct texts, but 100 choices need 101; give more held-out pairs"),
+        ("pairs.tsv", "a\ta\n", 2, r"has no pairs of different texts"),
+        ("pairs.csv", "a,b,c\nd,e,f\n", 2, r"3 columns .*jobs/shard\.py: .* give `held_out`"),
+        ("other", "", 2, r"pairs\.tsv"),
     ],
 )
-def test_what_is_refused(tmp_path, text, options, message):
-    (tmp_path / "pairs.tsv").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_choose(tmp_path / "pairs.tsv", options)
-    with pytest.raises(FileNotFoundError):
-        read_choose(tmp_path / "none")
+def test_what_is_refused(tmp_path, name, text, options, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read_choose(tmp_path / name.replace("other", "pairs.tsv"), options)

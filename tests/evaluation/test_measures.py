@@ -23,15 +23,6 @@ def vector(*values):
     return np.array(values, np.float64)
 
 
-def test_by_hand():
-    # Deviations (-1, 0, 1) and (-1, -1, 2): r = 3 / √(2 · 6). Ranks (1, 2, 3) and (1.5, 1.5, 3): ρ = 1.5 / √(2 · 1.5).
-    predicted, gold = vector(1, 2, 3), vector(1, 1, 4)
-    assert pearson(predicted, gold) == pytest.approx(3 / np.sqrt(12))
-    assert spearman(predicted, gold) == pytest.approx(1.5 / np.sqrt(3))
-    assert pearson(predicted, -predicted) == pytest.approx(-1)
-    assert spearman(predicted, vector(1, 10, 100)) == pytest.approx(1)
-
-
 @pytest.mark.parametrize("correlation", [pearson, spearman])
 @pytest.mark.parametrize(
     ("predicted", "gold", "message"),
@@ -97,15 +88,6 @@ def test_shares_and_intervals():
     assert (low, high) == pytest.approx((0.8 - 0.078, 0.8 + 0.078), abs=0.015)
     replicates = {"pearson": np.array([0.1, np.nan, np.nan]), "spearman": np.array([0.5, np.nan])}
     assert intervals(replicates) == {"spearman": (0.5, 0.5)}
-
-
-def test_the_interval_of_a_correlation_is_about_fishers():
-    generator = np.random.default_rng(1)
-    gold = generator.standard_normal(800)
-    predicted = 0.6 * gold + 0.8 * generator.standard_normal(800)
-    r = stats.pearsonr(predicted, gold)
-    low, high = intervals({"pearson": resampled_correlations(predicted, gold, 2000, "fisher")[0]})["pearson"]
-    assert (low, high) == pytest.approx(tuple(r.confidence_interval(0.95)), abs=0.01)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=20))

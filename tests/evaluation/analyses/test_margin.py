@@ -15,14 +15,6 @@ from paraembed.settings import AnalysisOptions
 from paraembed.training.negatives import candidate_similarity, choose
 
 
-def test_a_hand_example():
-    """Two pairs in the plane: each text's only negatives are the two texts of the other pair."""
-    first, second = np.array([[1, 0], [0, 2]], np.float32), np.array([[1, 0], [3, 3]], np.float32)
-    half = 2**-0.5
-    # pair 1: cos 1; both texts are nearest to (3, 3). Pair 2: cos ½√2; (0, 2) is 0 from (1, 0), (3, 3) is ½√2 from it.
-    assert np.allclose(margins(first, second), [2 - half - half, 2 * half - 0 - half])
-
-
 def test_negatives_are_those_of_the_training():
     generator = np.random.default_rng(0)
     first, second = generator.standard_normal((2, 30, 8)).astype(np.float32)
@@ -31,11 +23,8 @@ def test_negatives_are_those_of_the_training():
     negative = (texts * texts[chosen]).sum(dim=1).reshape(30, 2).sum(dim=1)
     expected = 2 * (texts[::2] * texts[1::2]).sum(dim=1) - negative
     assert np.allclose(margins(first, second), expected.numpy(), atol=1e-5)
-
-
-def test_a_text_without_tokens_has_cosine_zero():
     first, second = np.array([[0, 0], [1, 0]], np.float32), np.array([[1, 0], [1, 0]], np.float32)
-    assert np.allclose(margins(first, second), [0 - 0 - 1, 2 - 1 - 1])
+    assert np.allclose(margins(first, second), [0 - 0 - 1, 2 - 1 - 1])  # a text without tokens has cosine 0
 
 
 def _pair_shards(folder, *sizes):

@@ -35,23 +35,15 @@ from paraembed.settings import AnalysisOptions
 from paraembed.text.tokenize import tokenize
 
 
-def test_the_longer_text_decides_the_bin():
-    lengths = np.array([[1, 4, 5, 9, 3, 30], [2, 4, 2, 8, 10, 1]])
-    assert bin_of(lengths).tolist() == [0, 0, 1, 5, 6, 6]
-
-
-def test_a_bin_has_the_correlation_of_its_pairs_and_few_pairs_have_none():
+def test_the_longer_text_decides_the_bin_and_few_or_constant_pairs_have_no_score():
+    assert bin_of(np.array([[1, 4, 5, 9, 3, 30], [2, 4, 2, 8, 10, 1]])).tolist() == [0, 0, 1, 5, 6, 6]
     generator = np.random.default_rng(0)
-    gold, predicted = generator.standard_normal((2, 40))
-    bins = np.repeat([0, 3, 6], [10, 21, 9])
+    gold, predicted = generator.standard_normal((2, 60))
+    bins, gold[40:] = np.repeat([0, 3, 6, 1], [10, 21, 9, 20]), 1
     scores = score_by_bin(bins, gold, predicted)
     assert np.isclose(scores[0], stats.pearsonr(gold[:10], predicted[:10]).statistic)
     assert np.isclose(scores[3], stats.pearsonr(gold[10:31], predicted[10:31]).statistic)
-    assert np.isnan(scores[[1, 2, 4, 5, 6]]).all()  # empty, or nine pairs
-
-
-def test_a_constant_bin_has_no_score():
-    assert np.isnan(score_by_bin(np.zeros(20, np.int64), np.ones(20), np.arange(20.0))).all()
+    assert np.isnan(scores[[1, 2, 4, 5, 6]]).all()  # constant, empty, or nine pairs
 
 
 def test_the_table_holds_every_pair_and_what_the_paper_printed(inputs):
@@ -72,24 +64,17 @@ def test_other_sets_are_not_beside_what_the_paper_printed(inputs):
     """STS 2016, and sets of one's own in a year's folder, are not among the paper's 20."""
     first = inputs.suites[0].groups[0].sets[0]
     other = Group("2016", (replace(first, name="headlines"),))
+    (alone,) = score_by_length(inputs).tables
     for groups in ((*inputs.suites[0].groups, other), (other,)):
         suites = (Suite("sts", groups, "year"),)
         made = score_by_length(replace(inputs, suites=suites, report=compare(inputs.candidates, suites, resamples=0)))
         (table,) = made.tables
-        pairs = sum(int(row[1] or 0) for row in table.rows)
         if len(groups) > 1:
-            (alone,) = score_by_length(inputs).tables
-            assert (pairs, table.rows) == (120, alone.rows)
-            assert (
-                "over the 12,108 pairs of its 20 sets of STS 2012 to 2015; this run is without 2012/OnWN, " in made.text
-            )
+            assert table.rows == alone.rows
+            assert "12,108 pairs of its 20 sets of STS 2012 to 2015; this run is without 2012/OnWN, " in made.text
         else:
-            assert (table.title, pairs, len(table.head)) == ("sts", 40, 4)
+            assert (table.title, sum(int(row[1] or 0) for row in table.rows), len(table.head)) == ("sts", 40, 4)
             assert "paper" not in made.text
-
-
-def test_cosines_are_mapped_onto_the_gold_scale():
-    assert on_gold_scale(np.array([-1.0, 0.0, 0.5, 1.0]), 1, 5).tolist() == [1, 1, 3, 5]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +87,8 @@ def test_cosines_are_mapped_onto_the_gold_scale():
 )
 def test_ranges_of_a_scale(low, high, expected):
     assert gold_ranges(low, high) == expected
+    cosines = np.array([-1.0, 0.0, 0.5, 1.0])
+    assert on_gold_scale(cosines, low, high).tolist() == [low, low, (low + high) / 2, high]
 
 
 @given(st.lists(st.sampled_from([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 3.25, 5.0]), min_size=2).map(np.array))
@@ -124,13 +111,8 @@ def test_ratios_of_a_hand_example():
     lengths = np.stack([np.diff(side.offsets) for side in sides])
     assert length_ratio(lengths).tolist() == [0.5, 0.6, 2 / 3, 0, 1]
     assert overlap_ratio(*sides).tolist() == [1, 1 / 3, 0.5, 0, 0]
-
-
-def test_means_by_subset():
-    errors = np.array([1.0, 2.0, 4.0])
-    means = means_by([np.array([True, True, False]), np.array([False] * 3)], errors)
-    assert means[0] == 1.5
-    assert np.isnan(means[1])
+    means = means_by([np.array([True, True, False]), np.zeros(3, bool)], np.array([1.0, 2.0, 4.0]))
+    np.testing.assert_array_equal(means, [1.5, np.nan])
 
 
 def test_the_tables_of_a_small_evaluation(inputs):
@@ -152,11 +134,8 @@ def test_the_tables_of_a_small_evaluation(inputs):
         counts[row[0], row[2]] += int(row[3] or 0)
     positive, negative = int((gold > 3.75).sum()), int((gold < 1.25).sum())
     for what in ("length", "overlap"):
-        assert [counts[what, kind] for kind in ("positive", "negative", "both")] == [
-            positive,
-            negative,
-            positive + negative,
-        ]
+        expected = {"positive": positive, "negative": negative, "both": positive + negative}
+        assert {kind: counts[what, kind] for kind in expected} == expected
 
 
 def test_the_rank_correlation_of_a_hand_example():
@@ -168,27 +147,22 @@ def test_the_rank_correlation_of_a_hand_example():
     assert np.isnan(rank_correlation(np.ones(5), unknown))
 
 
-def test_shares_are_counted_in_the_texts(inputs):
-    correlations, table = unknown_words(inputs).tables
-    row = next(row for row in table.rows if row[:2] == ("avg", "sts/2013/OnWN"))
-    pairs = inputs.suites[0].groups[1].sets[0]
-    tokens = [token for side in pairs.texts for text in side.to_pylist() for token in text.split()]
-    assert np.isclose(row[2], 100 * tokens.count("zebra") / len(tokens))
-    assert [row[:2] for row in correlations.rows] == [("avg", 3), ("gran", 3)]
-    row = next(row for row in table.rows if row[:2] == ("gran", "sts/2012/MSRpar"))
-    assert np.isclose(row[4], row[3] - 57.6)  # the 75th percentile of the systems of the task
-
-
-def test_both_counts_of_sets_are_told(inputs):
+def test_shares_are_counted_in_the_texts_and_both_counts_of_sets_are_told(inputs):
     """A set of one's own has a score, and no 75th percentile."""
     own = Suite("pairs", (Group("", (replace(inputs.suites[0].groups[0].sets[0], name="own"),)),))
     suites = (*inputs.suites, own)
     report = compare(inputs.candidates, suites, resamples=0)
     correlations, table = unknown_words(replace(inputs, suites=suites, report=report)).tables
+    rows = {row[:2]: row for row in table.rows}
+    texts = [text for side in inputs.suites[0].groups[1].sets[0].texts for text in side.to_pylist()]
+    tokens = " ".join(texts).split()
+    assert np.isclose(rows["avg", "sts/2013/OnWN"][2], 100 * tokens.count("zebra") / len(tokens))
+    row = rows["gran", "sts/2012/MSRpar"]
+    assert np.isclose(row[4], row[3] - 57.6)  # the 75th percentile of the systems of the task
     assert correlations.head == (
         *("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation"),
     )
-    assert [row[1::2] for row in correlations.rows] == [(4, 3), (4, 3)]
+    assert [(row[0], row[1], row[3]) for row in correlations.rows] == [("avg", 4, 3), ("gran", 4, 3)]
     there = [row for row in table.rows if row[0] == "avg" and row[4] is not None]
     expected = stats.spearmanr([row[2] for row in there], [row[4] for row in there]).statistic
     assert correlations.rows[0][4] == pytest.approx(100 * expected)
@@ -202,39 +176,27 @@ def test_the_widest_gaps_come_first_and_equal_scores_are_no_disagreement():
 
 
 def test_the_table_names_sets_texts_and_who_is_nearer(inputs):
+    """Row numbers stand for texts that were not asked for."""
     (table,) = disagreement(replace(inputs, options=AnalysisOptions(show_texts=True))).tables
     assert len(table.rows) == 2 * NUM_PAIRS
     gaps = [row[3] - row[4] for row in table.rows]
     assert gaps == sorted(gaps[:NUM_PAIRS], reverse=True) + sorted(gaps[NUM_PAIRS:])
-    for name, first, second, one, other, gold, nearer in table.rows:
-        year, own = name.split("/")[1:]
-        pairs = next(
-            one for group in inputs.suites[0].groups if group.name == year for one in group.sets if one.name == own
-        )
-        at = pairs.first.to_pylist().index(first)
-        assert (second, gold) == (pairs.second[at].as_py(), pairs.scores[at])
-        assert nearer == ("avg" if abs(one - gold) < abs(other - gold) else "gran")
-        assert np.isclose(one, 5 * min(max(inputs.report.predictions["avg", name][at], 0), 1))
-
-
-def test_row_numbers_stand_for_texts_that_were_not_asked_for(inputs):
-    (shown,) = disagreement(replace(inputs, options=AnalysisOptions(show_texts=True))).tables
-    (table,) = disagreement(inputs).tables
-    assert table.head == ("set", "row", "avg", "gran", "gold", "nearer to gold")
-    assert [row[2:] for row in table.rows] == [row[3:] for row in shown.rows]
+    (numbered,) = disagreement(inputs).tables
+    assert numbered.head == ("set", "row", "avg", "gran", "gold", "nearer to gold")
+    assert [row[2:] for row in numbered.rows] == [row[3:] for row in table.rows]
     sets = {f"sts/{group.name}/{pairs.name}": pairs for group in inputs.suites[0].groups for pairs in group.sets}
-    for (name, number, *_), (_, first, second, *_) in zip(table.rows, shown.rows, strict=True):
+    for (name, first, second, one, other, gold, nearer), (_, row, *_) in zip(table.rows, numbered.rows, strict=True):
         pairs = sets[name]
-        assert (pairs.first[number - 1].as_py(), pairs.second[number - 1].as_py()) == (first, second)
+        assert (pairs.first[row - 1].as_py(), pairs.second[row - 1].as_py()) == (first, second)
+        assert gold == pairs.scores[row - 1]
+        assert nearer == ("avg" if abs(one - gold) < abs(other - gold) else "gran")
+        assert np.isclose(one, 5 * min(max(inputs.report.predictions["avg", name][row - 1], 0), 1))
 
 
-def test_one_encoder_has_nobody_to_disagree_with(inputs):
+def test_an_encoder_to_disagree_with_is_needed(inputs):
     alone = replace(inputs, report=replace(inputs.report, columns=inputs.report.columns[:1]))
     with pytest.raises(CannotMakeError, match="only one encoder"):
         disagreement(alone)
-
-
-def test_a_label_that_is_not_there_is_refused(inputs):
     with pytest.raises(ValueError, match=r"'lstm'; it must be .*: gran"):
         disagreement(replace(inputs, options=AnalysisOptions(against="lstm")))
 

@@ -54,9 +54,13 @@ def _inputs(inputs, *asked):
     return replace(inputs, candidates=(candidate,), options=AnalysisOptions(neighbors_of=asked))
 
 
-def test_words_that_a_user_asks_for(inputs):
+def test_words_that_a_user_asks_for_and_norms_from_both_ends(inputs):
     (table,) = neighbors(_inputs(inputs, "Cat", "unicorn")).tables
     assert table.rows == (("cat", "dog 0.99, the 0.60, idea 0.28"), ("unicorn", "not in the vocabulary"))
+    (table,) = norms(_inputs(inputs)).tables
+    expected = (("idea", 10.0, "the", float(np.float32(0.1))), ("dog", 32**0.5, "cat", 5.0))
+    assert [row[::2] for row in table.rows] == [row[::2] for row in expected]
+    assert np.allclose([row[1::2] for row in table.rows], [row[1::2] for row in expected])
 
 
 def test_a_vocabulary_of_one_word_has_no_ends(inputs):
@@ -64,10 +68,3 @@ def test_a_vocabulary_of_one_word_has_no_ends(inputs):
     candidate = Candidate("avg", "", Encoder(AvgConfig(), words, "space"))
     with pytest.raises(CannotMakeError, match="two or more words"):
         norms(replace(inputs, candidates=(candidate,)))
-
-
-def test_norms_from_both_ends(inputs):
-    (table,) = norms(_inputs(inputs)).tables
-    expected = (("idea", 10.0, "the", float(np.float32(0.1))), ("dog", 32**0.5, "cat", 5.0))
-    assert [row[::2] for row in table.rows] == [row[::2] for row in expected]
-    assert np.allclose([row[1::2] for row in table.rows], [row[1::2] for row in expected])
