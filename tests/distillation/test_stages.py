@@ -31,14 +31,10 @@ def recorded(request, work):
     return Stages(work, request, files, teacher, pieces).recorded
 
 
-def test_the_settings_that_differ_are_named(wanted, tmp_path):
+def test_the_settings_that_differ_are_named_or_the_inputs_that_are_not_recorded(wanted, tmp_path):
     before = recorded(wanted, tmp_path)
     now = recorded(replace(wanted, settings=TeachSettings(l2=0.5, bigrams=3)), tmp_path)
     assert differing(before, now) == "settings.bigrams (was None, is 3); settings.l2 (was 1.0, is 0.5)"
-
-
-def test_inputs_that_are_not_recorded_are_named_if_nothing_else_differs(wanted, tmp_path):
-    before = recorded(wanted, tmp_path)
     (tmp_path / "texts.txt").write_text("dog\n")
     now = recorded(wanted, tmp_path)
     assert before["identity"] != now["identity"]

@@ -10,7 +10,7 @@ import pytest
 
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.configs import AvgConfig
-from paraembed.export.folder import check_target, write_folder
+from paraembed.export.folder import write_folder
 from paraembed.export.smaller import averaged, pruned, token_counts
 from paraembed.loading import open_encoder
 from paraembed.text.subword import vocabulary_of, without_ends
@@ -97,7 +97,6 @@ def test_model2vec_computes_the_same_vectors_of_unknown_words_too(tmp_path):
 @pytest.mark.parametrize(
     ("config", "options", "to", "message"),
     [
-        ({"name": "sum"}, {}, "sentence-transformers", "vector of sum is a sum, .* `to` onnx"),
         ({"name": "lstm"}, {}, "sentence-transformers", "vector of lstm depends on the order .* `to` onnx"),
         ({"name": "cnn"}, {}, "model2vec", "vector of cnn is a maximum"),
         ({"name": "avg"}, {"bos_eos_tokens": "both"}, "sentence-transformers", r"adds BOS/EOS tokens \(both\)"),
@@ -140,21 +139,3 @@ def test_the_bytes_depend_only_on_the_encoder(tmp_path):
     files = digests(tmp_path / "a", "**/*")
     assert len(files) == 9
     assert files == digests(tmp_path / "b", "**/*")
-
-
-@pytest.mark.usefixtures("unchecked_ids")
-def test_only_exported_models_are_replaced(tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").touch()
-    write_folder(encoder_of({"name": "avg"}), "model2vec", tmp_path / "model")
-    check_target(tmp_path / "empty", overwrite=False)
-    check_target(tmp_path / "model", overwrite=True)
-    for name, overwrite, message in [
-        ("file", True, "is a file"),
-        ("model", False, "already exists"),
-        ("mine", True, "mine has no paraembed.json, so it may not be a model"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            check_target(tmp_path / name, overwrite=overwrite)
