@@ -129,9 +129,9 @@ def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path):
 
 
 def test_bad_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"every is 0\.0; expected a number of epochs"):
+    with pytest.raises(ValueError, match=r"every is 0\.0; expected"):
         Evaluation(lambda _: (0.0, {}), every=0.0)
-    with pytest.raises(ValueError, match="patience is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=r"patience is 0; .* at least 1"):
         Evaluation(lambda _: (0.0, {}), patience=0)
 
 

@@ -117,7 +117,9 @@ def check_problems(rank):
 
 
 def check_environment(rank):
-    """One worker whose machine turns graphs off turns them off for both."""
+    """One worker whose machine turns graphs off turns them off for both; they are on unless told otherwise."""
+    os.environ.pop("PARAEMBED_CUDA_GRAPHS", None)
+    assert records_graphs()
     os.environ["PARAEMBED_CUDA_GRAPHS"] = "10"[rank]
     assert records_graphs() == (rank == 0)
     assert not all_record(2, torch.device("cpu"))

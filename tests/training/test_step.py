@@ -79,9 +79,16 @@ def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, p
     assert loss()[0] == loss(negative_dropout="fresh")[0]
 
 
-def test_a_recipe_that_leaves_nothing_to_train_is_refused(pairs):
-    recipe = Recipe(train_words=False)
-    with pytest.raises(ValueError, match=r"train_words is off, .*avg has no other"):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_words": False}, r"train_words is off, .*avg has no other"),
+        ({"precision": "bfloat16"}, r"precision is 'bfloat16', .*on a CPU"),
+    ],
+)
+def test_a_recipe_that_cannot_be_trained_is_refused(pairs, changes, message):
+    recipe = Recipe(**changes)
+    with pytest.raises(ValueError, match=message):
         step_for(encoder_of(recipe), recipe, pairs)
 
 

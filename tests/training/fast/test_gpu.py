@@ -26,7 +26,6 @@ from paraembed.encoders.configs import (
     SumConfig,
     WordConfig,
 )
-from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.best import Evaluation
@@ -257,20 +256,6 @@ def test_a_step_that_cannot_be_recorded_runs_without_a_graph(caplog):
     graphs(run, inputs)
     assert total.item() == 5
     assert caplog.text.count("steps run without CUDA graphs") == 1
-
-
-@pytest.mark.parametrize(("value", "records"), [(None, True), ("1", True), ("0", False)])
-def test_graphs_are_turned_off_by_the_environment(monkeypatch, value, records):
-    monkeypatch.delenv("PARAEMBED_CUDA_GRAPHS", raising=False)
-    if value is not None:
-        monkeypatch.setenv("PARAEMBED_CUDA_GRAPHS", value)
-    assert records_graphs() == records
-
-
-def test_bfloat16_is_refused_on_a_cpu(pairs):
-    recipe = replace(BASE, precision="bfloat16")
-    with pytest.raises(ValueError, match=r"precision is 'bfloat16', .*on a CPU"):
-        step_for(encoder_of(recipe), recipe, pairs)
 
 
 def test_a_recording_has_only_options_that_this_torch_knows():
