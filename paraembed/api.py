@@ -17,9 +17,9 @@ from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.foreign.base import ForeignEncoder
-from paraembed.io.places import Place, to_place
+from paraembed.io.places import Place, absolute_name, to_place
 from paraembed.io.resume import check_destination
-from paraembed.loading import open_encoder, shipped_folder
+from paraembed.loading import open_encoder
 from paraembed.papers import find_recipe
 from paraembed.process import one_thread
 from paraembed.recipe import Recipe
@@ -28,12 +28,11 @@ from paraembed.settings import (
     DEFAULT_INFERENCE,
     MIN_COVERAGE,
     RESAMPLES,
+    SHIPPED_FOLDER,
     Gpus,
     Inference,
     Placement,
     Selection,
-    is_peer,
-    is_run,
     is_shipped,
 )
 from paraembed.tracking.fetch import fetch_encoder
@@ -158,10 +157,18 @@ def train(
     read = list(read_suites(list(map(str, names)), _absolute(data))) if data is not None else []
     read += [read_pairs_files(list(map(_absolute, files)))] if files else []
     placement = placement or Placement()
-    words = shipped_folder() if is_shipped(str(words)) else _absolute(words)
+    words = SHIPPED_FOLDER if is_shipped(str(words)) else _absolute(words)
     check_destination(_absolute(out), _absolute(pairs), words, *map(str, files))
-    inputs = _absolute(pairs), words, read, selection or Selection(), min_coverage, placement.pairs_bytes
-    training = Training(name, Pairs(chosen, *inputs), _absolute(out), placement, register=register)
+    data_set = Pairs(
+        chosen,
+        _absolute(pairs),
+        words,
+        suites=read,
+        selection=selection or Selection(),
+        min_coverage=min_coverage,
+        max_bytes=placement.pairs_bytes,
+    )
+    training = Training(name, data_set, _absolute(out), placement, register=register)
     train_model(training, overwrite=overwrite)
     encoder = load(out)
     assert isinstance(encoder, Encoder)
@@ -206,7 +213,9 @@ def embed(
     chosen = Settings(**_checked(settings, Settings, "embed"))
     check_destination(_absolute_place(out), str(encoder), *map(str, _several(inputs)))
     return run(
-        *(_absolute_name(encoder), [str(_absolute_place(file)) for file in _several(inputs)], _absolute_place(out)),
+        absolute_name(str(encoder), _absolute),
+        [str(_absolute_place(file)) for file in _several(inputs)],
+        _absolute_place(out),
         chosen,
         workers=workers,
         overwrite=overwrite,
@@ -261,7 +270,7 @@ def evaluate(
     if bool(suites) != (data is not None) or not (suites or pairs or held_out):
         raise ValueError("no data to score on; give `suites` and `data`, `pairs`, or `held_out`")
     request = evaluation.EvaluationRequest(
-        encoders=tuple(map(_absolute_name, _several(encoders))),
+        encoders=tuple(absolute_name(str(name), _absolute) for name in _several(encoders)),
         words=None if words is None else _absolute(words),
         suites=tuple(map(str, _several(suites))),
         data=None if data is None else _absolute(data),
@@ -315,7 +324,7 @@ def search(
         raise ValueError(f"`top` is {top}; it must be at least 1")
     texts = list(_several(queries))
     embeddings = Embeddings(to_place(str(folder)))
-    name = None if encoder is None else _absolute_name(encoder)
+    name = None if encoder is None else absolute_name(str(encoder), _absolute)
     opened = engine.query_encoder(
         embeddings, name, prompt=prompt, fetch=fetch_encoder, trust_remote_code=trust_remote_code
     )
@@ -348,12 +357,3 @@ def _absolute(path: AnyPath) -> Path:
     if not str(path).strip():
         raise ValueError("an empty path was given; give the path of a file or folder")
     return Path(path).absolute()
-
-
-def _absolute_name(name: AnyPath) -> str:
-    """Return an encoder's name with an absolute path, so that the record of a run names it from everywhere."""
-    text = str(name)
-    if is_run(text) or is_shipped(text):
-        return text
-    kind, colon, place = text.partition(":") if is_peer(text) else ("", "", text)
-    return text if colon and not Path(place).exists() else f"{kind}{colon}{_absolute(place)}"

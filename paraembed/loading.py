@@ -3,20 +3,41 @@
 import os
 from collections.abc import Callable
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.devices import chosen_device
-from paraembed.encoders.foreign.base import ForeignEncoder, open_foreign
-from paraembed.settings import DEFAULT_INFERENCE, SHIPPED, Inference, is_peer, is_run, is_shipped, suggested
+from paraembed.encoders.foreign.base import ForeignEncoder
+from paraembed.encoders.foreign.files import model_files
+from paraembed.process import HUB, set_environment
+from paraembed.settings import (
+    DEFAULT_INFERENCE,
+    PEERS,
+    SHIPPED_FOLDER,
+    Inference,
+    is_peer,
+    is_run,
+    is_shipped,
+    suggested,
+)
 
 Fetch = Callable[[str, Path], Path]
 """Function that downloads the encoder of an MLflow run or registered model to a folder, and returns the encoder
 folder.
 """
+
+_CLASSES = {
+    "st": "sentence_transformers:SentenceTransformerEncoder",
+    "m2v": "model2vec:Model2VecEncoder",
+    "onnx": "onnx:OnnxEncoder",
+}
+# Not the extras of paraembed: on a public index anybody could register that name.
+_PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
 
 
 def open_encoder(
@@ -33,30 +54,35 @@ def open_encoder(
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
-        ValueError: the model or run does not exist or is damaged, or the encoder does not support a setting.
+        ValueError: the model or run does not exist or is damaged, its library is not installed, its weights could run
+            code, or the encoder does not support a setting.
     """
     if is_peer(name):
-        return open_foreign(name, inference)
+        return _of_library(name, inference)
     if fetch is not None and is_run(name):
         with TemporaryDirectory() as folder:
-            return _placed(checkpoint.load(fetch(name, Path(folder))), inference)
-    if is_shipped(name):
-        return _placed(checkpoint.load(shipped_folder()), inference)
-    if not os.path.lexists(name):
+            encoder = checkpoint.load_any(fetch(name, Path(folder)))
+    elif is_shipped(name) or os.path.lexists(name):
+        encoder = checkpoint.load_any(SHIPPED_FOLDER if is_shipped(name) else name)
+    else:
         raise FileNotFoundError(f"{name} does not exist; expected an encoder folder{suggested(name)}")
-    return _placed(checkpoint.load_any(name), inference)
-
-
-def shipped_folder() -> Path:
-    """Return the folder of the encoder in the package."""
-    return Path(__file__).with_name(SHIPPED)
-
-
-def _placed(encoder: Encoder | Concat, inference: Inference) -> Encoder | Concat:
     for setting in fields(Inference):
         if setting.name not in {"device", "precision"} and getattr(inference, setting.name) != setting.default:
             raise ValueError(
                 f"`{setting.name}` only applies to models of other libraries; leave it out for an encoder folder"
             )
-    device = chosen_device(inference.device, gains=encoder.gains_from_gpu)
-    return encoder.placed(device, inference.precision)
+    return encoder.placed(chosen_device(inference.device, gains=encoder.gains_from_gpu), inference.precision)
+
+
+def _of_library(name: str, inference: Inference) -> ForeignEncoder:
+    kind, _, wanted = name.partition(":")
+    set_environment(HUB)
+    try:
+        import_module(PEERS[kind])
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install {_PACKAGES[kind]}"
+        ) from None
+    files = model_files(wanted, name, "onnx:" if kind == "onnx" else inference.backend)
+    encoder: type[ForeignEncoder] = resolve_name(f"paraembed.encoders.foreign.{_CLASSES[kind]}")
+    return encoder.opened(files, inference, name)

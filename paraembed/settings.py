@@ -25,6 +25,8 @@ PEERS = {"st": "sentence_transformers", "m2v": "model2vec", "onnx": "onnxruntime
 """Prefix of an encoder name → the library that provides the model."""
 SHIPPED = "small"
 """Name of the encoder that the package contains."""
+SHIPPED_FOLDER = Path(__file__).with_name(SHIPPED)
+"""Folder of that encoder."""
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Backend = Literal["torch", "onnx", "openvino"]

@@ -34,7 +34,7 @@ from paraembed.io.lines import read_text
 from paraembed.io.tables import read_quoted
 from paraembed.loading import open_encoder
 from paraembed.process import one_thread
-from paraembed.settings import SHIPPED, is_shipped
+from paraembed.settings import SHIPPED_FOLDER, is_shipped
 
 PROGRAMS = {
     "teacher": "teacher",
@@ -195,6 +195,6 @@ def _scores(values: dict[str, float]) -> dict[str, float]:
 
 def _megabytes(model: str) -> float:
     """Return the size of a model's folder."""
-    folder = Path(import_module("paraembed").__file__ or "").with_name(SHIPPED) if is_shipped(model) else None
+    folder = SHIPPED_FOLDER if is_shipped(model) else None
     folder = folder or Path(model.partition(":")[2] or model)
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6

@@ -13,7 +13,7 @@ from paraembed.commands.job import run
 from paraembed.commands.paths import existing, new_output
 from paraembed.console import doing, say
 from paraembed.io.atomic import check_file
-from paraembed.settings import DEFAULT_SMALLER, SHIPPED, Smaller, is_shipped
+from paraembed.settings import DEFAULT_SMALLER, SHIPPED, SHIPPED_FOLDER, Smaller, is_shipped
 
 if TYPE_CHECKING:
     from paraembed.encoders import Encoder
@@ -104,9 +104,7 @@ def main(flags: Export) -> None:
 def _folder(path: Path, flag: str = "--encoder") -> Path:
     """Return the folder of a value of --encoder or --oov-pieces."""
     if is_shipped(str(path)):
-        from paraembed.loading import shipped_folder
-
-        return shipped_folder()
+        return SHIPPED_FOLDER
     return existing(path, flag, f"expected an encoder folder{did_you_mean(str(path), [SHIPPED])}")
 
 

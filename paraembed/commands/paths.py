@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paraembed.console import doing, renamed
-from paraembed.io.places import Place, in_submitted_job, path_exists, shown, to_place
+from paraembed.io.places import Place, absolute_name, in_submitted_job, path_exists, shown, to_place
 from paraembed.io.resume import check_destination
-from paraembed.settings import is_peer, is_run, is_shipped, suggested
+from paraembed.settings import SHIPPED_FOLDER, is_shipped, suggested
 
 if TYPE_CHECKING:
     from paraembed.io.staging import Staging
@@ -49,13 +49,8 @@ def named_encoder(name: str, flag: str) -> str:
     """
     if not name:
         raise ValueError(f"{flag} is empty; give an encoder folder, an MLflow run or st:MODEL")
-    if is_run(name) or is_shipped(name):
-        return name
-    if not is_peer(name):
-        expected = f"expected an encoder folder, written by jobs/train.py{suggested(name)}"
-        return str(existing(Path(name), flag, expected))
-    kind, _, wanted = name.partition(":")
-    return f"{kind}:{absolute(Path(wanted), flag)}" if path_exists(Path(wanted)) else name
+    expected = f"expected an encoder folder, written by jobs/train.py{suggested(name)}"
+    return absolute_name(name, lambda path: existing(Path(path), flag, expected))
 
 
 def existing_output(text: str, flag: str) -> Place:
@@ -83,11 +78,7 @@ def staged_input(stage: "Staging", text: str | Path, flag: str, check: Callable[
 
 def staged_words(stage: "Staging", text: str, flag: str) -> Path:
     """Return the path of word vectors: a file, or the folder of an averaging encoder, also of ``small``."""
-    if is_shipped(text):
-        from paraembed.loading import shipped_folder
-
-        return shipped_folder()
-    return staged_input(stage, text, flag)
+    return SHIPPED_FOLDER if is_shipped(text) else staged_input(stage, text, flag)
 
 
 def new_output(path: Path, flag: str, *inputs: Path | str | None, is_file: bool = False) -> Path:

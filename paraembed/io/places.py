@@ -4,11 +4,13 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
+
+from paraembed.settings import is_peer, is_run, is_shipped
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -77,6 +79,16 @@ def to_place(text: str) -> Place:
     if not text.strip():
         raise ValueError("an empty path was given; give the path or the URI of a file")
     return text if "://" in text else Path(text)
+
+
+def absolute_name(name: str, absolute: Callable[[str], Path]) -> str:
+    """Return an encoder's name with an absolute path, also behind ``st:``, ``m2v:`` or ``onnx:``, so that the record of
+    a run names it from everywhere. The name ``small``, names on the hub and MLflow runs stay as they are.
+    """
+    kind, colon, path = name.partition(":") if is_peer(name) else ("", "", name)
+    if is_run(name) or is_shipped(name) or (colon and not (path and path_exists(Path(path)))):
+        return name
+    return f"{kind}{colon}{absolute(path)}"
 
 
 def in_submitted_job() -> bool:

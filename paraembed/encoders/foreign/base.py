@@ -9,7 +9,6 @@ from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
-from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 import torch
 
 from paraembed.encoders.devices import chosen_device, require_device
-from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles, model_files
+from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles
 from paraembed.encoders.protocol import (
     BATCH_SIZE,
     NO_LOCK,
@@ -93,9 +92,30 @@ class ForeignEncoder:
         """Digest of the identity."""
         return digest_of(self.identity)
 
+    @classmethod
+    def opened(cls, files: ModelFiles, inference: Inference, name: str) -> "ForeignEncoder":
+        """Return the encoder of a model's files, which messages call ``name``; see ``open_encoder``."""
+        set_environment(HUB)
+        for setting in fields(Inference):
+            value = getattr(inference, setting.name)
+            if setting.name not in {"device", *cls.settings} and value not in {None, "", setting.default}:
+                raise ValueError(
+                    f"`{setting.name}` is {value!r}, but {cls.kind}: models do not support it; leave it out"
+                )
+        without_gpu = cls.no_gpu(inference.backend)
+        if inference.device == "cuda" and without_gpu:
+            raise ValueError(f"`device` is cuda, but {without_gpu}")
+        inference = replace(inference, device=chosen_device(inference.device, gains=not without_gpu))
+        make: Callable[[ModelFiles, Inference], ForeignEncoder] = cls
+        problem = f"{name} is not a model that {PEERS[cls.kind]} can load"
+        with errors_of_libraries(problem, name), files.snapshot() as snapshot:
+            encoder = make(snapshot, inference)
+        encoder.files = files
+        return encoder
+
     def packed(self, *, is_local: bool = False) -> "PackedModel":
         """Return the model's files and the settings, for other processes; see ``TextEncoder``."""
-        return PackedModel(self.kind, PackedFiles.of(self.files, is_local=is_local), self.inference, self.identity)
+        return PackedModel(type(self), PackedFiles.of(self.files, is_local=is_local), self.inference, self.identity)
 
     def embed(
         self,
@@ -142,7 +162,7 @@ class ForeignEncoder:
 class PackedModel:
     """Encoder of another library in a form for other processes; see ``PackedEncoder``."""
 
-    kind: str
+    type: type[ForeignEncoder]
     files: PackedFiles
     inference: Inference
     identity: Mapping[str, Any]
@@ -153,58 +173,13 @@ class PackedModel:
         """
         set_environment(HUB_OFFLINE, override=True)
         digest = digest_of(self.identity["files"])
-        encoder = open_files(self.kind, self.files.unpacked(digest), self.inference, f"{self.kind}:{digest}")
+        encoder = self.type.opened(self.files.unpacked(digest), self.inference, f"{self.type.kind}:{digest}")
         if changed := differences(self.identity, encoder.identity):
             raise ValueError(
                 f"the {changed} of a worker's machine differs from the driver's; install the same versions on "
                 "every machine"
             )
         return encoder
-
-
-_CLASSES = {
-    "st": "sentence_transformers:SentenceTransformerEncoder",
-    "m2v": "model2vec:Model2VecEncoder",
-    "onnx": "onnx:OnnxEncoder",
-}
-# Not the extras of paraembed: on a public index anybody could register that name.
-_PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
-
-
-def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
-    """Return the encoder ``st:PATH_OR_NAME``, ``m2v:PATH_OR_NAME`` or ``onnx:PATH``; a name is one of the Hugging Face
-    hub. Raise ValueError if the library is not installed, the model does not exist, its weights could run code, or it
-    does not support a setting.
-    """
-    kind, _, wanted = name.partition(":")
-    set_environment(HUB)
-    try:
-        import_module(PEERS[kind])
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install {_PACKAGES[kind]}"
-        ) from None
-    files = model_files(wanted, name, "onnx:" if kind == "onnx" else inference.backend)
-    return open_files(kind, files, inference, name)
-
-
-def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) -> ForeignEncoder:
-    """Return the encoder of a model's files; see ``open_foreign``."""
-    set_environment(HUB)
-    encoder: type[ForeignEncoder] = resolve_name(f"{__package__}.{_CLASSES[kind]}")
-    for setting in fields(Inference):
-        value = getattr(inference, setting.name)
-        if setting.name not in {"device", *encoder.settings} and value not in {None, "", setting.default}:
-            raise ValueError(f"`{setting.name}` is {value!r}, but {kind}: models do not support it; leave it out")
-    without_gpu = encoder.no_gpu(inference.backend)
-    if inference.device == "cuda" and without_gpu:
-        raise ValueError(f"`device` is cuda, but {without_gpu}")
-    inference = replace(inference, device=chosen_device(inference.device, gains=not without_gpu))
-    make: Callable[[ModelFiles, Inference], ForeignEncoder] = encoder
-    with errors_of_libraries(f"{name} is not a model that {PEERS[kind]} can load", name), files.snapshot() as snapshot:
-        loaded = make(snapshot, inference)
-    loaded.files = files
-    return loaded
 
 
 @contextmanager
