@@ -76,8 +76,17 @@ def embed(
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
-    what = loaded or encoder, inputs, home, settings, workers
-    loaded, files, settings = prepared(*what, limits.reading, gpus.on(inference), fetch_encoder, files)
+    loaded, files, settings = prepared(
+        loaded or encoder,
+        inputs,
+        home,
+        settings,
+        workers=workers,
+        reading=limits.reading,
+        inference=gpus.on(inference),
+        fetch=fetch_encoder,
+        files=files,
+    )
     workers, gpu_share = workers_of(loaded, workers, gpus)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")

@@ -286,8 +286,18 @@ def _parse(number: int, part: SourcePart, task: "ray.ObjectRef[_Task]", partitio
     if not before:
         try:
             common = ray.get(task)
-            what = part.source, part.name, common.settings, part.parsed, partitions, common.vocabulary, part.span
-            save_report(parse_source(*what, sampled=common.sampled, limits=common.limits), part.report)
+            report = parse_source(
+                part.source,
+                part.name,
+                common.settings,
+                part.parsed,
+                partitions,
+                vocabulary=common.vocabulary,
+                span=part.span,
+                sampled=common.sampled,
+                limits=common.limits,
+            )
+            save_report(report, part.report)
         except (ValueError, OSError) as cause:  # bad input; the driver raises it, without Ray's wrapping
             error = str(cause)
             if isinstance(cause, OSError) and cause.errno in NO_SPACE:

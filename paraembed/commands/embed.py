@@ -106,20 +106,19 @@ def main(flags: Embed) -> None:
     from paraembed.embedding.columns import check_columns
 
     check_columns(files, settings)
-    what = encoder, inputs, out, settings
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
     options["files"] = files
     if flags.dry_run:
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder
 
-        price = flags.price_per_hour
-        dry_run(*what, **options, price_per_hour=price, reading=flags.reading, fetch=fetch_encoder)
+        options |= {"price_per_hour": flags.price_per_hour, "reading": flags.reading, "fetch": fetch_encoder}
+        dry_run(encoder, inputs, out, settings, **options)
         return
     from paraembed.cluster.embed import embed
 
     limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
-    done = embed(*what, **options, overwrite=flags.overwrite, limits=limits)
+    done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
         say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")
 

@@ -82,13 +82,24 @@ def main(flags: Finetune) -> None:
 
         changed = changed_fields(flags.settings, base)
         labels = read_labels(
-            *(flags.settings, flags.task, flags.data_set, data, words, pretrained),
+            flags.settings,
+            flags.task,
+            flags.data_set,
+            data,
+            words=words,
+            pretrained=pretrained,
             asked=changed,
             min_coverage=flags.min_coverage,
         )
         say_idle(idle_fields(labels.recipe, flags.task), changed)
         training = Training(
-            *(flags.recipe, labels, out, flags.placement, stage.uri(out)), named=stage.in_uris, register=flags.register
+            flags.recipe,
+            labels,
+            out,
+            flags.placement,
+            uri=stage.uri(out),
+            named=stage.in_uris,
+            register=flags.register,
         )
         done = train_model(training, overwrite=flags.overwrite)
         if done.table:

@@ -85,9 +85,18 @@ def main(flags: Teach) -> None:
     from paraembed.distillation.stages import StudentRequest
     from paraembed.tracking.fetch import fetch_encoder
 
-    files = [file for path in sets for file in _files_of(path)]
-    data = teacher, texts, flags.text_column, tuple(files), pairs, recipe
-    request = StudentRequest(*data, flags.settings, flags.inference, flags.reading, text_files)
+    request = StudentRequest(
+        teacher,
+        texts,
+        flags.text_column,
+        leave_out=tuple(file for path in sets for file in _files_of(path)),
+        pairs=pairs,
+        recipe=recipe,
+        settings=flags.settings,
+        inference=flags.inference,
+        reading=flags.reading,
+        files=text_files,
+    )
     if flags.dry_run:
         dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)
         return

@@ -130,8 +130,16 @@ def main(flags: Train) -> None:
             min_coverage=flags.min_coverage,
             max_bytes=flags.placement.pairs_bytes,
         )
-        uris = stage.uri(out), stage.uri(pairs), stage.in_uris
-        training = Training(flags.recipe, data, out, flags.placement, *uris, register=flags.register)
+        training = Training(
+            flags.recipe,
+            data,
+            out,
+            flags.placement,
+            uri=stage.uri(out),
+            shards=stage.uri(pairs),
+            named=stage.in_uris,
+            register=flags.register,
+        )
         outcome = train_model(training, overwrite=flags.overwrite)
         if outcome.table:
             print_table(*outcome.table)

@@ -264,8 +264,15 @@ def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[La
     from paraembed.tuning.choosing import read_labels_for
 
     assert flags.task is not None
-    inputs = flags.task, flags.data_set, paths["data"], paths.get("words"), paths.get("pretrained")
-    labels, points = read_labels_for(points, *inputs, min_coverage=flags.min_coverage)
+    labels, points = read_labels_for(
+        points,
+        flags.task,
+        flags.data_set,
+        paths["data"],
+        words=paths.get("words"),
+        pretrained=paths.get("pretrained"),
+        min_coverage=flags.min_coverage,
+    )
     for note in labels.task.notes:
         say(f"note: {note}")
     return labels, points

@@ -360,8 +360,8 @@ class Stages:
         texts, num_units = self.folder("units"), None
         if settings.bigrams is not None:
             texts, num_units = self.folder("bigrams"), len(self._vocabulary())
-        folders = texts, self.folder("vectors"), self.folder("prior") / _PRIOR
-        return Regression(*folders, settings.l2, settings.steps, num_units)
+        prior = self.folder("prior") / _PRIOR
+        return Regression(texts, self.folder("vectors"), prior, settings.l2, settings.steps, num_units)
 
     def _with_unknown(self, matrix: Matrix) -> Matrix:
         """Return the vectors; if those of OOV words are hashed, the vector of <unk> gets the length of rare words."""

@@ -137,8 +137,17 @@ def dry_run(
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
     store = open_store(out)
-    what = encoder, inputs, store, settings, workers
-    loaded, files, settings = prepared(*what, reading, gpus.on(inference), fetch, files)
+    loaded, files, settings = prepared(
+        encoder,
+        inputs,
+        store,
+        settings,
+        workers=workers,
+        reading=reading,
+        inference=gpus.on(inference),
+        fetch=fetch,
+        files=files,
+    )
     workers, gpu_share = workers_of(loaded, workers, gpus)
     warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
@@ -162,6 +171,7 @@ def prepared(
     inputs: Sequence[str | Path],
     home: Store,
     settings: Settings,
+    *,
     workers: int,
     reading: TableLimits,
     inference: Inference,

@@ -247,8 +247,8 @@ class Pairs:
             return None
         select = chosen_metric(self.selection.select, self.suites)
         decides = {"sets": suites_digest(self.suites), "select": select}
-        how = self.selection.eval_every, self.selection.patience, decides
-        return Evaluation(self.scorer([(1, select)]), select, *how)
+        every, patience = self.selection.eval_every, self.selection.patience
+        return Evaluation(self.scorer([(1, select)]), select, every, patience, decides)
 
     def scorer(self, metric: Sequence[tuple[float, str]]) -> SuiteScorer:
         """Return what scores an encoder on the suites."""
@@ -333,7 +333,12 @@ class Pairs:
         num_tokens, num_pairs, words = self.size()
         device = "cuda" if gpus else "cpu"
         return estimate(
-            *(words, self.recipe, num_tokens, num_pairs, workers, self.max_bytes),
+            words,
+            self.recipe,
+            num_tokens,
+            num_pairs,
+            workers,
+            most_pair_bytes=self.max_bytes,
             are_shared=step_kind(self.recipe.encoder, self.recipe, device, workers) == "shared",
             keeps_best=bool(self.suites),
         )

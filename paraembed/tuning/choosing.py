@@ -153,7 +153,14 @@ def read_labels_for(
     largest = max(recipes, key=lambda recipe: recipe.batch_size)
     otherwise = "give another encoder, or use another space"
     labels = read_labels(
-        *(largest, task, data_set, folder, words, pretrained), otherwise=otherwise, min_coverage=min_coverage
+        largest,
+        task,
+        data_set,
+        folder,
+        words=words,
+        pretrained=pretrained,
+        otherwise=otherwise,
+        min_coverage=min_coverage,
     )
     if labels.encoder is not None:
         points = _with_what_it_decides(points, labels.recipe)

@@ -169,7 +169,12 @@ class DevicePairs:
                 layout = self._grid(num_texts + 1, num_steps_S[step]) if repeats_S[step] else next(exact)
                 steps = Steps(*layout, num_tokens=num_tokens)
             yield DeviceBatch(
-                *(ids_WT, text_WT, self.rank, num_tokens, num_texts, offsets),
+                ids_WT,
+                text_WT,
+                self.rank,
+                num_tokens=num_tokens,
+                num_texts=num_texts,
+                offsets=offsets,
                 source=source.texts,
                 numbers=tuple(texts_SN[step] for texts_SN in parts),
                 steps=steps,
