@@ -35,9 +35,10 @@ from paraembed.io.staging import Mirror, sibling
 from paraembed.process import on_cluster, ray_data, records_graphs
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.signals import STOP_SIGNALS, RunFailedError
+from paraembed.supervised.labels import TrainingData
 from paraembed.tracking.records import RecordFile, Run
 from paraembed.tracking.runs import send_left, tracked_run
-from paraembed.training.data import Table, TrainingData
+from paraembed.training.data import Table
 from paraembed.training.initial import Coverage, available_memory, check_coverage, check_memory
 from paraembed.training.loop import TRACED_STEPS
 from paraembed.training.state import Checkpoints, Counters
@@ -211,6 +212,7 @@ def _prepare(data: TrainingData, work: Work) -> bool:
         check_coverage(coverage, *about)
         return False
     doing(f"counting the tokens of {data.texts}, reading {data.vectors}")
+    model: Any
     model, coverage = data.untrained()
     say(
         f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {data.vectors} cover "

@@ -20,8 +20,8 @@ from paraembed.console import doing, duration, say, shown_status
 from paraembed.io.places import shown
 from paraembed.io.staging import Mirror
 from paraembed.process import one_thread, quiet_ray, turn_off_graphs
+from paraembed.supervised.labels import TrainingData
 from paraembed.tracking.records import RecordFile, Run, system_metrics
-from paraembed.training.data import TrainingData
 from paraembed.training.exchange import first_problem, gather_texts
 from paraembed.training.initial import Memory, available_memory, check_memory
 from paraembed.training.loop import ProgressReport, SaveRequest
@@ -91,8 +91,9 @@ def _train(task: WorkerTask) -> Counters:
     context, data = ray.train.get_context(), task.data
     rank, world = context.get_world_rank(), context.get_world_size()
     device = ray.train.torch.get_device() if task.device == "worker" else task.device
-    model, examples, num, notes, problem = None, None, 0, list[str](), ""
-    folder = task.work.folder
+    model: Any = None  # an encoder, or one with a head
+    examples: Any = None  # as it reads them
+    num, notes, problem, folder = 0, list[str](), "", task.work.folder
     if task.memory is not None:
         here = task.memory.of_workers(context.get_local_world_size(), world)
         agree(_memory_problem(here), world, torch.device(device))

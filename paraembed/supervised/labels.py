@@ -28,7 +28,7 @@ from paraembed.text.tokenize import Tokens
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Evaluation
-from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
+from paraembed.training.data import PICTURE, Pairs, Table, draw, provenance_of, recorded_identity
 from paraembed.training.initial import (
     Coverage,
     Memory,
@@ -44,7 +44,7 @@ from paraembed.training.state import Counters
 
 @dataclass(frozen=True)
 class Labels:
-    """Labeled examples of a task; see ``read_labels`` and ``TrainingData``.
+    """Labeled examples of a task; see ``read_labels``.
 
     Attributes:
         recipe: recipe of the training, including what the pretrained encoder determines.
@@ -111,7 +111,7 @@ class Labels:
         return {name: value for name, value in identity.items() if value and name != "recipe"} | sizes
 
     def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
-        """Return the inputs for MLflow; see ``TrainingData``."""
+        """Return the inputs for MLflow: name, digest, path, number of rows."""
         start = "pretrained" if self.recipe.starts_from_encoder else "words"
         return [
             (self.task.name, identity["data"], self.folder, len(self.task.train)),
@@ -119,7 +119,9 @@ class Labels:
         ]
 
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
-        """Return tokens and examples of the training set, and the initial word vectors; see ``TrainingData``."""
+        """Return the numbers of tokens and examples of the training set, and either the word-vector file or rows and
+        width of the pretrained encoder.
+        """
         num_tokens, num_examples = len(self._tokens().flat), len(self.task.train)
         if not self.recipe.starts_from_encoder:
             return num_tokens, num_examples, self.start
@@ -211,7 +213,7 @@ class Labels:
         return [], []
 
     def read(self, model: Supervised, *_: object, **__: object) -> tuple[ExampleIds, int, list[str]]:
-        """Return the training set as word ids; see ``TrainingData``."""
+        """Return the training set as word ids, its size, and remarks for the user; see ``Pairs.read``."""
         doing("reading the examples")
         data, total = example_ids(model, self.task.train), len(self.task.train)
         left_out = f"{data.num_dropped:,} of {total:,} examples have a text without a token and are left out"
@@ -230,7 +232,7 @@ class Labels:
         return DevScorer(self.task)
 
     def evaluation(self, num: int) -> Evaluation:
-        """Return how the model is evaluated on the dev set; see ``TrainingData``."""
+        """Return how the model is evaluated on the dev set, for ``num`` examples."""
         every = self.recipe.evaluations_apart(num)
         metric = f"dev/{self.task.measure}"
         return Evaluation(self.scorer(), metric, every, self.recipe.patience, {"task": self.task.name})
@@ -284,6 +286,16 @@ class Labels:
         for note in task.notes:
             say(f"note: {note}")
         return HEAD, rows
+
+
+TrainingData = Pairs | Labels
+"""Data of a training job. Both have the same methods, and these attributes:
+
+``job``: name of the job in ``jobs/``; ``model``, ``unit``: names of what is trained, and of an example; ``texts``: name
+of the texts whose tokens the words must cover; ``vectors``: name of the word-vector file or pretrained encoder;
+``share``: meaning of the second number of a report, a fraction; ``warns_of_collapse``: whether a fraction near 1
+indicates that all texts get the same vector; ``about``: task and mode, for the name of the run.
+"""
 
 
 def read_labels(

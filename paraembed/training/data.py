@@ -1,4 +1,4 @@
-"""Interface of training data, and ``Pairs``, which train an encoder."""
+"""Pairs as training data: they train an encoder; see also ``supervised.labels``."""
 
 import contextlib
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
-from paraembed.training.best import BestCheckpoint, Evaluation, Scorer
+from paraembed.training.best import BestCheckpoint, Evaluation
 from paraembed.training.fast import step_kind
 from paraembed.training.initial import (
     Coverage,
@@ -54,124 +54,6 @@ _MOST_SCORES = 45  # lines of the picture
 _LABEL = 60  # characters
 
 log = logging.getLogger(__name__)
-
-
-class TrainingData(Protocol):
-    """Interface of training data, implemented by ``Pairs`` and ``supervised.labels.Labels``.
-
-    Attributes:
-        job: name of the job in ``jobs/``.
-        model: name of what is trained.
-        unit: name of a training example.
-        share: meaning of the second number of a report, a fraction.
-        warns_of_collapse: whether a fraction near 1 indicates that all texts get the same vector.
-        texts: name of the texts whose tokens the words must cover, for messages.
-        vectors: name of the word-vector file or pretrained encoder.
-        min_coverage: fraction of the tokens that must have a word vector; it does not change the result.
-    """
-
-    job: ClassVar[str]
-    model: ClassVar[str]
-    unit: ClassVar[str]
-    share: ClassVar[str]
-    texts: ClassVar[str]
-
-    @property
-    def recipe(self) -> BaseRecipe:
-        """Recipe of the training."""
-
-    @property
-    def min_coverage(self) -> float: ...  # noqa: D102
-
-    @property
-    def vectors(self) -> str: ...  # noqa: D102
-
-    @property
-    def warns_of_collapse(self) -> bool: ...  # noqa: D102
-
-    @property
-    def about(self) -> str:
-        """Task and mode, for the name of the run; empty for training on pairs."""
-
-    def inputs(self) -> dict[str, Any]:
-        """Return what decides the result besides the recipe and the selection, as JSON with digests."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return what decides the result, as JSON."""
-
-    def identity_at(self, out: Path) -> dict[str, Any]:
-        """Return what decided a finished output; raise OSError or ValueError if this job did not write the output."""
-
-    def table_at(self, out: Path) -> Table | None:
-        """Return the table of scores in a finished output, if it has one."""
-
-    def params(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters that are logged to MLflow."""
-
-    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
-        """Return the inputs for MLflow: name, digest, path, number of rows."""
-
-    def check(self, workers: int) -> None:
-        """Raise ValueError if a training could not start, or if its result could not be scored."""
-
-    def check_sweep(self, workers: int, retrained: Path | None) -> None:
-        """Raise OSError or ValueError if a sweep could not start: its trials, or the full training on the shards in
-        ``retrained``.
-        """
-
-    def memory(self, workers: int, *, gpus: bool) -> Memory:
-        """Return the memory of a number of workers on one machine."""
-
-    def size(self) -> tuple[int, int, Path | tuple[int, int]]:
-        """Return the approximate number of tokens, the number of examples, and either the word-vector file or rows and
-        width of a trained encoder.
-        """
-
-    def untrained(self) -> tuple[Any, Coverage]:
-        """Return the model before training, and the coverage of the tokens by its vocabulary."""
-
-    def with_recipe(self, recipe: BaseRecipe) -> Self:
-        """Return the same data with another recipe."""
-
-    def for_workers(self) -> Self:
-        """Return the data without what workers do not need."""
-
-    def files(self) -> tuple[list[str], list[str]]:
-        """Return the Parquet files that every worker reads, and their columns; empty if the data are already in
-        memory.
-        """
-
-    def read(
-        self, model: Any, blocks: Iterable[pa.Table] | None = None, scratch: Path | None = None, world: int = 1
-    ) -> tuple[Any, int, list[str]]:
-        """Return the examples as the model reads them, their number, and remarks for the user, such as truncated texts.
-
-        ``blocks`` are the contents of ``files``; None: read the files. Examples beyond the memory limit go to the
-        folder ``scratch``; None: keep all in memory.
-        """
-
-    def load(self, folder: Path) -> Any:
-        """Load a model that ``save`` wrote."""
-
-    def save(self, model: Any, folder: Path, card: str) -> None:
-        """Write a model folder, in progress, with the README ``card``."""
-
-    def scorer(self, metric: Sequence[tuple[float, str]]) -> Scorer:
-        """Return what scores the trials of a sweep: a weighted sum of scores, unless the task decides the metric."""
-
-    def evaluation(self, num: int) -> Evaluation | None:
-        """Return how the model is evaluated, for ``num`` examples; None: keep the model of the last step."""
-
-    def train(self, model: Any, examples: Any, **how: Any) -> Counters:
-        """Train a model in place; further arguments and errors are those of ``training.loop.train``."""
-
-    def finish(
-        self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
-    ) -> Table | None:
-        """Evaluate the trained model, write the output, and return the table of scores; ``name`` is the recipe's.
-
-        The work folder has the untrained model in ``untrained`` and the trained one in ``trained``.
-        """
 
 
 @dataclass(frozen=True)
@@ -255,7 +137,7 @@ class Pairs:
         return SuiteScorer(tuple(self.suites), tuple(metric))
 
     def evaluation(self, num: int) -> Evaluation | None:  # noqa: ARG002
-        """Return how the encoder is evaluated; see ``TrainingData``."""
+        """Return how the encoder is evaluated; None: the encoder of the last step is kept."""
         return self._evaluation
 
     def inputs(self) -> dict[str, Any]:
@@ -297,7 +179,7 @@ class Pairs:
         return {**scored, **pairs}
 
     def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
-        """Return the inputs for MLflow; see ``TrainingData``."""
+        """Return the inputs for MLflow: name, digest, path, number of rows."""
         pairs = "pairs", str(identity["pairs"]), self.folder, self.num_pairs
         return [pairs, ("words", identity["words"], self.words, None)]
 
@@ -320,7 +202,9 @@ class Pairs:
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
 
     def check_sweep(self, workers: int, retrained: Path | None) -> None:  # noqa: ARG002
-        """Raise OSError or ValueError if a sweep could not start; see ``TrainingData``."""
+        """Raise OSError or ValueError if a sweep could not start: its trials, or the full training on the shards in
+        ``retrained``.
+        """
         words_digest(self.words)
         for folder in [self.folder, *([] if retrained is None else [retrained])]:
             read_pair_manifest(folder)
@@ -357,14 +241,18 @@ class Pairs:
         return self
 
     def files(self) -> tuple[list[str], list[str]]:
-        """Return the shards, and the columns that the encoder reads."""
+        """Return the shards, which every worker reads, and the columns that the encoder reads."""
         columns = pair_columns(pq.read_schema(self.paths[0]), self.recipe.encoder.reads_trees)
         return [*map(str, self.paths)], columns
 
     def read(
         self, model: Encoder, blocks: Iterable[pa.Table] | None = None, scratch: Path | None = None, world: int = 1
     ) -> tuple[Ragged, int, list[str]]:
-        """Return the pairs as word ids; see ``TrainingData``."""
+        """Return the pairs as word ids, their number, and remarks for the user, such as truncated texts.
+
+        ``blocks`` are the contents of ``files``; None: read the files. Pairs beyond the memory limit go to the folder
+        ``scratch``; None: keep all in memory.
+        """
         unread: Counter[str] = Counter()
         pairs = pairs_to_ids(
             self._counted(self._blocks(self.files()[1]) if blocks is None else blocks, model, unread),
@@ -410,7 +298,11 @@ class Pairs:
     def finish(
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
     ) -> Table | None:
-        """Evaluate the encoder, and write its folder with scores and a plot; see ``TrainingData``."""
+        """Evaluate the encoder, write its folder with scores and a plot, and return the table of scores.
+
+        ``name`` is that of the recipe; the work folder has the encoder before training in ``untrained``, and the
+        trained one in ``trained``.
+        """
         best = self._evaluation.best_checkpoint(counters) if self._evaluation else None
         if self._evaluation is not None and best is None:
             log.warning("no evaluation has a score, so the encoder of the last step is kept")

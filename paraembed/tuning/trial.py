@@ -18,12 +18,12 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import Oov
 from paraembed.process import one_thread
 from paraembed.recipe import BaseRecipe
+from paraembed.supervised.labels import TrainingData
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.step import ExampleIds, SupervisedStep
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import PATIENCE, Scorer
-from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
 from paraembed.training.initial import check_coverage, encoder_of
 from paraembed.training.loop import ProgressReport, TrainingDivergedError, run_steps, train
@@ -127,6 +127,7 @@ def read_inputs(data: TrainingData, recipe: BaseRecipe) -> TrialInputs:
         OSError, ValueError: a file cannot be read, or the words cover too few of the tokens.
     """
     data = data.with_recipe(recipe)
+    model: Any
     model, coverage = data.untrained()
     check_coverage(coverage, data.min_coverage, data.vectors, data.texts)
     examples, _, notes = data.read(model)
