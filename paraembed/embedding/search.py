@@ -7,7 +7,7 @@ which a second pass compares if rows are left out that tie with the last one of 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,9 @@ from paraembed.console import doing
 from paraembed.embedding.columns import finish
 from paraembed.embedding.manifest import encoder_name, read_run
 from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
-from paraembed.embedding.spot_check import changed_encoder, check_outside, inference_of
+from paraembed.embedding.spot_check import open_encoder_of
 from paraembed.encoders.protocol import TextEncoder
-from paraembed.loading import Fetch, open_encoder
+from paraembed.loading import Fetch
 from paraembed.settings import is_peer, is_shipped
 
 Indices = npt.NDArray[np.intp]
@@ -88,12 +88,15 @@ def query_encoder(
             f"{embeddings} was embedded with {recorded}, which is not an encoder folder on this machine; if you "
             "trust it, give it with `encoder`"
         )
-    check_outside(name, embeddings.store)
-    run = read_run(embeddings.store)
-    inference = inference_of(run, trust_remote_code)
-    settings = inference if prompt is None else replace(inference, prompt=prompt)
-    encoder = open_encoder(name, settings, None if recorded else fetch)
-    if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt", "max_tokens"))):
+    encoder, changed = open_encoder_of(
+        embeddings.store,
+        read_run(embeddings.store),
+        name,
+        prompt=prompt,
+        fetch=None if recorded else fetch,
+        trust_remote_code=trust_remote_code,
+    )
+    if changed:
         raise ValueError(f"{name} is not the encoder of {embeddings}: {changed}; give the right one with `encoder`")
     return encoder
 

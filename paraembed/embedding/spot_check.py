@@ -49,9 +49,8 @@ def compare_sample(
         run = read_run(store)
     except (OSError, ValueError) as error:
         return "", [str(error)]
-    check_outside(encoder, store)
-    loaded = open_encoder(encoder, inference_of(run, trust_remote_code), fetch)
-    if changed := changed_encoder(run, loaded):
+    loaded, changed = open_encoder_of(store, run, encoder, fetch=fetch, trust_remote_code=trust_remote_code)
+    if changed:
         return "", [f"{encoder} is not the encoder of the rows: {changed}"]
     if [(part.name, part.rows) for part in run.plan.parts] != list(parts):
         return "", [f"the parts of {PLAN} are not those of the manifest"]
@@ -70,32 +69,38 @@ def compare_sample(
     return done, problems or ([] if num_compared else ["no row could be compared"])
 
 
-def check_outside(name: str, store: Store) -> None:
-    """Raise ValueError if a model of another library is inside of an output, whose author may be a stranger."""
+def open_encoder_of(
+    store: Store,
+    run: EmbeddingRun,
+    name: str,
+    *,
+    prompt: str | None = None,
+    fetch: Fetch | None = None,
+    trust_remote_code: bool = False,
+) -> tuple[TextEncoder, str]:
+    """Open the encoder of an output with the settings of its run, and with another ``prompt``, if given; also return
+    the fields in which it differs from that of the run, not those of the machine. The device is the run's if this
+    machine has it. The errors are those of ``open_encoder``; and a ValueError if a model of another library is inside
+    of the output, whose author may be a stranger.
+    """
     path = Path(name.partition(":")[2])
     inside = is_peer(name) and isinstance(store, Folder) and path.exists()
     if inside and path.resolve().is_relative_to(Path(store.place).resolve()):
         raise ValueError(f"{name} is a folder of the output {store}; if you trust it, copy it to another place first")
-
-
-def inference_of(run: EmbeddingRun, trust_remote_code: bool) -> Inference:
-    """Return the settings of a run; the device is the run's if this machine has it."""
-    names = ("precision", "prompt", "backend", "pooling", "batch_tokens")
-    settings = {name: run.identity[name] for name in names if run.identity.get(name) is not None}
+    fields = ("precision", "prompt", "backend", "pooling", "batch_tokens")
+    settings = {field: run.identity[field] for field in fields if run.identity.get(field) is not None}
+    settings |= {} if prompt is None else {"prompt": prompt}
     has_gpu = chosen_device("auto", gains=True) == "cuda"
     device: Device = "cuda" if has_gpu and run.identity.get("device") == "cuda" else "cpu"
-    return Inference(device=device, trust_remote_code=trust_remote_code, **settings)
-
-
-def changed_encoder(run: EmbeddingRun, encoder: TextEncoder, *tolerated: str) -> str:
-    """Return the fields in which an encoder differs from that of a run; not those of the machine, nor ``tolerated``."""
+    encoder = open_encoder(name, Inference(device=device, trust_remote_code=trust_remote_code, **settings), fetch)
+    tolerated = {*_OF_A_MACHINE, *(() if prompt is None else ("prompt", "max_tokens"))}
     before, now = (
-        {name: value for name, value in identity.items() if name not in {*_OF_A_MACHINE, *tolerated}}
+        {field: value for field, value in identity.items() if field not in tolerated}
         for identity in (run.identity, encoder.identity)
     )
     if "files" in before:
-        return differences(before, now)
-    return differences({"fingerprint": run.encoder}, {"fingerprint": encoder.fingerprint})
+        return encoder, differences(before, now)
+    return encoder, differences({"fingerprint": run.encoder}, {"fingerprint": encoder.fingerprint})
 
 
 def _compare(
