@@ -29,7 +29,6 @@ from paraembed.distillation.texts import (
 )
 from paraembed.distillation.token_states import SummingTeacher, write_states
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.manifest import PLAN, read_run
 from paraembed.embedding.settings import Settings
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
@@ -38,7 +37,6 @@ from paraembed.export.smaller import write_smaller
 from paraembed.io.atomic import work_folder, write_file
 from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.resume import is_within, other_work
-from paraembed.io.store import Folder, is_there
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import DEFAULT_GPUS, Gpus, Placement, Smaller, check_workers
 from paraembed.tracking.fetch import fetch_encoder
@@ -204,11 +202,7 @@ class _StagesOnRay(Stages):
 
     def _embed(self, name: str, texts: Path, teacher: TextEncoder) -> None:
         """Write the teacher's vectors of texts, with the texts, as ``jobs/embed.py`` does."""
-        keep: tuple[str, ...] = (TEXT,)
-        folder = Folder(self.folder(name))
-        if is_there(folder, PLAN):  # a folder that an earlier version began has no texts
-            keep = read_run(folder).plan.settings.keep
-        settings = Settings(text_column=TEXT, keep=keep, part_rows=_PART_ROWS)
+        settings = Settings(text_column=TEXT, keep=(TEXT,), part_rows=_PART_ROWS)
         options: dict[str, Any] = {"inference": self.request.inference, "gpus": self.gpus, "loaded": teacher}
         with self._timed(name):
             embed(self.request.teacher, [texts], self.folder(name), settings, workers=self.workers, **options)

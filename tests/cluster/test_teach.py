@@ -273,19 +273,6 @@ def test_pairs_are_mined_from_the_vectors_of_the_teacher(data, taught, work, tmp
     texts = set((data / "texts.txt").read_text().splitlines())
     mined = pq.read_table([*(tmp_path / "pairs").glob("part-*")], columns=["first", "second"])
     assert set(mined["first"].to_pylist()) <= texts >= set(mined["second"].to_pylist())
-    for name in ("vectors", "alone"):  # as earlier versions wrote them, finished and begun
-        (folder,) = work.glob(f"{name}-*")
-        (source,) = work.glob("texts-*" if name == "vectors" else "units-*")
-        shutil.rmtree(folder)
-        source = source if name == "vectors" else source / distillation.VOCABULARY
-        embed(str(data / "teacher"), [source], folder, Settings(text_column="text", part_rows=stages._PART_ROWS))
-    (folder / "_SUCCESS").unlink()
-    for stage in ("prior", "ridge"):
-        shutil.rmtree(next(work.glob(f"{stage}-*")))
-    teach(request(data), tmp_path / "student", work)
-    assert digests(tmp_path / "student") == digests(taught[0])
-    with pytest.raises(ValueError, match="has no column 'text' of texts"):
-        mine(next(work.glob("vectors-*")), tmp_path / "none", MineSettings(0.5, 3))
 
 
 @pytest.mark.ray
