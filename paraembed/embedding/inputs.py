@@ -360,9 +360,9 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
     if len(set(columns)) < len(columns):
         repeated = Counter(columns).most_common(1)[0][0]
         raise ValueError(f"{shown}: column {listed([repeated])!r} occurs twice in the header; rename one of them")
-    content = size_of(place), "", stamp, limits
     deciding = {name: getattr(limits, name) for name in _DECIDING} if kind == "csv" else {}
-    return InputFile(str(place), name, kind, compressed, columns, *content, **deciding)
+    file = InputFile(str(place), name, kind, compressed, columns, size=size_of(place), sha256="", stamp=stamp)
+    return replace(file, limits=limits, **deciding)
 
 
 def _check_head(head: bytes, shown: str) -> None:

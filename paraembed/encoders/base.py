@@ -457,10 +457,16 @@ class Weights:
     @classmethod
     def of(cls, encoder: Encoder) -> "Weights":
         """Return the weights of an encoder, without a copy if it is on a CPU in float32."""
-        tensors = {name: tensor.to("cpu", torch.float32).numpy() for name, tensor in encoder.state_dict().items()}
-        pieces = None if encoder.pieces is None else cls.of(encoder.pieces)
-        computes = encoder.fingerprint, encoder.device, encoder.precision
-        return cls(encoder.config, encoder.options, *computes, encoder.vocabulary, tensors, pieces)
+        return cls(
+            encoder.config,
+            encoder.options,
+            encoder.fingerprint,
+            device=encoder.device,
+            precision=encoder.precision,
+            vocabulary=encoder.vocabulary,
+            tensors={name: tensor.to("cpu", torch.float32).numpy() for name, tensor in encoder.state_dict().items()},
+            pieces=None if encoder.pieces is None else cls.of(encoder.pieces),
+        )
 
     def encoder(self) -> Encoder:
         """Return an encoder on these arrays, which are read-only because several processes share them."""
