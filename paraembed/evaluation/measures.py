@@ -262,12 +262,6 @@ class Similarities:
         covered: Flags = np.logical_and(*(self._has_no_oov[self._rows(side)] for side in pairs.texts))
         return covered
 
-    def num_known_answers(self, choices: Choices) -> int | None:
-        """Return the number of questions whose right answer has no OOV word; None if tokens are not counted."""
-        if self._has_no_oov is None:
-            return None
-        return int(self._has_no_oov[self._rows(choices.distinct)][choices.second[:, 0]].sum())
-
     def _rows(self, texts: pa.StringArray) -> npt.NDArray[np.int32]:
         rows: npt.NDArray[np.int32] = pc.index_in(texts, value_set=self._known).to_numpy()
         return rows

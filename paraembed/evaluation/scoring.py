@@ -46,8 +46,6 @@ class Score:
     is_pooled: bool = False  # whether it is a correlation over the pooled pairs of several sets
     num_sets: int = 1
     chance: float | None = None  # expected value of random answers, for an accuracy; None for other measures
-    # For questions, the number whose right answer has no OOV word; None for other sets.
-    num_known_answers: int | None = None
     # For graded pairs of words or phrases, the number without an OOV word; None for other sets.
     num_covered: int | None = None
     # Measure → its value in each resample, for the intervals.
@@ -133,11 +131,8 @@ class _Scorer:
             if self.similarities.has_vectors or self.suite.name not in _FEW_WORDS:
                 score = self._correlated(score, self.similarities.of(*questions.texts), questions.scores)
             return self._with_covered(score, questions) if self.suite.name in _SHORT else score
-        if isinstance(questions, ThresholdPairs):
-            score = replace(score, chance=1 / 2)
-        else:
-            known_answers = self.similarities.num_known_answers(questions)
-            score = replace(score, chance=1 / questions.first.shape[1], num_known_answers=known_answers)
+        chance = 1 / (2 if isinstance(questions, ThresholdPairs) else questions.first.shape[1])
+        score = replace(score, chance=chance)
         return self._answered(score, questions) if self.similarities.has_vectors else score
 
     def _with_covered(self, score: Score, pairs: ScoredPairs) -> Score:

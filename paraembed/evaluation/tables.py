@@ -209,20 +209,13 @@ def _chosen(others: Sequence[PublishedRow], kinds: Sequence[str]) -> list[Publis
 
 
 def _notes_on_columns(shown: Sequence[tuple[Column, Sequence[Score]]]) -> list[str]:
-    """Return notes on ties, on answers with OOV words, and on encoders selected by, or trained on, the scored sets."""
+    """Return notes on ties, on covered pairs, and on encoders selected by, or trained on, the scored sets."""
     notes = []
     if any("(" in _value(score) for _, scores in shown for score in scores):
         notes.append(_TIES)
     if any(any(_covered(scores)) for _, scores in shown):
         notes.append(f"{_ON_COVERED}: the same measure over the covered pairs, those without an OOV word")
     for column, scores in shown:
-        known = [
-            f"{score.num_known_answers:,} of {score.num_pairs:,} ({_label(score, _suite_of(score))})"
-            for score in scores
-            if score.num_known_answers is not None
-        ]
-        if known and not column.is_baseline:
-            notes.append(f"{column.label} knows all words of the right answer in {', '.join(known)}")
         if column.chosen_by and any(_sets_of(score, column) & _chosen_on(column) for score in scores):
             notes.append(
                 f"{column.label} was chosen by {column.chosen_by} among the encoders of its training: on those sets "
