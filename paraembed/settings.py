@@ -238,9 +238,7 @@ class AnalysisOptions:
     show_texts: bool = False
     """Write the texts of pairs on which two encoders disagree to files and MLflow; otherwise write only row numbers."""
     runs: tuple[Path, ...] = ()
-    """Results for several amounts of data: encoder folders, or a .csv or .tsv table with the columns pairs, order and
-    score.
-    """
+    """Encoders that were trained on several amounts of data: their folders, or folders of these."""
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,13 @@ from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable,
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.tables import Column
-from paraembed.io.escape import listed
-from paraembed.io.tables import read_quoted
 from paraembed.papers.results import PAPERS_22, find_row
 from paraembed.plots import Panel, Series, lines
 
 ZHOU_2017_AVG = find_row("Zhou 2017 §3.1: AVG").values["choose/100"]
 """Accuracy in % of averaged word vectors for 100 phrases."""
-ORDERS = ("ordered", "random", "none")
-"""How the pairs of a run were selected from all pairs: the first ones, a random sample, or all of them."""
-COLUMNS = ("pairs", "encoder", "order", "score", "k", "accuracy")
 _SUITES_OF = {PAPERS_22: ("sts", "sick", "pit2015"), "sts/mean-of-sets": ("sts",)}
 """Means over many sets, with the papers' own first, and the suites that contain these sets."""
-_MOST_BYTES = 1 << 24
 _MOST_TICKS = 8
 
 Curves = dict[str, list[tuple[int, float]]]
@@ -36,8 +30,9 @@ class TrainingRun:
     """One training run."""
 
     pairs: int
-    encoder: str = ""  # architecture, or its name in the table
-    order: str = "none"  # one of ``ORDERS``
+    encoder: str = ""  # architecture
+    # How the pairs were selected from all: the first ones (ordered), a random sample (random), or all of them (none).
+    order: str = "none"
     score: float | None = None  # mean correlation × 100; None if it was not measured
     k: int | None = None  # number of contrast phrases; None if the objective has none
     # Accuracy in % of choosing the paraphrase among 100 phrases; None if it was not measured.
@@ -49,13 +44,9 @@ def score_by_data(inputs: AnalysisInputs) -> Content:
     runs = find_runs(inputs)
     curves = score_curves(runs)
     if not curves:
-        raise CannotMakeError("the runs of `runs` have no scores; add the column score, or `suite` sts")
+        raise CannotMakeError("the runs of `runs` have no scores; add `suite` sts")
     name = score_name(inputs)
-    tables = [path.name for path in inputs.options.runs if not path.is_dir()]
-    folders = len(inputs.options.runs) > len(tables)
-    title = "; ".join([f"{name} × 100"] * folders + [f"score of {name}" for name in tables])
-    # What a table's score is nobody knows; a score of this report next to it would mean nothing.
-    levels = {} if tables else _levels(inputs, name)
+    title, levels = f"{name} × 100", _levels(inputs, name)
     text = (
         f"A run a point: {title} by the number of pairs it was trained on, the first ones of the source (ordered: PPDB "
         "is ordered by confidence) or drawn (random)."
@@ -69,7 +60,7 @@ def choice_by_data(inputs: AnalysisInputs) -> Content:
     runs = find_runs(inputs)
     curves = choice_curves(runs)
     if not curves:
-        raise CannotMakeError("the runs of `runs` have no accuracy; add the column accuracy, or `held_out` FOLDER")
+        raise CannotMakeError("the runs of `runs` have no accuracy; add `held_out` FOLDER")
     levels = _levels(inputs, choice_name(inputs), with_baselines=True)  # the paper's AVG is an untrained one
     text = (
         "Accuracy in % of choosing a phrase's paraphrase among other phrases, by the number of training pairs and the "
@@ -108,40 +99,16 @@ def find_runs(inputs: AnalysisInputs) -> list[TrainingRun]:
     """Return the runs that the user lists, by amount of data; raise CannotMakeError if there are none."""
     paths = inputs.options.runs
     if not paths:
-        raise CannotMakeError("no runs on several amounts of data were given; set `runs` to encoder folders or a table")
-    results: list[TrainingRun] = []
-    for path in paths:
-        results += [_scored(folder, inputs) for folder in _folders(path)] or read_runs(path)
+        raise CannotMakeError("no runs on several amounts of data were given; set `runs` to encoder folders")
+    results = (_scored(folder, inputs) for path in paths for folder in _folders(path))
     return sorted(results, key=lambda run: (run.pairs, run.encoder, run.order, run.k or 0))
 
 
 def check_runs(paths: Sequence[Path]) -> None:
-    """Raise the errors of ``find_runs`` for unreadable folders or tables, without scoring anything."""
+    """Raise the errors of ``find_runs`` for unreadable folders, without scoring anything."""
     for path in paths:
-        folders = _folders(path)
-        for folder in folders:
+        for folder in _folders(path):
             _num_pairs(folder, checkpoint.read_config(folder))
-        if not folders:
-            read_runs(path)
-
-
-def read_runs(path: Path, *, most_bytes: int = _MOST_BYTES) -> list[TrainingRun]:
-    """Read the runs of a table (``.tsv``, or comma-separated) whose header has ``pairs`` and others of ``COLUMNS``.
-
-    Raise ValueError, with file and line, if the header or a cell is invalid.
-    """
-    rows = read_quoted(path, most_bytes)
-    head = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
-    unknown = [cell for cell in head if cell not in COLUMNS]
-    if "pairs" not in head or unknown or not {"score", "accuracy"} & {*head} or len({*head}) < len(head):
-        raise ValueError(
-            f"{path}, line 1: the columns are {listed(head) or 'none'}; expected pairs, score or accuracy (or both), "
-            f"and optionally others of {', '.join(COLUMNS)}, once each"
-        )
-    runs = [_run(path, line, head, cells) for line, cells in rows]
-    if not runs:
-        raise ValueError(f"{path} has no rows below its header; add one row per run")
-    return runs
 
 
 def main_score(column: Column, name: str) -> float | None:
@@ -205,20 +172,18 @@ def _num_pairs(folder: Path, config: dict[str, Any]) -> int:
     num_pairs = ((config.get("provenance") or {}).get("data") or {}).get("pairs")
     if not isinstance(num_pairs, int):
         raise ValueError(
-            f"{folder} does not record the number of its training pairs; train it again, or give `runs` a table with "
-            f"the columns {', '.join(COLUMNS)}"
+            f"{folder} does not record the number of its training pairs; train it again, or leave it out of `runs`"
         )
     return num_pairs
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return the encoder folders of a path; none for a table."""
+    """Return the encoder folders of a path."""
+    expected = "expected an encoder folder, or a folder of encoder folders"
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path} does not exist; expected an encoder folder, a folder of encoder folders, or a table"
-        )
+        raise FileNotFoundError(f"{path} does not exist; {expected}")
     if not path.is_dir():
-        return []
+        raise NotADirectoryError(f"{path} is a file; {expected}")
     if (path / "config.json").is_file():
         return [path]
     folders = sorted(entry.parent for entry in path.glob("*/config.json"))
@@ -240,30 +205,3 @@ def _scored(folder: Path, inputs: AnalysisInputs) -> TrainingRun:
     recipe: dict[str, Any] = config.get("recipe") or {}
     k = recipe.get("contrast_phrases") if recipe.get("objective") == "contrastive" else None
     return TrainingRun(num_pairs, config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)
-
-
-def _run(path: Path, line: int, head: list[str], cells: list[str]) -> TrainingRun:
-    if len(cells) != len(head):
-        raise ValueError(
-            f"{path}, line {line}: {len(cells)} cells, but the header has {len(head)} columns; correct the line"
-        )
-    given = {name: cell.strip() for name, cell in zip(head, cells, strict=True)}
-    numbers: dict[str, float | None] = {}
-    for name in ("pairs", "score", "k", "accuracy"):
-        cell = given.get(name, "")
-        try:
-            numbers[name] = float(cell) if cell else None
-        except ValueError:
-            numbers[name] = math.nan
-        value = numbers[name]
-        whole = name in {"pairs", "k"}
-        if value is not None and (not math.isfinite(value) or (whole and (value < 1 or value != int(value)))):
-            raise ValueError(f"{path}, line {line}: {name} is {cell[:20]!r}; expected a {'whole ' * whole}number")
-    order = given.get("order") or "none"
-    if order not in ORDERS:
-        raise ValueError(f"{path}, line {line}: order is {order[:20]!r}; allowed: {', '.join(ORDERS)}")
-    pairs, k = numbers["pairs"], numbers["k"]
-    if pairs is None:
-        raise ValueError(f"{path}, line {line}: the number of pairs is missing; add it")
-    whole_k = None if k is None else int(k)
-    return TrainingRun(int(pairs), given.get("encoder", ""), order, numbers["score"], whole_k, numbers["accuracy"])

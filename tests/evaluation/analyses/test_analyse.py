@@ -4,16 +4,25 @@ import csv
 
 import pytest
 
+from paraembed import checkpoint
 from paraembed.evaluation.analyses import ANALYSES, analyse
+from paraembed.evaluation.choose import read_choose
+from paraembed.evaluation.report import compare
 from paraembed.settings import AnalysisOptions
 
 
 def test_what_can_be_made_is_written_and_the_rest_says_why(inputs, tmp_path):
-    (tmp_path / "runs.csv").write_text("pairs,score,k,accuracy\n10,40,9,50\n100,50,9,60\n")
+    for pairs in (10, 100):
+        recipe, data = {"objective": "contrastive", "contrast_phrases": 9}, {"data": {"pairs": pairs}}
+        encoder, folder = inputs.candidates[0].encoder, tmp_path / "runs" / str(pairs)
+        checkpoint.save(encoder, folder, recipe=recipe, provenance=data, model_card="")
     (tmp_path / "tagged.tsv").write_text(10 * "the\tDT\ncat\tNN\n\n")
-    options, out = AnalysisOptions(tagged=tmp_path / "tagged.tsv", runs=(tmp_path / "runs.csv",)), tmp_path / "out"
+    (tmp_path / "held-out.tsv").write_text("the cat\ta cat\non the mat\tthe mat\nsat\tthe cat sat\n")
+    suites = (*inputs.suites, read_choose(tmp_path / "held-out.tsv", 3))
+    report = compare(inputs.candidates, suites, resamples=0)
+    options, out = AnalysisOptions(tagged=tmp_path / "tagged.tsv", runs=(tmp_path / "runs",)), tmp_path / "out"
     out.mkdir()
-    made = analyse(inputs.report, inputs.candidates, inputs.suites, options, out)
+    made = analyse(report, inputs.candidates, suites, options, out)
     assert [(one.name, one.title, one.source) for one in made] == [about[:3] for about in ANALYSES]
     reasons = {one.name: one.reason for one in made if one.content is None}
     assert {*reasons} == {"margin"}

@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,40 +13,11 @@ from paraembed.evaluation.analyses.runs import (
     choice_by_data,
     choice_curves,
     find_runs,
-    read_runs,
     score_by_data,
     score_curves,
 )
 from paraembed.settings import AnalysisOptions
 from paraembed.text.vocabulary import Words
-
-TABLE = """\
-pairs,encoder,order,score,k,accuracy
-200,avg,random,55.5,,
-100,avg,ordered,50,,
-400,avg,,60,,
-100,gru,,,9,70
-400,gru,,,29,91.5
-"""
-
-
-def test_a_table(tmp_path):
-    path = tmp_path / "runs.csv"
-    path.write_text(TABLE)
-    runs = read_runs(path)
-    assert runs == [
-        TrainingRun(200, "avg", "random", 55.5),
-        TrainingRun(100, "avg", "ordered", 50),
-        TrainingRun(400, "avg", "none", 60),
-        TrainingRun(100, "gru", "none", None, 9, 70),
-        TrainingRun(400, "gru", "none", None, 29, 91.5),
-    ]
-    with_tabs = tmp_path / "runs.tsv"
-    with_tabs.write_text(TABLE.replace(",", "\t"))
-    assert read_runs(with_tabs) == runs
-    assert read_runs(path, most_bytes=len(TABLE)) == runs
-    with pytest.raises(ValueError, match=rf"runs\.csv has more than {len(TABLE) - 1} bytes"):
-        read_runs(path, most_bytes=len(TABLE) - 1)
 
 
 def test_all_pairs_end_both_curves_and_each_number_of_contrast_phrases_has_one():
@@ -65,42 +35,6 @@ def test_all_pairs_end_both_curves_and_each_number_of_contrast_phrases_has_one()
     nested_subsets = [TrainingRun(3_033_753 >> at, score=1.0) for at in range(20)]
     assert amounts_shown(score_curves(nested_subsets)) == [3_033_753 >> at for at in range(0, 20, 3)]
     assert amounts_shown(score_curves(nested_subsets[:3])) == [run.pairs for run in nested_subsets[:3]]
-
-
-def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path, inputs):
-    (tmp_path / "mine.csv").write_text("pairs,score\n5,1\n50,2\n")
-    options = AnalysisOptions(runs=(tmp_path / "mine.csv",))
-    made = score_by_data(replace(inputs, options=options))
-    assert "score of mine.csv by the number of pairs" in made.text
-    assert "mean" not in made.text
-    assert "Dashed" not in made.text
-    unscored = replace(inputs.report, columns=tuple(replace(column, scores=()) for column in inputs.report.columns))
-    assert score_by_data(replace(inputs, options=options, report=unscored)).text == made.text
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("pairs,loss\n1,2\n", "line 1: the columns are pairs, loss"),
-        ("score\n1\n", "line 1: the columns are score"),
-        ("pairs,score,score\n", "line 1: the columns are"),
-        ("", "line 1: the columns are none"),
-        ("pairs,score\n", "has no rows"),
-        ("pairs,score\n10\n", "line 2: 1 cells, but the header has 2"),
-        ("pairs,score\n10,high\n", "line 2: score is 'high'"),
-        ("pairs,score\n10,nan\n", "line 2: score is 'nan'"),
-        ("pairs,score\n1.5,3\n", "line 2: pairs is '1.5'; expected a whole number"),
-        ("pairs,score\n,3\n", "line 2: the number of pairs is missing"),
-        ("pairs,score,order\n1,3,shuffled\n", "line 2: order is 'shuffled'; allowed: ordered, random, none"),
-        (b"pairs,score\n\xff,1\n", "is not UTF-8 text"),
-        (b"pairs,score\n1\0,1\n", "line 2: pairs is"),
-    ],
-)
-def test_what_is_wrong_is_said_with_file_and_line(tmp_path, text, message):
-    path = tmp_path / "runs.csv"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):
-        read_runs(path)
 
 
 def _save(folder, words, pairs, nested_subsets, scale):
@@ -136,9 +70,12 @@ def test_encoder_folders_are_scored(tmp_path, tiny_words, inputs):
 def test_what_it_needs_is_said(tmp_path, tiny_words, inputs):
     with pytest.raises(CannotMakeError, match="`runs`"):
         score_by_data(inputs)
-    (tmp_path / "runs.csv").write_text("pairs,score\n5,1\n")
+    _save(tmp_path / "run", tiny_words, 50, "none", 1)
     with pytest.raises(CannotMakeError, match="no accuracy"):
-        choice_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
+        choice_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "run",))))
+    (tmp_path / "runs.csv").write_text("pairs,score\n5,1\n")
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
     _save(tmp_path / "old", tiny_words, None, "none", 1)
     with pytest.raises(ValueError, match=r"does not record .*training pairs"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
