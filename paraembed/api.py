@@ -12,7 +12,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin
 
-from paraembed.console import doing
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.concat import Concat
@@ -283,10 +282,10 @@ def evaluate(
         check_destination(_absolute(out), *map(str, _several(encoders)), *request.pairs, request.held_out)
         evaluation.check_target(_absolute(out))
     with one_thread():
-        candidates, sets = evaluation.prepare(request, fetch_encoder, doing)
+        candidates, sets = evaluation.prepare(request, fetch_encoder)
         if out is None:
             return compare(candidates, sets, resamples=resamples)
-        return evaluation.evaluate(request, candidates, sets, _absolute(out), doing).report
+        return evaluation.evaluate(request, candidates, sets, _absolute(out)).report
 
 
 @_typed

@@ -137,7 +137,7 @@ def _evaluate(
     from paraembed.tracking.runs import tracked_run
 
     request, out = request_of(flags, paths), home.folder
-    candidates, suites = prepare(request, fetch_encoder, doing)
+    candidates, suites = prepare(request, fetch_encoder)
     doing("opening MLflow")
     with tracked_run(f"evaluate {candidates[0].description}", home.records) as run:
         settings = asdict(replace(flags, **paths))
@@ -148,7 +148,7 @@ def _evaluate(
         for name in ("words", "counts", "corpus"):
             if paths[name]:
                 run.dataset(name, sha256_of(paths[name]), [named(str(paths[name]))], "evaluation")
-        outcome = evaluate(request, candidates, suites, out, doing)
+        outcome = evaluate(request, candidates, suites, out)
         for column, coverage in low_coverage(outcome.report):
             say(
                 f"warning: {column.label} has a vector for only {coverage:.1%} of the tokens of the sets, so the "

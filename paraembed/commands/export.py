@@ -155,7 +155,7 @@ def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | 
         if texts is not None:
             tracked.params({"texts": str(texts)})
             tracked.dataset("texts", sha256_of(texts), [str(texts)], "export")
-        encoder, measures = write_smaller(folders, out, settings, texts, doing, overwrite=flags.overwrite)
+        encoder, measures = write_smaller(folders, out, settings, texts, overwrite=flags.overwrite)
         num_words = len(encoder.vocabulary)
         size = sum(path.stat().st_size for path in out.rglob("model.safetensors")) / 1e6
         tracked.tags({"fingerprint": encoder.fingerprint})

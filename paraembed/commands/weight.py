@@ -70,7 +70,7 @@ def main(flags: Weight) -> None:
             digest = checkpoint.read_config(path)["fingerprint"] if name == "trained" else sha256_of(path)
             tracked.dataset(name, digest, [str(path)], "weighting")
         doing(f"reading the words of {flags.words.name}")
-        weighted = baseline(flags.weighting, sources, progress=doing)
+        weighted = baseline(flags.weighting, sources)
         encoder = weighted.encoder
         assert isinstance(encoder, Encoder)
         card = f"# {weighted.label}\n\nAn {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"

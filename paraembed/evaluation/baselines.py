@@ -14,7 +14,7 @@ Word overlap scores pairs without vectors: the fraction of the shorter phrase's 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import torch
 
 from paraembed import checkpoint
+from paraembed.console import doing
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.encoders.protocol import BATCH_SIZE
@@ -64,9 +65,7 @@ class Sources:
             raise ValueError(f"removed is {self.removed}; at least 1 component must be removed")
 
 
-def baseline(
-    name: str, sources: Sources, words: Words | None = None, progress: Callable[[str], object] = lambda _: None
-) -> Candidate:
+def baseline(name: str, sources: Sources, words: Words | None = None) -> Candidate:
     """Return one of ``BASELINES`` as a candidate; its encoder's provenance has the settings and the digests of the
     input files. ``words`` is the content of ``sources.words``, if it has been read already.
 
@@ -80,14 +79,14 @@ def baseline(
         raise ValueError(f"the baseline {name} needs more files than word vectors; set {' and '.join(missing)}")
     if words is None:
         words = read_words(sources.words, sources.max_words)
-    progress(f"weighting the words: {name}")
+    doing(f"weighting the words: {name}")
     weights, how = _weights(name, sources, words.vocabulary)
     scaled = Words(words.vocabulary, (words.matrix * weights[:, None]).astype(np.float32))
     encoder = Encoder(AvgConfig(), scaled, sources.tokenizer).requires_grad_(False).eval()
     of = f"average of {len(words.vocabulary):,} word vectors from {sources.words.name}{how}"
     if name == "sif-common":
         assert sources.corpus is not None
-        encoder, share = without_common(encoder, _batches(sources.corpus), sources.removed, progress)
+        encoder, share = without_common(encoder, _batches(sources.corpus), sources.removed)
         components = "its first common component" + (f"s ({sources.removed})" if sources.removed > 1 else "")
         of += f", less {components}, {share:.0%} of the squared length of the texts of {sources.corpus.name}"
     digests = {
@@ -130,9 +129,7 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
     return total / np.maximum(counts, 1), f", weighted by 1 / p(w) {of}{how}"
 
 
-def without_common(
-    encoder: Encoder, batches: Iterable[pa.StringArray], removed: int, progress: Callable[[str], object]
-) -> tuple[Encoder, float]:
+def without_common(encoder: Encoder, batches: Iterable[pa.StringArray], removed: int) -> tuple[Encoder, float]:
     """Return an ``avg`` without the components that its vectors of some texts share, and their share of the squared
     length. The texts come in batches, of which one at a time is in memory.
 
@@ -145,7 +142,7 @@ def without_common(
         raise ValueError(f"removed is {removed}, but vectors have only {width} dimensions; allowed: 1 to {width - 1}")
     moments_DD, num_texts = np.zeros((width, width)), 0
     for texts in batches:
-        progress(f"fitting sif-common: text {num_texts:,}")
+        doing(f"fitting sif-common: text {num_texts:,}")
         vectors_ND = encoder.embed(texts).vectors.astype(np.float64)
         moments_DD += vectors_ND.T @ vectors_ND
         num_texts += len(texts)

@@ -1,9 +1,10 @@
 """Evaluation: read candidates and suites by name, score them, run analyses, and write the report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paraembed.console import doing
 from paraembed.evaluation.analyses import analyse, check_options, remove_earlier
 from paraembed.evaluation.analyses.content import Analysis
 from paraembed.evaluation.baselines import Sources, baseline, overlap_candidates
@@ -18,8 +19,6 @@ from paraembed.io.resume import is_scores
 from paraembed.loading import Fetch
 from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, AnalysisOptions, Inference, is_peer
 from paraembed.text.vocabulary import LOW_COVERAGE, read_words
-
-Progress = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,9 @@ class EvaluationResult:
     missing: tuple[str, ...]
 
 
-def prepare(request: EvaluationRequest, fetch: Fetch, progress: Progress) -> tuple[list[Candidate], list[Suite]]:
+def prepare(request: EvaluationRequest, fetch: Fetch) -> tuple[list[Candidate], list[Suite]]:
     """Read the candidates and the suites, and check everything that can be checked before scoring."""
-    progress("reading the sets")
+    doing("reading the sets")
     suites: list[Suite] = []
     if request.data:
         names = ["phrases" if name == HEURISTICS else name for name in request.suites]
@@ -65,23 +64,23 @@ def prepare(request: EvaluationRequest, fetch: Fetch, progress: Progress) -> tup
         suites.append(read_choose(request.held_out, request.choices))
     if request.pairs:
         suites.append(read_pairs_files(request.pairs))
-    candidates = find_candidates(request, fetch, progress)
+    candidates = find_candidates(request, fetch)
     check_held_out(request.held_out, candidates)
     check_options(request.options, [candidate.label for candidate in candidates])
     return candidates, suites
 
 
 def evaluate(
-    request: EvaluationRequest, candidates: Sequence[Candidate], suites: Sequence[Suite], out: Path, progress: Progress
+    request: EvaluationRequest, candidates: Sequence[Candidate], suites: Sequence[Suite], out: Path
 ) -> EvaluationResult:
     """Score the candidates on the suites, and write scores, analyses and the report to the folder ``out``."""
-    report = compare(candidates, suites, resamples=request.resamples, progress=progress)
+    report = compare(candidates, suites, resamples=request.resamples, progress=doing)
     check_target(out)
     remove_earlier(out)
     files = report.write(out)
     analyses: tuple[Analysis, ...] = ()
     if request.analyses:
-        analyses = analyse(report, candidates, suites, request.options, out, progress)
+        analyses = analyse(report, candidates, suites, request.options, out)
         files += tuple(path for analysis in analyses for path in analysis.files)
         files += (write_html(report, analyses, out),)
     missing = tuple(f"{analysis.title}: {analysis.reason}" for analysis in analyses if analysis.reason)
@@ -100,22 +99,22 @@ def check_target(out: Path) -> None:
         )
 
 
-def find_candidates(request: EvaluationRequest, fetch: Fetch, progress: Progress) -> list[Candidate]:
+def find_candidates(request: EvaluationRequest, fetch: Fetch) -> list[Candidate]:
     """Return the candidates of an evaluation: encoders, the untrained average of the words, baselines."""
     candidates = []
     for number, name in enumerate(request.encoders, start=1):
-        progress(f"reading encoder {number} of {len(request.encoders)}")
+        doing(f"reading encoder {number} of {len(request.encoders)}")
         candidates.append(named(name, _inference_for(name, request), fetch))
     tokenizer = tokenizer_of(candidates)
     names = {*request.baselines, *request.suites}
     if request.words:
-        progress(f"reading the words of {request.words.name}")
+        doing(f"reading the words of {request.words.name}")
         words = read_words(request.words, request.max_words)
         candidates.append(untrained(words, request.words, tokenizer))
         weighted = [name for name in MADE_OF if name in names]
         folder = request.trained or next((Path(name) for name in request.encoders if Path(name).is_dir()), None)
         sources = Sources(request.words, request.counts, request.corpus, folder, request.max_words, tokenizer)
-        candidates += [baseline(name, sources, words, progress) for name in weighted]
+        candidates += [baseline(name, sources, words) for name in weighted]
     return unique_labels([*candidates, *(overlap_candidates() if names & {HEURISTICS, "all"} else [])])
 
 

@@ -184,8 +184,8 @@ def compare(
         except ValueError as error:
             raise ValueError(f"{candidate.label}, {error}") from None
         scores += _papers_22(scores)
-        about = (candidate.kind, candidate.is_baseline, candidate.chosen_by, candidate.gold)
-        columns.append(Column(candidate.label, candidate.description, tuple(scores), *about))
+        about = {name: getattr(candidate, name) for name in ("kind", "is_baseline", "chosen_by", "gold")}
+        columns.append(Column(candidate.label, candidate.description, tuple(scores), **about))
         undefined = [score.name for score in scores if score.predicted is not None and not score.values]
         if undefined:
             notes.append(

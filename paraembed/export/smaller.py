@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed import checkpoint
+from paraembed.console import doing
 from paraembed.encoders.averages import Avg, ScaledAvg
 from paraembed.encoders.base import Encoder
 from paraembed.encoders.configs import AvgConfig
@@ -50,13 +51,12 @@ def write_smaller(
     out: Path,
     settings: Smaller,
     texts: Path | None = None,
-    progress: Callable[[str], object] = lambda _: None,
     *,
     overwrite: bool = False,
 ) -> tuple[Encoder, dict[str, float]]:
     """Write an encoder folder that is made from ``avg`` or ``scaled_avg`` encoders, of which several are averaged;
     ``overwrite`` replaces an encoder at ``out``. ``max_words`` and ``dim`` are decided by
-    ``texts``, a file with one text per line, plain or compressed. ``progress`` is called with what is being done.
+    ``texts``, a file with one text per line, plain or compressed.
 
     Return the encoder, before int8 rounds it, and fractions by name. With ``max_words``: ``oov_before`` and ``oov``, of
     the tokens that are out of vocabulary before and after words are removed, and ``more_tokens``, by which the number
@@ -81,7 +81,7 @@ def write_smaller(
     if texts is not None:
         read = partial(_blocks, texts)
         if settings.max_words is not None:
-            progress(f"counting the tokens of {texts.name}")
+            doing(f"counting the tokens of {texts.name}")
             counts = token_counts(encoder, read)
             if not counts.sum():
                 raise ValueError(f"no line of {texts} has a token; give a file with one text per line")
@@ -90,7 +90,7 @@ def write_smaller(
             measures |= {"oov_before": _oov(before, counts), "oov": _oov(encoder, counts_after)}
             measures["more_tokens"] = float(_tokens(encoder, counts_after) / _tokens(before, counts) - 1)
         if settings.dim is not None:
-            progress(f"reducing the text vectors of {texts.name}")
+            doing(f"reducing the text vectors of {texts.name}")
             encoder, measures["explained"] = reduced(encoder, read, settings.dim)
     dtype = settings.dtype or "float32"
     record = {
@@ -104,7 +104,7 @@ def write_smaller(
     sizes = f"{len(encoder.vocabulary):,} of {len(encoders[0].vocabulary):,}", f"{encoder.width} of {encoders[0].width}"
     card = _card(folders, encoders, sizes, record, texts)
     provenance = {**training_of([*encoders, *([pieces] if pieces else [])]), "made_smaller": record}
-    progress(f"writing {out.name}")
+    doing(f"writing {out.name}")
     encoder.fingerprint = checkpoint.save(
         encoder, out, recipe={}, provenance=provenance, model_card=card, dtype=dtype, overwrite=overwrite
     )

@@ -168,8 +168,8 @@ def test_pairs_of_the_training_are_not_held_out(folder):
     config["provenance"] = {"training": {"pairs": sha256_of(folder / "pairs" / "manifest.json")}}
     (folder / "encoder" / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="pairs contains the training pairs of encoder"):
-        check_held_out(request.held_out, find_candidates(request, shutil.copytree, str))
-    check_held_out(None, find_candidates(request, shutil.copytree, str))
+        check_held_out(request.held_out, find_candidates(request, shutil.copytree))
+    check_held_out(None, find_candidates(request, shutil.copytree))
 
 
 def test_where_the_scores_go_unless_told(folder):

@@ -90,7 +90,8 @@ def test_common_components_are_fitted_on_one_batch_at_a_time(sources, monkeypatc
 
     read = []
     monkeypatch.setattr(baselines, "read_lines", read_line_by_line)
-    made = baseline("sif-common", sources, progress=lambda _: read.append(len(blocks)))
+    monkeypatch.setattr(baselines, "doing", lambda _: read.append(len(blocks)))
+    made = baseline("sif-common", sources)
     assert read == [0, *(len(COUNTS) + num_texts for num_texts in (2, 4, 5))]
     np.testing.assert_array_equal(made.encoder.composition.weight, expected.encoder.composition.weight)
 

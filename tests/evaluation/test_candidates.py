@@ -35,16 +35,16 @@ def test_encoders_are_scored_with_the_settings_of_embedding(tmp_path, tiny_encod
     names = (str(tiny_encoder_folder), save_tiny("onnx", tmp_path / "model"))
     how = Inference(prompt="dog ", precision="bfloat16")
     with pytest.raises(ValueError, match="`precision`"):
-        find_candidates(EvaluationRequest(names, inference=how), None, str)
-    own, other = find_candidates(EvaluationRequest(names, inference=Inference(prompt="dog ")), None, str)
+        find_candidates(EvaluationRequest(names, inference=how), None)
+    own, other = find_candidates(EvaluationRequest(names, inference=Inference(prompt="dog ")), None)
     assert own.encoder.identity == {}
     assert np.allclose(other.encoder.embed(pa.array(["the cat"])).vectors, MATRIX[[2, 5, 1]].mean(axis=0), atol=1e-6)
     assert other.description == "model, a model of onnxruntime, prompt 'dog '".replace("model", names[1][5:], 1)
-    (coarse,) = find_candidates(EvaluationRequest(names[:1], inference=Inference(precision="bfloat16")), None, str)
+    (coarse,) = find_candidates(EvaluationRequest(names[:1], inference=Inference(precision="bfloat16")), None)
     assert coarse.encoder.identity["precision"] == "bfloat16"
     assert coarse.description.endswith("precision 'bfloat16'")
     with pytest.raises(ValueError, match="`prompt` only applies"):
-        find_candidates(EvaluationRequest(names[:1], inference=how), None, str)
+        find_candidates(EvaluationRequest(names[:1], inference=how), None)
 
 
 def test_prefixes():
@@ -59,5 +59,5 @@ def test_word_vectors_are_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "read_lines", lambda path: files.append(path) or read_lines(path))
     names = ("sif", "inverse-frequency")
     request = EvaluationRequest(words=tmp_path / "vectors", counts=tmp_path / "counts", baselines=names)
-    assert [candidate.label for candidate in find_candidates(request, None, str)] == ["untrained", *names]
+    assert [candidate.label for candidate in find_candidates(request, None)] == ["untrained", *names]
     assert files == [tmp_path / "vectors"]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from paraembed.console import doing
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
 from paraembed.evaluation.analyses.content import Analysis, AnalysisInputs, CannotMakeError, Content
 from paraembed.evaluation.candidates import Candidate
@@ -44,7 +45,6 @@ def analyse(
     suites: Sequence[Suite],
     options: AnalysisOptions,
     out: Path,
-    progress: Callable[[str], object] = lambda _: None,
 ) -> tuple[Analysis, ...]:
     """Run every analysis that the inputs allow, and write ``<analysis>.png`` and ``<table>.csv`` to the folder ``out``,
     which exists.
@@ -55,7 +55,7 @@ def analyse(
     inputs = AnalysisInputs(report, tuple(candidates), tuple(suites), options)
     analyses = []
     for number, (name, title, source, make) in enumerate(ANALYSES, start=1):
-        progress(f"analysis {number} of {len(ANALYSES)}: {title}")
+        doing(f"analysis {number} of {len(ANALYSES)}: {title}")
         try:
             content = make(inputs)
         except CannotMakeError as error:
