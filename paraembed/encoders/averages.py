@@ -1,11 +1,17 @@
 """Bag-of-words encoders ``avg``, ``sum``, ``word`` and ``scaled_avg``: sums and means of word vectors."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed.encoders.composition import Composition
 from paraembed.encoders.configs import EncoderConfig
+from paraembed.encoders.tables import Floats
+
+if TYPE_CHECKING:
+    from paraembed.encoders.base import Encoder
 
 
 class _OfWords(Composition):
@@ -67,3 +73,11 @@ class ScaledAvg(_OfWords):
             ids_T, rows_RD, offsets_N1.to(ids_T), mode="sum", per_sample_weights=scale_T, include_last_offset=True
         )
         return sums_ND / lengths_N[:, None]
+
+
+def vectors_of(encoder: "Encoder") -> Floats:
+    """Return the effective word vectors of an encoder, [V, D]; for ``scaled_avg``, vectors times scales."""
+    matrix: Floats = encoder.matrix.detach().float().cpu().numpy()
+    if isinstance(encoder.composition, ScaledAvg):
+        matrix = matrix * encoder.composition.scale.detach().float().cpu().numpy()[:, None]
+    return matrix

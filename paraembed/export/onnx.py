@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from paraembed.encoders.averages import Avg, ScaledAvg, Sum, Word
+from paraembed.encoders.averages import Avg, ScaledAvg, Sum, Word, vectors_of
 from paraembed.encoders.base import Encoder
 from paraembed.encoders.cnn import Cnn
 from paraembed.encoders.composition import Composition
@@ -28,7 +28,6 @@ from paraembed.encoders.gran import Gran
 from paraembed.encoders.gru import Gru
 from paraembed.encoders.lstm import Lstm, Reader, Recurrent
 from paraembed.encoders.rnn import Rnn
-from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_json
 from paraembed.text.vocabulary import BOS_EOS, UNKNOWN
 

@@ -22,11 +22,10 @@ import pyarrow as pa
 
 from paraembed import checkpoint
 from paraembed.console import doing
-from paraembed.encoders.averages import Avg, ScaledAvg
+from paraembed.encoders.averages import Avg, ScaledAvg, vectors_of
 from paraembed.encoders.base import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.tables import Floats, of_mean_length, principal_axes, with_row_length
-from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.evaluation.report import without_usage
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import sha256_of

@@ -14,10 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from paraembed.encoders.averages import Avg, ScaledAvg, Word
+from paraembed.encoders.averages import Avg, ScaledAvg, Word, vectors_of
 from paraembed.encoders.base import Encoder
 from paraembed.encoders.dense import Dan, Proj
-from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_json
 from paraembed.io.tensors import save_tensors
 

@@ -17,10 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.encoders.averages import ScaledAvg
+from paraembed.encoders.averages import ScaledAvg, vectors_of
 from paraembed.encoders.base import Encoder
 from paraembed.encoders.composition import Composition
-from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_file
 from paraembed.text.vocabulary import END, START, Words
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.averages import ScaledAvg
+from paraembed.encoders.averages import vectors_of
 from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content
 from paraembed.evaluation.measures import unit_rows
 from paraembed.plots import Panel, Series, bars
@@ -28,14 +28,6 @@ NUM_WORDS = 20
 _DEFAULT_WORDS = 10
 
 Matrix = npt.NDArray[np.float32]
-
-
-def vectors_of(encoder: Encoder) -> Matrix:
-    """Return the effective word vectors, [V, D]; for ``scaled_avg``, vectors times scales."""
-    matrix: Matrix = encoder.matrix.detach().float().cpu().numpy()
-    if isinstance(encoder.composition, ScaledAvg):
-        matrix = matrix * encoder.composition.scale.detach().float().cpu().numpy()[:, None]
-    return matrix
 
 
 def common_words(encoder: Encoder) -> tuple[list[str], Matrix]:
