@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from paraembed.settings import is_peer, is_run, is_shipped
 
@@ -24,15 +23,13 @@ _USER = re.compile(r"(?<=://)[^/?\s]+@")
 _CREDENTIALS = re.compile(
     rf"(?<=://)(?!(?:(?<=http://)|(?<=https://)|(?<=hdfs://)|(?<=viewfs://)){_PORT})[^/?\s:@]*:(?:(?!://)\S)*@"
 )
-_ENCODED_URI = re.compile(r"(%(?:25)*3A%(?:25)*2F%(?:25)*2F)(\S+)", re.IGNORECASE)
-# What may have names and values: behind a ? or #, or a semicolon as in JDBC and ODBC addresses, up to a blank.
-_OPTIONS = re.compile(r"[?#;&]\S+")
-_OPTION = re.compile(r"(?:^|(?<=[?#;&=]))([^?#;&=\s]+)=")
-_SECRET_NAME = re.compile(
-    "pass|pwd|pw$|secret|token|tok$|sig|cred|auth(?!ors?$)|key|jwt|sas$|sess|cookie|bearer|code$|policy|accessid|"
-    "private|pin$|otp$|hmac|ticket|assertion|saml|^pat$"
+# An option of a URI, behind a ? or #, or a semicolon as in JDBC addresses, with the name of a secret. The secret may
+# have any character except & and blanks; odbc_connect is a whole address with its password, percent-encoded.
+_NAMES = (
+    "pass|pwd|secret|token|sig|cred|auth(?!ors?=)|key|jwt|sess|cookie|bearer|policy|accessid|private|hmac|ticket|"
+    "assertion|saml|odbc_connect|(?:pw|tok|sas|code|pin|otp|(?<=[?#;&])pat)(?==)"
 )
-_HIDDEN = "***"
+_SECRET = re.compile(rf"([?#;&][^?#;&=\s]{{0,60}}(?:{_NAMES})[^?#;&=\s]{{0,60}}=)[^&\s]+", re.IGNORECASE)
 
 
 def path_exists(path: Path) -> bool:
@@ -106,36 +103,7 @@ def without_credentials(text: str) -> str:
 
     Use it for messages, logs and records only, since a file cannot be opened without its credentials.
     """
-    text = _USER.sub("", text)
-    text = _ENCODED_URI.sub(lambda uri: uri[1] + _HIDDEN if "@" in _decoded(uri[2]) else uri[0], text)
-    return _CREDENTIALS.sub("", _OPTIONS.sub(lambda options: _without_secrets(options[0]), text))
-
-
-def _without_secrets(options: str, depth: int = 0) -> str:
-    """Return the options of a URI, ``?a=b&c=d``, with the values of secrets hidden."""
-    return "".join(_without_secret(piece, depth) for piece in re.split("(&)", options))
-
-
-def _without_secret(piece: str, depth: int) -> str:
-    """Return an option of a URI with its secret hidden. A secret may contain any character except ``&``."""
-    shown = front = piece
-    for option in _OPTION.finditer(piece):
-        if _SECRET_NAME.search(_decoded(option[1]).lower()) and piece[option.end() :]:
-            shown, front = piece[: option.end()] + _HIDDEN, piece[: option.start()]
-            break
-    decoded = _decoded(front)
-    if decoded != front and depth < 3 and _without_secrets(decoded, depth + 1) != decoded:  # options in an option
-        return re.split("[=%]", front)[0] + "=" + _HIDDEN
-    return shown
-
-
-def _decoded(text: str) -> str:
-    """Return percent-encoded text, decoded as often as it was encoded."""
-    for _ in range(3):
-        text, before = unquote(text), text
-        if text == before:
-            break
-    return text
+    return _CREDENTIALS.sub("", _SECRET.sub(r"\1***", _USER.sub("", text)))
 
 
 def shown(place: Place) -> str:
