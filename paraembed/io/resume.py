@@ -173,7 +173,7 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
     """Raise ValueError or OSError if a job must not write to a path, given as the parameter ``name``.
 
     A file must be new or a regular one. File or folder must not be, contain or be inside of an input, nor be inside of
-    an output of a job, also through links. An object store is not checked. ``inputs`` are paths, globs, URIs and names
+    an output of a job, also through symbolic links. An object store is not checked. ``inputs`` are paths, globs, URIs and names
     of encoders; a text that is not an existing path is ignored. Leave out folders of which a job reads only some files,
     such as the one with the evaluation sets: they may contain the output.
     """
@@ -184,9 +184,9 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
     if is_file:
         check_file(out)
     for place in filter(path_exists, (path for value in inputs if value is not None for path in _paths_of(value))):
-        if is_within(out, place) or is_within(place, out) or (is_file and _is_linked(out, place)):
+        if is_within(out, place) or is_within(place, out):
             raise ValueError(f"`{name}` {out} is, contains or is inside of the input {place}; choose another path")
-    for folder in _parents(out):
+    for folder in Path(os.path.realpath(out)).parents:
         if is_output(folder):
             raise ValueError(f"`{name}` {out} is inside of {folder}, which a job wrote; choose a path outside of it")
 
@@ -207,10 +207,8 @@ def is_scores(folder: Path) -> bool:
 
 
 def is_within(path: Path, folder: Path) -> bool:
-    """Return whether a path is a folder or inside of it, also through links and other spellings."""
-    return not _keys(Path(os.path.realpath(folder))).isdisjoint(
-        key for parent in (Path(os.path.realpath(path)), *_parents(path)) for key in _keys(parent)
-    )
+    """Return whether a path is a folder or inside of it, also through symbolic links."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def described(file: Path) -> dict[str, Any]:
@@ -227,18 +225,6 @@ def _has_format(file: Path) -> bool:
     return False
 
 
-def _parents(path: Path) -> Iterable[Path]:
-    return Path(os.path.realpath(path)).parents
-
-
-def _keys(path: Path) -> set[object]:
-    """Return what two spellings of a path have in common: itself and, if it exists, device and inode."""
-    with contextlib.suppress(OSError):
-        status = path.stat()
-        return {path, (status.st_dev, status.st_ino)}
-    return {path}
-
-
 def _paths_of(value: Place) -> list[Path]:
     """Return the paths that a value may name: ``st:folder`` is that path, or ``folder``; an MLflow run is none."""
     if isinstance(value, Path):
@@ -248,13 +234,6 @@ def _paths_of(value: Place) -> list[Path]:
     if "://" in value or is_run(value):
         return []
     return [Path(text) for text in (value, value.partition(":")[2] if is_peer(value) else "") if text]
-
-
-def _is_linked(path: Path, place: Path) -> bool:
-    """Return whether a file has another name inside of a folder, a hard link."""
-    if not path.exists() or path.stat().st_nlink == 1 or not place.is_dir():
-        return False
-    return any(file.is_file() and file.samefile(path) for file in place.rglob("*"))
 
 
 def check_names(place: object, names: Iterable[str], files: re.Pattern[str], job: str) -> None:

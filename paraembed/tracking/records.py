@@ -40,8 +40,7 @@ class Opening(TypedDict):
     name: str
     start: int  # milliseconds since 1970
     tags: list[tuple[str, str]]
-    run_id: str | None  # in the store, if an earlier version knew only that
-    parent: Any  # the opening of the enclosing run, None, or a key that an earlier version wrote
+    parent: Any  # the opening of the enclosing run, or None
 
 
 def record_path(out: Path) -> Path:
@@ -120,7 +119,7 @@ class RecordFile:
 def _check_opening(value: Any) -> None:
     if not ID.fullmatch(checked(Opening, value, "record")["key"]):
         raise ValueError(value["key"])
-    if not isinstance(value["parent"], str | None):
+    if value["parent"] is not None:
         _check_opening(value["parent"])
 
 

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 from uuid import uuid4
 
 from paraembed.io.atomic import lock_path, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.places import without_credentials
+from paraembed.options import Count
 from paraembed.process import mlflow_is_quiet
 from paraembed.signals import STOPPED, last_act
 from paraembed.tracking.records import ID, Opening, RecordFile, Run, now, record_path
@@ -27,6 +28,13 @@ from paraembed.tracking.store import TrackingStore
 
 log = logging.getLogger(__name__)
 _enclosing: ContextVar[Run | None] = ContextVar("run", default=None)
+
+
+class _Start(TypedDict):
+    """Memo of a run: its key, and when it began, in milliseconds since 1970."""
+
+    key: str
+    start: Count
 
 
 @contextmanager
@@ -115,30 +123,26 @@ def held_records(out: Path) -> Iterator[RecordFile]:
 
 def _opening(name: str, memo: Path | None, enclosing: Run | None) -> Opening:
     """Return the start of a run: of the run in the memo, or of a new one, which is written to the memo."""
-    value: dict[str, Any] = {}
+    start: _Start = {"key": "", "start": 0}
     try:
-        value = read_json(memo, dict[str, Any]) if memo and memo.exists() else {}
+        start = read_json(memo, _Start) if memo and memo.exists() else start
     except (OSError, ValueError) as error:
         log.warning("%s; a new MLflow run is started", error)
-    known = {name: value[name] for name in ("key", "run_id") if ID.fullmatch(str(value.get(name)))}
-    start = value.get("start")
-    if not known or type(start) is not int or not 0 < start <= now():
-        start = now()
-    key = known.get("key") or uuid4().hex
-    if memo is not None and not known:
+    if not ID.fullmatch(start["key"]):
+        start = {"key": uuid4().hex, "start": now()}
         try:
-            write_json(memo, {"key": key, "start": start})
+            if memo is not None:
+                write_json(memo, start)
         except OSError as error:
             log.warning("%s cannot be written (%s), so a resumed job will start a new MLflow run", memo, error)
     return {
-        "key": key,
+        "key": start["key"],
         "name": without_credentials(name),
-        "start": start,
+        "start": start["start"],
         "tags": [
             ("mlflow.user", os.environ.get("USER", str(os.getuid()))),
             ("mlflow.source.name", f"jobs/{Path(sys.argv[0]).name}"),
         ],
-        "run_id": known.get("run_id"),
         "parent": enclosing.opening if enclosing else None,
     }
 

@@ -31,9 +31,7 @@ PARENT = "mlflow.parentRunId"
 STORE_ERRORS = (MlflowException, SQLAlchemyError, OSError, ImportError)
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes the runs for chats
 _TRIAL = "trial"  # tag: its number
-_NETWORK = re.compile(
-    "nfs4?|cifs|smb3|9p|afs|lustre|gpfs|beegfs.*|ceph|glusterfs|orangefs|fuse[.](?!fuse-overlayfs|lxcfs).+"
-)
+_NETWORK = re.compile("nfs4?|cifs|lustre|gpfs|beegfs.*|ceph|glusterfs|fuse[.](?!fuse-overlayfs|lxcfs).+")
 _opening = Lock()  # a run and its child may be opened at the same time
 
 
@@ -100,23 +98,14 @@ class TrackingStore:
         return run
 
     def _open(self, opening: Opening) -> str:
-        run = self.find(RUN_KEY, opening["key"]) or self._active(opening["run_id"])
+        run = self.find(RUN_KEY, opening["key"])
         if run is not None:
             return run
         tags = {**dict(opening["tags"]), RUN_KEY: opening["key"]}
-        if not isinstance(opening["parent"], str | None):
+        if opening["parent"] is not None:
             tags[PARENT] = self._open(opening["parent"])
         name, start = opening["name"][:250], opening["start"]
         return str(self.client.create_run(self.experiment, start, tags, run_name=name).info.run_id)
-
-    def _active(self, run: str | None) -> str | None:
-        """Return the id of a run if it exists and is not deleted."""
-        try:
-            return run if run and self.client.get_run(run).info.lifecycle_stage == "active" else None
-        except MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return None
-            raise
 
     def probe(self, run: str, key: str) -> bool:
         """Return whether the store accepts a harmless record of a run."""

@@ -451,8 +451,8 @@ def a_line(draw):
     text = draw.choice(["loss", "", "é\u0000", "\ud800", "x" * 9999, "nan"])
     number = draw.choice([0, -1, 1.5, 2**70, float("nan"), True, None, "1", 10**400])
     metric = [text, number, draw.choice([1, 2.5, 2**64]), draw.choice([1, "1"])]
-    opening = {"key": draw.choice([text, "f" * 32]), "name": text, "start": 1, "tags": [[text, text]], "run_id": None}
-    opening |= {"parent": draw.choice([None, text, dict(opening)])}
+    opening = {"key": draw.choice([text, "f" * 32]), "name": text, "start": 1, "tags": [[text, text]]}
+    opening |= {"parent": draw.choice([None, text, {**opening, "parent": None}])}
     values = [[], {}, text, number, [text, text], [[text, text]], [metric], [["loss", 1.0, 2, 3]], [number, text]]
     kind = draw.choice([*KINDS, "unknown", text])
     return json.dumps([kind, opening if kind == "open" else draw.choice(values)]).encode() + b"\n"
@@ -485,7 +485,7 @@ def test_fuzz_damaged_records_and_a_damaged_memo_cost_no_job(store, tmp_path, se
     lines = b"".join(a_line(draw) for _ in range(50))
     record_path(tmp_path / "out").write_bytes(fuzz.mutated(lines, draw))
     memo = tmp_path / "memo.json"
-    remembered = {"uri": f"sqlite:///{store}", "run_id": "0" * 32, "key": "1" * 32}
+    remembered = {"uri": f"sqlite:///{store}", "start": 1, "key": "1" * 32}
     memo.write_bytes(fuzz.mutated(json.dumps(remembered).encode(), draw))
     with tracked_run("after", tmp_path / "out", memo) as run:
         log_all(run, tmp_path, range(2))

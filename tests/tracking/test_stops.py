@@ -82,13 +82,10 @@ def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     "value",
     [
-        {"run_id": "../../x"},
-        {"run_id": "\0"},
-        {"run_id": "x" * 10_000},
-        {"key": "a' or '1'='1"},
+        {"key": "a' or '1'='1", "start": 1},
+        {"key": "1" * 32},
         {"key": "1" * 32, "start": True},
         {"key": "1" * 32, "start": 10**30},
-        {"run_id": "0" * 32, "start": -(2**70)},
     ],
     ids=str,
 )
