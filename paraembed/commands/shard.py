@@ -11,7 +11,7 @@ from paraembed.commands.job import run
 from paraembed.commands.paths import existing, staged_input, staged_output, staged_places
 from paraembed.console import print_table, say
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.places import shown, to_place
+from paraembed.io.places import require_file, shown, to_place
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import check_workers
 
@@ -63,6 +63,8 @@ def main(flags: Shard) -> None:
         out = staged_output(stage, flags.out, "--out", *flags.input, flags.words)
         places = [to_place(text) for text in flags.input]
         inputs = [existing(place, "--input") if isinstance(place, Path) else place for place in places]
+        for place in inputs:
+            require_file(place)
         home = stage.mirror(out)
         _fetch_manifests(home, overwrite=flags.overwrite)
         words = staged_input(stage, flags.words, "--words") if flags.words else None

@@ -17,7 +17,7 @@ from paraembed.embedding.plan import Part
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.fingerprint import differences
-from paraembed.io.places import require_file, size_of
+from paraembed.io.places import size_of
 from paraembed.io.store import Folder, Store
 from paraembed.loading import Fetch, open_encoder
 from paraembed.settings import Device, Inference, is_peer
@@ -144,7 +144,6 @@ def named_input(source: InputFile, inputs: Sequence[str]) -> InputFile:
     for named in inputs:
         if (place := _below(source.path, named)) is not None:
             file = replace(source, path=place)
-            require_file(file.place)
             if size_of(file.place) != source.size:
                 raise ValueError(f"{file.shown} has {size_of(file.place):,} bytes; expected {source.size:,}")
             return file

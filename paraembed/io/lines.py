@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from paraembed.io.codes import CARRIAGE_RETURN, LINE_FEED
 from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, read_blocks, read_span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.places import Place, require_file
+from paraembed.io.places import Place
 
 TOO_LONG = "longer than --max-line-bytes"
 INVALID_UTF8 = "invalid UTF-8"
@@ -128,7 +128,6 @@ def read_lines(
     IsADirectoryError if the file is missing or a folder; ValueError if it is empty or binary (NUL bytes in its first
     64 KB), or its compressed stream is damaged (the message names the last complete line).
     """
-    require_file(place)
     number = num_waiting = 0
     rest: list[bytes] = []  # of a line whose end has not come, yet: ``num_waiting`` bytes
     cut = False

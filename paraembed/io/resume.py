@@ -173,9 +173,9 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
     """Raise ValueError or OSError if a job must not write to a path, given as the parameter ``name``.
 
     A file must be new or a regular one. File or folder must not be, contain or be inside of an input, nor be inside of
-    an output of a job, also through symbolic links. An object store is not checked. ``inputs`` are paths, globs, URIs and names
-    of encoders; a text that is not an existing path is ignored. Leave out folders of which a job reads only some files,
-    such as the one with the evaluation sets: they may contain the output.
+    an output of a job, also through symbolic links. An object store is not checked. ``inputs`` are paths, globs, URIs
+    and names of encoders; a text that is not an existing path is ignored. Leave out folders of which a job reads only
+    some files, such as the one with the evaluation sets: they may contain the output.
     """
     if isinstance(out, str):
         if not out.startswith("file:"):

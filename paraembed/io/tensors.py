@@ -8,8 +8,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from paraembed.io.places import require_file
-
 _TYPES = {torch.float32, torch.float64, torch.int8, torch.int32, torch.int64, torch.bool, torch.uint8}
 _MESSAGE = 300  # characters of a name or of an error of safetensors
 
@@ -29,7 +27,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     Raise OSError if the file cannot be read, ValueError if it is not a safetensors file, or contains a value that is
     not finite.
     """
-    require_file(path)
     try:
         loaded = load_file(path)
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:  # KeyError: a type that torch does not have

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from paraembed.io.fingerprint import read_json
 from paraembed.io.inflate import read_blocks
-from paraembed.io.places import require_file
 
 Block = tuple[list[str], npt.NDArray[np.float32]]
 """Words [n] and their vectors [n, d]."""
@@ -38,7 +37,6 @@ def binary_blocks(path: Path, *, block_bytes: int = _BYTES) -> Iterator[Block]:
 
     Raise ValueError if it has no header, is truncated or longer than the header says, or a word is not UTF-8.
     """
-    require_file(path)
     pieces = read_blocks(path, block_bytes)
     data = next(pieces, b"")
     line, _, data = data.partition(b"\n")
@@ -113,7 +111,6 @@ def model_blocks(path: Path, unknown: str) -> Iterator[Block]:
     divides words.
     """
     words = _vocabulary(path.with_name("tokenizer.json"), unknown)
-    require_file(path)
     with _opened_model(path) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     table = next((tensors[name] for name in _TABLES if name in tensors), None)

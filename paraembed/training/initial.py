@@ -22,7 +22,6 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.tables import of_mean_length
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.places import require_file
 from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe
 from paraembed.text import OF_PIECES
@@ -203,7 +202,6 @@ def words_digest(path: Path) -> str:
     """Return the digest of a word-vector file, or the fingerprint of an encoder folder."""
     if path.is_dir():
         return str(checkpoint.read_config(path)["fingerprint"])
-    require_file(path)
     return sha256_of(path)
 
 

@@ -158,17 +158,11 @@ def test_inputs_that_are_none(none, names, kind, message):
         assert len(str(caught.value)) < 1000 + len(str(none))
 
 
-def test_inputs_without_a_name_a_loop_and_one_that_becomes_a_fifo(none, tmp_path):
+def test_inputs_without_a_name_and_a_loop(none):
     loop = none / "loop.txt"
     for asked, message in (("", "an input is ''"), (" ", "an input is ' '"), (loop, "symbolic link to itself")):
         with pytest.raises((ValueError, OSError), match=message):
             list_inputs([asked])
-    pq.write_table(pa.table({"body": ["a"]}), tmp_path / "t.parquet")
-    (source,) = list_inputs([tmp_path / "t.parquet"])
-    (tmp_path / "t.parquet").unlink()
-    os.mkfifo(tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="is a FIFO"):
-        make_plan((source,), Settings("body"))
 
 
 def test_links_do_not_double_rows(folder):
