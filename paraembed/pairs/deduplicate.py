@@ -32,7 +32,6 @@ _WAITING_BYTES = 64 << 20
 _TEXTS = [("first", pa.string()), ("second", pa.string())]
 _SCHEMA = pa.schema([("key", pa.uint64()), ("rank", pa.int64()), ("row", pa.int64()), *_TEXTS])  # row: from 0
 _PLACED = pa.schema([("key", pa.uint64()), ("place", pa.int64()), ("row", pa.int64()), *_TEXTS])
-_BUCKETS = b"buckets"
 
 
 def num_partitions(input_bytes: int) -> int:
@@ -85,7 +84,7 @@ def _class_writer(
 def partition_writer(file: BinaryIO, partitions: int) -> Iterator[Callable[[pa.Table], None]]:
     """Yield a function that sorts rows, with columns first, second and rank, into buckets of an open file."""
     buckets, written = num_buckets(partitions), 0
-    with _class_writer(file, _SCHEMA.with_metadata({_BUCKETS: str(buckets)}), buckets) as write_classes:
+    with _class_writer(file, _SCHEMA, buckets) as write_classes:
 
         def write(table: pa.Table) -> None:
             nonlocal written
@@ -141,14 +140,11 @@ def _rows_of(
     buckets = num_buckets(partitions)
     for number, path in enumerate(files):
         with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
-            # An earlier version wrote a batch for every partition.
-            classes = int((reader.schema.metadata or {}).get(_BUCKETS, partitions))
-            for of_bucket in [kind for kind in range(classes) if kind * buckets // classes == bucket]:
-                for piece in range(of_bucket, reader.num_record_batches, classes):
-                    batch = reader.get_batch(piece)
-                    rank = batch["rank"].to_numpy() + (first_ranks[number] if first_ranks else 0)
-                    columns = [batch["key"], pa.array(rank * len(files) + number), batch["row"]]
-                    yield pa.record_batch([*columns, batch["first"], batch["second"]], schema=_PLACED)
+            for piece in range(bucket, reader.num_record_batches, buckets):
+                batch = reader.get_batch(piece)
+                rank = batch["rank"].to_numpy() + (first_ranks[number] if first_ranks else 0)
+                columns = [batch["key"], pa.array(rank * len(files) + number), batch["row"]]
+                yield pa.record_batch([*columns, batch["first"], batch["second"]], schema=_PLACED)
 
 
 def _repeats_in(rows: pa.Table, num_files: int) -> tuple[RowNumbers, RowNumbers]:

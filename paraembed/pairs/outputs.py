@@ -21,7 +21,7 @@ from paraembed.pairs.shards import FORMAT, SUBSETS_FORMAT, length_histogram, loa
 from paraembed.pairs.source_parts import ParsedPart, about_sources, reports_of, sum_counts
 
 JOB = "jobs/shard.py"
-_CODE = 2
+_CODE = 3
 """Version of the files in a work folder; files of another version are discarded."""
 _SHARD = r"pairs-\d{5,}-of-\d{5,}\.parquet"
 _FILE = rf"(manifest\.json|_SUCCESS|lengths\.json|vocabulary\.parquet|rejected-sample\.jsonl|{_SHARD})"

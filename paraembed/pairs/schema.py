@@ -1,7 +1,7 @@
 """Schema of pair shards, and the report of an input."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import pyarrow as pa
 
@@ -22,6 +22,15 @@ PAIRS = pa.schema(
 """Schema of a pair shard, one row per pair; jobs/shard.py writes it, jobs/train.py reads it. Old shards lack trees."""
 
 
+class Rejected(TypedDict):
+    """Rejected row of an input."""
+
+    file: str
+    line: Count  # from 1
+    reason: str
+    text: str
+
+
 @dataclass(frozen=True)
 class SourceReport:
     """Report of one input file, or of a span of one."""
@@ -29,8 +38,7 @@ class SourceReport:
     read: Count  # number of rows, without a header
     parsed: Count  # number of pairs, before duplicates are removed
     refused: dict[str, Count]  # number of rejected rows by reason
-    # Up to 100 rejected rows for each reason: file, line from 1, reason, text.
-    sample: list[dict[str, Any]] = field(default_factory=list)
+    sample: list[Rejected] = field(default_factory=list)  # up to 100 for each reason
     groups: list[Count] = field(default_factory=list)  # rows of each row group of the parsed file or files
     lines: Count = 0  # number of lines; the ranks of the next span start at this number
     # Version of PPDB, ``1.0``, ``2.0`` (which adds the entailment) or ``mixed``; None for other formats.

@@ -185,20 +185,13 @@ def pairs(rows, seed):
 
 
 @pytest.mark.parametrize("partitions", [5, 200])
-def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path, partitions):
+def test_buckets_of_several_partitions(tmp_path, partitions):
     tables = [pairs(3000, seed) for seed in range(3)]
     files = [tmp_path / f"{number}.arrow" for number in range(3)]
-    for path, table in zip(files[:2], tables, strict=False):
+    for path, table in zip(files, tables, strict=True):
         with path.open("wb") as file, duplicates.partition_writer(file, partitions) as write:
             for start in range(0, len(table), 700):
                 write(table.slice(start, 700))
-    keys = pair_keys(tables[2])  # a batch for each partition, none for a bucket
-    rows = tables[2].append_column("key", pa.array(keys)).append_column("row", pa.array(np.arange(3000)))
-    rows = rows.select(duplicates._SCHEMA.names)
-    with pa.ipc.new_file(files[2], rows.schema) as old:
-        for partition in range(partitions):
-            chosen = rows.filter(pa.array(keys % np.uint64(partitions) == partition)).combine_chunks()
-            old.write_batch(pa.record_batch([column.combine_chunks() for column in chosen.columns], schema=rows.schema))
     best = {}
     all_rows = [(rank, number) for number in range(3) for rank in range(3000)]
     texts = [[*zip(table["first"].to_pylist(), table["second"].to_pylist(), strict=True)] for table in tables]
