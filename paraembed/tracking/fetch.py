@@ -56,10 +56,6 @@ def _registered(client: "MlflowClient", uri: str, model: re.Match[str], folder: 
     version = model["version"] or client.get_model_version_by_alias(model["name"], model["alias"]).version
     source = client.get_model_version_download_uri(model["name"], version)
     fetched = Path(download_artifacts(artifact_uri=source, dst_path=str(folder), tracking_uri=uri))
-    flavor = Model.load(str(fetched)).flavors.get("python_function", {})
-    path = flavor.get("artifacts", {}).get("encoder", {}).get("path")  # version 0.2.0
-    if flavor.get("loader_module") == LOADER:
-        path = "encoder" if (fetched / "encoder").is_dir() else "."
-    if not path or not (fetched / path).resolve().is_relative_to(fetched.resolve()):
+    if Model.load(str(fetched)).flavors.get("python_function", {}).get("loader_module") != LOADER:
         raise ValueError(f"{model[0]} contains no encoder; expected a model that a job of paraembed registered")
-    return fetched / str(path)
+    return fetched / "encoder" if (fetched / "encoder").is_dir() else fetched
