@@ -19,8 +19,7 @@ from paraembed.settings import is_peer, is_run
 log = logging.getLogger(__name__)
 
 MARK = "paraembed.json"  # in the folders of jobs/export.py, whose other files are those of another library
-_DESCRIBED = ("config.json", "manifest.json", MARK)  # by the format in it
-_BEGINNING = ("_plan.json", "_manifest.json")  # by the format in the first 64 MiB; they can have 1 GiB
+_WITH_FORMAT = ("config.json", "manifest.json", MARK, "_plan.json", "_manifest.json")  # the last two can have 1 GiB
 _FORMAT = re.compile(rb'"format": ?"paraembed-')
 _SWEEP = {"space", "metric", "search", "searched"}  # keys of the sweep.json of jobs/tune.py, which has no format
 _SCORES = {"encoders", "published"}  # keys of the scores.json of jobs/evaluate.py
@@ -195,10 +194,7 @@ def is_output(folder: Path) -> bool:
     """Return whether a folder is the output of a job, finished or not."""
     if is_scores(folder) or described(folder / "sweep.json").keys() >= _SWEEP:
         return True
-    if any(_has_format(folder / name) for name in _BEGINNING):
-        return True
-    formats = (described(folder / name).get("format") for name in _DESCRIBED)
-    return any(isinstance(form, str) and form.startswith("paraembed-") for form in formats)
+    return any(_has_format(folder / name) for name in _WITH_FORMAT)
 
 
 def is_scores(folder: Path) -> bool:
@@ -220,6 +216,7 @@ def described(file: Path) -> dict[str, Any]:
 
 
 def _has_format(file: Path) -> bool:
+    """Return whether a file has a format of this package in its first 64 MiB."""
     with contextlib.suppress(OSError, ValueError), open_regular(file) as opened:
         return bool(_FORMAT.search(opened.read(MOST_BYTES)))
     return False

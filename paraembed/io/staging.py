@@ -7,7 +7,6 @@ files that mark it as complete are uploaded last, so that readers never take a p
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,6 @@ from paraembed.io.store import Remote, open_store
 
 _LAST = ("manifest.json", "state.json", "identity.json", "config.json", "sweep.json", "_SUCCESS")
 """Names of files that mark a folder as complete, in the order in which they are uploaded."""
-_THREADS = 8
 _COPY_BYTES = 8 << 20
 
 
@@ -49,17 +47,11 @@ def download(uri: str, to: Path) -> None:
     """Copy a file, or all files below a prefix, to a path; raise FileNotFoundError if nothing is there."""
     filesystem, path = resolve(uri)
     is_file = filesystem.get_file_info(path).type == pyarrow.fs.FileType.File
-    copies = {path: to} if is_file else {f"{path.rstrip('/')}/{name}": to / name for name in files_below(uri)}
-    if not copies:
+    if not is_file and not files_below(uri):
         raise FileNotFoundError(f"{shown(uri)} does not exist; check the URI")
-
-    def copy(file: str) -> None:
-        copies[file].parent.mkdir(parents=True, exist_ok=True)
-        with filesystem.open_input_file(file) as source, copies[file].open("wb") as target:
-            shutil.copyfileobj(source, target, _COPY_BYTES)
-
-    with ThreadPoolExecutor(_THREADS) as threads:
-        list(threads.map(copy, copies))
+    to.parent.mkdir(parents=True, exist_ok=True)
+    local = pyarrow.fs.LocalFileSystem()
+    pyarrow.fs.copy_files(path, str(to), filesystem, local, chunk_size=_COPY_BYTES)
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ class Mirror:
 
     folder: Path
     # URI of the copy, which may contain a key; None: the folder has no copy, and all methods do nothing.
-    uri: str | None = field(default=None, repr=False)  # it may contain a key
+    uri: str | None = field(default=None, repr=False)
 
     def names(self) -> list[str]:
         """Return the names of the files of the copy."""

@@ -1,13 +1,10 @@
 """Models in MLflow's form, with the code that runs them, so that users need not install paraembed; model registry."""
 
 import shutil
-import sys
 import warnings
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
-from importlib.metadata import packages_distributions, version
-from modulefinder import Module, ModuleFinder
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,12 +13,19 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from paraembed.console import say
-from paraembed.encoders import ENCODERS
 
 ALIAS = "champion"
 LOADER = "paraembed.tracking.registered_encoder"
 _PACKAGE = "paraembed"
-_OFFERED = {"api", "papers"}  # what the package imports on demand, which no model runs
+# What a model runs: folder → its modules, and packages of others.
+_CODE = {
+    "": "__init__ aliases checkpoint compiled options process recipe settings",
+    **dict.fromkeys(("encoders", "io", "text"), "*"),
+    "supervised": "__init__ heads model tasks",
+    "tracking": "__init__ registered_encoder",
+    "training": "__init__ objectives",
+}
+_PACKAGES = ["isal", "llvmlite", "numba", "numpy", "pandas", "pyarrow", "safetensors", "torch"]
 _EXAMPLE = "the cat sat on the mat"
 
 
@@ -56,18 +60,19 @@ def write_mlflow_files(model: Path, out: Path) -> None:
     The modules it needs are in ``out/code``. The requirements are third-party packages, with their installed versions.
     ``paraembed`` is not among them, because anybody could register that name on a public index.
     """
-    modules, packages = _needed()
-    if any(model.rglob("tokenizer.json")):  # the tokenizer subword
-        packages = [*packages, f"tokenizers=={version('tokenizers')}"]
+    names = [*_PACKAGES, *(["tokenizers"] if any(model.rglob("tokenizer.json")) else [])]  # for the tokenizer subword
+    # A local version such as 2.11.0+cpu is on no index.
+    packages = [f"{name}=={version(name).partition('+')[0]}" for name in names]
     with warnings.catch_warnings(), TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # MLflow's, of its own types, and pandas', of how MLflow uses it
         pyfunc = import_module("mlflow.pyfunc")  # 1 s, and only here; a plain import puts it off
         signature, example = _signature(model)
-        root = Path(import_module(_PACKAGE).__path__[0]).parent
-        for module in modules:
-            copy = Path(folder) / module.relative_to(root)
+        root = Path(import_module(_PACKAGE).__path__[0])
+        patterns = [f"{name}/{module}.py" for name, modules in _CODE.items() for module in modules.split()]
+        for file in (file for pattern in [*patterns, "text/*.npz"] for file in root.glob(pattern.removeprefix("/"))):
+            copy = Path(folder) / _PACKAGE / file.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(module, copy)
+            shutil.copyfile(file, copy)
         pyfunc.save_model(
             path=str(out),
             loader_module=LOADER,  # code, not an object: nothing is pickled
@@ -90,37 +95,3 @@ def _signature(model: Path) -> tuple[Any, Any]:
     if loaded.num_texts is not None:
         example = pd.DataFrame({f"text_{number + 1}": [_EXAMPLE] for number in range(loaded.num_texts)})
     return infer_signature(example, loaded.predict(example)), example
-
-
-class _Finder(ModuleFinder):
-    """Finder of the package's modules that a script imports; other modules are only named, in ``badmodules``."""
-
-    def find_module(self, name: str, path: Any, parent: Module | None = None) -> Any:
-        is_ours = (parent.__name__ if parent else name).partition(".")[0] == _PACKAGE  # type: ignore[attr-defined]
-        if not is_ours and name != "__init__":  # which it asks for without naming the package
-            raise ImportError(name)
-        if name in _OFFERED and parent is not None and parent.__name__ == _PACKAGE:  # type: ignore[attr-defined]
-            raise ImportError(name)
-        return super().find_module(name, path, parent)
-
-
-@cache
-def _needed() -> tuple[list[Path], list[str]]:
-    """Return the files of this package that a registered encoder runs, and ``name==version`` of other packages."""
-    root = Path(import_module(_PACKAGE).__path__[0]).parent
-    finder = _Finder(path=[str(root)])
-    finder.import_hook(LOADER)
-    for config in ENCODERS.values():  # imported when they build, which the finder does not see
-        finder.import_hook(config.module())
-    own = [
-        Path(module.__file__)  # type: ignore[attr-defined]
-        for name, module in finder.modules.items()
-        if name.partition(".")[0] == _PACKAGE
-    ]
-    files = [path / "__init__.py" if path.is_dir() else path for path in own]
-    files += {data for path in files for data in path.parent.glob("*.npz")}  # tables that modules read
-    others = {name.partition(".")[0] for name in finder.badmodules} - sys.stdlib_module_names - {_PACKAGE}
-    known = packages_distributions()
-    packages = {other if other in known[other] else known[other][0] for other in others if other in known}
-    # A local version such as 2.11.0+cpu is on no index.
-    return sorted(files), sorted(f"{package}=={version(package).partition('+')[0]}" for package in packages)

@@ -1,6 +1,7 @@
 """A logged model runs where this project is not installed, and behind MLflow's server."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,12 @@ def test_a_model_is_small_and_names_no_package_of_ours(tiny_encoder_folder, tmp_
     code = [path for path in (model / "code").rglob("*") if path.is_file()]
     assert {path.name for path in code if path.suffix != ".py"} == {"uncased.npz"}
     assert sum(path.stat().st_size for path in code) < 500_000
+    modules = {
+        ".".join(path.relative_to(model / "code").with_suffix("").parts).removesuffix(".__init__") for path in code
+    }
+    for path in code:
+        imported = re.findall(r"(?m)^from (paraembed[\w.]*) import", path.read_text() if path.suffix == ".py" else "")
+        assert modules.issuperset(imported), path
     assert not (model / "code" / "paraembed" / "cluster").exists()
 
 
