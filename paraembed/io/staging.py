@@ -49,7 +49,7 @@ def download(uri: str, to: Path) -> None:
     is_file = filesystem.get_file_info(path).type == pyarrow.fs.FileType.File
     if not is_file and not files_below(uri):
         raise FileNotFoundError(f"{shown(uri)} does not exist; check the URI")
-    to.parent.mkdir(parents=True, exist_ok=True)
+    (to.parent if is_file else to).mkdir(parents=True, exist_ok=True)
     local = pyarrow.fs.LocalFileSystem()
     pyarrow.fs.copy_files(path, str(to), filesystem, local, chunk_size=_COPY_BYTES)
 
