@@ -1,6 +1,6 @@
 """Command ``embed``, from text or tables to embeddings in Parquet: see ``python jobs/embed.py --help``."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from shlex import quote
 from typing import Annotated, Any
 
@@ -9,10 +9,13 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import doing, say
-from paraembed.embedding.settings import Limits, OnDuplicateId, Settings
+from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import check_destination
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
+
+DEFAULTS = Settings()
+
 
 GROUPS = {
     "data": "id_kind tree_column max_rejected on_duplicate_id max_line_bytes max_inflation max_field_lines",
@@ -39,7 +42,32 @@ class Embed:
     """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet."""
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""
-    settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
+    text_column: str | None = None
+    """Column with the texts; required for all formats except .txt."""
+    id_column: str | None = None
+    """Column that identifies a row; default: ids are generated, see --id-kind."""
+    id_kind: IdKind = DEFAULTS.id_kind
+    """Form of generated ids: row number over all files, from 0 (row), or file and row number, such as 'a.txt:17'
+    (file-row).
+    """
+    keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
+    """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt."""
+    tree_column: str | None = None
+    """Column with binary trees of the texts, for encoders that read trees; default: 'tree' if it exists."""
+    dtype: Dtype = DEFAULTS.dtype
+    """Type of the embedding values; int8 adds a column 'scale': vector = scale * embedding."""
+    normalize: bool = False
+    """Divide each embedding by its Euclidean length."""
+    dim: int | None = None
+    """Truncate embeddings to the first N dimensions; default: all."""
+    part_rows: int = DEFAULTS.part_rows
+    """Maximum rows per output file; files with long texts have fewer, and Parquet inputs are split only between row
+    groups.
+    """
+    batch_size: int = DEFAULTS.batch_size
+    """Number of rows to encode at a time."""
+    compression: Compression = DEFAULTS.compression
+    """Compression of the Parquet files."""
     max_rejected: int | None = None
     """Maximum number of unreadable rows before the job fails; default: no limit, unreadable rows are listed and left
     out.
@@ -61,6 +89,7 @@ class Embed:
 
 def main(flags: Embed) -> None:
     """Embed, and print the next command."""
+    settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     check_destination(out, flags.encoder, *flags.input)
@@ -76,7 +105,7 @@ def main(flags: Embed) -> None:
     files = find_inputs(inputs, flags.reading)
     from paraembed.embedding.columns import check_columns
 
-    check_columns(files, flags.settings)
+    check_columns(files, settings)
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
     options["files"] = files
     if flags.dry_run:
@@ -84,12 +113,12 @@ def main(flags: Embed) -> None:
         from paraembed.tracking.fetch import fetch_encoder
 
         options |= {"price_per_hour": flags.price_per_hour, "reading": flags.reading, "fetch": fetch_encoder}
-        dry_run(encoder, inputs, out, flags.settings, **options)
+        dry_run(encoder, inputs, out, settings, **options)
         return
     from paraembed.cluster.embed import embed
 
     limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
-    done = embed(encoder, inputs, out, flags.settings, **options, overwrite=flags.overwrite, limits=limits)
+    done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
         say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")
 

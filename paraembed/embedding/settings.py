@@ -14,40 +14,39 @@ OnDuplicateId = Literal["fail", "keep"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that decide the bytes of the output."""
+    """Settings that decide the bytes of the output.
+
+    Attributes:
+        text_column: column with the texts; None for text files.
+        id_column: column that identifies a row; default: ids are generated, see ``id_kind``.
+        keep: columns to copy to the output, or ``("all",)``; for text files ``text`` or nothing. Parquet columns keep
+            their type. Columns of CSV, TSV and JSON lines are strings; a JSON value that is not a string is copied as
+            JSON, a missing value as null.
+        part_rows: rows per part, including rows that cannot be read.
+        batch_size: rows to encode at a time. Vectors of ``avg``, ``sum`` and ``word`` are bit-identical for every
+            value; those of other encoders can differ by about 1e-6, because the order of sums changes.
+        tree_column: column with the trees of the texts, null for a text without one; default: no trees.
+        id_kind: generated ids. ``row``: int64 ``row``, counted from 0 over all inputs; ``file-row``: string ``id``,
+            ``a.txt:17``, the row counted from 0 in its file, which does not change if files are added.
+        dtype: number type of the vectors. ``float16`` clips values to ±65504. ``int8`` rounds to 127 steps: vector =
+            ``scale`` · ``embedding``, with a float32 column ``scale``, the row's largest absolute value / 127.
+        normalize: divide each vector by its Euclidean length; zero vectors stay zero.
+        dim: truncate vectors to the first ``dim`` dimensions, before normalization; default: all. No encoder here is
+            trained for this: for ``avg`` it equals an encoder of word vectors truncated to ``dim``.
+        compression: compression of the Parquet files.
+    """
 
     text_column: str | None = None
-    """Column with the texts; required for all formats except .txt."""
     id_column: str | None = None
-    """Column that identifies a row; default: ids are generated, see `id_kind`."""
     keep: tuple[str, ...] = ()
-    """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt. Parquet columns
-    keep their type, others are strings; a JSON value that is not a string is copied as JSON.
-    """
     part_rows: int = 100_000
-    """Maximum rows per output file; files with long texts have fewer, and Parquet inputs are split only between row
-    groups.
-    """
     batch_size: int = 32_768
-    """Number of rows to encode at a time. Vectors of avg, sum and word are bit-identical for every value; those of
-    other encoders can differ by about 1e-6, because the order of sums changes.
-    """
     tree_column: str | None = None
-    """Column with binary trees of the texts, for encoders that read trees; default: 'tree' if it exists."""
     id_kind: IdKind = "row"
-    """Form of generated ids: row number over all files, from 0 (row), or file and row number, such as 'a.txt:17', which
-    does not change if files are added (file-row).
-    """
     dtype: Dtype = "float32"
-    """Type of the embedding values; float16 clips to ±65504; int8 adds a column 'scale': vector = scale * embedding."""
     normalize: bool = False
-    """Divide each embedding by its Euclidean length; zero vectors stay zero."""
     dim: int | None = None
-    """Truncate embeddings to the first N dimensions, before normalization; default: all. No encoder here is trained for
-    this: for avg it equals an encoder of word vectors truncated to N.
-    """
     compression: Compression = "zstd"
-    """Compression of the Parquet files."""
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim"), (1, MOST_INT)))

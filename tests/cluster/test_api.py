@@ -8,7 +8,6 @@ import pytest
 
 import paraembed
 from paraembed.commands import embed, evaluate, search, train
-from paraembed.embedding.settings import Settings
 from paraembed.papers import find_recipe
 from paraembed.settings import Selection
 from tests.jobs import digests
@@ -28,7 +27,7 @@ def test_each_function_does_what_its_command_does(sample, tmp_path, monkeypatch)
     encoder = paraembed.train(pairs, words, "api", **SETTINGS)
     assert encoder.fingerprint == paraembed.load("command").fingerprint
 
-    embed.main(embed.Embed("command", (str(texts),), "rows", Settings(keep=("text",), part_rows=4), workers=1))
+    embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4, workers=1))
     done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4, workers=1)
     assert (done.rows, done.parts) == (10, 3)
     assert signature(paraembed.embed).parameters["workers"].default == embed.Embed.workers
