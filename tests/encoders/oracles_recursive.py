@@ -1,6 +1,9 @@
 """Binary trees as nested pairs."""
 
+import numpy as np
 from hypothesis import strategies as st
+
+from paraembed.text.ragged import Ragged
 
 
 def trees_over(leaves, max_leaves=12):
@@ -35,3 +38,11 @@ def tree_of(leaves, merges):
 
 def right_branching(leaves):
     return leaves[0] if len(leaves) == 1 else (leaves[0], right_branching(leaves[1:]))
+
+
+def ragged(trees, *, with_trees=True):
+    """Texts of trees; None is a text without tokens."""
+    ids = [[] if tree is None else leaves_of(tree) for tree in trees]
+    merges = [merge for tree in trees if tree is not None for merge in merges_of(tree)]
+    flat = np.array([leaf for leaves in ids for leaf in leaves], np.int32)
+    return Ragged(flat, np.cumsum([0, *map(len, ids)]), np.array(merges, np.int32) if with_trees else None)

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
 from paraembed.encoders.recursive import arrange
-from paraembed.text.ragged import Ragged
 from paraembed.text.trees import TreeError
-from paraembed.text.vocabulary import END, START, Words
+from paraembed.text.vocabulary import Words
 from tests.encoders.oracles import vector_of
-from tests.encoders.oracles_recursive import leaves_of, merges_of, trees_over
+from tests.encoders.oracles_recursive import leaves_of, merges_of, ragged, trees_over
 
 WORDS = ["the", "a", "cat", "dog", "sat", "home", "."]
 TREE = trees_over(st.sampled_from(WORDS), max_leaves=16)
@@ -43,13 +42,6 @@ def text(tree):
 
 def bracketed(tree):
     return "({} {})".format(*map(bracketed, tree)) if isinstance(tree, tuple) else tree
-
-
-def ragged(trees):
-    leaves = [leaves_of(tree) for tree in trees]
-    merges = np.array([merge for tree in trees for merge in merges_of(tree)], np.int32)
-    offsets = np.concatenate(([0], np.cumsum([len(some) for some in leaves])))
-    return Ragged(np.array([leaf for some in leaves for leaf in some], np.int32), offsets, merges)
 
 
 @given(trees=st.lists(TREE, min_size=1, max_size=8), batch_size=st.integers(1, 9), limit=st.sampled_from([5, 1000]))
@@ -83,23 +75,6 @@ def test_merges_that_are_no_trees_are_our_mistake():
             arrange(np.array(merges, np.int32), 1)
 
 
-def test_gradients():
-    generator = torch.Generator().manual_seed(0)
-    composition = RecursiveConfig().build(3, generator).double()
-    trees = [(0, (1, 2)), 3, ((4, 0), (1, (2, 3))), (((3, 3), 3), 3), (4, 1)]
-    texts = ragged(trees)
-    rows = torch.randn(5, 3, dtype=torch.float64, generator=generator, requires_grad=True)
-    structure = torch.from_numpy(texts.ids), torch.from_numpy(texts.offsets), torch.from_numpy(texts.merges)
-
-    def vectors(rows, weight, bias):
-        parameters = {"weight": weight, "bias": bias}
-        return torch.func.functional_call(composition, parameters, (rows, *structure))
-
-    weight, bias = composition.weight, torch.nn.Parameter(torch.randn(3, dtype=torch.float64, generator=generator))
-    assert torch.autograd.gradcheck(vectors, (rows, weight, bias))
-    assert not vectors(rows.detach(), weight.detach(), bias.detach()).requires_grad
-
-
 def test_deep_and_long_texts(encoder):
     long = "the cat " * 250
     left = "(" * 499 + "the" + " cat) the)" * 249 + " cat)"
@@ -110,12 +85,6 @@ def test_deep_and_long_texts(encoder):
     np.testing.assert_allclose(vectors[2], encoder.encode("cat"), rtol=0, atol=0)
     deep = encoder.encode("the " * 10_000)
     assert np.isfinite(deep).all()
-
-
-def test_one_word_is_its_vector_and_an_empty_text_is_zeros(encoder):
-    vectors = encoder.encode(["cat", "", " "], trees=["(NN Cat)", None, " "])
-    np.testing.assert_array_equal(vectors[0], encoder.matrix.detach()[encoder.vocabulary.to_pylist().index("cat")])
-    assert not vectors[1:].any()
 
 
 def test_a_text_without_a_parse_is_right_branching_and_that_is_said(encoder, caplog):
@@ -132,10 +101,8 @@ def test_a_text_without_a_parse_is_right_branching_and_that_is_said(encoder, cap
     np.testing.assert_allclose(some[1:], none[1:], rtol=0, atol=1e-6)
     np.testing.assert_allclose(none[0], encoder.encode(texts[0], trees="(the (cat sat))"), rtol=0, atol=1e-6)
     assert np.abs(some[0] - none[0]).max() > 1e-3
-    for embedded, count in (
-        (encoder.embed(pa.array(texts)), 2),
-        (encoder.embed(pa.array(texts), 2, pa.array(trees)), 1),
-    ):
+    for given_trees, count in ((None, 2), (pa.array(trees), 1)):
+        embedded = encoder.embed(pa.array(texts), 2, given_trees)
         assert (embedded.num_without_tree, embedded.num_cut) == (count, 0)
 
 
@@ -153,17 +120,6 @@ def test_a_cut_is_said_and_prunes_the_tree(tiny_words, caplog):
     with caplog.at_level(logging.WARNING):
         mean.encode(["a dog", "a"])
     assert [record.args for record in caplog.records] == [(1, 2, 1)]
-
-
-def test_boundary_words_join_the_whole_text(tiny_words):
-    more = np.random.default_rng(3).standard_normal((2, 4), dtype=np.float32)
-    words = Words(
-        pa.concat_arrays([tiny_words.vocabulary, pa.array([START, END])]), np.concatenate([tiny_words.matrix, more])
-    )
-    encoder = made(words, bos_eos_tokens="both")
-    tree = ((START, (("the", "cat"), "sat")), END)
-    vector = encoder.encode("the cat sat", trees="((the cat) sat)")
-    np.testing.assert_allclose(vector, expected(encoder, tree), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

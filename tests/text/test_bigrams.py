@@ -2,25 +2,19 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.distillation.texts import frequent_bigrams
+from paraembed.encoders.foreign.base import ragged
 from paraembed.text.bigrams import TAB, Bigrams, has_bigrams, is_bigram
-from paraembed.text.ragged import Ragged
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN
 
 TOKENS = [UNKNOWN, "a", "b", "c", "##d", "\t"]
 TEXTS = st.lists(st.lists(st.integers(-2, len(TOKENS) - 1), max_size=6), max_size=6)
-
-
-def ragged(texts):
-    ids = np.array([token for text in texts for token in text], np.int32)
-    return Ragged(ids, np.cumsum([0, *map(len, texts)]))
 
 
 @given(TEXTS, st.permutations([*TOKENS, "a\tb", "b\tb", "c\t##d", "a\tmissing", "missing\ta"]))

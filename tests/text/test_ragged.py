@@ -4,20 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.text.ragged import Ragged, joined, string_bytes
-from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
+from paraembed.text.ragged import joined, string_bytes
+from tests.encoders.oracles_recursive import leaves_of, ragged, right_branching, tree_of, trees_over
 from tests.text.pieces import rows_of
 
 TREE = trees_over(st.integers(0, 9))
 TREES = st.lists(st.none() | TREE, min_size=1, max_size=5)  # None: a text without tokens
-
-
-def ragged(trees, with_trees=True):
-    ids = [[] if tree is None else leaves_of(tree) for tree in trees]
-    merges = [[] if tree is None else merges_of(tree) for tree in trees]
-    offsets = np.concatenate(([0], np.cumsum([len(some) for some in ids])))
-    flat = np.array([one for some in merges for one in some], np.int32)
-    return Ragged(np.array([one for some in ids for one in some], np.int32), offsets, flat if with_trees else None)
 
 
 def trees_of(texts):
@@ -39,16 +31,11 @@ def pruned(tree, kept):
     return pruned(tree[0], kept) if kept <= num_left else (tree[0], pruned(tree[1], kept - num_left))
 
 
-@given(TREES)
-def test_trees_are_kept(trees):
-    assert trees_of(ragged(trees)) == trees
-    assert ragged(trees).lengths.tolist() == [0 if tree is None else len(leaves_of(tree)) for tree in trees]
-
-
 @given(TREES, st.data())
 def test_slice_and_take_are_those_of_lists(trees, data):
     start = data.draw(st.integers(0, len(trees)))
     stop = data.draw(st.integers(start, len(trees)))
+    assert ragged(trees).lengths.tolist() == [0 if tree is None else len(leaves_of(tree)) for tree in trees]
     assert trees_of(ragged(trees).slice(start, stop)) == trees[start:stop]
     chosen = data.draw(st.lists(st.integers(0, len(trees) - 1), max_size=12))
     taken = ragged(trees).take(np.array(chosen, np.int64))
@@ -82,13 +69,9 @@ def test_a_cut_keeps_the_first_tokens_and_their_tree(trees, most):
     cut = ragged(trees).cut(most)
     assert trees_of(cut) == [None if tree is None else pruned(tree, most) for tree in trees]
     assert rows_of(cut) == [row[:most] for row in rows_of(ragged(trees))]
-    bare = ragged(trees, with_trees=False).cut(most)
-    assert (rows_of(bare), bare.merges) == (rows_of(cut), None)
-
-
-def test_a_cut_of_nothing_is_the_same():
-    texts = ragged([(1, (2, 3)), 4])
-    assert texts.cut(3) is texts
+    bare = ragged(trees, with_trees=False)
+    assert (rows_of(bare.cut(most)), bare.cut(most).merges) == (rows_of(cut), None)
+    assert (bare.cut(most) is bare) == (bare.num_longer(most) == 0)
 
 
 @pytest.mark.parametrize(("start", "end"), [(None, None), (11, None), (None, 12), (11, 12)])

@@ -11,13 +11,14 @@ from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import json_bytes
-from paraembed.text import SUBWORD, tokens
+from paraembed.text import SUBWORD, WORDPIECE, tokens
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of, vocabulary_of, without_ends
 from paraembed.text.tokens import TokenIds, tokens_of
 from paraembed.text.vocabulary import UNKNOWN, Words, load_vocabulary, save_vocabulary
 from paraembed.training.pairs import pairs_to_ids
 from tests.encoders.models import subword_tokenizer
 from tests.fuzz import sign_files
+from tests.text.pieces import library as uncased
 from tests.text.pieces import rows_of
 
 KINDS = ("bytes", "unigram", "cased")
@@ -33,6 +34,7 @@ HARD = [
     UNKNOWN,
     "A" * 3000,
 ]
+NOT_UTF8 = pa.array([b"a\xe2"]).view(pa.string())
 
 
 def of_kind(kind):
@@ -40,6 +42,13 @@ def of_kind(kind):
     library = subword_tokenizer(kind)
     tokenizer = without_ends(library.to_str().encode())
     return library, tokenizer, vocabulary_of(tokenizer)
+
+
+def edited(kind, **model):
+    """A tokenizer of a kind with other fields of its model, without added tokens."""
+    contents = json.loads(subword_tokenizer(kind).to_str())
+    contents |= {"added_tokens": [], "model": contents["model"] | model}
+    return without_ends(json.dumps(contents).encode())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,35 +115,29 @@ def test_pieces_without_a_row_are_oov_tokens():
 
 
 def test_ids_with_gaps():
-    library, _, _ = of_kind("cased")
-    contents = json.loads(library.to_str())
-    contents["model"]["vocab"] = {"[UNK]": 7, "the": 2, "##n": 2**31 + 5}
-    contents["added_tokens"] = []
-    tokenizer = without_ends(json.dumps(contents).encode())
+    pieces = {"[UNK]": 7, "the": 2, "##n": 2**31 + 5}
+    tokenizer = edited("cased", vocab=pieces)
     vocabulary = vocabulary_of(tokenizer)
     assert vocabulary.to_pylist() == ["the", UNKNOWN, "##n"]
     assert rows_of(TokenIds(vocabulary, tokenizer)(pa.array(["the then cat", "thenn"]))) == [[0, 0, 2, 1], [0, 2, 2]]
-    contents["model"]["vocab"][UNKNOWN] = 3
     with pytest.raises(ValueError, match="has the piece UUUNKKK"):
-        vocabulary_of(without_ends(json.dumps(contents).encode()))
+        vocabulary_of(edited("cased", vocab=pieces | {UNKNOWN: 3}))
 
 
 def test_merges_are_not_dropped_at_random():
-    contents = json.loads(of_kind("bytes")[0].to_str())
-    contents["model"]["dropout"] = 0.9
-    tokenizer = without_ends(json.dumps(contents).encode())
+    tokenizer = edited("bytes", dropout=0.9)
     ids = TokenIds(vocabulary_of(tokenizer), tokenizer)(pa.array(["the cat sat on the mat"] * 50))
     assert len({tuple(row) for row in rows_of(ids)}) == 1
     assert ids.lengths[0] < 10
 
 
 def encoder_of(kind):
-    _, tokenizer, vocabulary = of_kind(kind)
+    tokenizer, vocabulary = (WORDPIECE, uncased()[1]) if kind == "wordpiece" else of_kind(kind)[1:]
     matrix = np.random.default_rng(0).standard_normal((len(vocabulary), 4), np.float32)
     return Encoder(AvgConfig(), Words(vocabulary, matrix), tokenizer)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "wordpiece"])
 def test_an_encoder_is_saved_and_loaded(kind, tmp_path):
     encoder = encoder_of(kind)
     checkpoint.save(encoder, tmp_path / "encoder", recipe={}, provenance={}, model_card="x\n")
@@ -147,8 +150,7 @@ def test_an_encoder_is_saved_and_loaded(kind, tmp_path):
     assert loaded.packed().encoder().encode(HARD).tobytes() == loaded.encode(HARD).tobytes()
     checkpoint.save(loaded, tmp_path / "again", recipe={}, provenance={}, model_card="x\n")
     assert checkpoint.load(tmp_path / "again").fingerprint == loaded.fingerprint
-    num_unknown = loaded.embed(pa.array(["the ☃ Katze"])).num_unknown.tolist()
-    assert num_unknown == [{"bytes": 0, "unigram": 1, "cased": 1}[kind]]
+    assert loaded.embed(pa.array(["the ☃ Katze"])).num_unknown.tolist() == [kind != "bytes"]
     table = pa.table({"first": ["the cat", "naïve"], "second": ["Katze", None]})
     pairs = pairs_to_ids([table], loaded.vocabulary, tokenizer=loaded.tokenizer)
     texts = pa.array(["the cat", "Katze", "naïve", None])
@@ -192,33 +194,27 @@ def test_a_file_that_the_tokenizer_does_not_have_is_an_error(tmp_path, tiny_word
 
 
 def test_the_library_is_missing(monkeypatch):
-    contents = json.loads(of_kind("cased")[0].to_str()) | {"normalizer": {"type": "NFC"}}
+    contents = json.loads(of_kind("cased")[1].contents) | {"normalizer": {"type": "NFC"}}
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match="package tokenizers; run pip install tokenizers"):
         without_ends(json.dumps(contents).encode())
 
 
 def test_a_text_that_the_tokenizer_cannot_divide():
-    contents = json.loads(of_kind("cased")[0].to_str())
-    contents["model"]["vocab"].pop("[UNK]")
-    contents["added_tokens"] = []
-    tokenizer = without_ends(json.dumps(contents).encode())
-    with pytest.raises(ValueError, match=r"tokenizer.json cannot divide a text: .*\[UNK\]"):
-        TokenIds(vocabulary_of(tokenizer), tokenizer)(pa.array(["☃"]))
-    with pytest.raises(ValueError, match="utf-8"):
-        TokenIds(vocabulary_of(tokenizer), tokenizer)(pa.array([b"a\xe2"]).view(pa.string()))
+    tokenizer = edited("cased", vocab={"the": 0})
+    for texts, message in ((pa.array(["☃"]), r"tokenizer.json cannot divide a text: .*\[UNK\]"), (NOT_UTF8, "utf-8")):
+        with pytest.raises(ValueError, match=message):
+            TokenIds(vocabulary_of(tokenizer), tokenizer)(texts)
 
 
 @pytest.mark.parametrize("form", [list, " ".join])
 def test_merges_at_which_the_library_aborts_the_process(form):
-    contents = json.loads(of_kind("bytes")[0].to_str())
     vocabulary = {"a": 0, "é": 1, "aé": 2, "##b": 3, "ab": 4, "##é": 5}
-    contents |= {"added_tokens": [], "model": contents["model"] | {"vocab": vocabulary, "merges": [form(["a", "é"])]}}
-    contents["model"]["continuing_subword_prefix"] = "#"
     with pytest.raises(ValueError, match=r"merge .* not begin .*prefix '#'"):
-        without_ends(json.dumps(contents).encode())
-    contents["model"] |= {"continuing_subword_prefix": "##", "merges": [form(["a", "##b"]), form(["a", "##é"])]}
-    assert vocabulary_of(without_ends(json.dumps(contents).encode())).to_pylist()[3] == "##b"
+        edited("bytes", vocab=vocabulary, merges=[form(["a", "é"])], continuing_subword_prefix="#")
+    merges = [form(["a", "##b"]), form(["a", "##é"])]
+    tokenizer = edited("bytes", vocab=vocabulary, merges=merges, continuing_subword_prefix="##")
+    assert vocabulary_of(tokenizer).to_pylist()[3] == "##b"
 
 
 def test_only_the_name_is_not_enough(tiny_words):

@@ -1,7 +1,9 @@
 import copy
+import json
 import re
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import FAULTS, TreeError, fitting_trees, parse_trees, read_trees
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
 
+CASES = [json.loads(line) for line in Path(__file__).with_name("trees.jsonl").read_text("utf-8").splitlines()]
 WORD = st.sampled_from(["a", "b", "c", "'s", "é"])
 TREE = trees_over(WORD)
 
@@ -23,11 +26,6 @@ def tokens_of(texts):
 
 def read(trees, texts):
     return read_trees(pa.array(trees, pa.string()), tokens_of(texts))
-
-
-def one(tree, text):
-    found = read([tree], [text])
-    return found.merges.tolist(), found.refused[0].as_py()
 
 
 def plain(tree):
@@ -121,85 +119,12 @@ def test_garbage_is_refused_as_a_loop_over_marks_refuses_it(trees, data):
         tree_of(range(stop - start), found.merges[start:stop].tolist())
 
 
-@pytest.mark.parametrize(
-    ("tree", "text", "merges"),
-    [
-        ("cat", "cat", [0]),
-        (" (NN Cat) ", "cat", [0]),
-        ("(cat)", "cat", [0]),
-        ("(NP (DT The) (NN cat))", "the cat", [0, 1]),
-        ("( (NP (DT The) (NN cat)))", "the cat", [0, 1]),
-        ("(NP the cat)", "the cat", [0, 1]),
-        ("(ROOT (S (NP (PRP it)) (VP (VBZ rains))))", "it rains", [0, 1]),
-        ("((the black) cat)", "the black cat", [0, 1, 1]),
-        ("((THE)(cat))", "the cat", [0, 1]),
-        ("(the cat)", "the cat", [0, 1]),  # two words, for the text has two
-        ("(the cat)", "cat", [0]),  # a label, for the text has one
-        ("(a (b c))", "a b c", [0, 0, 2]),
-        ("(a (b c))", "c", [0]),
-        ("(3 (2 it) (4 rains))", "it rains", [0, 1]),
-        (None, "a b c", [0, 0, 2]),
-        (" \t", "a b c", [0, 0, 2]),
-        (None, "", []),
-    ],
-)
-def test_what_is_a_tree(tree, text, merges):
-    assert one(tree, text) == (merges, None)
-
-
-@pytest.mark.parametrize(
-    ("leaves", "text"),
-    [
-        ("-LRB- a", "( a"),
-        ("a -rrb-", "a )"),
-        ("-LSB- -RSB-", "[ ]"),
-        ("-LCB- -RCB-", "{ }"),
-        ("-LRB- a", "-lrb- a"),
-        ("`` ''", '" "'),
-        ("`` ''", "`` ''"),
-        ("` a", "' a"),
-        ("“ ”", '" "'),
-        ("a ’s", "a 's"),
-        (r"1\/2 \*", "1/2 *"),
-        ("1/2 É", "1/2 é"),
-    ],
-)
-def test_spellings_of_parsers(leaves, text):
-    first, second = leaves.split()
-    assert one(f"({leaves})", text) == ([0, 1], None)
-    assert one(f"(S (X {first}) (X {second}))", text) == ([0, 1], None)
-
-
-@pytest.mark.parametrize(
-    ("tree", "text", "fault"),
-    [
-        ("(a b", "a b", 1),
-        ("a b)", "a b", 1),
-        (")a b(", "a b", 1),
-        ("(a b) c", "a b c", 2),
-        ("a b", "a b", 2),
-        ("(a b)(c d)", "a b c d", 2),
-        ("()", "a", 3),
-        ("(NP (DT the) ())", "the", 3),
-        ("(NP (DT) (NN cat))", "cat", 4),
-        ("(NP (DT the) (JJ black) (NN cat))", "the black cat", 5),
-        ("((a b) c d)", "a b c d", 5),
-        ("(NP (DT the) ((JJ black) (NN cat)))", "the black cat", 5),
-        ("(NP (DT the) (NN dog))", "the cat", 6),
-        ("(NP (DT the) (NN cat))", "the", 6),
-        ("(the cat)", "the cat sat", 6),
-        ("(NN the\u00a0cat)", "the cat", 6),  # one leaf, two tokens
-        ("cat", "", 6),
-    ],
-)
-def test_what_is_none(tree, text, fault):
-    num_tokens = len(text.split())
-    right = [0] * (num_tokens - 1) + [num_tokens - 1] if num_tokens else []
-    assert one(tree, text) == (right, FAULTS[fault])
-    # Beside good trees it costs these nothing.
-    found = read(["(x y)", tree, "((x y) z)"], ["x y", text, "x y z"])
-    assert found.merges.tolist() == [0, 1, *right, 0, 1, 1]
-    assert found.refused.to_pylist() == [None, FAULTS[fault], None]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['tree']} of {case['text']}")
+def test_cases(case):
+    """Trees of either form, with labels or two leaves, as the text decides; spellings of parsers; what is no tree."""
+    found = read(["(x y)", case["tree"], "((x y) z)"], ["x y", case["text"], "x y z"])
+    assert found.merges.tolist() == [0, 1, *case["merges"], 0, 1, 1]
+    assert found.refused.to_pylist() == [None, FAULTS[case["fault"]] if "fault" in case else None, None]
 
 
 def test_no_tree_is_too_deep():

@@ -15,7 +15,6 @@ from paraembed.text.vocabulary import (
     load_vocabulary,
     read_words,
     save_vocabulary,
-    unknown_row,
     word_ids,
 )
 
@@ -30,34 +29,48 @@ def written(folder, rows, name="vectors.txt"):
     return path
 
 
+ODD = ["The", "12", "n't", '"', "a\tb", "\u0085", "\u00a0", "été", "中", "#", "nan"]
+ODD_ROWS = [f"{word} {row}" for row, word in enumerate(ODD)]
+WORDS, MEAN = ["the", "cat", "sat"], MATRIX.mean(axis=0)
+READ = {  # rows, most words, vocabulary, matrix, what is logged
+    "plain": (ROWS, None, [*WORDS, UNKNOWN], [*MATRIX, MEAN], ""),
+    "word2vec header": (["3 3", *ROWS], None, [*WORDS, UNKNOWN], [*MATRIX, MEAN], ""),
+    "no line feed at the end": ("\n".join(ROWS).encode(), 3, [*WORDS, UNKNOWN], [*MATRIX, MEAN], "no line feed"),
+    "Windows' line ends": ([f"{row}\r" for row in ROWS], 10, [*WORDS, UNKNOWN], [*MATRIX, MEAN], ""),
+    "spaces at line ends": ([f"{row} " for row in ROWS], None, [*WORDS, UNKNOWN], [*MATRIX, MEAN], ""),
+    **{  # a last number that is whole needs no line feed
+        f"ends with {end!r}": (b"2 1\nthe 1.25\ncat " + end, 2, ["the", "cat", UNKNOWN], [[1.25], [6.5], [3.875]], "")
+        for end in (b"6.5 ", b"6.5\r", b"6.50")
+    },
+    "any word": (
+        ODD_ROWS, 99, ["the", *ODD[1:], UNKNOWN], [[n] for n in (*range(11), 5)], "",
+    ),
+    "repeated words": (
+        [*ROWS, "the 9 9 9", "cat 8 8 8"], None, [*WORDS, UNKNOWN], [*MATRIX, (MEAN * 3 + 17) / 5], "2 repeated words",
+    ),
+    "two spellings": (["May 1", "cat 2", "may 3", "CAT 6"], None, ["may", "cat", UNKNOWN], [[1], [2], [3]], ""),
+    "a row for unknown words": (
+        [ROWS[0], f"{UNKNOWN} 7 8 9", ROWS[1]], None, ["the", UNKNOWN, "cat"], [MATRIX[0], [7, 8, 9], MATRIX[1]], "",
+    ),
+    "behind the most words": (
+        [*ROWS, f"{UNKNOWN} 7 8 9"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], [7, 8, 9]], "",
+    ),
+    "mean of the rows beyond the most": (
+        [*ROWS, "the 9 9 9", "on 3 3 3"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], (MATRIX[2] + 3) / 2], "repeated",
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
-@pytest.mark.parametrize("head", [[], ["3 3"]], ids=["plain", "word2vec header"])
-def test_rows_come_in_file_order(tmp_path, name, head):
-    words = read_words(written(tmp_path, [*head, *ROWS], name))
-    assert words.vocabulary.to_pylist() == ["the", "cat", "sat", UNKNOWN]
+@pytest.mark.parametrize(("rows", "max_words", "vocabulary", "matrix", "logged"), READ.values(), ids=READ)
+def test_files(tmp_path, caplog, rows, max_words, vocabulary, matrix, logged, name):
+    words = read_words(written(tmp_path, rows, name), max_words)
+    assert words.vocabulary.to_pylist() == vocabulary
+    assert words.unknown == vocabulary.index(UNKNOWN)
     assert words.matrix.dtype == np.float32
-    np.testing.assert_array_equal(words.matrix[:3], MATRIX)
-
-
-@pytest.mark.parametrize("text", ["\n".join(ROWS), "\r\n".join(ROWS) + "\r\n", " \n".join(ROWS) + " \n"])
-def test_line_ends_and_trailing_spaces_do_not_matter(tmp_path, text):
-    words = read_words(written(tmp_path, text.encode()))
-    np.testing.assert_array_equal(words.matrix[:3], MATRIX)
-
-
-@pytest.mark.parametrize("end", [b" ", b"\r", b""], ids=["space", "carriage return", "equal decimals"])
-def test_a_last_number_that_is_whole_needs_no_line_feed(tmp_path, caplog, end):
-    last = b"5 6.25" if end else b"5.00 6.25"
-    words = read_words(written(tmp_path, b"2 2\nthe 1.25 2.50\ncat " + last + end))
-    assert words.matrix[1].tolist() == [5, 6.25]
-    assert not caplog.records
-
-
-def test_any_word_is_taken_lower_cased(tmp_path):
-    odd = ["The", "12", "n't", '"', "a\tb", "\u0085", "\u00a0", "été", "中", "#", "nan"]
-    words = read_words(written(tmp_path, [f"{word} {at}" for at, word in enumerate(odd)]))
-    assert words.vocabulary.to_pylist() == ["the", *odd[1:], UNKNOWN]
-    assert words.matrix[:-1, 0].tolist() == list(range(len(odd)))
+    np.testing.assert_allclose(words.matrix, matrix, rtol=1e-6)
+    assert logged in caplog.text
+    assert bool(caplog.text) == bool(logged)
 
 
 def test_more_rows_than_a_block(tmp_path):
@@ -69,39 +82,6 @@ def test_more_rows_than_a_block(tmp_path):
     rows[11_900] += "x"
     with pytest.raises(ValueError, match=r"line 11901: .*x' .*finite number"):
         read_words(written(tmp_path, rows))
-
-
-def test_repeated_words_keep_the_first_row(tmp_path, caplog):
-    words = read_words(written(tmp_path, [*ROWS, "the 9 9 9", "cat 8 8 8"]))
-    assert words.vocabulary.to_pylist() == ["the", "cat", "sat", UNKNOWN]
-    np.testing.assert_array_equal(words.matrix[:3], MATRIX)
-    assert "2 repeated words" in caplog.text
-
-
-def test_of_two_spellings_the_first_stays(tmp_path, caplog):
-    words = read_words(written(tmp_path, ["May 1", "cat 2", "may 3", "CAT 6"]))
-    assert words.vocabulary.to_pylist() == ["may", "cat", UNKNOWN]
-    assert words.matrix[:, 0].tolist() == [1, 2, 3]  # the unknown word: mean over all rows
-    assert not caplog.text
-
-
-ALL = MATRIX.mean(axis=0)
-
-
-@pytest.mark.parametrize(
-    ("rows", "max_words", "vocabulary", "unknown"),
-    [
-        ([ROWS[0], f"{UNKNOWN} 7 8 9", *ROWS[1:]], None, ["the", UNKNOWN, "cat", "sat"], [7, 8, 9]),
-        ([*ROWS, f"{UNKNOWN} 7 8 9"], 2, ["the", "cat", UNKNOWN], [7, 8, 9]),
-        ([*ROWS, "the 9 9 9", "on 3 3 3"], 2, ["the", "cat", UNKNOWN], (MATRIX[2] + 3) / 2),  # the rows beyond the cut
-        *((ROWS, most, ["the", "cat", "sat", UNKNOWN], ALL) for most in (None, 3, 10)),
-    ],
-)
-def test_unknown_word_is_the_row_of_the_file_or_a_mean(tmp_path, rows, max_words, vocabulary, unknown):
-    words = read_words(written(tmp_path, rows), max_words)
-    assert words.vocabulary.to_pylist() == vocabulary
-    assert words.unknown == vocabulary.index(UNKNOWN)
-    np.testing.assert_allclose(words.matrix[words.unknown], unknown, rtol=1e-6)
 
 
 REFUSED = {
@@ -150,11 +130,6 @@ def test_word_ids_send_unknown_tokens_to_the_unknown_row():
     assert ids.dtype == np.int32
     assert ids.tolist() == [2, 1, 0, 1, 1]
     assert word_ids(pa.array([], pa.string()), vocabulary).tolist() == []
-
-
-def test_a_vocabulary_needs_an_unknown_word():
-    with pytest.raises(ValueError, match=f"no row '{UNKNOWN}'"):
-        unknown_row(pa.array(["the", "cat"]))
 
 
 def test_random_words_follow_the_seed_and_the_scale(tmp_path):

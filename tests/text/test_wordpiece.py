@@ -12,12 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra import uncased
-from paraembed import checkpoint
-from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig
 from paraembed.text import WORDPIECE, check_tokenizer, scan_pieces, tokens
 from paraembed.text.tokens import TokenIds
-from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.text.vocabulary import UNKNOWN
 from paraembed.text.wordpiece import WordPieces, occurring, uncased_vocabulary
 from tests.text.pieces import RARE, SPECIAL, Texts, ids_of, library, rows_of, small
 
@@ -92,40 +89,19 @@ def test_small_and_long_pieces(words):
     check(["".join(rng.choices(pieces, k=6)) for _ in range(300)], tokenizer, readers)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
-def test_real_texts():
-    """As ``test_hard_texts``, whose texts are generated, on sentences of novels and of STS."""
-    texts = next(novels(20_000))
-    for path in sorted((SHARED / "eval/sts").glob("20*/*.tsv")):
-        texts += path.read_text(encoding="utf-8").splitlines()
-    check_loops(*library(), texts)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
 def test_all_novels():
     tokenizer, vocabulary = library()
-    num_texts = 0
-    for texts in novels(50_000):
-        check_loops(tokenizer, vocabulary, texts)
-        num_texts += len(texts)
-    assert num_texts == 718_769
-
-
-def novels(at_once):
-    """Yield the sentences of novels, some at a time."""
+    to_ids, num_texts = TokenIds(vocabulary, WORDPIECE), 0
     with gzip.open(SHARED / "train/text/gutenberg-prose.sentences.txt.gz", "rt", encoding="utf-8") as file:
-        while texts := [line.rstrip("\n") for line in islice(file, at_once)]:
-            yield texts
-
-
-def check_loops(tokenizer, vocabulary, texts):
-    """That the loops give the library's ids."""
-    found = TokenIds(vocabulary, WORDPIECE)(pa.array(texts))
-    expected = ids_of(tokenizer, texts)
-    assert np.array_equal(found.lengths, [len(ids) for ids in expected])
-    assert np.array_equal(found.ids, [row for ids in expected for row in ids])
+        while texts := [line.rstrip("\n") for line in islice(file, 50_000)]:
+            found, expected = to_ids(pa.array(texts)), ids_of(tokenizer, texts)
+            assert np.array_equal(found.lengths, [len(ids) for ids in expected])
+            assert np.array_equal(found.ids, [row for ids in expected for row in ids])
+            num_texts += len(texts)
+    assert num_texts == 718_769
 
 
 @pytest.mark.slow
@@ -159,20 +135,6 @@ def test_nulls_slices_and_invalid_texts(compiled, monkeypatch):
             ids(pa.array([b"a", b"a\xe2\x80"]).view(pa.string()))
 
 
-def test_an_encoder_of_word_pieces_is_saved_and_loaded(tmp_path):
-    _, vocabulary = library()
-    matrix = np.random.default_rng(0).standard_normal((len(vocabulary), 4), np.float32)
-    encoder = Encoder(AvgConfig(), Words(vocabulary, matrix), WORDPIECE)
-    checkpoint.save(encoder, tmp_path / "encoder", recipe={}, provenance={}, model_card="x\n")
-    loaded = checkpoint.load(tmp_path / "encoder")
-    texts = ["Unaffable cafés", "\u2603", ""]
-    ids = ids_of(library()[0], texts)
-    expected = [matrix[row].mean(axis=0) if row else np.zeros(4) for row in ids]
-    np.testing.assert_allclose(loaded.encode(texts), expected, rtol=1e-6)
-    assert loaded.embed(pa.array(texts)).num_unknown.tolist() == [0, 1, 0]
-    assert loaded.packed().encoder().encode(texts).tobytes() == loaded.encode(texts).tobytes()
-
-
 WRONG = {
     "cased": (("normalizer", "lowercase", False), "normalizer"),
     "accents": (("normalizer", "strip_accents", False), "normalizer"),
@@ -183,6 +145,7 @@ WRONG = {
     "gap": (("model", "vocab", {"[UNK]": 0, "a": 2}), "gaps"),
     "no row for OOV tokens": (("model", "vocab", {"[PAD]": 0, "a": 1}), "no \\[UNK\\]"),
     "special token that is not added": (("model", "vocab", {"[UNK]": 0, "[CLS]": 1}), "added tokens"),
+    "other added token": (("added_tokens", None, [{"content": "[UNK]"}, {"content": "<new>"}]), "added tokens"),
 }
 
 
@@ -190,16 +153,9 @@ WRONG = {
 def test_other_tokenizers_are_refused(change, message):
     contents, _ = small(["[UNK]", "a"])
     part, name, value = change
-    contents[part] = {**(contents[part] or {}), name: value}
+    contents[part] = {**(contents[part] or {}), name: value} if name else value
     with pytest.raises(ValueError, match=message):
         uncased_vocabulary(contents)
-
-
-def test_other_added_tokens_are_refused():
-    contents, tokenizer = small(["[UNK]", "a"])
-    tokenizer.add_special_tokens(["<new>"])
-    with pytest.raises(ValueError, match="added tokens"):
-        uncased_vocabulary({**contents, "added_tokens": [*contents["added_tokens"], {"content": "<new>"}]})
 
 
 def test_only_encoders_divide_words():
