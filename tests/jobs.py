@@ -35,6 +35,14 @@ def run_job(name, *arguments):
     return ended.value.code
 
 
+def ran(*command, status=0, **options):
+    """Run a command, which must end with a status; return the process with what it printed."""
+    options = {"capture_output": True, "text": True, "timeout": 280} | options
+    done = subprocess.run(list(map(str, command)), check=False, **options)
+    assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
+    return done
+
+
 def job_command(name, *arguments):
     """Return the command line of a job in a Python of its own."""
     return [sys.executable, *map(str, (JOBS / f"{name}.py", *arguments))]

@@ -144,8 +144,9 @@ def test_batch_sizes_and_trees(encoders):
             raised(encoders[kind].encode, "the", batch_size=size)
     for trees in ("x", ["x"], [b"x"], 3, ["a", "b"], {"a": 1}):
         raised(encoders["avg"].encode, ["the"], trees=trees)
-    for value in (None, 3, b"a", [1], pa.array([1])):
-        assert isinstance(raised(encoders["avg"].embed, value), TypeError)
+    for encoder in encoders.values():
+        for value in (None, 3, b"a", [1], ["the", 5], pa.array([1])):
+            assert isinstance(raised(encoder.embed, value), TypeError)
 
 
 @pytest.mark.parametrize(("function", "right", "name", "value"), WRONG)

@@ -1,4 +1,4 @@
-"""Recurrent encoders: every option against the loop, gradients, memory, initial values."""
+"""Every option against the loop; of recurrent encoders gradients, memory, initial values."""
 
 from dataclasses import replace
 from itertools import pairwise, product
@@ -13,6 +13,8 @@ from paraembed.encoders.configs import (
     BiGranConfig,
     BiLstmAvgConfig,
     BiLstmConfig,
+    CnnConfig,
+    DanConfig,
     Gran2Config,
     Gran3Config,
     Gran4Config,
@@ -23,6 +25,7 @@ from paraembed.encoders.configs import (
     IrnnConfig,
     LstmAvgConfig,
     LstmConfig,
+    ProjConfig,
     RnnConfig,
 )
 from paraembed.encoders.lstm import _States
@@ -39,16 +42,25 @@ MORE_GRANS = [Gran5Config(state="last"), GranNoGateConfig(activation="relu"), Bi
 TEXTS = ["the cat sat on the mat .", "dog", "a dog ran home", "the " * 60]
 
 
+OTHERS = [
+    *(DanConfig(layers, f, width) for layers, f, width in [(1, "relu", 3), (2, "tanh", None), (4, "relu", 9)]),
+    *(ProjConfig(width) for width in (1, 3, 6, 9)),
+    *(RnnConfig(f, width) for f, width in [("relu", None), ("tanh", 1), ("relu", 9)]),
+    *(GruConfig(bias, width) for bias, width in [(True, None), (True, 3), (False, 9)]),
+    *(CnnConfig(filters) for filters in (1, 3, 9)),
+]
+GATED = [*(replace(lstm, width=width) for lstm in LSTMS for width in (None, 3, 9)), *GRANS, *MORE_GRANS]
+
+
 @pytest.mark.parametrize("num_words", [10, 30])  # fewer and more than the tokens
-@pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
 @pytest.mark.parametrize(
     "config",
-    [*(replace(lstm, width=width) for lstm in LSTMS for width in (None, 3, 9)), *GRANS, *MORE_GRANS],
+    [*OTHERS, *(replace(one, output_gate=output, peepholes=peepholes) for one in GATED for output, peepholes in GATES)],
     ids=repr,
 )
-def test_every_option_equals_the_loop(config, output_gate, peepholes, num_words):
-    encoder = encoder_of(replace(config, output_gate=output_gate, peepholes=peepholes), num_words)
-    assert encoder.width == (getattr(config, "width", None) or 6)
+def test_every_option_equals_the_loop(config, num_words):
+    encoder = encoder_of(config, num_words)
+    assert encoder.width == (getattr(config, "width", None) or getattr(config, "filters", None) or 6)
     assert_equals_the_loop(encoder)
 
 
