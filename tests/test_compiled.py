@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 import paraembed
 from paraembed.compiled import digest_of
+from tests.jobs import ran
 
 pytest.importorskip("numba")
 get_host_cpu_name = pytest.importorskip("llvmlite.binding").get_host_cpu_name
@@ -26,8 +26,7 @@ def test_machine_code_is_kept_apart_for_every_state_of_the_source(changed, tmp_p
 
 
 def run(program, **environment):
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True).stdout
+    return ran(sys.executable, "-c", program, env={**os.environ, **environment}).stdout
 
 
 def test_machine_code_is_kept_in_a_folder_of_the_content(tmp_path):

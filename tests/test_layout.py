@@ -2,12 +2,13 @@
 
 import ast
 import re
-import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from tests.jobs import ran
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py")])
@@ -99,8 +100,7 @@ def test_the_tree_in_the_readme_is_the_tree():
         name = line.split()[0].rstrip("/")
         top = top if line.startswith(" ") else name
         named.add(f"{top}/{name}" if line.startswith(" ") else name)
-    command = ["git", "ls-files", "*.py"]
-    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    files = ran("git", "ls-files", "*.py", cwd=ROOT).stdout.split()
     folders = {str(Path(name).parent) for name in files}
     tests = {name for name in folders if name.startswith("tests/")}
     assert named - {"docs"} == folders - tests - {"paraembed/pairs/public"}
@@ -122,8 +122,7 @@ def test_the_core_and_the_gpu_tests_need_neither_ray_nor_mlflow():
         f"[importlib.import_module(name) for name in {core}]\n"
         "raise SystemExit(pytest.main(['--collect-only', '-q', '-m', 'gpu', 'tests/training', 'tests/encoders']))"
     )
-    collected = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert collected.returncode == 0, collected.stdout + collected.stderr
+    collected = ran(sys.executable, "-c", program, cwd=ROOT)
     assert "test_equal_runs_on_a_gpu_give_equal_bits" in collected.stdout
     assert int(re.findall(r"(\d+)/\d+ tests collected", collected.stdout)[0]) > 100
 
@@ -133,7 +132,7 @@ def test_a_training_worker_imports_no_more_than_it_needs():
     slow = "mlflow", "sqlalchemy", "alembic", "matplotlib", "scipy.stats", "tyro", "optuna"
     modules = "sys, paraembed.cluster.train_worker, paraembed.cluster.tune_trials"
     program = f"import {modules}; print(*{{*sys.modules}} & {{*{slow}}})"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = ran(sys.executable, "-c", program, cwd=ROOT)
     assert done.stdout.split() == []
 
 

@@ -3,10 +3,7 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -18,8 +15,8 @@ from infra.bench import command, shard, train
 from infra.bench import encoders as measuring
 from infra.bench.encoders import NATIVE
 from paraembed.encoders import ENCODERS
+from tests.jobs import job_command, ran
 
-JOB = Path(__file__).parents[2] / "jobs" / "bench.py"
 SMALL = "--batch-size 5 --width 8 --mean-tokens 3 --rounds 2 --threads 1"
 
 
@@ -137,15 +134,8 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 @pytest.mark.slow
 def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
-    done = subprocess.run(
-        [sys.executable, JOB, *TRAIN.split(), "--out", "new/numbers.json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = ran(*job_command("bench", *TRAIN.split(), "--out", "new/numbers.json"), cwd=tmp_path, env=environment)
     assert "without Ray and MLflow: " in done.stderr
     rows = rows_of(done.stdout)
     assert rows["sentence-transformers StaticEmbedding"][0] == "datasets is not installed"

@@ -193,45 +193,6 @@ def test_the_same_scores_twice(folder):
     assert saved[0] == saved[1]
 
 
-MISTAKES = {
-    "nothing to score": ("--pairs test-pairs.tsv", "no encoder to score; give --encoder FOLDER, --words FILE or both"),
-    "nothing to score on": ("--words vectors.txt", "no data to score on; give --suite all --data FOLDER, --pairs"),
-    "a suite without data": ("--words vectors.txt --suite sts", "--suite and --data must be given together"),
-    "data without a suite": ("--words vectors.txt --pairs test-pairs.tsv --data .", "--suite and --data must be"),
-    "a cut without words": ("--encoder encoder --pairs test-pairs.tsv --max-words 3", "; add --words FILE"),
-    "no encoder": ("--encoder none --pairs test-pairs.tsv", "none does not exist; expected an encoder folder"),
-    "an unknown suite": ("--encoder encoder --suite sts,glue --data .", "unknown suite 'glue'; allowed: all"),
-    "an unknown baseline": ("--words vectors.txt --baseline idf --pairs test-pairs.tsv", "unknown baseline 'idf'; "),
-    "a baseline of nothing": ("--encoder encoder --baseline sif --pairs test-pairs.tsv", "add --words FILE"),
-    "resamples": ("--encoder encoder --pairs test-pairs.tsv --resamples -1", "--resamples is -1; it must be"),
-    "choices": ("--encoder encoder --held-out test-pairs.tsv --choices 1", "--choices is 1; it must be at least 2"),
-    "a peer that is not there": ("--encoder onnx:none/none/none --pairs test-pairs.tsv", "onnx:none/none/none"),
-    "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
-    "a suite with its own flag": ("--encoder encoder --suite choose --data .", "; give it with --held-out PAIRS"),
-    "counts for nothing": ("--encoder encoder --pairs test-pairs.tsv --counts c", "only used by --baseline sif or"),
-    "choices of nothing": ("--encoder encoder --pairs test-pairs.tsv --choices 7", "add --held-out PAIRS"),
-    "options of nothing": (
-        "--encoder encoder --pairs test-pairs.tsv --no-analyses --against x", "--against is an option of the analyses;"
-    ),
-    "against nobody": ("--encoder encoder --pairs test-pairs.tsv --against foo", "--against is 'foo'; it must"),
-    "runs nowhere": ("--encoder encoder --pairs test-pairs.tsv --runs none", "none does not exist; exp"),
-    "no place for output": ("--encoder encoder --pairs test-pairs.tsv --out /proc/x", "/proc/x cannot be written ("),
-    "a file as output": ("--encoder encoder --pairs test-pairs.tsv --out vectors.txt", "vectors.txt is a file; "),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("line", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_clear_line(folder, capsys, line, message):
-    before = sorted(folder.rglob("*"))
-    assert evaluate(line) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert message in err
-    assert sorted(folder.rglob("*")) == before
-
-
 def test_a_relative_path_in_a_submitted_job_is_refused(folder, monkeypatch, capsys):
     (folder / "runtime_resources").mkdir()
     monkeypatch.chdir(folder / "runtime_resources")

@@ -66,7 +66,7 @@ def test_a_model_folder_that_embeds_like_the_encoder(export, tmp_path, capsys):
     assert "notes.txt is not a file of an exported model" in capsys.readouterr().err
 
 
-def test_a_hub_folder_has_a_card(export, run_job, tmp_path, capsys):
+def test_a_hub_folder_has_a_card(export, run_job, tmp_path):
     save("avg", tmp_path / "encoder", ["the", "cat", UNKNOWN])
     (tmp_path / "pairs.tsv").write_text("1\tthe cat\tcat\n5\tthe\tthe\n2\tcat\tthe the cat\n")
     assert run_job("evaluate", "--encoder encoder --pairs pairs.tsv --out scored --no-analyses") == 0
@@ -84,11 +84,6 @@ def test_a_hub_folder_has_a_card(export, run_job, tmp_path, capsys):
 
     assert export(line) == 0
     assert set(yaml.safe_load((tmp_path / "model" / "README.md").read_text().split("---\n")[1])) & {"license"} == set()
-    capsys.readouterr()
-    assert export(f"{line} --scores encoder/config.json") == 2
-    assert "config.json is not the scores.json that jobs/evaluate.py writes" in capsys.readouterr().err
-    assert export(f"{line.replace('hub', 'onnx')} --license mit") == 2
-    assert "--license and --scores are for the model card of --to hub, not onnx" in capsys.readouterr().err
 
 
 def test_an_onnx_folder_of_any_encoder(export, tmp_path):
@@ -98,32 +93,6 @@ def test_an_onnx_folder_of_any_encoder(export, tmp_path):
     assert export("--encoder encoder --to onnx --out model") == 0
     texts = ["the cat sat", "", "zebra"]
     np.testing.assert_allclose(open_encoder("onnx:model").encode(texts), encoder.encode(texts), rtol=0, atol=1e-5)
-
-
-def test_bad_input_is_said_in_words(export, tmp_path, capsys):
-    save("avg", tmp_path / "encoder", ["new york", UNKNOWN])
-    (tmp_path / "file").touch()
-    (tmp_path / "empty").mkdir()
-    save("sum", tmp_path / "sum", ["the", UNKNOWN])
-    for line, message in [
-        ("--encoder none --to word2vec --out v.txt", "none does not exist; expected an encoder folder"),
-        ("--encoder file --to word2vec --out v.txt", "file is a file; expected an encoder folder"),
-        ("--encoder empty --to word2vec --out v.txt", "empty has no config.json; expected an encoder folder"),
-        ("--encoder encoder --to word2vec --out empty", "empty is a folder; give the path of a file"),
-        ("--encoder encoder --to word2vec --out v.txt", "cannot represent, such as 'new york'"),
-        ("--encoder encoder --to word2vec --out file/v.txt", "file is a file; give a path in a folder"),
-        ("--encoder encoder --to word2vec --out v.txt --check file", "--check compares tokens, but word2vec text has"),
-        ("--encoder encoder --to model2vec --out file", "file is a file; give --out the name of a folder"),
-        ("--encoder encoder --to model2vec --out v.txt --check none", "none does not exist"),
-        ("--encoder sum --to model2vec --out v.txt", "static models only compute means; those of avg have the same"),
-        ("--encoder sum --to sentence-transformers --out v.txt", "export the encoder with --to onnx"),
-    ]:
-        assert export(line) == 2
-        assert f"error: {message}" in (told := capsys.readouterr().err) or message in told
-        assert "Traceback" not in told
-    assert export("--encoder encoder --to pickle --out v.txt") == 2
-    assert "word2vec" in capsys.readouterr().err
-    assert not (tmp_path / "v.txt").exists()
 
 
 PAIRS = """\

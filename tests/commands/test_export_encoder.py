@@ -1,7 +1,6 @@
 """jobs/export.py --to encoder as a user runs it."""
 
 import json
-import shutil
 from functools import partial
 
 import numpy as np
@@ -93,47 +92,3 @@ def test_the_encoder_in_the_package_by_its_name(export, tmp_path, capsys):
     assert "of width 3 in float32" in printed
     assert "0.00% of the tokens are out of vocabulary, before 0.00%; the number of tokens changes by +" in printed
     assert np.isfinite(checkpoint.load(tmp_path / "tiny").encode(TEXTS)).all()
-
-
-def test_what_cannot_be_done_is_a_clear_error(export, tmp_path, capsys):
-    saved(tmp_path / "a")
-    saved(tmp_path / "b", width=3)
-    saved(tmp_path / "lstm", name="lstm")
-    shutil.copytree(tmp_path / "a", tmp_path / "damaged")
-    (tmp_path / "damaged" / "words.txt").write_text("the\n")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").touch()
-    before = sorted(path.name for path in tmp_path.iterdir())
-    for line, message in [
-        (
-            "--encoder a",
-            "the encoder would stay the same; give --max-words, --dim, --oov-pieces, --dtype, or several encoders",
-        ),
-        ("--encoder a --dim 2", "--dim needs --texts, a file with one text per line"),
-        ("--encoder a --dtype int8 --texts texts.txt", "--texts decides nothing without --max-words or --dim"),
-        ("--encoder a --dim 9 --texts texts.txt", "--dim is 9, but the encoder's vectors have 4 dimensions"),
-        ("--encoder a --dim 0 --texts texts.txt", "dim"),
-        ("--encoder a --dim 2 --texts none.txt", "none.txt does not exist"),
-        ("--encoder a --dim 2 --texts mine", "mine is a folder"),
-        ("--encoder a b", "b differs from"),
-        ("--encoder lstm --dtype int8", "lstm depends on layers"),
-        ("--encoder none --dtype int8", "none does not exist; expected an encoder folder"),
-        ("--encoder damaged --dtype int8", "differs from its digest"),
-        ("--encoder a --dtype int8 --license mit", "--license and --scores are for the model card of --to hub"),
-        ("--encoder a --dtype int8 --check texts.txt", "--check compares tokens with another library's"),
-        ("--encoder a --dtype int8 --out a --overwrite", "a is, contains or is inside of the input a"),
-        ("--encoder a --dtype int8 --out mine --overwrite", "mine has no config.json; expected an encoder folder"),
-        ("--encoder a --dtype int8 --out texts.txt --overwrite", "texts.txt is a file; expected an encoder folder"),
-        ("--encoder a --to onnx --dim 2", "--dim, --dtype and --oov-pieces are for --to encoder, not onnx"),
-        ("--encoder a --to hub --oov-pieces b", "--dtype and --oov-pieces are for --to encoder, not hub"),
-        ("--encoder a --oov-pieces none", "none does not exist; expected an encoder folder"),
-        ("--encoder a b --to word2vec", "--to word2vec takes one encoder, got 2; run --to encoder first"),
-    ]:
-        default = {"--to": "encoder", "--out": "out"}
-        rest = " ".join(f"{flag} {value}" for flag, value in default.items() if f"{flag} " not in line)
-        assert export(f"{line} {rest}") == 2, line
-        told = capsys.readouterr().err
-        assert message in told, line
-        assert "Traceback" not in told
-        left = sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith((".mlflow.jsonl", ".lock")))
-        assert left == before, line

@@ -104,15 +104,20 @@ def test_the_exit_status_says_whether_the_command_or_the_run_was_wrong(error, st
     assert exit_status(error) == status
 
 
+def help_of(name, columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    with pytest.raises(SystemExit):
+        import_module(f"paraembed.commands.{name}").command()
+    return capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("name", "groups"), [("train", 8), ("finetune", 7), ("tune", 6), ("evaluate", 3), ("shard", 3)]
 )
 def test_help_begins_with_one_screen_and_continues_in_groups(name, groups, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("sys.argv", [name, "--help"])
-    with pytest.raises(SystemExit):
-        import_module(f"paraembed.commands.{name}").command()
-    boxes = [part.count("\n") for part in re.split(r"(?m)^\W+(?=[\w ]*options\s)", capsys.readouterr().out)]
+    text = help_of(name, 80, capsys, monkeypatch)
+    boxes = [part.count("\n") for part in re.split(r"(?m)^\W+(?=[\w ]*options\s)", text)]
     assert sum(boxes[:2]) <= 40
     assert len(boxes) >= groups
 
@@ -126,11 +131,7 @@ def test_what_can_be_chosen_is_listed_a_line_each(name, listed, capsys, monkeypa
 
 @pytest.mark.parametrize("name", ["embed", "evaluate", "search", "teach", "verify"])
 def test_the_help_of_an_encoder_names_each_kind(name, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("sys.argv", [name, "--help"])
-    with pytest.raises(SystemExit):
-        import_module(f"paraembed.commands.{name}").command()
-    assert "FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN" in capsys.readouterr().out
+    assert "FOLDER|small|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN" in help_of(name, 200, capsys, monkeypatch)
 
 
 def test_the_last_of_repeated_flags_counts():

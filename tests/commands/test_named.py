@@ -1,18 +1,17 @@
 """``paraembed JOB``: the jobs without the checkout."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import paraembed
 from paraembed.commands import JOBS
+from tests.jobs import ran
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments, folder):
-    command = [sys.executable, "-m", "paraembed", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+def run(*arguments, folder, status):
+    return ran(sys.executable, "-m", "paraembed", *arguments, cwd=folder, status=status, timeout=60)
 
 
 def test_every_job_of_the_checkout_has_its_name():
@@ -20,14 +19,11 @@ def test_every_job_of_the_checkout_has_its_name():
 
 
 def test_a_job_runs_by_its_name(tmp_path):
-    listed = run("--help", folder=tmp_path)
-    assert listed.returncode == 0
+    listed = run("--help", folder=tmp_path, status=0)
     assert all(name in listed.stdout for name in JOBS)
-    version = run("--version", folder=tmp_path)
-    assert (version.returncode, version.stdout) == (0, f"paraembed {paraembed.__version__}\n")
-    unknown = run("emebd", folder=tmp_path)
-    assert (unknown.returncode, unknown.stdout) == (2, "")
+    version = run("--version", folder=tmp_path, status=0)
+    assert version.stdout == f"paraembed {paraembed.__version__}\n"
+    unknown = run("emebd", folder=tmp_path, status=2)
+    assert unknown.stdout == ""
     assert "'emebd'" in unknown.stderr
-    failed = run("verify", tmp_path / "nothing", folder=tmp_path)
-    assert failed.returncode == 2
-    assert str(tmp_path / "nothing") in failed.stderr
+    assert str(tmp_path / "nothing") in run("verify", tmp_path / "nothing", folder=tmp_path, status=2).stderr

@@ -2,10 +2,10 @@
 
 import json
 import re
-import subprocess
 import sys
 
 from paraembed.commands import JOBS
+from tests.jobs import ran
 
 ARROW = {"numpy", "pyarrow"}  # 0.3 s
 SLOW = {"ray", "mlflow", "torch", "scipy", "matplotlib", "numba", "optuna"}
@@ -42,8 +42,7 @@ for name, *line in json.loads(sys.argv[1]):
 
 def answers(*lines):
     """Name, status and imported packages of each command, all run in one process, and what they print as errors."""
-    code = [sys.executable, "-c", CODE, json.dumps([line.split() for line in lines])]
-    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    done = ran(sys.executable, "-c", CODE, json.dumps([line.split() for line in lines]))
     printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
     assert len(printed) == len(lines), done.stderr
     packages = [{module.partition(".")[0] for module in modules} for *_, modules in printed]
@@ -87,7 +86,7 @@ assert "torch" not in sys.modules
 from paraembed.encoders import Embedded, Encoder
 print(Encoder.__module__, len(ENCODERS), "torch" in sys.modules)
 """
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = ran(sys.executable, "-c", code).stdout
     assert printed.split() == ["paraembed.encoders.base", "22", "True"]
 
 
@@ -101,7 +100,7 @@ print(time.process_time() - started, *{name.partition(".")[0] for name in sys.mo
 assert (logging.root.handlers, logging.root.level) == before
 assert {"load", "train", "embed", "evaluate", "search"} <= {*dir(paraembed)}
 """
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = ran(sys.executable, "-c", code).stdout
     seconds, *imported = printed.split()
     assert float(seconds) < 0.1
     assert not (SLOW | ARROW | {"tyro"}) & {*imported}

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import subprocess
 import sys
 from functools import wraps
 from importlib import import_module
@@ -16,6 +15,7 @@ import tyro
 from infra.bench import command as bench
 from paraembed.commands import JOBS, job
 from tests.docs.pages import NAMES, ROOT, blocks, job_commands, prose
+from tests.jobs import ran
 
 COMMANDS = [
     (page, name, arguments)
@@ -104,10 +104,7 @@ def test_the_quickstart_runs(tmp_path):
         "PYTHONPATH": str(ROOT),
         "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
     }
-    done = subprocess.run(
-        ["bash", "-c", script], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    ran("bash", "-c", script, cwd=tmp_path, env=environment, timeout=800)
     for name in ("small", "embeddings"):
         assert pq.read_table(tmp_path / "demo" / name, columns=["row"]).num_rows == 20_000
     assert pq.read_table(tmp_path / "demo" / "corpus-embeddings")["id"].to_pylist() == [3, 4]

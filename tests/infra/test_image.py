@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from infra import warm
+from tests.jobs import ran
 
 ROOT = Path(__file__).parents[2]
 INDEX = "https://download.pytorch.org/whl/${DEVICE}"
@@ -175,11 +176,7 @@ def test_its_steps_make_an_environment_in_which_its_user_runs_the_jobs(root):
     environment |= {"PATH": f"{root}/venv/bin:{os.environ['PATH']}", "RAY_TMPDIR": f"{root}/tmp"}
 
     def run(*command, **more):
-        done = subprocess.run(
-            list(map(str, command)), env=environment, check=False, capture_output=True, text=True, **more
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout
+        return ran(*command, env=environment, timeout=2000, **more).stdout
 
     run(python, "-m", "venv", root / "venv")
     for name, argument in instructions():

@@ -25,6 +25,8 @@ import psutil
 import pytest
 import yaml
 
+from tests.jobs import ran
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "infra" / "mlflow"
 COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
@@ -47,8 +49,7 @@ def test_secrets_come_from_a_file_that_is_not_kept():
     assert len(re.findall(r"\$\{\w+:\?", text)) == text.count("${"), "one may be left out"
     empty = dict(line.split("=") for line in (FOLDER / "env.example").read_text().splitlines() if line[0] != "#")
     assert empty == dict.fromkeys(asked, "")
-    ignored = subprocess.run(["git", "check-ignore", FOLDER / ".env"], cwd=ROOT, capture_output=True, check=False)
-    assert ignored.returncode == 0
+    ran("git", "check-ignore", FOLDER / ".env", cwd=ROOT)
     assert "password" not in dict(users()["mlflow"])
 
 
@@ -188,8 +189,7 @@ def test_a_job_logs_to_the_server_and_nobody_else_reads_it(server, database, tmp
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": server.address}
         environment |= {"MLFLOW_TRACKING_USERNAME": "jobs", "MLFLOW_TRACKING_PASSWORD": given}
         command = [sys.executable, ROOT / "jobs" / "shard.py", "--input", "pairs.tsv", "--out", out]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        done = ran(*command, cwd=tmp_path, env=environment)
         assert given not in done.stdout + done.stderr
         return done.stderr
 

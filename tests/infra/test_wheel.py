@@ -1,7 +1,6 @@
 """The wheel has the whole package, and works where the checkout cannot be seen."""
 
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -10,6 +9,7 @@ from zipfile import ZipFile
 import pytest
 
 import paraembed
+from tests.jobs import ran
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("paraembed", "tune_spaces", "pyproject.toml", "README.md", "LICENSE")
@@ -32,7 +32,7 @@ def wheel(tmp_path_factory):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
         copy(ROOT / name, folder / name)
     build = "from setuptools.build_meta import build_wheel; build_wheel('.')"
-    subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True)
+    ran(sys.executable, "-c", build, cwd=folder)
     (path,) = folder.glob("*.whl")
     return path
 
@@ -41,14 +41,12 @@ def wheel(tmp_path_factory):
 def installed(wheel, tmp_path_factory):
     """The folder that the wheel is installed in, without its dependencies."""
     folder = tmp_path_factory.mktemp("installed")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel]
-    subprocess.run(command, check=True, capture_output=True)
+    ran(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel)
     return folder
 
 
 def test_the_wheel_has_every_file_of_the_package(wheel):
-    command = ["git", "ls-files", "paraembed", "tune_spaces"]
-    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    files = ran("git", "ls-files", "paraembed", "tune_spaces", cwd=ROOT).stdout.split()
     assert {"paraembed/py.typed", "paraembed/text/uncased.npz"} <= {*files}
     with ZipFile(wheel) as content:
         packed = {name for name in content.namelist() if ".dist-info/" not in name}
@@ -60,8 +58,7 @@ def test_an_installed_wheel_works_without_the_checkout(installed, tiny_encoder_f
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{installed}:{sysconfig.get_paths()['purelib']}"}
 
     def run(*arguments):
-        command = [sys.executable, "-S", *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+        return ran(sys.executable, "-S", *arguments, cwd=tmp_path, env=environment).stdout
 
     script = installed / "bin" / "paraembed"
     assert run(script, "--version") == f"paraembed {paraembed.__version__}\n"

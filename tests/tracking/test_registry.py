@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -22,6 +21,7 @@ from paraembed.encoders.configs import AvgConfig
 from paraembed.tracking.registered_encoder import load_model
 from paraembed.tracking.registry import write_mlflow_files
 from paraembed.tracking.runs import tracked_run
+from tests.jobs import ran
 
 TEXTS = ["the cat sat", "a dog", "unheard-of", ""]
 
@@ -57,13 +57,9 @@ def wordpiece_folder(tiny_words, tmp_path_factory):
 def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(folder, tmp_path, request):
     encoder, vectors = request.getfixturevalue(folder), tmp_path / "vectors.npy"
     model = save_model(encoder, tmp_path / "model")
-    packages, elsewhere = (
-        sysconfig.get_paths()["purelib"],
-        {"PATH": "/usr/bin", "PIP_NO_INDEX": "1", "NUMBA_DISABLE_JIT": "1"},
-    )
-    command = [sys.executable, "-I", "-S", "-c", ELSEWHERE, packages, str(model), str(vectors)]
-    done = subprocess.run(command, cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    packages = sysconfig.get_paths()["purelib"]
+    elsewhere = {"PATH": "/usr/bin", "PIP_NO_INDEX": "1", "NUMBA_DISABLE_JIT": "1"}
+    ran(sys.executable, "-I", "-S", "-c", ELSEWHERE, packages, model, vectors, cwd=tmp_path, env=elsewhere)
     np.testing.assert_array_equal(np.load(vectors), paraembed.load(encoder).encode(TEXTS))
 
 
@@ -120,8 +116,24 @@ def test_a_logged_model_has_a_signature_an_example_and_one_version(logged, tiny_
     np.testing.assert_array_equal(model.predict(TEXTS), expected.encode(TEXTS))
     versions = mlflow.MlflowClient().search_model_versions("name = 'small'")
     assert [(int(version.version), version.tags["fingerprint"]) for version in versions] == [(1, expected.fingerprint)]
-    for name in (logged, "models:/small@champion"):
-        assert paraembed.load(name).fingerprint == expected.fingerprint
+
+
+def test_a_logged_model_is_found_by_run_alias_and_version(logged, tiny_encoder_folder):
+    for name in (logged, "models:/small@champion", "models:/small/1"):
+        assert paraembed.load(name).fingerprint == paraembed.load(tiny_encoder_folder).fingerprint
+    for name in ("models:/small@other", "models:/other/1", "models:/small/2", "0" * 32):
+        with pytest.raises(ValueError, match=name):
+            paraembed.load(name)
+    with pytest.raises(ValueError, match="models:/NAME@ALIAS"):
+        paraembed.load("models:/small")
+
+
+def test_without_a_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ValueError, match="MLFLOW_TRACKING_URI"):
+        paraembed.load("models:/small@champion")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("logged")

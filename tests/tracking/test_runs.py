@@ -275,31 +275,26 @@ def test_outputs_with_one_file_of_records_have_a_run_each(server, tmp_path):
     assert tags == [("first", ["of first"]), ("second", ["of second"])]
 
 
-def test_another_store_gets_the_whole_run(store, empty_store, tmp_path, monkeypatch):
-    with tracked_run("moved", tmp_path / "out", tmp_path / "memo.json") as run:
+def test_what_was_sent_is_sent_again_to_another_store_alone(store, empty_store, tmp_path, monkeypatch):
+    client, memo = MlflowClient(f"sqlite:///{store}"), tmp_path / "memo.json"
+    with tracked_run("moved", tmp_path / "out", memo) as run:
+        run.tags({"tag": "sent"})
         log_all(run, tmp_path, range(2))
-        wait_until(lambda: "sent" in [kind for _, kind, _ in run.records.read()])
+        wait_until(lambda: [kind for _, kind, _ in run.records.read()][-1] == "sent")
+        client.set_tag(run.run_id, "tag", "changed")
         left = run.records.path.read_bytes()
     run.records.path.write_bytes(left)  # as a killed job leaves it
+    with tracked_run("moved", tmp_path / "out", memo) as run:
+        run.tags({"new": "x"})
+    assert client.get_run(run.run_id).data.tags.items() >= {"tag": "changed", "new": "x"}.items()
+
+    run.records.path.write_bytes(left)
     uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'other.db')}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    with tracked_run("moved", tmp_path / "out", tmp_path / "memo.json") as run:
+    with tracked_run("moved", tmp_path / "out", memo) as run:
         log_all(run, tmp_path, range(2, 4))
+    assert MlflowClient(uri).get_run(run.run_id).data.tags["tag"] == "sent"
     check_all(MlflowClient(uri), run.run_id, range(4))
-
-
-def test_what_was_sent_is_not_sent_again(store, tmp_path):
-    client = MlflowClient(f"sqlite:///{store}")
-    with tracked_run("once", tmp_path / "out", tmp_path / "memo.json") as run:
-        run.tags({"a": "sent"})
-        wait_until(lambda: "sent" in [kind for _, kind, _ in run.records.read()])
-        client.set_tag(run.run_id, "a", "changed")
-        left = run.records.path.read_bytes()
-    run.records.path.write_bytes(left)  # as a killed job leaves it
-    with tracked_run("once", tmp_path / "out", tmp_path / "memo.json") as run:
-        run.tags({"b": "new"})
-    tags = client.get_run(run.run_id).data.tags
-    assert (tags["a"], tags["b"]) == ("changed", "new")
 
 
 def test_a_rejected_record_blocks_no_other(store, tmp_path, caplog):
@@ -326,33 +321,25 @@ def test_a_rejected_record_blocks_no_other(store, tmp_path, caplog):
     assert not record_path(tmp_path / "out").exists()
 
 
-def test_the_names_of_5000_inputs_fit_into_a_record(store, tmp_path):
-    sources = [f"/data/{'deep/' * 20}part-{number:05}.txt.gz" for number in range(5000)]
-    with tracked_run("many", tmp_path / "out") as run:
-        run.dataset("inputs", "f" * 64, sources)
-        run.dataset("few", "e" * 64, sources[:2])
-    inputs = MlflowClient(f"sqlite:///{store}").get_run(run.run_id).inputs.dataset_inputs
-    logged = {data.dataset.name: json.loads(data.dataset.source) for data in inputs}
-    many = logged["inputs"]
-    assert (many["files"], many["first"][0], len(many["names_sha256"])) == (5000, sources[0], 64)
-    assert logged["few"] == sources[:2]
-
-
 def test_inputs_are_data_sets_of_mlflow(store, tmp_path):
     (tmp_path / "words.txt").touch()
+    many = [f"/data/{'deep/' * 20}part-{number:05}.txt.gz" for number in range(5000)]
     with tracked_run("inputs", tmp_path / "out") as run:
         run.dataset("words", "a" * 64, [str(tmp_path / "words.txt")], "training")
         run.dataset("pairs", "b" * 64, ["s3://key:secr3t@bucket/pairs?scheme=http"], "training", rows=7)
         run.dataset("files", "c" * 64, ["a.gz", "b.gz"])
+        run.dataset("many", "f" * 64, many)
     inputs = MlflowClient(f"sqlite:///{store}").get_run(run.run_id).inputs.dataset_inputs
-    logged = {one.dataset.name: (one.dataset, {tag.key: tag.value for tag in one.tags}) for one in inputs}
-    words, pairs, files = (logged[name][0] for name in ("words", "pairs", "files"))
-    assert get_source(logged["words"][0]).load() == str(tmp_path / "words.txt")
-    assert (words.source_type, pairs.source_type, files.source_type) == ("local", "s3", "files")
-    assert json.loads(pairs.source) == {"uri": "s3://bucket/pairs?scheme=http"}
-    assert json.loads(pairs.profile) == {"num_rows": 7}
-    assert json.loads(files.source) == ["a.gz", "b.gz"]
-    assert [tags["mlflow.data.context"] for _, tags in (logged[name] for name in logged)].count("training") == 2
+    logged = {one.dataset.name: one.dataset for one in inputs}
+    assert get_source(logged["words"]).load() == str(tmp_path / "words.txt")
+    assert [logged[name].source_type for name in ("words", "pairs", "files")] == ["local", "s3", "files"]
+    assert json.loads(logged["pairs"].source) == {"uri": "s3://bucket/pairs?scheme=http"}
+    assert json.loads(logged["pairs"].profile) == {"num_rows": 7}
+    assert json.loads(logged["files"].source) == ["a.gz", "b.gz"]
+    source = json.loads(logged["many"].source)
+    assert (source["files"], source["first"][0], len(source["names_sha256"])) == (5000, many[0], 64)
+    contexts = [tag.value for one in inputs for tag in one.tags if tag.key == "mlflow.data.context"]
+    assert contexts.count("training") == 2
 
 
 MOUNTS = """overlay / overlay rw 0 0
@@ -381,24 +368,21 @@ def test_on_a_cluster_a_store_that_would_be_lost_is_an_error(tmp_path, monkeypat
     job = tmp_path / "runtime_resources" / "working_dir_files"
     job.mkdir(parents=True)
     monkeypatch.chdir(job)
-    needs_server = pytest.raises(ValueError, match=r"mlflow server --backend-store-uri .* MLFLOW_TRACKING_URI=http")
-    with needs_server, tracked_run("lost", job / "out"):
-        pass
+
+    def lost(out, message):
+        with pytest.raises(ValueError, match=message), tracked_run("lost", out):
+            pass
+
+    lost(job / "out", r"mlflow server --backend-store-uri .* MLFLOW_TRACKING_URI=http")
     assert not (job / "mlruns").exists()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")  # relative to the job's folder
-    with (
-        pytest.raises(ValueError, match="in the temporary folder of the job"),
-        tracked_run("lost", tmp_path / "out"),
-    ):
-        pass
+    lost(tmp_path / "out", "in the temporary folder of the job")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with tracked_run("kept", tmp_path / "out"):
         pass
     assert (tmp_path / "mlruns" / "mlflow.db").exists()
     monkeypatch.setattr(tracking_store, "network_file_system", lambda _: "nfs4")
-    is_on_nfs = pytest.raises(ValueError, match=r"network file system \(nfs4\)")
-    with is_on_nfs, tracked_run("on NFS", tmp_path / "out"):
-        pass
+    lost(tmp_path / "out", r"network file system \(nfs4\)")
 
 
 @pytest.mark.gpu

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from paraembed.commands import log
 from paraembed.signals import RunFailedError
 from paraembed.tracking.records import record_path
 from paraembed.tracking.runs import held_records, send_left, tracked_run
+from tests.jobs import ran
 
 JOB = """
 import sys
@@ -49,16 +49,8 @@ sys.exit(run(main, Flags))
 )
 def test_a_process_that_ends_at_once_closes_its_runs(empty_store, tmp_path, end, exit_status, status):
     uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
-    done = subprocess.run(
-        [sys.executable, "-c", JOB.replace("END", end)],
-        env={**os.environ, "MLFLOW_TRACKING_URI": uri},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == exit_status, done.stderr
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
+    done = ran(sys.executable, "-c", JOB.replace("END", end), status=exit_status, env=environment, cwd=tmp_path)
     assert "Traceback" not in done.stderr
     runs = {run.info.run_name: run for run in MlflowClient(uri).search_runs(["1"])}
     assert {name: run.info.status for name, run in runs.items()} == {"outer": status, "inner": status}

@@ -400,7 +400,7 @@ def test_the_compiled_tokenizer_of_an_uncased_model_is_the_library(tmp_path):
 def test_bad_models(tiny, tmp_path):
     kind, _, folder = tiny.partition(":")
     for name in (f"{kind}:", f"{kind}:{folder}/none"):
-        with pytest.raises(ValueError, match=f"{name} names no model|{folder}/none is not a folder"):
+        with pytest.raises(ValueError, match=rf"{name}(:| names) .*(no model|not a folder)"):
             open_encoder(name)
     for file in Path(folder).glob("*.json"):
         file.unlink()

@@ -1,0 +1,84 @@
+"""A mistake on a command line: one clear line, the status 2, and nothing is changed."""
+
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paraembed.text.vocabulary import UNKNOWN
+from tests.docs.pages import write_shards
+from tests.embedding.output_of import encoder_of, output_of
+from tests.export.test_smaller import saved
+from tests.jobs import digests, run_job
+
+MISTAKES = [json.loads(line) for line in Path(__file__).with_name("mistakes.jsonl").read_text("utf-8").splitlines()]
+
+FILES = {
+    "unfinished/_plan.json": b"{}",
+    "mine/thesis.tex": b"",
+    "file": b"",
+    "texts.txt": b"the cat\n",
+    "pairs.tsv": b"score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n",
+    "vectors.txt": b"UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\n",
+    "words.txt": b"a 1 2\nb 3 4\n",
+    "bad/empty.tsv": b"",
+    "bad/binary.tsv": b"\x7fELF\0\0\0",
+    "bad/plain.txt": b"no columns at all\n",
+    "bad/three.tsv": b"a\tb\tc\n",
+    "bad/fake.gz": b"a\tb\n",
+    "bad/short.txt": b"a 1 2\nb 1\n",
+    "bad/letter.txt": b"a 1 2\nb 1 x\n",
+    "bad/pickle.txt": b"\x80\x02]q\0.",
+    "bad/1.json": b'{"epochs": "ten"}',
+    "bad/2.json": b'{"encoder": "avg"}',
+    "bad/3.json": b'{"encoder": {"name": "proj", "width": "x"}}',
+    "bad/4.json": b'{"margn": 1}',
+    "bad/5.json": b"[1]",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, empty_store, tiny_encoder_folder):
+    """The working folder: encoders, whole and damaged, an output of one, texts, pairs, word vectors, other files."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    shutil.copytree(tiny_encoder_folder, folder / "encoder")
+    for name, options in {
+        "a": {},
+        "b": {"width": 3},
+        "lstm": {"name": "lstm"},
+        "sum": {"name": "sum"},
+        "phrases": {"words": ["new york", UNKNOWN]},
+    }.items():
+        saved(folder / name, **options)
+    shutil.copytree(folder / "a", folder / "damaged")
+    (folder / "damaged" / "words.txt").write_text("the\n")
+    encoder_of(np.eye(4, dtype=np.float32) + 0.1, folder / "eye")
+    output = output_of(folder / "eye", [0, 1, 2, 1, None], folder / "emb", keep=("text",))
+    (output / "_reports" / "encoder.json").write_text(json.dumps({"encoder": str(folder / "eye")}))
+    for name, data in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    write_shards(folder / "shards", {"first": ["a b", "d"], "second": ["c", "e f"]})
+    (folder / "empty").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        store = shutil.copy(empty_store, tmp_path_factory.mktemp("store"))
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
+        yield folder
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["line"])
+def test_a_mistake_is_one_clear_line(folder, capsys, mistake):
+    before = digests(folder, "**/*"), sorted(os.walk(folder))
+    assert run_job(*shlex.split(mistake["line"])) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert mistake["message"] in err
+    assert "secret" not in err
+    assert (digests(folder, "**/*"), sorted(os.walk(folder))) == before
