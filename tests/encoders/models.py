@@ -46,16 +46,21 @@ def save_tiny(kind, folder):
     return f"{kind}:{folder}"
 
 
-def save_onnx(folder, pooling=MEAN, modules=()):
-    """Save a graph that looks up the vector of each token; ``pooling`` is the config of that module."""
+LOOKUP = ("Gather", ["table", "input_ids"], ["last_hidden_state"])
+
+
+def save_onnx(folder, pooling=MEAN, modules=(), nodes=(LOOKUP,), shape=("n", "l", 4), **constants):
+    """Save a graph whose last node has an output of the shape, without other nodes the vector of each token;
+    ``pooling`` is the config of that module. Return its name.
+    """
     onnx = pytest.importorskip("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto
     folder.mkdir()
-    table = onnx.numpy_helper.from_array(MATRIX, "table")
-    lookup = helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"])
+    tensors = [onnx.numpy_helper.from_array(value, key) for key, value in ({"table": MATRIX} | constants).items()]
     ids = [helper.make_tensor_value_info(name, kinds.INT64, ["n", "l"]) for name in ("input_ids", "attention_mask")]
-    states = helper.make_tensor_value_info("last_hidden_state", kinds.FLOAT, ["n", "l", 4])
-    graph = helper.make_graph([lookup], "lookup", ids, [states], [table])
+    (output,) = nodes[-1][2]
+    states = helper.make_tensor_value_info(output, kinds.FLOAT, shape)
+    graph = helper.make_graph([helper.make_node(*node) for node in nodes], "graph", ids, [states], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     onnx.save(model, folder / "model.onnx")
     word_tokenizer().save(str(folder / "tokenizer.json"))
@@ -63,6 +68,7 @@ def save_onnx(folder, pooling=MEAN, modules=()):
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     (folder / "modules.json").write_text(json.dumps([{"type": f"sentence_transformers.models.{m}"} for m in modules]))
+    return f"onnx:{folder}"
 
 
 def minilm():

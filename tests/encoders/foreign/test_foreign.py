@@ -479,22 +479,30 @@ def test_pooling_of_onnx_that_no_file_states(tmp_path):
 
 
 class Counting(InBatches):
-    """A vector is the text's number of words and its first word; the batches are kept."""
+    """A vector is the text's number of words and its first word. The batches are kept, and the steps with whether the
+    lock was held.
+    """
 
     kind, libraries, _num_special, _unknown = "st", ("torch",), 2, 0
 
     def __init__(self, batch_tokens, most=None):
-        self.batches, self.most = [], most
+        self.batches, self.most, self.lock, self.steps = [], most, Lock(), []
         super().__init__(ModelFiles(Path(), ()), Inference(device="cpu", batch_tokens=batch_tokens), 2, 10)
 
+    def note(self, step):
+        self.steps.append((step, self.lock.locked()))
+
     def _ids(self, texts):
+        self.note("ids")
         return ragged([list(map(int, text.split())) for text in texts])
 
     def _features(self, texts, ids):
+        self.note("features")
         assert ids.ids.tolist() == [int(word) for text in texts for word in text.split()]
         return texts
 
     def _forward(self, texts):
+        self.note("forward")
         size = len(texts) * (min(10, max(len(text.split()) for text in texts)) + 2)
         if self.most is not None and size > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -502,6 +510,7 @@ class Counting(InBatches):
         return texts
 
     def _vectors(self, texts):
+        self.note("vectors")
         return np.array([[len(text.split()), int(text.split()[0])] for text in texts], np.float32)
 
 
@@ -541,39 +550,11 @@ def test_less_memory_halves_the_batches(caplog):
         Counting(60, most=4).embed(texts)
 
 
-class Noting(Counting):
-    """Notes what it does with each batch, and whether it has the lock."""
-
-    def __init__(self, lock):
-        self.lock, self.notes = lock, []
-        super().__init__(20)
-
-    def note(self, what):
-        self.notes.append((what, self.lock.locked()))
-
-    def _ids(self, texts):
-        self.note("ids")
-        return super()._ids(texts)
-
-    def _features(self, texts, ids):
-        self.note("features")
-        return super()._features(texts, ids)
-
-    def _forward(self, texts):
-        self.note("forward")
-        return texts
-
-    def _vectors(self, texts):
-        self.note("vectors")
-        return super()._vectors(texts)
-
-
 def test_the_next_batch_is_prepared_before_the_device_is_waited_for():
-    lock = Lock()
-    encoder = Noting(lock)
-    assert encoder.embed(pa.array(["1 2 3"] * 12), lock=lock).vectors[:, 0].tolist() == [3] * 12
+    encoder = Counting(20)
+    assert encoder.embed(pa.array(["1 2 3"] * 12), lock=encoder.lock).vectors[:, 0].tolist() == [3] * 12
     expected = "ids features forward features forward vectors features forward vectors vectors"
-    assert encoder.notes == [(what, what == "forward") for what in expected.split()]
+    assert encoder.steps == [(step, step == "forward") for step in expected.split()]
 
 
 @pytest.mark.parametrize("kind", ["words", "bytes", "unigram", "cased", "minilm"])

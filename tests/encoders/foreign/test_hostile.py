@@ -363,52 +363,28 @@ def test_a_panic_or_an_abort_of_the_tokenizer_is_an_error(kind, part, tmp_path):
         assert_rejected(name, r"merge 'a é' .* prefix '#'" if part == "abort" else f"{kind}:")
 
 
-def save_graph(folder, nodes, shape, constants=(), name="sentence_embedding"):
-    """Save a graph of these nodes whose output has the shape."""
-    onnx = pytest.importorskip("onnx")
-    save_onnx(folder)
-    helper, kinds = onnx.helper, onnx.TensorProto
-    ids = [helper.make_tensor_value_info(key, kinds.INT64, ["n", "l"]) for key in ("input_ids", "attention_mask")]
-    output = helper.make_tensor_value_info(name, kinds.FLOAT, shape)
-    values = [onnx.numpy_helper.from_array(np.asarray(value), key) for key, value in dict(constants).items()]
-    graph = helper.make_graph([helper.make_node(*node) for node in nodes], "graph", ids, [output], values)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    onnx.save(model, folder / "model.onnx")
-    return f"onnx:{folder}"
-
-
-LOOKUP = ("Gather", ["table", "input_ids"], ["states"])
+STATES, OUTPUT = ("Gather", ["table", "input_ids"], ["states"]), ["sentence_embedding"]
 FLOAT = np.ones((1, 4), np.float32)
-
-
-ONE = [("Identity", ["one"], ["sentence_embedding"])]
+ONE = [("Identity", ["one"], OUTPUT)]
 GRAPHS = {  # nodes, declared shape, constants
     "one vector": (ONE, [1, 4], {"one": FLOAT}),
     "one vector, declared as n": (ONE, ["n", 4], {"one": FLOAT}),
-    "a number": (ONE, [], {"one": np.float32(1)}),
+    "a number": (ONE, [], {"one": np.array(1, np.float32)}),
     "no texts": (ONE, [4], {"one": FLOAT[0]}),
-    "four dimensions": (
-        [LOOKUP, ("Unsqueeze", ["states", "axis"], ["sentence_embedding"])],
-        None,
-        {"table": MATRIX, "axis": np.array([0])},
-    ),
-    "transposed": ([LOOKUP, ("Transpose", ["states"], ["sentence_embedding"])], None, {"table": MATRIX}),
+    "four dimensions": ([STATES, ("Unsqueeze", ["states", "axis"], OUTPUT)], None, {"axis": np.array([0])}),
+    "transposed": ([STATES, ("Transpose", ["states"], OUTPUT)], None, {}),
     "4 GB": (
-        [("Expand", ["one", "size"], ["sentence_embedding"])],
+        [("Expand", ["one", "size"], OUTPUT)],
         ["n", "h"],
-        {"one": FLOAT[:, :1], "size": [1, 10**9]},
+        {"one": FLOAT[:, :1], "size": np.array([1, 10**9])},
     ),
-    "no numbers": (
-        [("Gather", ["table", "input_ids"], ["sentence_embedding"])],
-        ["n", "l", 0],
-        {"table": MATRIX[:, :0]},
-    ),
+    "no numbers": ([("Gather", ["table", "input_ids"], OUTPUT)], ["n", "l", 0], {"table": MATRIX[:, :0]}),
 }
 
 
 @pytest.mark.parametrize(("nodes", "shape", "constants"), GRAPHS.values(), ids=GRAPHS)
 def test_a_graph_returns_a_vector_for_each_text(nodes, shape, constants, tmp_path):
-    name = save_graph(tmp_path / "model", nodes, shape, constants)
+    name = save_onnx(tmp_path / "model", nodes=nodes, shape=shape, **constants)
     with pytest.raises(ValueError, match="onnx:"):
         open_encoder(name).embed(pa.array(["the cat", "a dog on the mat", "cat"]))
 
