@@ -109,14 +109,14 @@ def test_vectors_depend_on_neither_batch_nor_order(config, wide_words):
         np.testing.assert_allclose(shuffled, alone[order], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ENCODERS)
-def test_a_saved_encoder_and_one_in_another_process_have_the_same_bits(name, wide_words, tmp_path):
+@pytest.mark.parametrize("config", [*(config() for config in ENCODERS.values()), ProjConfig(width=7)], ids=repr)
+def test_a_saved_encoder_and_one_in_another_process_have_the_same_bits(config, wide_words, tmp_path):
     ends = Words(pa.array([*wide_words.vocabulary.to_pylist(), START, END]), np.ones((52, 300), np.float32))
     ends.matrix[:50] = wide_words.matrix
-    encoder = moved(Encoder(ENCODERS[name](), ends, "ptb-v1", seed=1, max_tokens=5, bos_eos_tokens="both"))
+    encoder = moved(Encoder(config, ends, "ptb-v1", seed=1, max_tokens=5, bos_eos_tokens="both"))
     fingerprint = checkpoint.save(encoder, tmp_path / "e", recipe={}, provenance={}, model_card="")
     loaded = checkpoint.load(tmp_path / "e")
-    assert config_to_dict(loaded.config) == config_to_dict(encoder.config)
+    assert loaded.config == config
     assert loaded.state_dict().keys() == encoder.state_dict().keys()
     assert all(map(torch.equal, loaded.state_dict().values(), encoder.state_dict().values()))
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
@@ -245,6 +245,7 @@ def test_a_configuration_is_frozen_and_comes_back_from_json(name):
     [
         ({"name": "gpt"}, rf"unknown encoder 'gpt'; allowed: {', '.join(ENCODERS)}"),
         ({}, r"encoder is \{\}; expected an object such as"),
+        ({"name": ["avg"]}, "expected an object such as"),
         ({"name": "avg", "width": 3}, r"encoder 'avg' has no option 'width'; allowed: none"),
         ({"name": "proj", "widht": 3}, r"encoder 'proj' has no option 'widht'; allowed: width"),
         ({"name": "proj", "width": 0}, "proj: width is 0; allowed: 1 to 65,536"),
