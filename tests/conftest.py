@@ -11,6 +11,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.text.vocabulary import UNKNOWN, Words
 from tests.evaluation.collection import PUBLISHED, write_collection
+from tests.object_store import serving
 
 settings.register_profile("few", deadline=None, max_examples=30)
 settings.register_profile("many", deadline=None, max_examples=300)  # for `make fuzz`
@@ -55,6 +56,13 @@ def empty_store(tmp_path_factory):
     from paraembed.tracking.store import whole_database  # noqa: PLC0415 - GPU tests run without MLflow
 
     return whole_database(tmp_path_factory.mktemp("mlruns"))
+
+
+@pytest.fixture
+def server():
+    """Object store, empty at first."""
+    with serving() as store:
+        yield store
 
 
 @pytest.fixture(scope="session")

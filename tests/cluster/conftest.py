@@ -9,7 +9,6 @@ import pytest
 from paraembed.cluster.shard import shard_pairs
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
-from tests.object_store import serving
 
 
 @pytest.fixture(scope="session")
@@ -69,10 +68,3 @@ def disk(tmp_path):
     yield mount
     if mounted:
         subprocess.run(["umount", folder], check=True)
-
-
-@pytest.fixture
-def server():
-    """Object store, empty at first."""
-    with serving() as store:
-        yield store

@@ -15,14 +15,10 @@ from paraembed.embedding.inputs import changed_inputs, check_apart, comparable, 
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
+from tests.embedding.test_rows import PACKED
 from tests.embedding.without_ray import build, list_inputs
-from tests.object_store import serving
 
 NAMES = ["a.txt", "b c.txt", "ä#%.txt", "deep/a.txt", "deep/er/z.txt"]
-
-
-def zst(data):
-    return pa.compress(data, "zstd", asbytes=True)
 
 
 @pytest.fixture
@@ -91,7 +87,7 @@ BAD = {
     "table.txt": (b"PAR1\0\0", "is a Parquet file; expected UTF-8 text"),
     "zip.txt": (b"PK\x03\x04\0\0", "is a zip archive"),
     "cut.txt.gz": (gzip.compress(b"some text\n" * 1000)[:-20], "not a complete gzip file"),
-    "cut.txt.zst": (zst(b"some text\n" * 1000)[:-20], "not a complete zst file"),
+    "cut.txt.zst": (PACKED[".zst"](b"some text\n" * 1000)[:-20], "not a complete zst file"),
     "cut.txt.bz2": (bz2.compress(b"some text\n" * 1000)[:-20], "not a complete bz2 file"),
     "plain.txt.gz": (b"not gzipped\n", "not a complete gzip file"),
     "text.parquet": (b"not Parquet\n", "not a Parquet file"),
@@ -182,18 +178,17 @@ def test_file_row_ids_need_names_that_differ(folder):
 
 
 @pytest.fixture
-def bucket():
+def bucket(server):
     table = pa.BufferOutputStream()
     pq.write_table(pa.table({"body": [f"row {row}" for row in range(5)]}), table, row_group_size=2)
     lines = b"one\ntwo\nthree\n"
-    with serving() as store:
-        store.objects |= {
-            "texts/a.txt": lines,
-            "texts/deep/b.txt.gz": gzip.compress(lines),
-            "tables/a.parquet": table.getvalue().to_pybytes(),
-            "rows/a.csv.zst": zst(b'body\n"a\nb"\nc\n'),
-        }
-        yield store
+    server.objects |= {
+        "texts/a.txt": lines,
+        "texts/deep/b.txt.gz": gzip.compress(lines),
+        "tables/a.parquet": table.getvalue().to_pybytes(),
+        "rows/a.csv.zst": PACKED[".zst"](b'body\n"a\nb"\nc\n'),
+    }
+    return server
 
 
 def test_inputs_of_an_object_store(bucket):
@@ -210,12 +205,8 @@ def test_inputs_of_an_object_store(bucket):
         assert "secret" not in str(plan.to_json())
         assert plan_from_json(plan.to_json()).inputs[0].path == inputs[0].shown
         assert changed_inputs(inputs) == []
-
-
-def test_an_object_that_changes_after_it_was_hashed_is_known_by_its_etag(bucket):
-    """Its size and its time, in seconds, stay."""
     inputs = list_inputs([bucket.uri("texts")])
-    bucket.objects["texts/a.txt"] = b"one\ntwo\nTHREE\n"
+    bucket.objects["texts/a.txt"] = b"one\ntwo\nTHREE\n"  # its size and its time, in seconds, stay; its ETag does not
     assert [file.name for file in changed_inputs(inputs)] == ["a.txt"]
 
 

@@ -17,17 +17,12 @@ import pytest
 from paraembed import checkpoint
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.manifest import (
-    MANIFEST,
     EmbeddingRun,
     begun_run,
     check_folder,
     commit,
     continued_run,
-    finished_parts,
-    is_finished,
     read_run,
-    removal_of_new,
-    uncommit,
 )
 from paraembed.embedding.plan import Plan
 from paraembed.embedding.replace import discard
@@ -36,7 +31,7 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.store import Folder, is_committed
+from paraembed.io.store import Folder
 from tests.embedding.without_ray import build, list_inputs
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]
@@ -127,14 +122,6 @@ def test_changed_rows_are_found_even_when_the_digests_are_right(out, change, che
     assert "sha256" in failed(out)
     sign(out)
     assert failed(out) == checks
-
-
-def test_numbered_rows_must_be_in_order(tiny_encoder_folder, table, tmp_path):
-    build(tiny_encoder_folder, table, replace(SETTINGS, id_column=None), tmp_path / "rows")
-    assert not failed(tmp_path / "rows")
-    rewrite(tmp_path / "rows" / "part-00001-of-00003.parquet", lambda rows: rows.take([1, 0, 2]))
-    sign(tmp_path / "rows")
-    assert failed(tmp_path / "rows") == {"ids"}
 
 
 def test_schema_is_compared_and_is_the_contract(out):
@@ -322,15 +309,6 @@ def test_parts_are_looked_at_again_before_the_commit(tiny_encoder_folder, table,
     assert not failed(out)
 
 
-def test_an_output_whose_manifest_is_not_of_its_parts_is_not_finished(out):
-    store = Folder(out)
-    reports = finished_parts(store, read_run(store))
-    assert is_finished(store, reports)
-    sign(out, lambda values: values["parts"][1].update(sha256="0" * 64))
-    assert is_committed(store, MANIFEST)
-    assert not is_finished(store, reports)
-
-
 def test_equal_ids_are_found_in_partitions(tiny_encoder_folder, tmp_path):
     """Strings and integers, with 64-bit offsets and without, whatever a partition holds at a time."""
     numbers = [7 * number % 40 for number in range(50)]
@@ -412,22 +390,29 @@ def test_a_count_of_ids_is_checked(tiny_encoder_folder, tmp_path):
 def test_rows_that_cannot_be_read_leave_gaps_and_reasons(tiny_encoder_folder, tmp_path):
     path, folder = tmp_path / "t.jsonl", tmp_path / "out"
     lines = [json.dumps({"body": text}) for text in TEXTS]
-    path.write_text("\n".join([*lines[:2], '{"body": ', *lines[2:], '{"body": 1}']) + "\n")
+    path.write_text("\n".join([*lines[:2], '{"body": ', *lines[2:], '{"body": 1}', "worse"]) + "\n")
     build(tiny_encoder_folder, path, Settings("body", part_rows=3), folder)
     values = json.loads((folder / "_manifest.json").read_text())
-    assert (values["rows"], values["n_rejected"]) == (7, 2)
+    assert (values["rows"], values["n_rejected"]) == (7, 3)
+    assert [(part["rows"], part["n_rejected"]) for part in values["parts"]] == [(2, 1), (3, 0), (2, 1), (0, 1)]
     assert pq.read_table(folder)["row"].to_pylist() == [0, 1, 3, 4, 5, 6, 7]
     assert not failed(folder)
-    listed = sorted((folder / "_rejected").iterdir())
-    assert [json.loads(one.read_text())["row"] for one in listed] == [2, 8]
+    listed, found = sorted((folder / "_rejected").iterdir()), []
+    for one in listed:
+        report = json.loads((folder / "_reports" / f"{one.stem}.parquet.json").read_text())
+        assert report["rejected_sha256"] == sha256_of(one)
+        found.append(json.loads(one.read_text()))
+    reasons = {2: "no JSON", 8: "'body' is no string", 9: "no JSON"}
+    assert found == [{"source": "t.jsonl", "row": row, "reason": reason} for row, reason in reasons.items()]
     before = contents(folder)
     listed[0].unlink()
     assert failed(folder) == {"rejected"}
-    assert build(tiny_encoder_folder, path, Settings("body", part_rows=3), folder) == {"part-00000-of-00003.parquet": 3}
+    assert build(tiny_encoder_folder, path, Settings("body", part_rows=3), folder) == {"part-00000-of-00004.parquet": 3}
     assert contents(folder) == before
-    rewrite(folder / "part-00000-of-00003.parquet", lambda rows: put(rows, "row", [0, 3]))
-    sign(folder)
-    assert failed(folder) == {"ids"}
+    for numbers in ([0, 3], [1, 0]):  # that of another part, and not in their order
+        rewrite(folder / "part-00000-of-00004.parquet", lambda rows, numbers=numbers: put(rows, "row", numbers))
+        sign(folder)
+        assert failed(folder) == {"ids"}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -517,24 +502,6 @@ def test_the_query_of_the_docs(tiny_encoder_folder, table, tmp_path, monkeypatch
     order = [row for row in np.argsort(-cosines) if lengths[row]]
     assert [text for text, _ in found] == [TEXTS[row] for row in order]
     assert np.allclose([cosine for _, cosine in found], cosines[order], atol=1e-6)
-
-
-def test_what_a_run_wrote_is_removed_if_it_cannot_start(out, tmp_path):
-    run, new, users = read_run(Folder(out)), Folder(tmp_path / "new"), Folder(tmp_path / "users")
-    users.path.mkdir()
-    for store in (new, users):
-        remove = removal_of_new(store)
-        with begun_run(store, run):
-            uncommit(store, "encoder")
-            remove()
-    assert not new.path.exists()
-    assert not any(users.path.iterdir())
-    with begun_run(new, run):
-        pass
-    remove = removal_of_new(new)  # of a run whose plan is there already
-    with begun_run(new, run):
-        remove()
-    assert (new.path / "_plan.json").exists()
 
 
 @pytest.mark.parametrize("error", [OSError, ValueError, KeyboardInterrupt])

@@ -1,4 +1,3 @@
-import bz2
 import gzip
 import hashlib
 import json
@@ -25,6 +24,7 @@ from paraembed.io import parquet
 from paraembed.io.store import Folder
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.embedding.test_rows import PACKED
 from tests.embedding.without_ray import build, list_inputs
 from tests.jobs import digests
 
@@ -208,8 +208,10 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("tokenizer", ["ptb-v1", "space"])
-@pytest.mark.parametrize("kind", ["txt", "txt.gz", "jsonl.zst", "csv", "tsv.bz2", "parquet"])
+@pytest.mark.parametrize(
+    ("kind", "tokenizer"),
+    [*zip(["txt", "txt.gz", "jsonl.zst", "csv", "tsv.bz2", "parquet"], ["ptb-v1", "space"] * 3, strict=True)],
+)
 def test_odd_texts_are_rows_like_others(tiny_words, out, tmp_path, kind, tokenizer):
     encoder, edges = Encoder(AvgConfig(), tiny_words, tokenizer), list(EDGES.values())
     if kind.startswith("tsv"):
@@ -222,8 +224,7 @@ def test_odd_texts_are_rows_like_others(tiny_words, out, tmp_path, kind, tokeniz
         if kind.startswith("csv"):
             lines = [f'"{text}"' for text in edges]
         data = "\r\n".join([*(["body"] if kind[1:3] == "sv" else []), *lines, ""]).encode()
-        pack = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: pa.compress(data, "zstd", asbytes=True)}
-        path.write_bytes(pack.get(kind.rpartition(".")[2], bytes)(data))
+        path.write_bytes(PACKED.get(path.suffix, bytes)(data))
     column, keep = (None, ("text",)) if kind.startswith("txt") else ("body", ("body",))
     table = embed_all(encoder, [path], Settings(column, keep=keep, part_rows=4, batch_size=3), out)
     assert table.column_names == ["row", *keep, "embedding", "n_tokens", "n_unknown"]
@@ -238,22 +239,6 @@ def test_odd_texts_are_rows_like_others(tiny_words, out, tmp_path, kind, tokeniz
     blank = np.array(table["n_tokens"].to_pylist()) == 0
     assert not vectors(table)[blank].any()
     assert {"empty", "white space"} <= {name for name, none in zip(EDGES, blank, strict=True) if none}
-
-
-def test_rejected_rows_are_named_and_leave_gaps_in_the_numbers(encoder, out, tmp_path):
-    lines = ['{"body": "the cat"}', "broken", '{"body": 1}', '{"body": "a dog", "x": [1]}', "worse"]
-    (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
-    made = make_plan(list_inputs([tmp_path / "t.jsonl"]), Settings("body", part_rows=2))
-    first, second, third = (embed_part(encoder, made.inputs[0], one, made.settings, Folder(out)) for one in made.parts)
-    assert [(one.rows, one.n_rejected) for one in (first, second, third)] == [(1, 1), (1, 1), (0, 1)]
-    assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == [0, 3]
-    assert pq.read_table(out / third.name).schema == pq.read_table(out / first.name).schema
-    for report, row, reason in ((first, 1, "no JSON"), (second, 2, "'body' is no string"), (third, 4, "no JSON")):
-        data = (out / part.rejected_name(report.name)).read_bytes()
-        assert json.loads(data) == {"source": "t.jsonl", "row": row, "reason": reason}
-        assert hashlib.sha256(data).hexdigest() == report.rejected_sha256
-        assert report == PartReport(**json.loads((out / "_reports" / f"{report.name}.json").read_text()))
-    assert not [path.name for path in out.rglob("*.tmp")]
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.large_string()])
@@ -280,8 +265,7 @@ def test_all_columns_and_ids_that_name_the_file(encoder, out, tmp_path):
     assert not table.schema.field("id").nullable
 
 
-@pytest.mark.parametrize("compression", ["zstd", "snappy", "none"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(("dtype", "compression"), [("float32", "zstd"), ("float16", "snappy"), ("int8", "none")])
 def test_number_formats_are_read_by_others(encoder, out, tmp_path, dtype, compression):
     (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     settings = Settings(dtype=dtype, compression=compression, normalize=True, dim=3)

@@ -66,21 +66,13 @@ def test_every_line_is_a_text_or_null_whatever_the_blocks_and_spans(
 
 
 @pytest.mark.parametrize(
-    ("data", "error", "message"),
-    [
-        (b"", ValueError, "is empty; expected UTF-8 text"),
-        (b"\xef\xbb\xbf", ValueError, "is empty; expected UTF-8 text"),
-        (b"PK\0\1", ValueError, "is a binary file; expected"),
-        (".", IsADirectoryError, "is a folder"),
-        ("missing", FileNotFoundError, "does not exist"),
-    ],
+    ("data", "message"),
+    [(b"", "is empty; expected UTF-8"), (b"\xef\xbb\xbf", "is empty"), (b"PK\0\1", "is a binary file; expected")],
 )
-def test_a_file_without_lines_is_refused(tmp_path, data, error, message):
-    path = tmp_path / (data if isinstance(data, str) else "file")
-    if isinstance(data, bytes):
-        path.write_bytes(data)
-    with pytest.raises(error, match=message):
-        list(read_lines(path))
+def test_a_file_without_lines_is_refused(tmp_path, data, message):
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        list(read_lines(tmp_path / "file"))
 
 
 def test_cut_gzip_names_the_last_whole_line(tmp_path):
