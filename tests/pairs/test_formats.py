@@ -1,6 +1,5 @@
 """Formats of pair files beyond PPDB; compression; addresses; anything else."""
 
-import bz2
 import gzip
 import json
 import re
@@ -9,13 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import ReadLimits
+from paraembed.io.places import name_of, size_of
 from paraembed.pairs import parse
 from paraembed.pairs.formats import Reading, read_pairs, sources_of
 from paraembed.pairs.settings import ShardSettings
+from tests.embedding.test_rows import PACKED
 
 
 def rows_of(source, more=(), **options):
@@ -81,29 +81,28 @@ def test_aligned_files(tmp_path, block):
 TEXT = b"".join(b"one %d\tuno %d\n" % (number, number) for number in range(5000))
 
 
-def zst(data):
-    return bytes(pa.compress(data, "zstd", asbytes=True))
-
-
-@pytest.mark.parametrize("zip_", [bytes, gzip.compress, bz2.compress, zst], ids=["plain", "gz", "bz2", "zst"])
-def test_compression_by_the_first_bytes_and_addresses(tmp_path, zip_):
-    path = tmp_path / "no-suffix"
+@pytest.mark.parametrize("zip_", PACKED.values(), ids=PACKED)
+def test_compression_by_the_first_bytes_and_addresses(tmp_path, server, zip_):
+    path, uri = tmp_path / "no-suffix", server.uri("no-suffix")
+    server.objects["no-suffix"] = zip_(TEXT)
     path.write_bytes(zip_(TEXT))
     rows = rows_of(path)
     assert len(rows) == 5000
     assert rows[-1] == (None, "one 4999", "uno 4999")
-    assert rows_of(path.as_uri()) == rows
+    assert rows_of(path.as_uri()) == rows_of(uri) == rows
+    assert (name_of(uri), size_of(uri), sha256_of(uri)) == ("no-suffix", path.stat().st_size, sha256_of(path))
     if zip_ is not bytes:
         path.write_bytes(zip_(TEXT)[:-9])
         with pytest.raises(ValueError, match="no-suffix is not a complete"):
             rows_of(path)
 
 
-def test_places_that_lead_nowhere(tmp_path):
+def test_places_that_lead_nowhere(tmp_path, server):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for place, message in (
         ("ftp://x/y", "is not a supported URI"),
         ("file:///none/x.tsv", "does not exist"),
+        (server.uri("nothing.gz"), "does not exist; check the path"),
         (tmp_path / "loop", "loop does not exist"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -111,29 +110,6 @@ def test_places_that_lead_nowhere(tmp_path):
 
 
 LINE = b"[NP] ||| a ||| b ||| x=1 ||| 0-0"
-PIECES = [LINE, b" ||| ", b"\t", b"\n", b"\r\n", b",", b'"', b"a b", b"\xff", b"{}", b" "]
-ANYTHING = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES) | st.binary(max_size=4), max_size=40).map(b"".join)
-
-
-@given(
-    data=ANYTHING,
-    form=st.sampled_from(["auto", "ppdb", "tsv", "words", "jsonl", "parquet", "csv"]),
-    block=st.sampled_from([1, 3, 50, 1 << 20]),
-)
-def test_any_bytes_are_read_or_refused_and_counted(tmp_path_factory, data, form, block):
-    folder = tmp_path_factory.mktemp("any")
-    (folder / "input").write_bytes(data)
-    try:
-        what = folder / "input", "x", ShardSettings(format=form), folder / "out.parquet", 3
-        report = parse.parse_source(*what, block_bytes=block)
-    except ValueError as error:  # unusable as a whole
-        assert str(folder / "input") in str(error)  # noqa: PT017
-        return
-    assert report.read == report.parsed + sum(report.refused.values())
-    assert report.parsed == pq.read_metadata(folder / "out.parquet").num_rows
-    if form in {"ppdb", "jsonl"}:
-        text = data.removeprefix(b"\xef\xbb\xbf")
-        assert report.read == text.count(b"\n") + (not text.endswith(b"\n"))
 
 
 def test_a_long_line_is_one_row(tmp_path):

@@ -30,6 +30,7 @@ def test_lines_of_both_versions():
     assert parse(V2, "[X] ||| cut", V2).versions == {"2.0"}
     assert parse(V1).versions == {"1.0"}
     assert parse("", V2 + " ||| more").versions == set()
+    assert [*map(looks_like_ppdb, (V1, V2, "a\tb", "audits ||| auditing"))] == [True, True, False, False]
 
 
 RULE = "[S] ||| [NP,1] 's ||| of [NP,1] ||| Abstract=0 ||| 0-0"
@@ -135,10 +136,3 @@ def test_original_lines():
     assert pairs.score.null_count == 0
     assert pairs.score.to_pylist() == sorted(pairs.score.to_pylist(), reverse=True)
     check_original_row(pairs)
-
-
-def test_detection():
-    assert looks_like_ppdb(V1)
-    assert looks_like_ppdb(V2)
-    assert not looks_like_ppdb("a\tb")
-    assert not looks_like_ppdb("audits ||| auditing")
