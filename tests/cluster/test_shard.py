@@ -36,10 +36,11 @@ SETTINGS = ShardSettings(rows_per_shard=40)
 SETTINGS_LARGE = ShardSettings(rows_per_shard=30_000)
 
 
-@pytest.fixture
-def inputs(tmp_path):
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
     """A TSV file of 90 pairs and a PPDB-format file that repeats 30 of them, swapped, and has two bad lines."""
-    tsv, ppdb = tmp_path / "pairs.tsv", tmp_path / "ppdb"
+    folder = tmp_path_factory.mktemp("inputs")
+    tsv, ppdb = folder / "pairs.tsv", folder / "ppdb"
     tsv.write_text("".join(f"one {number}\tuno {number}\n" for number in range(90)))
     lines = [
         f"[NP] ||| uno {number} ||| one {number} ||| PPDB2.0Score={number} ||| 0-0 ||| Equivalence"
@@ -49,15 +50,21 @@ def inputs(tmp_path):
     return [tsv, ppdb]
 
 
+@pytest.fixture(scope="module")
+def sharded(ray_cluster, in_store, inputs, tmp_path_factory):
+    """Their shards, and the manifest."""
+    out = tmp_path_factory.mktemp("sharded") / "out"
+    manifest, before = shard_pairs(inputs, out, SETTINGS, workers=2)
+    assert not before
+    return out, manifest
+
+
 def contents(folder):
     return digests(folder, "**/*")
 
 
-@pytest.mark.ray
-def test_shards_manifest_and_success(ray_cluster, inputs, tmp_path):
-    out = tmp_path / "out"
-    manifest, before = shard_pairs(inputs, out, SETTINGS, workers=2)
-    assert not before
+def test_shards_manifest_and_success(sharded):
+    out, manifest = sharded
     # Of the 30 pairs that are in both files the lower rank stays: those of the second file.
     assert manifest["counts"] == {
         "read": 151,
@@ -86,18 +93,16 @@ def test_shards_manifest_and_success(ray_cluster, inputs, tmp_path):
     refused = [json.loads(line) for line in (out / "rejected-sample.jsonl").read_text().splitlines()]
     assert refused == [{"file": "ppdb", "line": 61, "reason": "too few fields", "text": "[NP] ||| cut"}]
     assert json.loads((out / "_SUCCESS").read_text()) == {"manifest_sha256": sha256_of(out / "manifest.json")}
-    assert not list(tmp_path.glob(".out*"))
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("training_set", [None, "pgru2017"])
-def test_bytes_do_not_depend_on_workers(ray_cluster, tmp_path, training_set):
+def test_bytes_do_not_depend_on_workers(ray_cluster, tmp_path):
     inputs = [tmp_path / f"{number}.tsv" for number in range(5)]
     for number, path in enumerate(inputs):  # the last two repeat pairs of the first two
         names = NAMES[7 * number : 7 * number + 200]
         path.write_text("".join(f"{WORDS[row % 7]} x\t{WORDS[number % 3]} {name}\n" for row, name in enumerate(names)))
     (tmp_path / "words").write_text("\n".join([*WORDS, "x", *NAMES]))
-    settings = ShardSettings(training_set=training_set, rows_per_shard=40)
+    settings = ShardSettings(training_set="pgru2017", rows_per_shard=40)
     for workers in (1, 4):
         out = tmp_path / f"{workers}"
         manifest, _ = shard_pairs(inputs, out, settings, words=tmp_path / "words", workers=workers)
@@ -106,39 +111,34 @@ def test_bytes_do_not_depend_on_workers(ray_cluster, tmp_path, training_set):
     assert sum(name.endswith(".parquet") for name in contents(tmp_path / "1")) > 5
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("header", [True, False], ids=["columns with a header", "PPDB"])
-def test_bytes_do_not_depend_on_spans(ray_cluster, tmp_path, header):
-    """Pairs repeat within a file and between two, and more rows are refused than the sample shows."""
-    form = "{0}\t{1}\n" if header else "[X] ||| {0} ||| {1} ||| PPDB2.0Score=1 ||| 0-0\n"
+def test_bytes_do_not_depend_on_spans(ray_cluster, tmp_path):
+    """Of columns with a header and of PPDB: pairs repeat, and more rows are refused than the sample shows."""
     inputs = [tmp_path / "a", tmp_path / "b"]
-    for number, path in enumerate(inputs):
+    for number, form in enumerate(("{0}\t{1}\n", "[X] ||| {0} ||| {1} ||| PPDB2.0Score=1 ||| 0-0\n")):
         rows = [(f"one {row % 300}", "" if row % 5 == 4 else NAMES[row % 300]) for row in range(number, 900)]
         lines = [form.format(*row) if row[1] else "bad\n" for row in rows]
-        path.write_text("".join(["phrase\tparaphrase\n"] * header + lines))
-    whole, _ = shard_pairs(inputs, tmp_path / "whole", SETTINGS)
-    assert whole["counts"]["duplicates"] > 0
+        inputs[number].write_text("".join(["phrase\tparaphrase\n"] * (number == 0) + lines))
+    whole, _ = shard_pairs(inputs, tmp_path / "whole", SETTINGS, workers=1)
+    assert whole["counts"]["duplicates"] == 1199
     assert whole["counts"]["refused"] == 360
     shown = [json.loads(line) for line in (tmp_path / "whole" / "rejected-sample.jsonl").read_text().splitlines()]
-    assert [row["line"] - header for row in shown] == [*range(5, 505, 5), *range(4, 504, 5)]
+    assert [row["line"] for row in shown] == [*range(6, 506, 5), *range(4, 504, 5)]
     shard_pairs(inputs, tmp_path / "spans", SETTINGS, workers=3, span_bytes=3000)
     assert contents(tmp_path / "spans") == contents(tmp_path / "whole")
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("is_damaged", [False, True], ids=["older", "damaged"])
-def test_what_older_code_left_or_is_damaged_is_not_gone_on_from(ray_cluster, inputs, tmp_path, is_damaged):
-    manifest, _ = shard_pairs(inputs, tmp_path / "out", SETTINGS)
-    left = tmp_path / ".new.partial"
-    left.mkdir()
+def test_what_older_code_left_or_is_damaged_is_not_gone_on_from(sharded, inputs, tmp_path):
+    out, manifest = sharded
     identity = json.dumps({name: manifest[name] for name in ("format", "settings", "inputs", "words")})
-    (left / "identity.json").write_text(identity[:9] if is_damaged else identity)
-    (left / "parsed-00000.json").write_text("{}")
-    shard_pairs(inputs, tmp_path / "new", SETTINGS)
-    assert contents(tmp_path / "new") == contents(tmp_path / "out")
+    for name, text in (("older", identity), ("damaged", identity[:9])):
+        left = tmp_path / f".{name}.partial"
+        left.mkdir()
+        (left / "identity.json").write_text(text)
+        (left / "parsed-00000.json").write_text("{}")
+        shard_pairs(inputs, tmp_path / name, SETTINGS)
+        assert contents(tmp_path / name) == contents(out)
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp_path, capsys):
     inputs = []
@@ -163,7 +163,6 @@ def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp
     assert contents(tmp_path / "out") == contents(tmp_path / "other") != contents(tmp_path / "unbroken")
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster, tmp_path):
     source, words = tmp_path / "p.tsv", tmp_path / "words"
@@ -184,7 +183,6 @@ def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster, 
     assert {f"{name}/_SUCCESS" for name in ("train", "dev", "test")} < contents(tmp_path / "out").keys()
 
 
-@pytest.mark.ray
 def test_two_runs_at_once_and_unusable_inputs_are_refused(ray_cluster, inputs, tmp_path):
     with (
         work_folder(tmp_path / ".out.partial"),
@@ -214,40 +212,38 @@ def test_pairs_from_before_the_flag_have_lines_of_its_default(tmp_path):
     assert read_identity(tmp_path, tuple(identity)) == identity
 
 
-@pytest.mark.ray
-def test_finished_output_is_kept_or_replaced_only_on_request(ray_cluster, inputs, tmp_path, capsys):
-    out = tmp_path / "out"
-    shard_pairs(inputs, out, SETTINGS)
-    before = contents(out)
+def test_finished_output_is_kept_or_replaced_only_on_request(sharded, inputs, tmp_path, capsys):
+    out, before = shutil.copytree(sharded[0], tmp_path / "out"), contents(sharded[0])
     shard_pairs(inputs, out, SETTINGS)
     assert "is already finished, 120 pairs; nothing to do" in capsys.readouterr().err
     other = ShardSettings(rows_per_shard=41)
     with pytest.raises(ValueError, match=r"settings.rows_per_shard \(was 40, is 41\); .* `overwrite`"):
         shard_pairs(inputs, out, other)
+    (out / "notes.txt").write_text("dear")
+    with pytest.raises(ValueError, match=r"out contains .*jobs/shard\.py .*: notes\.txt"):
+        shard_pairs(inputs, out, other, overwrite=True)
+    (out / "notes.txt").unlink()
     assert contents(out) == before
+    (tmp_path / ".out.old").mkdir()  # of a run that was killed while it removed what it had replaced
+    (tmp_path / ".out.old" / SHARD).touch()
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "parsed-00000.parquet").touch()
     shard_pairs(inputs, out, other, overwrite=True)
     assert contents(out) != before
+    assert not list(tmp_path.glob(".out*"))
 
 
-def test_foreign_folders_are_left_alone(inputs, tmp_path):
-    out = tmp_path / "thesis"
-    out.mkdir()
-    (out / "chapter1.txt").write_text("dear")
-    for overwrite in (False, True):
-        with pytest.raises(ValueError, match=r"a file that jobs/shard\.py did not write"):
-            shard_pairs(inputs, out, SETTINGS, overwrite=overwrite)
-    assert (out / "chapter1.txt").read_text() == "dear"
-
-
-def test_files_that_a_user_put_beside_the_output_survive(inputs, tmp_path):
-    for folder in (tmp_path / ".out.old", tmp_path / ".out.partial"):
+def test_files_of_a_user_in_or_beside_the_output_survive(inputs, tmp_path):
+    for folder in (tmp_path / "out", tmp_path / ".out.old", tmp_path / ".out.partial"):
         folder.mkdir()
         (folder / "chapter1.txt").write_text("dear")
-        with pytest.raises(ValueError, match=rf"{re.escape(str(folder))} contains .*jobs/shard\.py .*: chapter1\.txt"):
-            shard_pairs(inputs, tmp_path / "out", SETTINGS)
+        for overwrite in (False, True):
+            message = rf"{re.escape(str(folder))} contains .*jobs/shard\.py .*: chapter1\.txt"
+            with pytest.raises(ValueError, match=message):
+                shard_pairs(inputs, tmp_path / "out", SETTINGS, overwrite=overwrite)
         assert (folder / "chapter1.txt").read_text() == "dear"
-        assert not (tmp_path / "out").exists()
         shutil.rmtree(folder)
+        assert not (tmp_path / "out").exists()
     (tmp_path / "empty").mkdir()
     for name in (".out.old", ".out.partial"):
         for target in (tmp_path, tmp_path / "empty"):
@@ -258,23 +254,6 @@ def test_files_that_a_user_put_beside_the_output_survive(inputs, tmp_path):
     assert all(path.exists() for path in inputs)
 
 
-@pytest.mark.ray
-def test_files_that_a_user_put_into_an_output_are_not_overwritten(ray_cluster, inputs, tmp_path):
-    shard_pairs(inputs, tmp_path / "out", SETTINGS)
-    (tmp_path / "out" / "notes.txt").write_text("dear")
-    with pytest.raises(ValueError, match=r"out contains .*jobs/shard\.py .*: notes\.txt"):
-        shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE, overwrite=True)
-    assert (tmp_path / "out" / "notes.txt").read_text() == "dear"
-    (tmp_path / "out" / "notes.txt").unlink()
-    (tmp_path / ".out.old").mkdir()  # of a run that was killed while it removed what it had replaced
-    (tmp_path / ".out.old" / SHARD).touch()
-    (tmp_path / ".out.partial").mkdir()
-    (tmp_path / ".out.partial" / "parsed-00000.parquet").touch()
-    shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE, overwrite=True)
-    assert not list(tmp_path.glob(".out*"))
-
-
-@pytest.mark.ray
 @pytest.mark.slow
 def test_commands_that_begin_at_once_give_one_output(inputs, tmp_path):
     command = job_command("shard", "--input", *inputs, "--out", tmp_path / "out", "--rows-per-shard", 40)
@@ -317,7 +296,6 @@ def test_sources_are_put_together_in_one_pass():
         assert looked_at["compared"] <= 4 * size
 
 
-@pytest.mark.ray
 def test_what_was_read_as_what_is_shown(ray_cluster, tmp_path, capsys):
     for number in range(3):
         (tmp_path / f"{number}.tsv").write_text(f"target\tsource\nx{number}\ty\na\tb\nc\td\ne\tf\n")
@@ -335,18 +313,11 @@ def test_what_was_read_as_what_is_shown(ray_cluster, tmp_path, capsys):
     said = capsys.readouterr().err
     assert said.count("second is 'target'") == 1
     assert " | " not in said
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert "no_header" not in manifest["settings"]  # as before there was such a flag
-    settings = ShardSettings(rows_per_shard=40, no_header=True)
-    manifest, _ = shard_pairs(files, tmp_path / "third", settings)
-    assert manifest["settings"]["no_header"]
-    assert manifest["counts"]["read"] == 15
 
 
 PHRASES = ["good deal", "large amount", "the whole thing", "point of view", "in any case", "at long last"]
 
 
-@pytest.mark.ray
 def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
     rows = [
         (f"{one} {chr(97 + row)}", f"{other} {chr(97 + row)}")
@@ -358,8 +329,6 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
     words = sorted({word for pair in rows for text in pair for word in text.split()} - {"long"})
     (tmp_path / "words").write_text("\n".join(words))
     settings = ShardSettings(training_set="pgru2017")
-    with pytest.raises(ValueError, match=r"pgru2017 needs a vocabulary;.*`words`"):
-        shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings)
     whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")
     # 20 × 6 equal ones; of the other 20 × 30, 20 × 10 have the unknown word; half of the rest are swaps.
     assert whole["counts"] == {
@@ -397,7 +366,6 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
 SHARD = "pairs-00000-of-00001.parquet"
 
 
-@pytest.mark.ray
 def test_columns_that_were_asked_for(ray_cluster, inputs, tmp_path):
     settings = ShardSettings(features=("PPDB2.0Score", "AGigaSim"), alignment=True)
     manifest, _ = shard_pairs(inputs, tmp_path / "out", settings)
@@ -409,7 +377,6 @@ def test_columns_that_were_asked_for(ray_cluster, inputs, tmp_path):
     ]
 
 
-@pytest.mark.ray
 def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):
     inputs = []
     for number in range(4):
@@ -439,7 +406,6 @@ def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):
     assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
 
 
-@pytest.mark.ray
 def test_a_cut_file_ends_the_job_and_names_the_last_line(ray_cluster, tmp_path):
     lines = "".join(f"[NP] ||| one {row} ||| uno {row} ||| x={row * 7919 % 1000} ||| 0-0\n" for row in range(90_000))
     whole = gzip.compress(lines.encode())
@@ -450,8 +416,7 @@ def test_a_cut_file_ends_the_job_and_names_the_last_line(ray_cluster, tmp_path):
     assert not (tmp_path / ".out.partial").exists()
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("size", ["16k", "512k"])
+@pytest.mark.parametrize("size", ["16k", pytest.param("512k", marks=pytest.mark.slow)])
 def test_a_full_disk_is_one_sentence_and_the_same_command_resumes(ray_cluster, tmp_path, disk, size):
     """Full while a part is parsed, and later."""
     pairs = tmp_path / "pairs.tsv"
