@@ -21,9 +21,9 @@ from paraembed.recipe import Recipe, SupervisedRecipe
 from paraembed.settings import Placement
 from paraembed.training.data import Pairs
 from tests.cluster.test_finetune import write_gold
-from tests.object_store import GoneError, kill_client
+from tests.object_store import GoneError, kill_client, serving
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
+pytestmark = pytest.mark.usefixtures("in_store")
 
 JOBS = Path(__file__).parents[2] / "jobs"
 RECIPE = Recipe(tokenizer="space", epochs=3, learning_rate=0.01, batch_size=50)
@@ -39,10 +39,19 @@ def objects(server, prefix):
     return {key.removeprefix(prefix): data for key, data in server.objects.items() if key.startswith(prefix) and data}
 
 
-def test_an_encoder_on_an_object_store_is_that_of_a_folder(sample, tmp_path, server):
+@pytest.fixture(scope="module")
+def stored(sample, in_store, tmp_path_factory):
+    """The objects of an encoder that was trained where the work of another training was."""
+    with serving() as first:
+        first.objects["avg.training/checkpoints/step-9/state.json"] = b"{}"  # its identity.json is already removed
+        done = train_model(training(sample, tmp_path_factory.mktemp("stored") / "copy", first.uri("avg")))
+        assert not done.was_finished
+        return dict(first.objects)
+
+
+def test_an_encoder_on_an_object_store_is_that_of_a_folder(sample, stored, tmp_path, server):
     train_model(training(sample, tmp_path / "folder"))
-    done = train_model(training(sample, tmp_path / "copy", server.uri("avg")))
-    assert not done.was_finished
+    server.objects |= stored
     encoder = objects(server, "avg/")
     assert {name: (tmp_path / "folder" / "avg" / name).read_bytes() for name in ("model.safetensors", "words.txt")} == {
         name: encoder[name] for name in ("model.safetensors", "words.txt")
@@ -52,6 +61,10 @@ def test_an_encoder_on_an_object_store_is_that_of_a_folder(sample, tmp_path, ser
     before = dict(server.objects)
     assert train_model(training(sample, tmp_path / "elsewhere", server.uri("avg"))).was_finished
     assert server.objects == before
+    server.objects["avg.training/letter.txt"] = b"dear"
+    with pytest.raises(ValueError, match=r"s3://bucket/avg\.training.* did not write: letter\.txt"):
+        train_model(training(sample, tmp_path / "again", server.uri("avg")))
+    assert objects(server, "avg.training/") == {"letter.txt": b"dear"}
 
 
 def test_what_an_object_store_cannot_do_is_refused_before_anything_is_written(sample, tmp_path, server):
@@ -85,21 +98,10 @@ def test_the_memory_of_a_machine_is_that_of_its_workers(sample, tmp_path, world)
     assert alone.needed == training(sample, tmp_path).data.memory(1, gpus=False).needed
 
 
-def test_work_of_another_training_is_replaced_but_objects_of_a_user_are_not(sample, tmp_path, server):
-    server.objects["avg.training/checkpoints/step-9/state.json"] = b"{}"  # its identity.json is already removed
-    train_model(training(sample, tmp_path / "copy", server.uri("avg")))
-    assert objects(server, "avg.training/") == {}
-    server.objects["avg.training/letter.txt"] = b"dear"
-    with pytest.raises(ValueError, match=r"s3://bucket/avg\.training.* did not write: letter\.txt"):
-        train_model(training(sample, tmp_path / "again", server.uri("avg")))
-    assert objects(server, "avg.training/") == {"letter.txt": b"dear"}
-
-
-def test_the_sweeps_own_encoder_is_replaced_on_an_object_store(sample, tmp_path, server):
-    own = training(sample, tmp_path / "first", server.uri("avg"))
-    train_model(own)
-    before = objects(server, "avg/")
-    remove_other(training(sample, tmp_path / "same", server.uri("avg")))
+def test_the_sweeps_own_encoder_is_replaced_on_an_object_store(sample, stored, tmp_path, server):
+    server.objects |= stored
+    before, own = objects(server, "avg/"), training(sample, tmp_path / "same", server.uri("avg"))
+    remove_other(own)
     assert objects(server, "avg/") == before
     remove_other(replace(own, data=own.data.with_recipe(replace(RECIPE, margin=0.9)), out=tmp_path / "other" / "avg"))
     assert objects(server, "avg/") == {}
