@@ -12,7 +12,7 @@ from paraembed.papers import find_recipe
 from paraembed.settings import Selection
 from tests.jobs import digests
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
+pytestmark = pytest.mark.usefixtures("in_store")
 
 SETTINGS = {"tokenizer": "space", "epochs": 1, "batch_size": 50}
 

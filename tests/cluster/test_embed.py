@@ -7,7 +7,6 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -52,16 +51,23 @@ embed = partial(module_of_embed.embed, workers=1)  # a second one takes longer t
 
 
 @pytest.fixture(scope="module")
-def unbroken(corpus, tiny_encoder_folder, tmp_path_factory, ray_cluster):
-    """Digests of an output that nothing disturbed."""
-    out = tmp_path_factory.mktemp("unbroken") / "out"
-    done = embed(tiny_encoder_folder, [corpus], out, SMALL, workers=1)
+def undisturbed(corpus, tiny_encoder_folder, tmp_path_factory, ray_cluster, in_store):
+    """An output that nothing disturbed; MLflow has the training of its encoder."""
+    out = tmp_path_factory.mktemp("unbroken") / "undisturbed"
+    with tracked_run("train tiny", out.with_name("encoder")) as trained:
+        trained.tags({"fingerprint": checkpoint.read_config(tiny_encoder_folder)["fingerprint"]})
+    done = embed(tiny_encoder_folder, [corpus], out, SMALL)
     assert (done.rows, done.parts, done.embedded, done.was_finished) == (20_500, 21, 21, False)
     assert all(check.ok for check in verify(out))
-    return digests(out)
+    return out
 
 
-@pytest.mark.ray
+@pytest.fixture(scope="module")
+def unbroken(undisturbed):
+    """Its digests."""
+    return digests(undisturbed)
+
+
 def test_workers_do_not_change_a_byte_and_a_finished_run_is_left_alone(corpus, tiny_encoder_folder, unbroken, tmp_path):
     out = tmp_path / "out"
     embed(tiny_encoder_folder, [corpus], out, SMALL, workers=2)
@@ -71,7 +77,6 @@ def test_workers_do_not_change_a_byte_and_a_finished_run_is_left_alone(corpus, t
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_gone_for_good(
     corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster
@@ -101,7 +106,6 @@ def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_g
     assert digests(out) == unbroken
 
 
-@pytest.mark.ray
 def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
     corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster, caplog
 ):
@@ -127,7 +131,6 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
     assert re.search(rf"part-0000[45]-of-00021.parquet takes .* in process {pid} of 127.0.0.1; another", caplog.text)
 
 
-@pytest.mark.ray
 def test_the_only_part_goes_to_another_worker_if_its_own_hangs(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster, caplog
 ):
@@ -150,8 +153,13 @@ def fill_up():
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("how", [lambda: os.kill(os.getpid(), signal.SIGKILL), fill_up], ids=["killed", "full"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(lambda: os.kill(os.getpid(), signal.SIGKILL), id="killed"),
+        pytest.param(fill_up, id="full", marks=pytest.mark.slow),
+    ],
+)
 def test_a_machine_on_which_workers_cannot_start_is_put_aside(
     corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster, caplog, how
 ):
@@ -176,7 +184,6 @@ def test_a_machine_on_which_workers_cannot_start_is_put_aside(
     assert "a worker failed while it started" in caplog.text
 
 
-@pytest.mark.ray
 def test_without_a_worker_that_starts_again_a_run_ends(corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster):
     """The first worker fails at a part, all others as they start."""
 
@@ -196,7 +203,6 @@ def test_without_a_worker_that_starts_again_a_run_ends(corpus, tiny_encoder_fold
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
 
 
-@pytest.mark.ray
 def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
     monkeypatch.setattr(module, "_WARN_SECONDS", 0)
     monkeypatch.setattr(module, "_GIVE_UP_SECONDS", 0)
@@ -239,7 +245,6 @@ def test_a_job_for_gpus_ends_where_there_is_none(corpus, tiny_encoder_folder, tm
     assert workers_of(encoder, 8, given["gpus"]) == (4, 0.5)
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_a_part_that_kills_every_worker_is_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
@@ -259,7 +264,6 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_a_part_is_not_blamed_for_workers_that_fail_before_its_turn(
     corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster
 ):
@@ -282,7 +286,6 @@ def test_a_part_is_not_blamed_for_workers_that_fail_before_its_turn(
     assert digests(tmp_path / "out") == unbroken
 
 
-@pytest.mark.ray
 def test_workers_that_cannot_start_are_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):
@@ -296,7 +299,6 @@ def test_workers_that_cannot_start_are_an_error_in_words(
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_workers_for_which_there_is_no_cpu_are_waited_for_and_then_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, unbroken, caplog
 ):
@@ -319,7 +321,6 @@ def test_workers_for_which_there_is_no_cpu_are_waited_for_and_then_an_error_in_w
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, tmp_path, ray_cluster, capsys):
     folder, source, out = tmp_path / "recursive", tmp_path / "t.parquet", tmp_path / "out"
     encoder = Encoder(RecursiveConfig(), tiny_words, "space", max_tokens=3)
@@ -345,7 +346,6 @@ def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, 
     assert "its tree are 'the cat ran', but its tokens are 'the cat sat'; give the" in str(user_error(caught.value))
 
 
-@pytest.mark.ray
 def test_another_encoder_is_refused_and_overwrite_replaces(corpus, tiny_encoder_folder, tiny_words, unbroken, tmp_path):
     other = tmp_path / "other"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
@@ -360,7 +360,6 @@ def test_another_encoder_is_refused_and_overwrite_replaces(corpus, tiny_encoder_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
 
 
-@pytest.mark.ray
 def test_overwrite_leaves_alone_what_another_run_began_meanwhile(corpus, tiny_encoder_folder, unbroken, tmp_path):
     out, ended = tmp_path / "out", threading.Event()
 
@@ -385,18 +384,14 @@ def test_overwrite_leaves_alone_what_another_run_began_meanwhile(corpus, tiny_en
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.ray
-def test_what_mlflow_learns(corpus, tiny_encoder_folder, tmp_path, store, ray_cluster):
-    fingerprint = checkpoint.read_config(tiny_encoder_folder)["fingerprint"]
-    with tracked_run("train tiny", tmp_path / "encoder") as trained:
-        trained.tags({"fingerprint": fingerprint})
-    out = tmp_path / "learnt"
-    embed(tiny_encoder_folder, [corpus], out, replace(SMALL, dtype="float16"), workers=1)
+def test_what_mlflow_learns(corpus, undisturbed, store):
     client = MlflowClient(store)
-    (run,) = client.search_runs(["1"], "attributes.run_name = 'embed learnt'")
-    values, written = run.data, json.loads((out / "_manifest.json").read_text())
-    assert (values.params["encoder"], values.params["dtype"], values.params["parts"]) == (fingerprint, "float16", "21")
-    assert (values.tags["encoder_run"], values.tags["workers"]) == (trained.run_id, "1")
+    (run,) = client.search_runs(["1"], "attributes.run_name = 'embed undisturbed'")
+    (trained,) = client.search_runs(["1"], "attributes.run_name = 'train tiny'")
+    values, written = run.data, json.loads((undisturbed / "_manifest.json").read_text())
+    assert (values.params["encoder"], values.params["dtype"]) == (trained.data.tags["fingerprint"], "float32")
+    assert (values.params["parts"], values.tags["workers"]) == ("21", "1")
+    assert values.tags["encoder_run"] == trained.info.run_id
     assert (values.metrics["rows"], values.metrics["n_unknown"]) == (20_500, written["n_unknown"])
     assert values.metrics["unknown_share"] == pytest.approx(written["n_unknown"] / written["n_tokens"])
     assert values.metrics["peak_worker_memory_bytes"] > 50e6
@@ -406,10 +401,9 @@ def test_what_mlflow_learns(corpus, tiny_encoder_folder, tmp_path, store, ray_cl
     assert data.dataset.digest == written["fingerprints"]["inputs"][:36]
     assert json.loads(data.dataset.source) == {"uri": str(corpus)}
     assert {one.path for one in client.list_artifacts(run.info.run_id)} == {"_manifest.json", "part-seconds.json"}
-    assert sum(json.loads((out / "_reports" / "part-seconds.json").read_text())["parts"]) == 21
+    assert sum(json.loads((undisturbed / "_reports" / "part-seconds.json").read_text())["parts"]) == 21
 
 
-@pytest.mark.ray
 def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_was_done(
     tiny_encoder_folder, tmp_path, ray_cluster, capsys
 ):
@@ -422,13 +416,11 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     for _ in range(2):  # the second time, nothing is left to embed
         with pytest.raises(ValueError, match=r"1 rows .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
             embed(tiny_encoder_folder, [source], tmp_path / "one", Settings("body"), workers=1, limits=few)
-    with pytest.raises(ValueError, match=r"1 rows .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
-        embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=few)
     with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null.*`on_duplicate_id`"):
         embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=1))
     capsys.readouterr()
-    done = embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(1, "keep"))
-    assert (done.rows, done.embedded <= 4) == (4999, True)
+    done = embed(tiny_encoder_folder, [source], out, settings, limits=Limits(1, "keep"))
+    assert (done.rows, done.embedded < 5) == (4999, True)
     assert capsys.readouterr().err.splitlines()[-3:] == [
         "1 of 4,999 rows have no id",
         "1 of 4,999 rows repeat an id",
@@ -437,7 +429,6 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(source)]))
 
 
-@pytest.mark.ray
 def test_an_encoder_that_breaks_is_said_in_words(tiny_words, corpus, tmp_path, ray_cluster):
     folder = tmp_path / "encoder"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "ptb-v1"), folder, recipe={}, provenance={}, model_card="")
@@ -502,35 +493,22 @@ def test_an_input_that_changes_after_it_was_hashed_is_not_committed(corpus, tiny
 def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    (tmp_path / "begun" / "_reports").mkdir(parents=True)
-    (tmp_path / "begun" / "_plan.json").write_text("{}")
-    (tmp_path / "begun" / "_reports" / "t.txt").write_text("mine")
     good = {"encoder": tiny_encoder_folder, "inputs": [corpus], "out": tmp_path / "out", "settings": SMALL}
     for change, kind, message in (
         ({"inputs": [tmp_path / "missing.txt"]}, FileNotFoundError, r"missing\.txt does not exist"),
         ({"inputs": [tmp_path / "mine"], "out": tmp_path / "mine" / "out"}, ValueError, "is inside of the input"),
-        ({"inputs": [f"{corpus.parent}/**/*.txt"], "out": corpus.parent / "out"}, ValueError, "is inside of the input"),
-        ({"inputs": [f"{corpus.parent}*/*"], "out": Path(f"{corpus.parent}-out")}, ValueError, "inside of the input"),
-        ({"inputs": [tmp_path / "begun" / "_reports"], "out": tmp_path / "begun"}, ValueError, "is inside of `out`"),
         ({"inputs": [corpus], "out": corpus.parent}, ValueError, r"contains a file .*: t\.txt"),
         ({"encoder": tmp_path / "missing"}, FileNotFoundError, "expected an encoder folder"),
-        ({"encoder": corpus}, NotADirectoryError, "expected an encoder folder"),
-        ({"encoder": tmp_path}, ValueError, r"has no config\.json"),
         ({"out": tmp_path / "mine"}, ValueError, r"contains a file .*: notes\.txt"),
         ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"contains a file .*: notes\.txt"),
         ({"out": corpus}, NotADirectoryError, "is a file"),
-        (
-            {"settings": Settings(tree_column="x")},
-            ValueError,
-            "`tree_column` is 'x', but the encoder does not read trees",
-        ),
         ({"workers": 0}, ValueError, "`workers` is 0"),
         ({"limits": Limits(max_rejected=-1)}, ValueError, "`max_rejected` is -1"),
         ({"settings": Settings(dim=5)}, ValueError, "`dim` is 5"),
     ):
         with pytest.raises(kind, match=message):
             embed(**(good | change))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "mine"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_progress_in_words():
@@ -542,7 +520,6 @@ def test_progress_in_words():
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, retried"
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, tiny_encoder_folder, tmp_path, how):
@@ -565,7 +542,6 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
     assert digests(out) == digests(tmp_path / "unbroken")
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, monkeypatch, capsys, ray_cluster):
     monkeypatch.chdir(tmp_path)
@@ -585,14 +561,12 @@ def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, mon
     assert all(line.split()[1] == "ok" for line in capsys.readouterr().out.splitlines()[2:])
 
 
-@pytest.mark.parametrize("price", [float("nan"), float("inf"), -5.0])
-def test_prices_that_no_machine_has(price, tiny_encoder_folder, corpus, tmp_path):
-    with pytest.raises(ValueError, match=f"`price_per_hour` is {price};.* at least 0"):
-        dry_run(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, price_per_hour=price)
-
-
-def test_flags_that_would_be_ignored_are_refused(tiny_encoder_folder, corpus, tmp_path):
+def test_flags_that_are_wrong_or_would_be_ignored(tiny_encoder_folder, corpus, tmp_path):
     for values, message in (
+        *(
+            ({"dry_run": True, "price_per_hour": price}, f"`price_per_hour` is {price}; it must be at least 0")
+            for price in (float("nan"), float("inf"), -5.0)
+        ),
         ({"price_per_hour": 1.0}, "--price-per-hour is 1.0, but only --dry-run prints a cost"),
         ({"input": ("",)}, "--input is ''; give a path or a URI, or . for the working folder"),
         ({"out": " "}, "--out is ' '"),
@@ -623,8 +597,11 @@ def test_no_plan_stays_if_ray_cannot_start(corpus, tiny_encoder_folder, tmp_path
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(module_of_embed, "ray_session", does_not_start)
     (tmp_path / "users").mkdir()
-    for name in ("new", "users"):
+    build(tiny_encoder_folder, corpus, SMALL, tmp_path / "begun")
+    next((tmp_path / "begun").glob("part-*")).unlink()
+    for name in ("new", "users", "begun"):
         with pytest.raises(ChildProcessError, match="does not start"):
             embed(tiny_encoder_folder, [corpus], tmp_path / name, SMALL)
     assert not (tmp_path / "new").exists()
     assert not any((tmp_path / "users").iterdir())
+    assert (tmp_path / "begun" / "_plan.json").exists()

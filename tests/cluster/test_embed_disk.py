@@ -26,7 +26,6 @@ def corpus(tmp_path_factory):
     return path
 
 
-@pytest.mark.ray
 def test_a_full_disk_keeps_what_is_done_and_the_same_command_goes_on(
     corpus, tiny_encoder_folder, tmp_path, disk, ray_cluster, monkeypatch
 ):

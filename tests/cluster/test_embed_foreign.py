@@ -43,34 +43,26 @@ def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
     assert all(check.ok for check in verify(out, model, [str(corpus)]))
 
 
-def test_other_settings_of_inference_do_not_resume(corpus, tmp_path):
-    model, out = save_tiny("st", tmp_path / "model"), tmp_path / "out"
+@pytest.mark.parametrize(("kind", "library"), [("st", "transformers"), ("m2v", "model2vec"), ("onnx", "onnxruntime")])
+def test_another_model_does_not_resume(corpus, tmp_path, kind, library):
+    """Of other settings of inference, of another version of its library, or with a changed file."""
+    model, out = save_tiny(kind, tmp_path / "model"), tmp_path / "out"
     build(model, corpus, SMALL, out)
-    (out / "part-00001-of-00003.parquet").unlink()
     for inference, field in (
         (Inference(prompt="query: "), r"model.prompt \(was , is query: \)"),
         (Inference(precision="bfloat16"), r"model.precision \(was float32, is bfloat16\)"),
         (Inference(batch_tokens=256), r"model.batch_tokens \(was 2048, is 256\)"),
     ):
-        with pytest.raises(ValueError, match=rf"started with another .*{field}"):
-            embed(model, [corpus], out, SMALL, inference=inference)
-
-
-@pytest.mark.parametrize(("kind", "library"), [("st", "transformers"), ("m2v", "model2vec"), ("onnx", "onnxruntime")])
-def test_another_version_of_a_library_does_not_resume(corpus, tmp_path, kind, library):
-    model, out = save_tiny(kind, tmp_path / "model"), tmp_path / "out"
-    build(model, corpus, SMALL, out)
-    plan = json.loads((out / "_plan.json").read_text())
+        if kind == "st":
+            with pytest.raises(ValueError, match=rf"started with another .*{field}"):
+                embed(model, [corpus], out, SMALL, inference=inference)
+    text = (out / "_plan.json").read_text()
+    plan = json.loads(text)
     installed, plan["model"]["libraries"][library] = plan["model"]["libraries"][library], "0.0.1"
     (out / "_plan.json").write_text(json.dumps(plan))
     with pytest.raises(ValueError, match=rf"another model\.libraries\.{library} \(was 0\.0\.1, is {installed}\)"):
         embed(model, [corpus], out, SMALL)
-
-
-@pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
-def test_a_changed_file_is_another_model(corpus, tmp_path, kind):
-    model, out = save_tiny(kind, tmp_path / "model"), tmp_path / "out"
-    build(model, corpus, SMALL, out)
+    (out / "_plan.json").write_text(text)
     shutil.copytree(tmp_path / "model", tmp_path / "moved")
     (tmp_path / "moved" / "README.md").write_text("another card\n")
     assert build(f"{kind}:{tmp_path / 'moved'}", corpus, SMALL, out) == {}

@@ -40,7 +40,6 @@ def rows_of(folder):
     return [(first, second) for first, second, *_ in table], table
 
 
-@pytest.mark.ray
 def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_cluster, outputs, tmp_path, capsys):
     manifest, before = mine(outputs[0], tmp_path / "1", SETTINGS, workers=1)
     assert not before
@@ -68,7 +67,6 @@ def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_clu
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
 
 
-@pytest.mark.ray
 def test_shard_reads_the_pairs_between_two_outputs(ray_cluster, outputs, tmp_path):
     manifest, _ = mine(outputs[0], tmp_path / "out", replace(SETTINGS, threshold=0.9), other=outputs[1])
     pairs, table = rows_of(tmp_path / "out")
@@ -83,7 +81,6 @@ def test_shard_reads_the_pairs_between_two_outputs(ray_cluster, outputs, tmp_pat
     assert min(scores.to_pylist()) >= 0.9
 
 
-@pytest.mark.ray
 def test_no_pair_and_foreign_files(ray_cluster, outputs, tmp_path):
     few = output_of(outputs[0].parent / "encoder", [0, 1], tmp_path / "few", keep=("text",))
     manifest, _ = mine(few, tmp_path / "out", replace(SETTINGS, threshold=1.0))
@@ -96,7 +93,6 @@ def test_no_pair_and_foreign_files(ray_cluster, outputs, tmp_path):
     assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "dear"
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outputs, tmp_path, capsys):
@@ -113,7 +109,6 @@ def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outp
     assert not work.exists()
 
 
-@pytest.mark.ray
 def test_more_rows_than_are_compared_need_faiss(outputs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ValueError, match=r"FAISS is not installed; .*pip install faiss-cpu"):
@@ -121,9 +116,8 @@ def test_more_rows_than_are_compared_need_faiss(outputs, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.ray
 @needs_faiss
-@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("between", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_index_finds_the_pairs_that_a_comparison_finds(ray_cluster, outputs, tmp_path, between):
     """With a recall of 1 all lists are searched."""
     other = outputs[1] if between else None

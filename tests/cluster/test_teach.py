@@ -98,7 +98,6 @@ def work(taught, tmp_path):
     return tmp_path / "work"
 
 
-@pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taught, tmp_path, capsys):
     folder, stages_of_1, record = taught
@@ -124,7 +123,6 @@ def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(data, taug
     assert min(seconds.values()) > 0
 
 
-@pytest.mark.ray
 def test_the_seconds_of_a_stage_are_those_of_the_run_that_wrote_it(data, taught, work, tmp_path, capsys):
     before = read_json(work / "_seconds.json", dict[str, float])
     teach(request(data, replace(EXACT, l2=1e-3)), tmp_path / "student", work)
@@ -134,7 +132,6 @@ def test_the_seconds_of_a_stage_are_those_of_the_run_that_wrote_it(data, taught,
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == STAGES
 
 
-@pytest.mark.ray
 def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, taught, work, tmp_path, capsys):
     recipe = replace(STUDENT, batch_size=40, learning_rate=0.01)
     wanted = request(data, pairs=shards, recipe=recipe)
@@ -168,7 +165,6 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
         dry_run(replace(wanted, recipe=replace(recipe, batch_size=500)))
 
 
-@pytest.mark.ray
 def test_words_of_pairs_are_those_of_the_student_whatever_tokenizer_the_shards_have(data, taught, work, tmp_path):
     lines = (data / "pairs.tsv").read_text().splitlines()
     (tmp_path / "pairs.tsv").write_text("".join(f"({line.upper()}, w0's)!\n" for line in lines))
@@ -203,7 +199,6 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_student_with_bigrams_learns_the_order_of_words(ray_cluster, tmp_path, capsys):
@@ -240,7 +235,6 @@ def test_a_student_with_bigrams_learns_the_order_of_words(ray_cluster, tmp_path,
     assert "texts, units, bigrams" in capsys.readouterr().out
 
 
-@pytest.mark.ray
 def test_other_settings_share_the_stages(data, taught, work, tmp_path):
     few = replace(EXACT, dim=7, dtype="int8")
     shutil.copytree(taught[0], tmp_path / "all")
@@ -265,7 +259,6 @@ def test_other_settings_share_the_stages(data, taught, work, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_pairs_are_mined_from_the_vectors_of_the_teacher(data, taught, work, tmp_path):
     (vectors,) = taught[1].glob("vectors-*")
     manifest, _ = mine(vectors, tmp_path / "pairs", MineSettings(0.5, 3))
@@ -275,7 +268,6 @@ def test_pairs_are_mined_from_the_vectors_of_the_teacher(data, taught, work, tmp
     assert set(mined["first"].to_pylist()) <= texts >= set(mined["second"].to_pylist())
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
@@ -312,7 +304,6 @@ def test_token_states_become_the_prior(ray_cluster, data, tmp_path, monkeypatch)
         teach(with_states, tmp_path / "3", tmp_path / "work2")
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
@@ -348,7 +339,6 @@ def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
     assert in_workers.tobytes() == vectors.tobytes()
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
@@ -399,7 +389,6 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     assert capsys.readouterr().out.count("ridge") == 2
 
 
-@pytest.mark.ray
 def test_wrong_requests_change_nothing(data, tmp_path, capsys):
     for settings, message in (
         (TeachSettings(dim=101), "`dim` is 101, but the teacher's vectors have 100 dimensions"),
@@ -430,7 +419,6 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp_path, monkeypatch):
@@ -453,7 +441,6 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
     assert not list((tmp_path / "work").glob(".*"))
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
