@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -251,4 +252,5 @@ def test_tasks_of_a_machine_that_is_lost_run_on_others(tmp_path, how):
     options = {"env": environment, "cwd": tmp_path, "timeout": 500}
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.splitlines()[-1]) < 300
+    (seconds,) = re.findall(r"^\d+$", done.stdout, re.MULTILINE)  # among lines of Ray, which may be the last ones
+    assert int(seconds) < 300
