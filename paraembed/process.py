@@ -40,7 +40,8 @@ RAY_SESSION = {
 RAY_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # else the first Ctrl-C is a normal end
-    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",  # for the end of a trial; later, the next one in its process would be lost
+    # Seconds to wait for the thread of an ended trial; after that, the next trial in its process counts as failed.
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
     "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints a table even at verbosity 0
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }

@@ -209,7 +209,7 @@ class LedgerSearch(Searcher):
         self._on_record, self._on_epoch = on_record, on_epoch
         num_trials = settings.num_trials(points.space.size)
         self.todo = [number for number in range(num_trials) if number not in ledger.records]
-        self.problem: OSError | None = None
+        self.problem: Exception | None = None
         self._failures = Counter[int]()
         self._not_before = 0.0
         self._choices: list[dict[str, int]] = []
@@ -262,6 +262,10 @@ class LedgerSearch(Searcher):
         )
         self._keep(number, asdict(Ended("failed", reason, (), now - started)))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return an empty state for the copy that Ray Tune pickles: the ledger may have a URI with a key."""
+        return {}
+
     def save(self, checkpoint_path: str) -> None:
         """Write nothing, since the ledger holds everything."""
 
@@ -273,10 +277,9 @@ class LedgerSearch(Searcher):
         record = TrialRecord.from_dict({"number": number, **of_point, **ended, "ended": time.time()})
         try:
             self.ledger.add(record)
-        except OSError as problem:  # a full disk: raised here, Ray Tune would wrap it in a stack trace
-            self.problem = problem
-        else:
             self._on_record(record)
+        except Exception as problem:  # noqa: BLE001  such as a full disk: Ray Tune would wrap it in its own error
+            self.problem = problem
 
     def choices(self, number: int) -> dict[str, int]:
         """Return the point of a trial; earlier points that are missing in the ledger are computed again."""

@@ -259,7 +259,7 @@ def paths_of(flags: Evaluate, stage: "Staging") -> dict[str, Any]:
             options,
             margin_pairs=margin and existing_pairs(margin, "--margin-pairs"),
             tagged=tagged and existing(tagged, "--tagged"),
-            runs=tuple(existing(path, "--runs", "expected a folder of encoders") for path in options.runs),
+            runs=tuple(existing(path, "--runs", "expected a folder of one or more encoders") for path in options.runs),
         ),
         **{name: file and staged_input(stage, file, flag_of(name)) for name, file in files.items()},
     }

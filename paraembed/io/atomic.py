@@ -249,11 +249,16 @@ def _lock_file(folder: Path) -> Iterator[None]:
         return
     path = folder.with_name(f".{folder.name.removeprefix('.')}.lock")
 
+    not_ours = ValueError(f"{path} is not an empty file, so it is not the lock file of a job; move it away")
+
     def open_file() -> int:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        if os.fstat(handle).st_size:
+        if path.is_symlink() or path.is_dir():
+            raise not_ours
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size:
             os.close(handle)
-            raise ValueError(f"{path} is not an empty file, so it is not the lock file of a job; move it away")
+            raise not_ours
         return handle
 
     handle = lock_path(path, open_file, folder)

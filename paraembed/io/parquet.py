@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from paraembed.io.inflate import ALWAYS_INFLATED
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.places import Place, locate, open_place, shown
+from paraembed.io.places import Place, locate, open_place, require_file, shown
 
 READ_BYTES = 1 << 20
 """Bytes of a column to read at a time (``buffer_size``); by default, pyarrow holds the whole column of a row group in
@@ -42,6 +42,7 @@ def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "
     footer of 100,000 row groups takes a second, and every part of an input opens the file several times. Raise
     ValueError if the file cannot be opened, or a read inside of the block fails.
     """
+    require_file(place)
     filesystem, path = locate(str(place))
     options = {"buffer_size": READ_BYTES, "read_dictionary": list(in_dictionary)}
     try:

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,13 +54,21 @@ def require_file(place: Place) -> None:
     if not exists:
         raise FileNotFoundError(f"{shown(place)} does not exist; check the path")
     if not is_regular:
-        raise ValueError(f"{shown(place)} is a FIFO, socket or device; copy the data to a regular file first")
+        raise _not_regular(place)
 
 
 def open_regular(path: Path) -> io.BufferedReader:
     """Open a regular local file for reading; the errors are those of ``require_file``."""
     require_file(path)
-    return path.open("rb")
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO put there since would wait
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _not_regular(path)
+    return os.fdopen(handle, "rb")
+
+
+def _not_regular(place: Place) -> ValueError:
+    return ValueError(f"{shown(place)} is a FIFO, socket or device; copy the data to a regular file first")
 
 
 def to_place(text: str) -> Place:

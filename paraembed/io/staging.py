@@ -47,9 +47,11 @@ def download(uri: str, to: Path) -> None:
     """Copy a file, or all files below a prefix, to a path; raise FileNotFoundError if nothing is there."""
     filesystem, path = resolve(uri)
     is_file = filesystem.get_file_info(path).type == pyarrow.fs.FileType.File
-    if not is_file and not files_below(uri):
+    paths = [to] if is_file else [to / name for name in files_below(uri)]
+    if not paths:
         raise FileNotFoundError(f"{shown(uri)} does not exist; check the URI")
-    (to.parent if is_file else to).mkdir(parents=True, exist_ok=True)
+    for folder in {path.parent for path in paths}:  # GCS lists no folders, which copy_files would create
+        folder.mkdir(parents=True, exist_ok=True)
     local = pyarrow.fs.LocalFileSystem()
     pyarrow.fs.copy_files(path, str(to), filesystem, local, chunk_size=_COPY_BYTES)
 

@@ -15,7 +15,7 @@ from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, cut_at_lines, is_comp
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows, read_lines
 from paraembed.io.parquet import is_parquet, open_parquet, read_batches
-from paraembed.io.places import Place, name_of, size_of
+from paraembed.io.places import Place, name_of, require_file, size_of
 from paraembed.io.tables import Records, TableFormat, json_object, read_records
 from paraembed.pairs.blocks import Block, assemble, is_blank, joined_cells, refuse
 from paraembed.pairs.columns import (
@@ -109,6 +109,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
         yield from _read_aligned(*source, reading)
         return
     place: Place = source
+    require_file(place)
     if reading.form == "parquet" or (reading.form == "auto" and is_parquet(place)):
         yield from _read_parquet(place, reading)
         return

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from paraembed.io.fingerprint import read_json
 from paraembed.io.inflate import read_blocks
+from paraembed.io.places import require_file
 
 Block = tuple[list[str], npt.NDArray[np.float32]]
 """Words [n] and their vectors [n, d]."""
@@ -131,6 +132,7 @@ def model_blocks(path: Path, unknown: str) -> Iterator[Block]:
 
 @contextmanager
 def _opened_model(path: Path) -> Iterator[Any]:
+    require_file(path)
     library = import_module("safetensors")
     try:
         with library.safe_open(path, "numpy") as file:
