@@ -65,7 +65,7 @@ def run_trials(
     resources: Mapping[str, float],
     home: Mirror,
 ) -> None:
-    """Run the points that the searcher suggests until it has no more; raise OSError if a record could not be written.
+    """Run the points that the searcher suggests until it has no more; raise the error that kept it from recording one.
 
     One worker trains in Ray Tune's actor, several form a group of Ray Train; each needs the ``resources`` ``CPU``,
     ``GPU``, ``memory`` in bytes. The ``inputs`` are moved to the object store and removed from the dictionary. The

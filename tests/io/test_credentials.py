@@ -101,6 +101,7 @@ def test_what_holds_no_secret_stays(text):
     assert without_credentials(text) == text
 
 
+@pytest.mark.timeout(60)  # 0.3 s; a pattern that tries every split would take hours
 def test_a_long_text_takes_no_long_time():
     for text in ("?" * 200_000, "&a" * 100_000, ";a=b" * 50_000, "?" + "pass" * 50_000, "=" * 200_000):
-        without_credentials(f"https://host/{text}")
+        assert without_credentials(f"https://host/{text}") == f"https://host/{text}"
