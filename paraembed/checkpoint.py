@@ -15,26 +15,31 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
-import torch
+import pyarrow as pa
 
-from paraembed.encoders import Encoder, config_from_dict, config_to_dict
+from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import BosEosTokens, Oov, TableDtype
-from paraembed.encoders.tables import from_int8, to_int8
+from paraembed.encoders.own import OwnEncoder
+from paraembed.encoders.tables import Floats, from_int8, to_int8
+from paraembed.encoders.word_average import WordAverage, is_word_average
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.places import open_regular
 from paraembed.io.resume import check_own_files
-from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
+from paraembed.io.tensors import Arrays, check_tensors, load_arrays, save_tensors
 from paraembed.options import Count, Range
 from paraembed.text import SUBWORD, check_tokenizer
 from paraembed.text.subword import contents_of, without_ends
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, unknown_row
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
 
 FORMAT = "paraembed-encoder-2"
 FORMAT_OF_CONCAT = "paraembed-concat-1"
@@ -95,7 +100,7 @@ class _Config(TypedDict):
 
 
 def save(
-    encoder: Encoder,
+    encoder: OwnEncoder,
     folder: Path,
     *,
     recipe: dict[str, Any],
@@ -118,7 +123,7 @@ def save(
         write_more(new)
         if written is None:
             save_vocabulary(encoder.vocabulary, new / "words.txt")
-            save_tensors(_tensors(encoder, dtype), new / "model.safetensors")
+            save_tensors(_arrays(encoder, dtype), new / "model.safetensors")
         else:
             for name in _FILES:
                 shutil.move(written / name, new / name)
@@ -142,45 +147,41 @@ def save(
         return write_config(new, FORMAT, decides, files, {"recipe": recipe, "provenance": provenance})
 
 
-def _tensors(encoder: Encoder, dtype: TableDtype) -> dict[str, torch.Tensor]:
-    tensors = encoder.state_dict()
+def _arrays(encoder: OwnEncoder, dtype: TableDtype) -> Arrays:
+    tensors = encoder.arrays()
     if dtype == "int8":
-        steps, scale = to_int8(tensors["matrix"].numpy())
-        tensors |= {"matrix": torch.from_numpy(steps), "matrix_scale": torch.from_numpy(scale)}
+        tensors["matrix"], tensors["matrix_scale"] = to_int8(tensors["matrix"])
     return tensors
 
 
-def _float32_matrix(tensors: dict[str, torch.Tensor]) -> torch.Tensor | None:
-    """Return the word matrix, and remove its scale from the tensors; None if it has neither form."""
-    matrix, scale = tensors.get("matrix"), tensors.pop("matrix_scale", None)
-    if matrix is None or matrix.ndim != 2 or not matrix.shape[1]:
-        return None
-    if scale is None:
-        return matrix if matrix.dtype == torch.float32 else None
-    if (matrix.dtype, scale.dtype, scale.shape) != (torch.int8, torch.float32, matrix.shape[:1]):
-        return None
-    return torch.from_numpy(from_int8(matrix.numpy(), scale.numpy()))
+class _Content(NamedTuple):
+    """Checked content of an encoder folder."""
+
+    config: dict[str, Any]
+    options: AnyConfig
+    tokenizer: str
+    vocabulary: pa.StringArray
+    matrix: Floats
+    others: Arrays  # all other arrays, by the names of the encoder's parameters
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How texts are read, see ``OwnEncoder.options``."""
+        return {
+            "tokenizer": self.tokenizer,
+            "bos_eos_tokens": self.config["boundary_tokens"],
+            "max_tokens": self.config["max_tokens"],
+            "oov": self.config.get("oov", "shared"),
+        }
 
 
-def load(folder: str | Path) -> Encoder:
-    """Load an encoder folder.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: the folder or one of its files does not exist.
-        ValueError: the folder is not an encoder folder, or a file differs from its digest in ``config.json``.
-
-    Example:
-        >>> import paraembed
-        >>> encoder = paraembed.load("encoder")
-        >>> encoder.config.name, encoder.width
-        ('avg', 4)
-    """
-    folder = Path(folder)
+def _content(folder: Path) -> _Content:
+    """Read an encoder folder; the errors are those of ``load``, without those of weights other than words."""
     config = read_config(folder)
     check_files(folder, config)
     tokenizer: str = config["tokeniser"]
     check_tokenizer(tokenizer, of_encoder=True)
-    tensors = load_tensors(folder / "model.safetensors")
+    tensors = load_arrays(folder / "model.safetensors")
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
     if tokenizer == SUBWORD:
@@ -196,39 +197,82 @@ def load(folder: str | Path) -> Encoder:
             f"{folder}/model.safetensors has no word matrix 'matrix' of float32 [V, D], or of int8 with 'matrix_scale' "
             "of float32 [V]"
         )
-    tensors["matrix"] = matrix
     if matrix.shape[0] != len(vocabulary):
         raise ValueError(
             f"{folder}: words.txt has {len(vocabulary)} words, but the word matrix has a different number of rows"
         )
-    options = config_from_dict(config["encoder"])
+    return _Content(config, config_from_dict(config["encoder"]), tokenizer, vocabulary, matrix, tensors)
+
+
+def _float32_matrix(tensors: Arrays) -> Floats | None:
+    """Take the word matrix and its scale out of the tensors, and return it; None if it has neither form."""
+    matrix, scale = tensors.pop("matrix", None), tensors.pop("matrix_scale", None)
+    if matrix is None or matrix.ndim != 2 or not matrix.shape[1]:
+        return None
+    if scale is None:
+        # NumPy asks Linux for huge pages: random rows cost a fifth less than in other memory (40k x 300).
+        return np.array(matrix) if matrix.dtype == np.float32 else None
+    if not (matrix.dtype == np.int8 and scale.dtype == np.float32 and scale.shape == matrix.shape[:1]):
+        return None
+    return from_int8(matrix, scale)
+
+
+def load(folder: str | Path) -> "Encoder":
+    """Load an encoder folder.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: the folder or one of its files does not exist.
+        ValueError: the folder is not an encoder folder, or a file differs from its digest in ``config.json``.
+
+    Example:
+        >>> from paraembed import checkpoint
+        >>> encoder = checkpoint.load("encoder")
+        >>> encoder.config.name, encoder.matrix.shape
+        ('avg', torch.Size([8, 4]))
+    """
+    return _encoder(Path(folder), _content(Path(folder)))
+
+
+def _encoder(folder: Path, content: _Content) -> "Encoder":
+    import torch  # noqa: PLC0415 - takes 2 s, and an average of words is computed without it
+
+    from paraembed.encoders import Encoder  # noqa: PLC0415
+
+    config, matrix = content.config, content.matrix
     with torch.device("meta"):  # shapes alone: a configuration may ask for more memory than there is
-        composition = options.build(matrix.shape[1], torch.Generator())
-        composition.for_vocabulary(len(vocabulary))
+        composition = content.options.build(matrix.shape[1], torch.Generator())
+        composition.for_vocabulary(len(content.vocabulary))
     expected = {f"composition.{name}": tensor for name, tensor in composition.state_dict().items()}
-    check_tensors(
-        tensors, {"matrix": matrix, **expected}, f"{folder}: the weights do not match the encoder in config.json"
-    )
-    # NumPy asks Linux for huge pages: random rows cost a fifth less than in PyTorch's memory (40k x 300).
-    tensors["matrix"] = matrix = torch.from_numpy(np.array(matrix.numpy()))
+    check_tensors(content.others, expected, _mismatch(folder))
+    # Copied: in the file an array may begin anywhere, and its alignment decides the last digits of products.
+    tensors = {name: torch.from_numpy(array).clone() for name, array in content.others.items()}
     with torch.random.fork_rng(devices=[]):
         encoder = Encoder(
-            options,
-            Words(vocabulary, matrix.numpy()),
-            tokenizer,
-            bos_eos_tokens=config["boundary_tokens"],
-            max_tokens=config["max_tokens"],
-            oov=config.get("oov", "shared"),
+            content.options,
+            Words(content.vocabulary, matrix),
+            **content.reading,
             pieces=_load_pieces(folder, config["pieces"]) if "pieces" in config else None,
         )
-    encoder.load_state_dict(tensors, assign=True)
+    encoder.load_state_dict({"matrix": torch.from_numpy(matrix), **tensors}, assign=True)
     encoder.requires_grad_(False).eval()
     encoder.fingerprint = config["fingerprint"]
     encoder.provenance = config.get("provenance") or {}
     return encoder
 
 
-def _load_pieces(folder: Path, fingerprint: str) -> Encoder:
+def _mismatch(folder: Path) -> str:
+    return f"{folder}: the weights do not match the encoder in config.json"
+
+
+def _word_average(folder: Path, content: _Content) -> WordAverage:
+    check_tensors(content.others, {}, _mismatch(folder))
+    encoder = WordAverage(content.options, content.vocabulary, content.matrix, **content.reading)
+    encoder.fingerprint = content.config["fingerprint"]
+    encoder.provenance = content.config.get("provenance") or {}
+    return encoder
+
+
+def _load_pieces(folder: Path, fingerprint: str) -> "Encoder":
     """Load the encoder of OOV tokens in an encoder folder."""
     config = read_config(folder / _PIECES)
     if config["fingerprint"] != fingerprint or "pieces" in config:
@@ -253,13 +297,21 @@ def save_concat(
     return both
 
 
-def load_any(folder: str | Path) -> Encoder | Concat:
-    """Load an encoder folder, or that of two encoders as one; the errors are those of ``load``."""
+def load_any(folder: str | Path, *, for_vectors: bool = False) -> "Encoder | WordAverage | Concat":
+    """Load an encoder folder, or that of two encoders as one; the errors are those of ``load``.
+
+    ``for_vectors``: in float32 on a CPU, without PyTorch if the encoder only adds words.
+    """
     folder = Path(folder)
-    if not is_concat(folder):
-        return load(folder)
-    config = _read_concat_config(folder)
-    both = Concat(*(load(folder / part) for part in _PARTS))
+    folders = [folder / part for part in _PARTS] if is_concat(folder) else [folder]
+    config = _read_concat_config(folder) if is_concat(folder) else None
+    contents = [_content(part) for part in folders]
+    is_light = for_vectors and all(is_word_average(content.options, content.reading["oov"]) for content in contents)
+    make = _word_average if is_light else _encoder
+    encoders = [make(*item) for item in zip(folders, contents, strict=True)]
+    if config is None:
+        return encoders[0]
+    both = Concat(*encoders)
     if [both.first.fingerprint, both.second.fingerprint] != config["encoders"]:
         raise ValueError(
             f"{folder}/{_PARTS[0]} or {_PARTS[1]} is another encoder than in config.json; write the folder again"

@@ -7,13 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from paraembed import checkpoint
-from paraembed.encoders import Encoder
-from paraembed.encoders.concat import Concat
 from paraembed.encoders.devices import chosen_device
-from paraembed.encoders.foreign.base import ForeignEncoder
-from paraembed.encoders.foreign.files import model_files
+from paraembed.encoders.word_average import WordAverage
 from paraembed.process import HUB, set_environment
 from paraembed.settings import (
     DEFAULT_INFERENCE,
@@ -25,6 +23,11 @@ from paraembed.settings import (
     is_shipped,
     suggested,
 )
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
+    from paraembed.encoders.concat import Concat
+    from paraembed.encoders.foreign.base import ForeignEncoder
 
 Fetch = Callable[[str, Path], Path]
 """Function that downloads the encoder of an MLflow run or registered model to a folder, and returns the encoder
@@ -41,8 +44,12 @@ _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxrun
 
 
 def open_encoder(
-    name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None
-) -> Encoder | Concat | ForeignEncoder:
+    name: str,
+    inference: Inference = DEFAULT_INFERENCE,
+    fetch: Fetch | None = None,
+    *,
+    for_vectors: bool = True,
+) -> "Encoder | WordAverage | Concat | ForeignEncoder":
     """Return an encoder by its name.
 
     Args:
@@ -51,6 +58,7 @@ def open_encoder(
             ``fetch`` also an MLflow run id or ``models:/NAME@ALIAS``.
         inference: device, precision and settings of other libraries' models.
         fetch: see ``Fetch``.
+        for_vectors: the encoder is only asked for vectors; then one that adds words needs no PyTorch.
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
@@ -59,11 +67,13 @@ def open_encoder(
     """
     if is_peer(name):
         return _of_library(name, inference)
+    is_usual = inference.device != "cuda" and inference.precision == "float32"
     if fetch is not None and is_run(name):
         with TemporaryDirectory() as folder:
-            encoder = checkpoint.load_any(fetch(name, Path(folder)))
+            encoder = checkpoint.load_any(fetch(name, Path(folder)), for_vectors=for_vectors and is_usual)
     elif is_shipped(name) or os.path.lexists(name):
-        encoder = checkpoint.load_any(SHIPPED_FOLDER if is_shipped(name) else name)
+        place = SHIPPED_FOLDER if is_shipped(name) else name
+        encoder = checkpoint.load_any(place, for_vectors=for_vectors and is_usual)
     else:
         raise FileNotFoundError(f"{name} does not exist; expected an encoder folder{suggested(name)}")
     for setting in fields(Inference):
@@ -74,7 +84,9 @@ def open_encoder(
     return encoder.placed(chosen_device(inference.device, gains=encoder.gains_from_gpu), inference.precision)
 
 
-def _of_library(name: str, inference: Inference) -> ForeignEncoder:
+def _of_library(name: str, inference: Inference) -> "ForeignEncoder":
+    from paraembed.encoders.foreign.files import model_files  # noqa: PLC0415
+
     kind, _, wanted = name.partition(":")
     set_environment(HUB)
     try:

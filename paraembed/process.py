@@ -8,6 +8,7 @@ import csv
 import ctypes
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -69,6 +70,7 @@ _JOB_LOGGERS = dict.fromkeys(
 )
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _CSV_LOCK = Lock()
+_limit = [0]  # of threads for compiled loops; 0: none
 
 
 def on_cluster() -> bool:
@@ -214,27 +216,38 @@ def _levels(levels: Mapping[str, int]) -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit torch to one thread until the end of the block.
+    """Limit compiled loops, and torch if it is imported, to one thread until the end of the block.
 
     Two threads busy-wait at OpenMP's barriers as soon as another process runs: a step of 4 ms takes 300 ms.
     """
-    import torch  # noqa: PLC0415 - takes 2 s, and sharding does without it
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    before, torch = _limit[0], sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else 1
+    _limit[0] = 1
+    if torch:
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        _limit[0] = before
+        if torch:
+            torch.set_num_threads(threads)
 
 
 def use_one_thread() -> None:
-    """Limit torch and Arrow to one thread, like ``one_thread``. This lasts, for one of many workers."""
-    import pyarrow as pa  # noqa: PLC0415 - as torch
-    import torch  # noqa: PLC0415 - as in ``one_thread``
+    """Limit compiled loops, Arrow, and torch if it is imported, to one thread. This lasts, for one of many workers."""
+    import pyarrow as pa  # noqa: PLC0415 - takes 0.2 s
 
-    torch.set_num_threads(1)
+    _limit[0] = 1
     pa.set_cpu_count(1)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+def num_threads() -> int:
+    """Return the number of threads for compiled loops: as many as torch uses, or would use."""
+    torch = sys.modules.get("torch")
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _limit[0] or (torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS", available)))
 
 
 def use_faiss_threads(threads: int) -> None:
@@ -259,7 +272,7 @@ def use_exact_cudnn() -> None:
 
     The setting lasts, because the backward pass reads it, too.
     """
-    import torch  # noqa: PLC0415 - as in ``one_thread``
+    import torch  # noqa: PLC0415 - takes 2 s, and sharding does without it
 
     torch.backends.cudnn.allow_tf32 = False
 

@@ -13,7 +13,16 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
-from paraembed.encoders.protocol import BATCH_SIZE, NO_LOCK, ComputeLock, Embedded, PackedEncoder, TextEncoder
+from paraembed.encoders.protocol import (
+    BATCH_SIZE,
+    NO_LOCK,
+    ComputeLock,
+    Embedded,
+    OnRows,
+    PackedEncoder,
+    TextEncoder,
+    no_progress,
+)
 from paraembed.encoders.token_sums import StateSums, merged
 from paraembed.io.atomic import write_file
 
@@ -56,6 +65,7 @@ class SummingTeacher:
         trees: pa.StringArray | None = None,  # noqa: ARG002
         *,
         lock: ComputeLock = NO_LOCK,
+        on_rows: OnRows = no_progress,
     ) -> Embedded:
         """Return vectors and counts, and write the sums; the lock covers all of it, since the teacher holds the sums of
         one call.
@@ -65,6 +75,7 @@ class SummingTeacher:
         digest = hashlib.sha256("\0".join(texts.to_pylist()).encode()).hexdigest()
         values = {**sums._asdict(), "sums": sums.sums.astype(np.float32), "rows": len(texts)}
         write_file(self.folder / f"{digest}.npz", lambda file: np.savez(file, **values))
+        on_rows(len(texts))
         return embedded
 
 

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["ENCODERS", "AnyConfig", "Embedded", "Encoder", "config_from_dict", "config_to_dict"]
 
 
+_HOMES = {"Embedded": "protocol", "Encoder": "base"}
+
+
 def __getattr__(name: str) -> Any:
-    if name not in {"Embedded", "Encoder"}:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.base"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def config_to_dict(config: EncoderConfig) -> dict[str, Any]:

@@ -25,8 +25,6 @@ class _OfWords(Composition):
 class Avg(_OfWords):
     """g(x) = (1/n) Σ_t W_w[x_t] (Wieting 2016 eq. 1, "paragram-phrase"; Wieting 2017 AVG)."""
 
-    adds = "mean"
-
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
         """Return the mean vectors [N, D]."""
         return F.embedding_bag(ids_T, rows_RD, offsets_N1.to(ids_T), mode="mean", include_last_offset=True)
@@ -34,8 +32,6 @@ class Avg(_OfWords):
 
 class Sum(_OfWords):
     """g(x) = Σ_t W_w[x_t] (Wieting 2015, "+")."""
-
-    adds = "sum"
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
         """Return the sums [N, D]."""

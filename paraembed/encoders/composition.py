@@ -1,7 +1,7 @@
 """Composition of an encoder: what turns word vectors into a text vector."""
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,6 @@ class Composition(nn.Module):
             argument.
         is_recurrent: whether ``forward`` takes the keyword ``steps``, the shape of a layout that is computed on a
             device (see ``packed``).
-        adds: "mean" or "sum" if the text vector is just that of the word vectors.
         tokens_at_once: maximum tokens per call outside training, for compositions that store several vectors per token;
             None: no limit.
     """
@@ -26,7 +25,6 @@ class Composition(nn.Module):
     reads_trees: ClassVar[bool] = False
     reads_words: ClassVar[bool] = False
     is_recurrent: ClassVar[bool] = False
-    adds: ClassVar[Literal["mean", "sum"] | None] = None
     tokens_at_once: ClassVar[int | None] = None
 
     def gates(self) -> list[int]:

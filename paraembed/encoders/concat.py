@@ -2,25 +2,31 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from paraembed.encoders.base import Encoder, Weights
 from paraembed.encoders.devices import ComputeDevice
+from paraembed.encoders.own import OwnEncoder
 from paraembed.encoders.protocol import (
     BATCH_SIZE,
     NO_LOCK,
     ComputeLock,
     Embedded,
+    OnRows,
     Texts,
     check_batch_size,
+    no_progress,
     text_array,
     warn_of_unread,
 )
 from paraembed.encoders.tables import Floats, normalized
 from paraembed.settings import Precision
+
+if TYPE_CHECKING:
+    from paraembed.encoders.base import Weights
+    from paraembed.encoders.word_average import PackedAverage
 
 _SQRT_HALF = np.float32(np.sqrt(0.5))
 _ROWS = 1024  # normalized at a time, so that temporary arrays stay in the cache
@@ -36,7 +42,7 @@ class Concat:
 
     reads_trees = False
 
-    def __init__(self, first: Encoder, second: Encoder) -> None:
+    def __init__(self, first: OwnEncoder, second: OwnEncoder) -> None:
         for encoder in (first, second):
             if encoder.reads_trees:
                 raise ValueError(f"an encoder is {encoder.config.name}, which reads trees; give two without trees")
@@ -70,7 +76,7 @@ class Concat:
 
     def packed(self, *, is_local: bool = False) -> "PackedConcat":  # noqa: ARG002 - as Encoder.packed
         """Return the encoder in a form for other processes."""
-        return PackedConcat(Weights.of(self.first), Weights.of(self.second), self.fingerprint)
+        return PackedConcat(self.first.packed(), self.second.packed(), self.fingerprint)
 
     def embed(
         self,
@@ -79,6 +85,7 @@ class Concat:
         trees: pa.StringArray | None = None,
         *,
         lock: ComputeLock = NO_LOCK,
+        on_rows: OnRows = no_progress,
     ) -> Embedded:
         """Return vectors and counts of a string array [n], see ``Encoder.embed``; trees are a ValueError."""
         if trees is not None:
@@ -88,7 +95,7 @@ class Concat:
         vectors = np.empty((len(strings), self.width), np.float32)
         first = self.first.embed(strings, batch_size, lock=lock)
         _write_normalized(vectors[:, : self.first.width], first.vectors)
-        second = self.second.embed(strings, batch_size, lock=lock)
+        second = self.second.embed(strings, batch_size, lock=lock, on_rows=on_rows)
         _write_normalized(vectors[:, self.first.width :], second.vectors)
         return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
 
@@ -112,8 +119,8 @@ def _write_normalized(out_NH: Floats, vectors_NH: Floats) -> None:
 class PackedConcat:
     """Two encoders as settings and arrays, see ``PackedEncoder``."""
 
-    first: Weights
-    second: Weights
+    first: "Weights | PackedAverage"
+    second: "Weights | PackedAverage"
     fingerprint: str
 
     def encoder(self) -> Concat:

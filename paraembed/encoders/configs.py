@@ -39,12 +39,14 @@ class EncoderConfig:
         composition: Module of this folder, and its class or function that creates the composition: ``gru:Gru``.
         reads_trees: Whether the composition reads trees.
         has_released_init: Whether the released code uses other initial values (see ``draw_as_released``).
+        adds: "mean" or "sum" if the text vector is just that of the word vectors.
     """
 
     name: ClassVar[str]
     composition: ClassVar[str]
     reads_trees: ClassVar[bool] = False
     has_released_init: ClassVar[bool] = False
+    adds: ClassVar[Literal["mean", "sum"] | None] = None
 
     def __post_init__(self) -> None:
         """Raise ValueError if an option is not allowed."""
@@ -67,6 +69,7 @@ class AvgConfig(EncoderConfig):
 
     name = "avg"
     composition = "averages:Avg"
+    adds = "mean"
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class SumConfig(EncoderConfig):
 
     name = "sum"
     composition = "averages:Sum"
+    adds = "sum"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Interface of all encoders, those of this package and those of other libraries."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,10 +14,17 @@ ComputeLock = AbstractContextManager[object]
 """What threads that share an encoder hold while it computes; not while it tokenizes, so that these overlap."""
 NO_LOCK: ComputeLock = nullcontext()
 """For an encoder that no other thread uses."""
+OnRows = Callable[[int], object]
+"""Function that is told how many more texts have their vectors; any thread may call it."""
 Texts = str | Iterable[Any]
 """A text, or several: any iterable of strings, such as a list, generator, Series, ndarray or Arrow array."""
 BATCH_SIZE = 32_768
 """Default number of texts to encode at a time."""
+
+
+def no_progress(_: int) -> None:
+    """Do nothing; see ``OnRows``."""
+
 
 log = logging.getLogger(__name__)
 
@@ -120,9 +127,11 @@ class TextEncoder(Embeds, Protocol):
         trees: pa.StringArray | None = None,
         *,
         lock: ComputeLock = ...,
+        on_rows: OnRows = ...,
     ) -> Embedded:
         """Return vectors and counts like ``Embeds``; encoders that read trees take a binary tree for each text, null
         for a text without one. ``lock`` is held while vectors are computed, but not while texts are tokenized.
+        ``on_rows`` is called whenever more texts are done.
         """
 
     def packed(self, *, is_local: bool = False) -> "PackedEncoder":

@@ -53,7 +53,7 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
 
 def named(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None) -> Candidate:
     """Return an encoder as a candidate by its name; the arguments and errors are those of ``open_encoder``."""
-    encoder = open_encoder(name, inference, fetch)
+    encoder = open_encoder(name, inference, fetch, for_vectors=False)  # the analyses read the words
     if not isinstance(encoder, Encoder | Concat):
         kind, _, wanted = name.partition(":")
         return Candidate(Path(wanted).name, f"{wanted}, a model of {PEERS[kind]}{_settings(encoder)}", encoder)

@@ -139,7 +139,8 @@ def train(
         KeyboardInterrupt: the run was stopped by ``poll`` or, with one worker, a signal; the state is saved.
 
     Example:
-        >>> encoder = paraembed.load("encoder")
+        >>> from paraembed import checkpoint
+        >>> encoder = checkpoint.load("encoder")
         >>> blocks = [pa.table({"first": ["the cat sat", "a dog ran"], "second": ["a cat sat", "the dog ran"]})]
         >>> counters = train(encoder, pairs_to_ids(blocks, encoder.vocabulary), Recipe(epochs=3, batch_size=2))
         >>> counters.step, counters.pairs

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import paraembed
+from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.measures import pearson
@@ -59,7 +60,7 @@ def files(tiny_encoder_folder, tmp_path, monkeypatch):
     """The files that the examples name, in the working folder."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tiny_encoder_folder, "encoder")
-    write_word2vec(words_of(paraembed.load("encoder")), Path("vectors.txt"))
+    write_word2vec(words_of(checkpoint.load("encoder")), Path("vectors.txt"))
     Path("pairs.tsv").write_text("the cat sat\ta cat sat\na dog ran\tthe dog ran\n")
     Path("scored.tsv").write_text("5\tthe cat sat\ta cat sat\n1\tthe mat\ta dog ran\n0\thome\tthe cat sat on a mat\n")
     write_shards(Path("shards"), {"first": ["the cat sat", "a dog ran"], "second": ["a cat sat", "the dog ran"]})

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from paraembed.encoders import ENCODERS, Encoder, base
+from paraembed.encoders import ENCODERS, Encoder, own
 from paraembed.encoders.added import add_words
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
@@ -69,7 +69,7 @@ def test_many_bytes_are_encoded_in_pieces(name, kind, monkeypatch):
     encoder = Encoder(ENCODERS[name](), Words(pa.array(WORDS), matrix), "ptb-v1")
     texts = drawn_texts(50)
     whole = encoder.embed(pa.array(texts, kind).slice(1))
-    monkeypatch.setattr(base, "_BYTES_AT_ONCE", 60)
+    monkeypatch.setattr(own, "_BYTES_AT_ONCE", 60)
     pieces = encoder.embed(pa.array(texts, kind).slice(1))
     np.testing.assert_allclose(pieces.vectors, whole.vectors, rtol=0, atol=1e-6)
     np.testing.assert_allclose(encoder.encode(texts[1:]), whole.vectors, rtol=0, atol=1e-6)

@@ -24,8 +24,10 @@ from paraembed.encoders.protocol import (
     NO_LOCK,
     ComputeLock,
     Embedded,
+    OnRows,
     Texts,
     check_finite,
+    no_progress,
     text_array,
     warn_of_unread,
 )
@@ -124,6 +126,7 @@ class ForeignEncoder:
         trees: pa.StringArray | None = None,
         *,
         lock: ComputeLock = NO_LOCK,
+        on_rows: OnRows = no_progress,
     ) -> Embedded:
         """Return vectors and counts of a string array [n]; see ``Embedded``. Null counts as empty; trees are a
         ValueError.
@@ -138,7 +141,7 @@ class ForeignEncoder:
         texts = text_array(texts)
         require_device(self.inference.device)
         with errors_of_libraries(f"the {self.kind}: model cannot compute the vectors of {len(texts)} texts"):
-            embedded = self._computed(pc.fill_null(texts, ""), lock)
+            embedded = self._computed(pc.fill_null(texts, ""), lock, on_rows)
         check_finite(embedded.vectors)
         return embedded
 
@@ -154,7 +157,7 @@ class ForeignEncoder:
         return {}
 
     @abstractmethod
-    def _computed(self, texts: pa.StringArray, lock: ComputeLock) -> Embedded:
+    def _computed(self, texts: pa.StringArray, lock: ComputeLock, on_rows: OnRows) -> Embedded:
         """Return vectors and counts, without special tokens and prompt, of texts without null."""
 
 
@@ -318,7 +321,7 @@ class InBatches(ForeignEncoder):
         """Return vectors [n, H] of one batch."""
         return self._vectors(self._forward(self._features(texts, self._ids(texts))))
 
-    def _computed(self, texts: pa.StringArray, lock: ComputeLock) -> Embedded:
+    def _computed(self, texts: pa.StringArray, lock: ComputeLock, on_rows: OnRows) -> Embedded:
         strings = texts.to_pylist()
         ids = self._ids(strings)
         counts, unknown = token_counts(ids, self._unknown)
@@ -339,9 +342,11 @@ class InBatches(ForeignEncoder):
                 except torch.OutOfMemoryError as error:
                     self._halve(len(batch), budget, error)
             if len(computing) > 1:
-                self._take(*computing.pop(0), vectors)
+                self._take(*computing[0], vectors)
+                on_rows(len(computing.pop(0)[0]))
         for rows, output in computing:
             self._take(rows, output, vectors)
+        on_rows(len(texts) - len(order) + sum(len(rows) for rows, _ in computing))
         return Embedded(vectors, counts, unknown, int((counts > read).sum()))
 
     def _take(self, rows: npt.NDArray[np.int64], output: Any, vectors: Matrix) -> None:

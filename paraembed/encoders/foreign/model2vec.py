@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from paraembed.encoders.added import add_words
 from paraembed.encoders.foreign.base import ForeignEncoder, Matrix, largest_id, token_counts, tokenized
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
-from paraembed.encoders.protocol import ComputeLock, Embedded
+from paraembed.encoders.protocol import ComputeLock, Embedded, OnRows
 from paraembed.io.fingerprint import read_json
 from paraembed.options import Range
 from paraembed.settings import Backend, Inference
@@ -63,7 +63,7 @@ class Model2VecEncoder(ForeignEncoder):
         """Return that model2vec has no GPU code."""
         return "m2v: models compute on CPUs; leave it out"
 
-    def _computed(self, texts: pa.StringArray, lock: ComputeLock) -> Embedded:
+    def _computed(self, texts: pa.StringArray, lock: ComputeLock, on_rows: OnRows) -> Embedded:
         ids = self._ids(texts)
         counts, unknown = token_counts(ids, self._unknown)
         read = self._cut(texts, ids)
@@ -74,6 +74,7 @@ class Model2VecEncoder(ForeignEncoder):
         vectors = np.empty((len(texts), self.width), np.float32)
         with lock:
             add_words(self._table, read, True, vectors)
+        on_rows(len(texts))
         if self._normalizes:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + np.float32(1e-32)
         return Embedded(vectors, counts, unknown, num_cut)
