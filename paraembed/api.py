@@ -12,13 +12,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin
 
+from paraembed import checkpoint
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
-from paraembed.encoders import Encoder, config_from_dict
-from paraembed.encoders.concat import Concat
-from paraembed.encoders.foreign.base import ForeignEncoder
+from paraembed.encoders import config_from_dict
 from paraembed.io.places import Place, absolute_name, to_place
 from paraembed.io.resume import check_destination
 from paraembed.loading import open_encoder
+from paraembed.options import checked
 from paraembed.papers import find_recipe
 from paraembed.process import one_thread
 from paraembed.recipe import Recipe
@@ -28,6 +28,7 @@ from paraembed.settings import (
     MIN_COVERAGE,
     RESAMPLES,
     SHIPPED_FOLDER,
+    Engine,
     Gpus,
     Inference,
     Placement,
@@ -40,12 +41,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from paraembed.cluster.embed import EmbeddingResult
+    from paraembed.encoders import Encoder
+    from paraembed.encoders.concat import Concat
+    from paraembed.encoders.foreign.base import ForeignEncoder
+    from paraembed.encoders.word_average import WordAverage
     from paraembed.evaluation.report import Report
 
 AnyPath = str | Path
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value", str, AnyPath)
+_ENGINE: Any = Engine  # a union of values, which mypy does not take for a type
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}  # so that NumPy's numbers are accepted
 
 
@@ -79,7 +85,7 @@ def _of_type(value: Any, hint: Any, name: str) -> Any:
 
 
 @_typed
-def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> Encoder | Concat | ForeignEncoder:
+def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> "Encoder | WordAverage | Concat | ForeignEncoder":
     """Load an encoder.
 
     Args:
@@ -118,7 +124,7 @@ def train(
     register: str | None = None,
     overwrite: bool = False,
     **settings: Any,
-) -> Encoder:
+) -> "Encoder":
     """Train an encoder, as ``jobs/train.py`` does; the same call resumes a stopped training.
 
     Args:
@@ -169,9 +175,7 @@ def train(
     )
     training = Training(name, data_set, _absolute(out), placement, register=register)
     train_model(training, overwrite=overwrite)
-    encoder = load(out)
-    assert isinstance(encoder, Encoder)
-    return encoder
+    return checkpoint.load(_absolute(out))
 
 
 @_typed
@@ -181,6 +185,7 @@ def embed(
     out: AnyPath,
     *,
     workers: int = 2,
+    engine: str = "auto",
     overwrite: bool = False,
     limits: Limits | None = None,
     inference: Inference = DEFAULT_INFERENCE,
@@ -195,6 +200,7 @@ def embed(
         inputs: files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, .parquet.
         out: output folder or its URI: new, empty, or of an earlier call with the same arguments.
         workers: number of worker processes, one CPU each.
+        engine: ``local``, in this process; ``ray``; or ``auto``, local for up to 20 seconds of its work.
         overwrite: embed everything again, and replace the existing output at the end.
         limits: limits that stop the run; None: the defaults of ``paraembed.embedding.settings.Limits``.
         inference: device, precision, prompt.
@@ -217,6 +223,7 @@ def embed(
         _absolute_place(out),
         chosen,
         workers=workers,
+        engine=checked(_ENGINE, engine, "`engine`"),
         overwrite=overwrite,
         limits=limits or DEFAULT_LIMITS,
         inference=inference,

@@ -1,22 +1,22 @@
-"""Embed files on Ray: plan, embed parts in actors, commit. Ray schedules; the reports in the output record which parts
-are done.
+"""Embed files: plan, embed parts in this process or in actors of Ray, commit. Whatever embeds them, the reports in the
+output record which parts are done, so one engine finishes the run of the other.
 """
 
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from paraembed.cluster.embed_parts import embed_parts, started_workers
-from paraembed.cluster.session import ray_session
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
-from paraembed.embedding.estimate import prepared, warn_if_slow, workers_of
+from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
 from paraembed.embedding.inputs import InputFile, changed_inputs
+from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan
@@ -27,10 +27,14 @@ from paraembed.io.atomic import locked
 from paraembed.io.places import Place
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference
+from paraembed.process import on_cluster
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
 from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
+
+_LOCAL_SECONDS = 20.0
+"""Work of one process that is worth the start of Ray: 8 s until the first part, and 12 s of CPU time."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ def embed(
     settings: Settings,
     *,
     workers: int = 2,
+    engine: Engine = "auto",
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     inference: Inference = DEFAULT_INFERENCE,
@@ -105,20 +110,18 @@ def embed(
             _clear_up(store, str(encoder), run, reports, workers)
             say(f"{home} is already finished, {rows:,} rows; nothing to do")
             return EmbeddingResult(rows, len(run.plan.parts), 0, was_finished=True)
-        _say_plan(run.plan, todo, workers, home, loaded)
+        is_here = not todo or _is_local(engine, loaded, replace(run.plan, parts=tuple(todo)), gpu_share)
+        _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         manifest.uncommit(store, str(encoder))
         tries, peak = Counter[str](), 0
-        pool = None
-        if todo:
-            _start_ray(stack, workers, remove_new)
-            pool = stack.enter_context(started_workers(loaded, workers, gpu_share, len(todo)))
-        # MLflow takes seconds to import and to open; the workers start meanwhile.
+        of_workers = loaded, run, todo, store, workers, gpu_share, tries, remove_new
+        done_now = embed_here(loaded, run, todo, store) if is_here else _in_workers(stack, *of_workers)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
         with recorded(store, home) as into:
             describe(into.tracked, str(encoder), run, workers)
             before = [Done(report, peak_memory=0) for report in reports.values()]
-            new = stack.enter_context(closing(embed_parts(pool, run, todo, store.place, tries))) if pool else ()
+            new = stack.enter_context(closing(done_now))
             for done in _within(limits, settings, store, chain(before, new)):
                 reports[done.report.name], peak = done.report, max(peak, done.peak_memory)
             if changed := changed_inputs(files):
@@ -150,13 +153,39 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
     return True
 
 
-def _start_ray(stack: ExitStack, workers: int, remove_new: Callable[[], None]) -> None:
-    """Connect to Ray until ``stack`` ends; if Ray does not start, remove the run that has just begun."""
+def _is_local(engine: Engine, encoder: TextEncoder, todo: Plan, gpu_share: float) -> bool:
+    """Return whether the parts of a plan are embedded in this process; see ``Engine``."""
+    ray = sys.modules.get("ray")
+    if engine == "auto" and not (on_cluster() or gpu_share or (ray and ray.is_initialized())):
+        doing("measuring the speed of the encoder")
+        return seconds_here(encoder, todo) < _LOCAL_SECONDS
+    return engine == "local"
+
+
+def _in_workers(
+    stack: ExitStack,
+    encoder: TextEncoder,
+    run: EmbeddingRun,
+    todo: list[Part],
+    store: Store,
+    workers: int,
+    gpu_share: float,
+    tries: Counter[str],
+    remove_new: Callable[[], None],
+) -> Generator[Done, None, None]:
+    """Connect to Ray and start workers until ``stack`` ends, and return the results of the parts, see ``embed_parts``;
+    if Ray does not start, remove the run that has just begun.
+    """
+    from paraembed.cluster.embed_parts import embed_parts, started_workers  # noqa: PLC0415 - with Ray, 2 s
+    from paraembed.cluster.session import ray_session  # noqa: PLC0415
+
     try:
         stack.enter_context(ray_session(workers))
     except OSError:
         remove_new()
         raise
+    pool = stack.enter_context(started_workers(encoder, workers, gpu_share, len(todo)))
+    return embed_parts(pool, run, todo, store.place, tries)
 
 
 def _clear_up(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> None:
@@ -217,10 +246,11 @@ def _within(limits: Limits, settings: Settings, store: Store, results: Iterable[
 def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: TextEncoder) -> None:
     done = len(plan.parts) - len(todo)
     before = f"; {done} of them are already done" if done else ""
-    say(f"{plan.rows:,} rows in {len(plan.parts)} parts to {home}, workers: {min(workers, len(todo))}{before}")
+    by = f"workers: {min(workers, len(todo))}" if workers else "in this process"
+    say(f"{plan.rows:,} rows in {len(plan.parts)} part{'s'[: len(plan.parts) > 1]} to {home}, {by}{before}")
     parts = Counter(part.file for part in plan.parts)
     for number in dict.fromkeys(part.file for part in todo):
-        if plan.inputs[number].compressed and parts[number] > 1:
+        if workers and plan.inputs[number].compressed and parts[number] > 1:
             say(f"{plan.inputs[number].shown} is compressed, so one process decompresses it for all workers")
     if todo:
         warn_if_slow(encoder)

@@ -11,7 +11,8 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed.cluster import metrics
 from paraembed.cluster.embed_pool import IN_FLIGHT, Call, Task, Worker, WorkerPool, reason_of
-from paraembed.console import doing, duration
+from paraembed.console import duration
+from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import Done, PartReport, PartWorker
 from paraembed.embedding.plan import Part
@@ -261,29 +262,3 @@ class _Absence:
         if hopeless:
             raise ChildProcessError(f"{why}; finished parts are kept: run the same command again when a {kind} is free")
         log.warning("%s", why)
-
-
-class EmbeddingProgress:
-    """Progress line of an embedding run: counts of rows, ``done`` of them, and of parts that were ``retried``."""
-
-    def __init__(self, total: int, before: int) -> None:
-        self.done, self.retried = before, 0
-        self._total, self._before = total, before
-        self._started = time.monotonic()
-
-    def begin(self) -> None:
-        """Start the clock when the first worker is ready."""
-        if self.done == self._before:
-            self._started = time.monotonic()
-
-    def show(self) -> None:
-        """Show the line."""
-        doing(self.line(time.monotonic() - self._started))
-
-    def line(self, seconds: float) -> str:
-        """Return the line: ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed, retried``."""
-        rate = (self.done - self._before) / max(seconds, 1e-9)
-        left = f"{duration((self._total - self.done) / rate)} left" if rate else "starting"
-        failed = f"  {self.retried} part{'s'[: self.retried > 1]} failed, retried" if self.retried else ""
-        share = f"{self.done / self._total:.0%}"
-        return f"{self.done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"

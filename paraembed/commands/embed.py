@@ -12,7 +12,7 @@ from paraembed.console import doing, say
 from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import check_destination
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
 
 DEFAULTS = Settings()
 
@@ -21,7 +21,7 @@ GROUPS = {
     "data": "id_kind tree_column max_rejected on_duplicate_id max_line_bytes max_inflation max_field_lines",
     "output": "normalize dim part_rows compression",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
-    "resources": "batch_size device precision gpus gpu_share price_per_hour",
+    "resources": "engine batch_size device precision gpus gpu_share price_per_hour",
 }
 
 
@@ -76,6 +76,10 @@ class Embed:
     """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
     workers: int = 2
     """Number of worker processes, one CPU each; not read if the encoder computes on GPUs, see --gpus."""
+    engine: Engine = "auto"
+    """Where to embed: in this process (local), in workers of Ray (ray), or local for up to 20 seconds of its work if
+    neither a cluster nor a GPU is used (auto). Both write the same bytes.
+    """
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False
@@ -118,6 +122,7 @@ def main(flags: Embed) -> None:
     from paraembed.cluster.embed import embed
 
     limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
+    options |= {"engine": flags.engine}
     done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
         say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")

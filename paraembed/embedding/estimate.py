@@ -31,6 +31,7 @@ START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in e
 _PROBE_SECONDS = 2.0
 _BATCH_ROWS, _GROUP_BATCHES = 1024, 32
 _WARM_ROWS = 64
+_FIRST_SECONDS = 0.1  # to measure whether the rows are worth the start of Ray
 _FEW_BATCHES = 8  # with fewer, chance decides: another process's work, the lengths of the texts
 _PARTS = 8
 
@@ -87,6 +88,20 @@ def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: floa
     rate = workers * rows / (time.perf_counter() - started)
     seconds = START_SECONDS + plan.rows / rate if rate else START_SECONDS
     return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, seconds, rows, num_batches)
+
+
+@one_thread()
+def seconds_here(encoder: TextEncoder, plan: Plan) -> float:
+    """Return about how many seconds of one process the parts of a plan take, from their first batches."""
+    next(_sample(encoder, plan, _WARM_ROWS), None)  # see ``estimate``
+    for size in (_WARM_ROWS, _BATCH_ROWS):
+        started, rows = time.perf_counter(), 0
+        for batch in _until(started + _FIRST_SECONDS, _sample(encoder, plan, size)):
+            rows += len(batch)
+        rate = max(1, rows) / (time.perf_counter() - started)
+        if rate < _BATCH_ROWS / _FIRST_SECONDS:  # a transformer takes seconds for a large batch
+            break
+    return plan.rows / rate
 
 
 def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,16 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import InputRows, read_part
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.encoders.protocol import NO_LOCK, ComputeLock, NotFiniteError, PackedEncoder, TextEncoder, check_finite
+from paraembed.encoders.protocol import (
+    NO_LOCK,
+    ComputeLock,
+    NotFiniteError,
+    OnRows,
+    PackedEncoder,
+    TextEncoder,
+    check_finite,
+    no_progress,
+)
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.places import to_place
 from paraembed.io.store import Store, open_store, write_json
@@ -97,10 +106,11 @@ def embed_part(
     *,
     data: bytes | None = None,
     lock: ComputeLock = NO_LOCK,
+    on_rows: OnRows = no_progress,
 ) -> PartReport:
     """Embed a part into ``store`` and write its report to ``_reports``; every call writes the same bytes. ``data`` is
     the text of the part, see ``read_part``; ``lock`` is held while the encoder computes, a lock if other threads embed
-    parts with the same encoder.
+    parts with the same encoder; ``on_rows`` is told how many more rows are encoded.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, and
@@ -124,7 +134,8 @@ def embed_part(
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
             with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
                 rows = read_part(source, part, settings, data)
-                for table in _tables(_batches(encoder, rows, schema, source, settings, tally, lock), group_rows):
+                batches = _batches(encoder, rows, schema, source, settings, tally, lock, on_rows)
+                for table in _tables(batches, group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
             nonlocal rejected_sha256, size
             size = file.tell()
@@ -161,7 +172,7 @@ def embedded(encoder: TextEncoder, source: InputFile, part: Part, settings: Sett
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
     rows, schema = read_part(source, part, settings), _schema(encoder, source, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected), NO_LOCK)
+        yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected))
 
 
 def _schema(encoder: TextEncoder, source: InputFile, settings: Settings) -> pa.Schema:
@@ -177,7 +188,8 @@ def _batches(
     source: InputFile,
     settings: Settings,
     tally: _Tally,
-    lock: ComputeLock,
+    lock: ComputeLock = NO_LOCK,
+    on_rows: OnRows = no_progress,
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of the output, and add their counts to ``tally``."""
     for block in rows:
@@ -186,7 +198,8 @@ def _batches(
             values |= {} if rejected.line is None else {"line": rejected.line}
             tally.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         try:
-            encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees, lock=lock)
+            size = max(1, len(block.texts))
+            encoded = encoder.embed(block.texts, size, block.trees, lock=lock, on_rows=on_rows)
             check_finite(encoded.vectors[:, : settings.dim])
         except (TreeError, NotFiniteError) as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
@@ -261,8 +274,8 @@ class PartWorker:
     """
 
     def __init__(self) -> None:
-        use_one_thread()
         self._loading, self._lock = Lock(), Lock()
+        self._rows = 0  # encoded, of parts that are not finished
         self._encoder: TextEncoder | None = None
         self._store: Store | None = None
 
@@ -270,6 +283,7 @@ class PartWorker:
         """Load the encoder; return the process and the machine, whose name or address is ``address()``."""
         with self._loading:
             if self._encoder is None:
+                use_one_thread()
                 self._encoder = packed.encoder()
         return f"process {os.getpid()} of {address()}"
 
@@ -281,5 +295,24 @@ class PartWorker:
         assert self._encoder is not None
         if self._store is None or self._store.place != out:
             self._store = open_store(to_place(out))
-        report = embed_part(self._encoder, source, part, settings, self._store, data=data, lock=self._lock)
-        return Done(report, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        counted = 0
+
+        def count(rows: int) -> None:
+            nonlocal counted
+            counted += rows
+            self._rows += rows
+
+        options: dict[str, Any] = {"data": data, "lock": self._lock, "on_rows": count}
+        try:
+            return Done(embed_part(self._encoder, source, part, settings, self._store, **options), peak_memory())
+        finally:
+            self._rows -= counted
+
+    def rows_begun(self) -> int:
+        """Return how many rows are encoded of parts that are not finished."""
+        return self._rows
+
+
+def peak_memory() -> int:
+    """Return the peak memory of this process in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
