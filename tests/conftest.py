@@ -1,5 +1,7 @@
 """Fixtures that many tests share: tiny, built in code."""
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,6 +18,7 @@ from tests.object_store import serving
 settings.register_profile("few", deadline=None, max_examples=30)
 settings.register_profile("many", deadline=None, max_examples=300)  # for `make fuzz`
 settings.load_profile("few")
+os.environ["PARAEMBED_WAIT_FOR_MLFLOW"] = "1"  # the store is read after a job
 torch.set_num_threads(1)  # two threads spin at barriers as soon as Ray runs beside them
 
 _RUNS_RAY = {"cluster", "end_to_end"}  # folders

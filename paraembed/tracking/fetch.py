@@ -24,7 +24,7 @@ def fetch_encoder(name: str, folder: Path) -> Path:
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
     from paraembed.io.places import without_credentials  # noqa: PLC0415
-    from paraembed.tracking.store import in_a_line  # noqa: PLC0415
+    from paraembed.tracking.sender import in_a_line  # noqa: PLC0415
 
     default = Path.cwd() / "mlruns" / "mlflow.db"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default}"

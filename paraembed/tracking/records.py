@@ -8,9 +8,9 @@ import json
 import logging
 import os
 import re
+import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -164,7 +164,7 @@ class Run:
             about = {"files": len(shown), "names_sha256": digest_of(shown)}
             text = json.dumps({**about, "first": [source[:1000] for source in shown[:_FIRST_SOURCES]]})
         elif len(shown) == 1:
-            kind, text = _source(shown[0], text)
+            kind, text = "path", shown[0]
         profile = "" if rows is None else json.dumps({"num_rows": rows})
         self._log("dataset", [name, digest[:_DIGEST_DIGITS], kind, text, context, profile])
 
@@ -201,22 +201,6 @@ class Run:
             self.records.append(kind, value)
 
 
-def _source(place: str, text: str) -> tuple[str, str]:
-    """Return the type and the JSON of a source of ``mlflow.data``; those of a list of files if it knows none."""
-    from mlflow.data.dataset_source_registry import resolve_dataset_source  # noqa: PLC0415 - see the first lines
-    from mlflow.data.meta_dataset import MetaDataset  # noqa: PLC0415
-    from mlflow.exceptions import MlflowException  # noqa: PLC0415
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # two of its classes know a local path
-            source = resolve_dataset_source(place)
-    except MlflowException:
-        return "files", text
-    config = MetaDataset(source).to_dict()  # type: ignore[abstract]  # as MLflow's own example creates it
-    return config["source_type"], config["source"]
-
-
 @contextmanager
 def system_metrics(run: Run) -> Iterator[None]:
     """Log the load of this machine during the block: CPU, memory, disk, network, NVIDIA GPUs.
@@ -228,6 +212,7 @@ def system_metrics(run: Run) -> Iterator[None]:
         yield
         return
     monitors, ended, started = list[Any](), threading.Event(), run.records.started or now()
+    seconds = float(os.environ.get("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", _SAMPLE_SECONDS))
 
     def sample() -> None:
         values: dict[str, float] = {}
@@ -238,11 +223,10 @@ def system_metrics(run: Run) -> Iterator[None]:
         run.metrics({f"system/{name}": value for name, value in values.items()}, (now() - started) // 1000)
 
     def watch() -> None:
-        from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL  # noqa: PLC0415
-
-        monitors.extend(_monitors())
-        interval: Any = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
-        while not ended.wait(interval.get() or _SAMPLE_SECONDS):
+        is_short = "mlflow" not in sys.modules and ended.wait(seconds)
+        if not is_short:
+            monitors.extend(_monitors())
+        while not ended.wait(seconds):
             sample()
 
     thread = threading.Thread(target=watch, name="system metrics", daemon=True)

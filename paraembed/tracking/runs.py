@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -16,18 +17,22 @@ from pathlib import Path
 from typing import TypedDict
 from uuid import uuid4
 
+from paraembed.console import doing
 from paraembed.io.atomic import lock_path, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.places import without_credentials
 from paraembed.options import Count
 from paraembed.process import mlflow_is_quiet
 from paraembed.signals import STOPPED, last_act
+from paraembed.tracking.place import StorePlace
 from paraembed.tracking.records import ID, Opening, RecordFile, Run, now, record_path
-from paraembed.tracking.sender import Sender
-from paraembed.tracking.store import TrackingStore
+from paraembed.tracking.sender import Sender, is_waited_for
 
 log = logging.getLogger(__name__)
 _enclosing: ContextVar[Run | None] = ContextVar("run", default=None)
+
+
+_SENDER_SECONDS, _SENDER_PAUSE_SECONDS = 20.0, 0.1  # for the process that sends the records of the job before
 
 
 class _Start(TypedDict):
@@ -46,13 +51,14 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
     of the run, by which a resumed job also resumes its run.
     """
     with mlflow_is_quiet(), held_records(out) as file:
-        store = TrackingStore(out)
-        store.check()
-        opening = _opening(name, memo, _enclosing.get())
+        place, enclosing = StorePlace(out), _enclosing.get()
+        place.check()
+        opening = _opening(name, memo, enclosing)
         _close_left(file, "KILLED")
         file.append("open", opening)
         file.started = opening["start"]
-        sender = Sender(file, store)
+        # Two processes would both create the enclosing run.
+        sender = Sender(file, place, waits=enclosing is not None or is_waited_for())
         run = Run(file, sender.ids, opening)
         token = _enclosing.set(run)
         status = ""
@@ -91,24 +97,32 @@ def send_left(out: Path, status: str = "FINISHED") -> bool:
         if file.path != path:  # a job is writing it
             return False
         _close_left(file, status)
-        return Sender(file, TrackingStore(out)).finish()
+        return Sender(file, StorePlace(out), waits=True).finish()
 
 
 @contextmanager
 def held_records(out: Path) -> Iterator[RecordFile]:
     """Open and lock the file of an output's records for the length of the block.
 
-    If another job has locked it, or its folder is not writable, a temporary file is used instead.
+    If another job has locked it, or its folder is not writable, a temporary file is used instead. The process that
+    sends the records of a job that has ended is waited for.
     """
     path = home = record_path(out)
 
     def hold() -> int:
         return lock_path(path, lambda: os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), path)
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = hold()
-    except (OSError, ValueError):
+    handle, deadline = None, time.monotonic() + _SENDER_SECONDS
+    while handle is None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = hold()
+        except (OSError, ValueError):
+            if time.monotonic() > deadline or _last_kind(RecordFile(out, path)) != "end":
+                break
+            doing("waiting until MLflow has the records of the job before")
+            time.sleep(_SENDER_PAUSE_SECONDS)
+    if handle is None:
         path = Path(tempfile.mkdtemp(prefix="paraembed-mlflow-")) / path.name[-100:]
         log.warning("records for MLflow go to %s, because %s cannot be written or is in use", path, home)
         handle = hold()
@@ -149,6 +163,14 @@ def _opening(name: str, memo: Path | None, enclosing: Run | None) -> Opening:
 
 def _close_left(file: RecordFile, status: str) -> None:
     """Close the run that a killed job left open, with the time of its last record."""
-    kinds = [kind for _, kind, _ in file.read() if kind in {"open", "end"}]
-    if kinds[-1:] == ["open"]:
+    if _last_kind(file) == "open":
         file.append("end", [status, int(file.path.stat().st_mtime * 1000)])
+
+
+def _last_kind(file: RecordFile) -> str:
+    """Return ``open`` or ``end``, whichever comes last in a file; empty without both, or without a file."""
+    try:
+        kinds = [kind for _, kind, _ in file.read() if kind in {"open", "end"}]
+    except OSError:
+        return ""
+    return kinds[-1] if kinds else ""

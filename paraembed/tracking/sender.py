@@ -1,21 +1,32 @@
 """Thread that sends the records of a file to MLflow, in order.
 
-The job waits for the store only at its end. If the store does not answer, the thread retries every few seconds; what it
-cannot send stays in the file.
+If the store does not answer, the thread retries every few seconds; what it cannot send stays in the file. MLflow is
+imported when a job has run for some seconds. At the end of the job a process of its own sends what is left, so that
+nobody waits for it; where such a process would be ended with the job, the job waits.
 """
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
-
-from mlflow.exceptions import MlflowException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paraembed.console import doing
+from paraembed.io.places import in_submitted_job, without_credentials
+from paraembed.process import on_cluster
+from paraembed.tracking.place import StorePlace
 from paraembed.tracking.records import SUFFIX, Opening, RecordFile, record_path
-from paraembed.tracking.store import STORE_ERRORS, TrackingStore, in_a_line
 
+if TYPE_CHECKING:
+    from paraembed.tracking.store import TrackingStore
+
+_BEFORE_SECONDS = 10.0  # before MLflow is imported, which would take time from a short job
+_PROMPT_SECONDS = 1.0  # that a user waits for MLflow at the end
+_WAITED_FOR = ("PARAEMBED_WAIT_FOR_MLFLOW", "CI", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
 _IDLE_SECONDS = 1.0  # between looks at the file, which other processes append to
 _PAUSE_SECONDS = 10.0  # between tries while the store does not answer
 _LAST_TRIES = 3  # at the end of the job
@@ -34,6 +45,14 @@ class _AwayError(Exception):
     """Error for a store that is temporarily unavailable."""
 
 
+def is_waited_for() -> bool:
+    """Return whether a job waits at its end until MLflow has its records: on a cluster, in a container or a batch job,
+    where all processes end with the job, and if PARAEMBED_WAIT_FOR_MLFLOW is set.
+    """
+    is_last = 1 in {os.getpid(), os.getppid()}
+    return is_last or on_cluster() or in_submitted_job() or any(os.environ.get(name) for name in _WAITED_FOR)
+
+
 class Sender:
     """A thread that sends the records of a file to a store.
 
@@ -41,14 +60,16 @@ class Sender:
         ids: the ids of runs in the store, by their keys, as soon as the store has answered.
     """
 
-    def __init__(self, file: RecordFile, store: TrackingStore) -> None:
-        self.file, self.store = file, store
+    def __init__(self, file: RecordFile, place: StorePlace, *, waits: bool) -> None:
+        """Begin to send; ``waits``: at once, and the end of the job waits for the store."""
+        self.file, self.place, self._waits = file, place, waits
+        self.store: TrackingStore | None = None
         self.ids: dict[str, str] = {}
         self._opening: Opening | None = None  # of the run that the records are of
         self._offset = self._sent = 0  # bytes of the file that were read; before which the store has everything
         for end, kind, value in file.read():
             match kind, value:
-                case "sent", [int(offset), store.shown] if offset < end:
+                case "sent", [int(offset), place.shown] if offset < end:
                     self._sent = offset
         self._later: list[tuple[int, Opening, str, Any]] = []  # what failed by itself, each with its offset and run
         self._closing = threading.Event()
@@ -63,6 +84,8 @@ class Sender:
 
         If the job ``is_stopped``, the user is waiting for its end, so an unavailable store is given up soon.
         """
+        if not self._waits:
+            return self._finish_later()
         doing("sending the last records to MLflow")
         self._success, seconds = time.monotonic(), _STOPPED_SECONDS if is_stopped else _LAST_SECONDS
         self._closing.set()
@@ -82,11 +105,31 @@ class Sender:
             log.warning(
                 "MLflow at %s does not have all records of this job, which are kept in %s; send them with paraembed "
                 "log %s%s",
-                *(self.store.shown, path, str(path).removesuffix(SUFFIX), again),
+                *(self.place.shown, path, str(path).removesuffix(SUFFIX), again),
             )
         return self._is_done
 
+    def _finish_later(self) -> bool:
+        """Send the remaining records, or leave them to another process if that takes longer than a second."""
+        self._closing.set()
+        try:
+            self._thread.join(_PROMPT_SECONDS)
+        finally:
+            self._is_abandoned = True
+        path = self.file.path
+        if self._is_done:
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            _start_process(path)
+            log.info("records for MLflow at %s are sent in the background, from %s", self.place.shown, path)
+        return self._is_done
+
     def _run(self) -> None:
+        if not self._waits and "mlflow" not in sys.modules and self._closing.wait(_BEFORE_SECONDS):
+            return
+        from paraembed.tracking.store import TrackingStore  # noqa: PLC0415 - imports MLflow
+
+        self.store = TrackingStore(self.place.out)
         tries = 0
         while not self._is_abandoned and tries < _LAST_TRIES:
             is_closing = self._closing.is_set()  # asked first: what was appended before is in this pass
@@ -124,9 +167,9 @@ class Sender:
             offset = min([self._offset, *(item[0] for item in self._later)])
             if offset > self._sent and is_sent and not self._is_abandoned:
                 self._sent = offset
-                self.file.append("sent", [offset, self.store.shown])
+                self.file.append("sent", [offset, self.place.shown])
         if self._is_away and not self._later:
-            log.warning("MLflow at %s is reachable again; buffered records were sent", self.store.shown)
+            log.warning("MLflow at %s is reachable again; buffered records were sent", self.place.shown)
             self._is_away = False
         return not self._later
 
@@ -134,7 +177,7 @@ class Sender:
         if not self._is_away and not self._is_abandoned:
             log.warning(
                 "MLflow at %s does not answer (%s); the job continues, and its records are buffered in %s",
-                *(self.store.shown, in_a_line(error), self.file.path),
+                *(self.place.shown, in_a_line(error), self.file.path),
             )
         self._is_away = True
 
@@ -144,7 +187,7 @@ class Sender:
         A record that the store rejects is named in a message, and counts as sent. Raise _AwayError if the store is
         temporarily unavailable.
         """
-        if self._is_abandoned:
+        if self._is_abandoned or self.store is None:
             raise _AwayError
         key, self._sending = opening["key"], kind
         try:
@@ -166,8 +209,31 @@ class Sender:
         return True
 
 
+def _start_process(path: Path) -> None:
+    """Start a process that sends the records of a file, and outlives this one."""
+    package = str(Path(__file__).parents[2])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    subprocess.Popen(  # noqa: S603 - our own command
+        [sys.executable, "-m", "paraembed", "log", str(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PARAEMBED_WAIT_FOR_MLFLOW": "1"},
+        start_new_session=True,
+    )
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return the first line of an error, without passwords, for messages."""
+    return without_credentials(str(error).strip()).split("\n")[0][:300]
+
+
 def _is_rejection(error: Exception) -> bool:
     """Return whether the error is caused by the record itself, so that a retry would not help."""
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415 - imported by now
+
+    from paraembed.tracking.store import STORE_ERRORS  # noqa: PLC0415
+
     if isinstance(error, MlflowException):
         return error.error_code in _REJECTIONS
     return not isinstance(error, STORE_ERRORS)

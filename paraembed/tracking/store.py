@@ -5,14 +5,17 @@ found again by a tag.
 """
 
 import fcntl
+import json
 import os
-import re
+import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from mlflow.data.dataset_source_registry import resolve_dataset_source
+from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
@@ -21,8 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paraembed.io.atomic import hidden_name, sync_folder
 from paraembed.io.fingerprint import stamp_of
-from paraembed.io.places import in_submitted_job, without_credentials
-from paraembed.process import on_cluster
+from paraembed.tracking.place import StorePlace
 from paraembed.tracking.records import Opening
 
 EXPERIMENT = "paraembed"
@@ -31,42 +33,15 @@ PARENT = "mlflow.parentRunId"
 STORE_ERRORS = (MlflowException, SQLAlchemyError, OSError, ImportError)
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes the runs for chats
 _TRIAL = "trial"  # tag: its number
-_NETWORK = re.compile("nfs4?|cifs|lustre|gpfs|beegfs.*|ceph|glusterfs|fuse[.](?!fuse-overlayfs|lxcfs).+")
 _opening = Lock()  # a run and its child may be opened at the same time
 
 
-class TrackingStore:
-    """Tracking store of a job: ``MLFLOW_TRACKING_URI``, or ``mlruns`` in the working folder.
-
-    In a submitted job, whose working folder is temporary, ``mlruns`` is next to the output.
-    """
+class TrackingStore(StorePlace):
+    """Tracking store of a job, with the calls that write to it."""
 
     def __init__(self, out: Path) -> None:
-        named = os.environ.get("MLFLOW_TRACKING_URI") or None
-        self._folder = None
-        if named is None:
-            self._folder = (out.absolute().parent if in_submitted_job() else Path.cwd()) / "mlruns"
-        self.uri = named or f"sqlite:///{self._folder}/mlflow.db"
-        self.shown = without_credentials(self.uri)
+        super().__init__(out)
         self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}  # of a run: number → id and end time
-
-    def check(self) -> None:
-        """Raise ValueError if a job of a cluster would write to an SQLite file that does not last, or is shared."""
-        if not (self.uri.startswith("sqlite:") and (in_submitted_job() or on_cluster())):
-            return
-        file = Path(self.uri.partition("?")[0].removeprefix("sqlite:///")).absolute()
-        if in_submitted_job() and file.is_relative_to(Path.cwd()):
-            problem = "is in the temporary folder of the job"
-        elif kind := network_file_system(file):
-            problem = f"is on a network file system ({kind}), where SQLite can lose data"
-        else:
-            return
-        raise ValueError(
-            f"on a cluster, jobs log to an MLflow server, but the MLflow store {self.shown} {problem}; start a server "
-            "on the machine of the head, mlflow server --backend-store-uri sqlite:////var/tmp/mlflow.db "
-            "--artifacts-destination /var/tmp/mlflow (for a team: infra/mlflow), and set "
-            "MLFLOW_TRACKING_URI=http://127.0.0.1:5000 in the environment of the head"
-        )
 
     @cached_property
     def client(self) -> MlflowClient:
@@ -190,8 +165,22 @@ def _unchanged(path: str, stamp: str | None) -> Path:
 
 
 def _input(name: str, digest: str, kind: str, source: str, context: str = "", profile: str = "") -> DatasetInput:
+    if kind == "path":
+        kind, source = _source(source)
     tags = [InputTag(MLFLOW_DATASET_CONTEXT, context)] if context else []
     return DatasetInput(Dataset(name, digest, kind, source, profile=profile or None), tags)
+
+
+def _source(place: str) -> tuple[str, str]:
+    """Return type and JSON of a path or URI as a source of ``mlflow.data``; those of files if it knows none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # two of its classes know a local path
+            source = resolve_dataset_source(place)
+    except MlflowException:
+        return "files", json.dumps([place])
+    config = MetaDataset(source).to_dict()  # type: ignore[abstract]  # as MLflow's own example creates it
+    return config["source_type"], config["source"]
 
 
 def whole_database(folder: Path) -> Path:
@@ -218,21 +207,3 @@ def whole_database(folder: Path) -> Path:
             new.replace(database)
             sync_folder(folder)
     return database
-
-
-def network_file_system(path: Path, mounts: str | None = None) -> str | None:
-    """Return the type of the network file system that a path, whose last parts may be missing, is on; None for any
-    other.
-
-    ``mounts`` is the content of ``/proc/self/mounts``. psutil reads ``/etc/mtab`` first, which may be an old copy.
-    """
-    text = Path("/proc/self/mounts").read_text() if mounts is None else mounts
-    kinds = {Path(fields[1].replace(r"\040", " ")): fields[2] for fields in map(str.split, text.splitlines())}
-    resolved = path.resolve()
-    kind = next((kinds[folder] for folder in (resolved, *resolved.parents) if folder in kinds), "")
-    return kind if _NETWORK.fullmatch(kind) else None
-
-
-def in_a_line(error: BaseException) -> str:
-    """Return the first line of an error, without passwords, for messages."""
-    return without_credentials(str(error).strip()).split("\n")[0][:300]

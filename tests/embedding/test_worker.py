@@ -30,7 +30,7 @@ class Device:
     def encoder(self):
         return self
 
-    def embed(self, texts, *_, lock, on_rows):
+    def embed(self, texts, *_, lock, **__):
         start = time.perf_counter()
         time.sleep(10 * SECONDS)
         self.tokenizing.append((start, time.perf_counter()))

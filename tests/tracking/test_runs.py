@@ -1,3 +1,4 @@
+import inspect
 import json
 import os
 import random
@@ -15,11 +16,11 @@ import pytest
 from mlflow.data import get_source
 from mlflow.tracking import MlflowClient
 
+from paraembed.tracking import place as tracking_place
 from paraembed.tracking import sender as tracking_sender
-from paraembed.tracking import store as tracking_store
+from paraembed.tracking.place import network_file_system
 from paraembed.tracking.records import RecordFile, Run, record_path, system_metrics
 from paraembed.tracking.runs import send_left, tracked_run
-from paraembed.tracking.store import network_file_system
 from tests import fuzz
 from tests.mlflow_server import mlflow_server
 
@@ -381,7 +382,7 @@ def test_on_a_cluster_a_store_that_would_be_lost_is_an_error(tmp_path, monkeypat
     with tracked_run("kept", tmp_path / "out"):
         pass
     assert (tmp_path / "mlruns" / "mlflow.db").exists()
-    monkeypatch.setattr(tracking_store, "network_file_system", lambda _: "nfs4")
+    monkeypatch.setattr(tracking_place, "network_file_system", lambda _: "nfs4")
     lost(tmp_path / "out", r"network file system \(nfs4\)")
 
 
@@ -476,3 +477,39 @@ def test_fuzz_damaged_records_and_a_damaged_memo_cost_no_job(store, tmp_path, se
     check = MlflowClient(f"sqlite:///{store}").get_run(run.run_id)
     assert check.info.status == "FINISHED"
     assert {"param-0", "param-1"} <= set(check.data.params)
+
+
+SHORT_JOB = f"""
+import sys
+from pathlib import Path
+from paraembed.tracking.runs import tracked_run
+{inspect.getsource(log_all)}
+number = int(sys.argv[1])
+with tracked_run("short", Path("out"), Path("memo.json")) as run:
+    log_all(run, Path(), range(number, number + 2))
+    assert "mlflow" not in sys.modules
+"""
+
+
+def test_another_process_sends_the_records_of_short_jobs(store, tmp_path, monkeypatch):
+    for name in tracking_sender._WAITED_FOR:
+        monkeypatch.delenv(name, raising=False)
+    for number in (0, 2):  # the second waits for the process that sends the records of the first
+        subprocess.run([sys.executable, "-c", SHORT_JOB, str(number)], env=with_package(), check=True, timeout=60)
+    wait_until(lambda: not record_path(tmp_path / "out").exists())
+    client = MlflowClient(f"sqlite:///{store}")
+    (run,) = client.search_runs(["1"])
+    check_all(client, run.info.run_id, range(4))
+
+
+def test_records_that_the_other_process_cannot_send_stay(tmp_path, monkeypatch):
+    for name in tracking_sender._WAITED_FOR:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, "-c", SHORT_JOB, "0"], env=with_package(), check=True, timeout=60)
+    assert [kind for _, kind, _ in RecordFile(tmp_path, record_path(tmp_path / "out")).read()][-1] == "end"
+
+
+def with_package():
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
