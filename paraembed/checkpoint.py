@@ -12,20 +12,18 @@ their fingerprints.
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
-from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import BosEosTokens, Oov, TableDtype
-from paraembed.encoders.own import OwnEncoder
 from paraembed.encoders.tables import Floats, from_int8, to_int8
-from paraembed.encoders.word_average import WordAverage, is_word_average
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
@@ -34,12 +32,13 @@ from paraembed.io.resume import check_own_files
 from paraembed.io.tensors import Arrays, check_tensors, load_arrays, save_tensors
 from paraembed.options import Count, Range
 from paraembed.text import SUBWORD, check_tokenizer
-from paraembed.text.subword import contents_of, without_ends
-from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, unknown_row
 
 if TYPE_CHECKING:
     from paraembed.encoders import Encoder
+    from paraembed.encoders.concat import Concat
+    from paraembed.encoders.own import OwnEncoder
+    from paraembed.encoders.word_average import WordAverage
 
 FORMAT = "paraembed-encoder-2"
 FORMAT_OF_CONCAT = "paraembed-concat-1"
@@ -100,7 +99,7 @@ class _Config(TypedDict):
 
 
 def save(
-    encoder: OwnEncoder,
+    encoder: "OwnEncoder",
     folder: Path,
     *,
     recipe: dict[str, Any],
@@ -129,6 +128,8 @@ def save(
                 shutil.move(written / name, new / name)
         files: tuple[str, ...] = _FILES
         if encoder.tokenizer == SUBWORD:
+            from paraembed.text.subword import contents_of  # noqa: PLC0415 - imports numba, 0.4 s
+
             (new / _TOKENIZER).write_bytes(contents_of(encoder.tokenizer))
             files = (*_FILES, _TOKENIZER)
         (new / "README.md").write_text(model_card, encoding="utf-8")
@@ -147,7 +148,7 @@ def save(
         return write_config(new, FORMAT, decides, files, {"recipe": recipe, "provenance": provenance})
 
 
-def _arrays(encoder: OwnEncoder, dtype: TableDtype) -> Arrays:
+def _arrays(encoder: "OwnEncoder", dtype: TableDtype) -> Arrays:
     tensors = encoder.arrays()
     if dtype == "int8":
         tensors["matrix"], tensors["matrix_scale"] = to_int8(tensors["matrix"])
@@ -185,6 +186,9 @@ def _content(folder: Path) -> _Content:
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
     if tokenizer == SUBWORD:
+        from paraembed.text.subword import without_ends  # noqa: PLC0415 - as in ``save``
+        from paraembed.text.tokens import TokenIds  # noqa: PLC0415
+
         with open_regular(folder / _TOKENIZER) as file:
             tokenizer = without_ends(file.read(), f"{folder}/{_TOKENIZER}")
         try:
@@ -264,7 +268,9 @@ def _mismatch(folder: Path) -> str:
     return f"{folder}: the weights do not match the encoder in config.json"
 
 
-def _word_average(folder: Path, content: _Content) -> WordAverage:
+def _word_average(folder: Path, content: _Content) -> "WordAverage":
+    from paraembed.encoders.word_average import WordAverage  # noqa: PLC0415 - as in ``save``
+
     check_tensors(content.others, {}, _mismatch(folder))
     encoder = WordAverage(content.options, content.vocabulary, content.matrix, **content.reading)
     encoder.fingerprint = content.config["fingerprint"]
@@ -282,10 +288,12 @@ def _load_pieces(folder: Path, fingerprint: str) -> "Encoder":
 
 def save_concat(
     folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str, overwrite: bool = False
-) -> Concat:
+) -> "Concat":
     """Write the folder of two encoders as one, with copies of their folders, atomically. The errors are those of
     ``load`` and ``check_replaceable``, and a ValueError if an encoder reads trees.
     """
+    from paraembed.encoders.concat import Concat  # noqa: PLC0415 - as in ``save``
+
     both = Concat(*map(load, folders))
     with new_folder(out, partial(check_replaceable, overwrite=overwrite)) as new:
         for part, folder in zip(_PARTS, folders, strict=True):
@@ -302,6 +310,9 @@ def load_any(folder: str | Path, *, for_vectors: bool = False) -> "Encoder | Wor
 
     ``for_vectors``: in float32 on a CPU, without PyTorch if the encoder only adds words.
     """
+    from paraembed.encoders.concat import Concat  # noqa: PLC0415 - as in ``save``
+    from paraembed.encoders.word_average import is_word_average  # noqa: PLC0415
+
     folder = Path(folder)
     folders = [folder / part for part in _PARTS] if is_concat(folder) else [folder]
     config = _read_concat_config(folder) if is_concat(folder) else None
@@ -318,6 +329,29 @@ def load_any(folder: str | Path, *, for_vectors: bool = False) -> "Encoder | Wor
         )
     both.fingerprint, both.provenance = config["fingerprint"], config.get("provenance") or {}
     return both
+
+
+class KnownEncoder(NamedTuple):
+    """What a finished output must agree with, of an encoder that adds words and so computes on a CPU."""
+
+    fingerprint: str
+    tokenizer: str
+    identity: Mapping[str, Any] = MappingProxyType({})
+
+
+def known(folder: Path) -> KnownEncoder | None:
+    """Return what ``load_any`` would find, without opening the encoder; None for one that a GPU may compute. The errors
+    are those of ``read_config``.
+    """
+    if is_concat(folder):
+        parts = [known(folder / part) for part in _PARTS]
+        fingerprint: str = _read_concat_config(folder)["fingerprint"]
+        return parts[0]._replace(fingerprint=fingerprint) if parts[0] and parts[1] else None
+    config = read_config(folder)
+    check_files(folder, config)
+    if config_from_dict(config["encoder"]).adds is None:
+        return None
+    return KnownEncoder(config["fingerprint"], config["tokeniser"])
 
 
 def parts_of_concat(folder: Path) -> list[str]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from paraembed import checkpoint
 from paraembed.encoders.devices import chosen_device
-from paraembed.encoders.word_average import WordAverage
 from paraembed.process import HUB, set_environment
 from paraembed.settings import (
     DEFAULT_INFERENCE,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from paraembed.encoders import Encoder
     from paraembed.encoders.concat import Concat
     from paraembed.encoders.foreign.base import ForeignEncoder
+    from paraembed.encoders.word_average import WordAverage
 
 Fetch = Callable[[str, Path], Path]
 """Function that downloads the encoder of an MLflow run or registered model to a folder, and returns the encoder
@@ -82,6 +82,13 @@ def open_encoder(
                 f"`{setting.name}` only applies to models of other libraries; leave it out for an encoder folder"
             )
     return encoder.placed(chosen_device(inference.device, gains=encoder.gains_from_gpu), inference.precision)
+
+
+def known_encoder(name: str, inference: Inference) -> checkpoint.KnownEncoder | None:
+    """Return what is known of an encoder with default settings without opening it; None if it must be opened."""
+    if inference != Inference() or is_peer(name) or is_run(name) or not (is_shipped(name) or Path(name).is_dir()):
+        return None
+    return checkpoint.known(SHIPPED_FOLDER if is_shipped(name) else Path(name))
 
 
 def _of_library(name: str, inference: Inference) -> "ForeignEncoder":

@@ -14,8 +14,9 @@ from typing import Any
 
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
+from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
-from paraembed.embedding.inputs import InputFile, changed_inputs
+from paraembed.embedding.inputs import InputFile, changed_inputs, find_inputs, hash_inputs
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name
@@ -23,10 +24,11 @@ from paraembed.embedding.plan import Part, Plan, make_plan
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
 from paraembed.encoders.protocol import TextEncoder
-from paraembed.io.atomic import locked
+from paraembed.io.atomic import SUCCESS, locked
 from paraembed.io.places import Place
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
+from paraembed.loading import known_encoder
 from paraembed.process import on_cluster
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
 from paraembed.signals import RunFailedError
@@ -81,6 +83,10 @@ def embed(
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
+    if not (overwrite or loaded):
+        files = find_inputs(inputs, limits.reading) if files is None else files
+        if finished := _finished_before(home, str(encoder), gpus.on(inference), files, settings, workers):
+            return finished
     loaded, files, settings = prepared(
         loaded or encoder,
         inputs,
@@ -105,11 +111,8 @@ def embed(
         remove_new = manifest.removal_of_new(store)
         reports = stack.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
-        if not todo and not replaced and manifest.is_finished(store, reports):
-            rows = sum(report.rows for report in reports.values())
-            _clear_up(store, str(encoder), run, reports, workers)
-            say(f"{home} is already finished, {rows:,} rows; nothing to do")
-            return EmbeddingResult(rows, len(run.plan.parts), 0, was_finished=True)
+        if not replaced and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
+            return done
         is_here = not todo or _is_local(engine, loaded, replace(run.plan, parts=tuple(todo)), gpu_share)
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         manifest.uncommit(store, str(encoder))
@@ -122,8 +125,8 @@ def embed(
             describe(into.tracked, str(encoder), run, workers)
             before = [Done(report, peak_memory=0) for report in reports.values()]
             new = stack.enter_context(closing(done_now))
-            for done in _within(limits, settings, store, chain(before, new)):
-                reports[done.report.name], peak = done.report, max(peak, done.peak_memory)
+            for part in _within(limits, settings, store, chain(before, new)):
+                reports[part.report.name], peak = part.report, max(peak, part.peak_memory)
             if changed := changed_inputs(files):
                 remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
                 raise RunFailedError(f"{changed[0].shown} changed while it was embedded; start over with {remedy}")
@@ -142,6 +145,35 @@ def embed(
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
     return EmbeddingResult(written["rows"], len(run.plan.parts), len(todo))
+
+
+def _finished_before(
+    home: Store, encoder: str, inference: Inference, files: Sequence[InputFile], settings: Settings, workers: int
+) -> EmbeddingResult | None:
+    """Return the result of a finished run of the same arguments, without opening the encoder, which takes seconds; None
+    if there may be something to do.
+    """
+    if not (manifest.check_folder(home) and is_there(home, SUCCESS)):
+        return None
+    if (known := known_encoder(encoder, inference)) is None:
+        return None
+    hashed, settings = hash_inputs(files), complete_settings(settings, files, reads_trees=False)
+    new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(hashed, settings, ()), known.identity)
+    run = manifest.continued_run(home, new)
+    with shown_status(), manifest.begun_run(home, run) as reports:
+        return _result_if_finished(home, encoder, run, reports, workers)
+
+
+def _result_if_finished(
+    store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int
+) -> EmbeddingResult | None:
+    """Return the result of a run in which nothing is left to do, after clearing up; None for any other."""
+    if len(reports) < len(run.plan.parts) or not manifest.is_finished(store, reports):
+        return None
+    rows = sum(report.rows for report in reports.values())
+    _clear_up(store, encoder, run, reports, workers)
+    say(f"{store} is already finished, {rows:,} rows; nothing to do")
+    return EmbeddingResult(rows, len(run.plan.parts), 0, was_finished=True)
 
 
 def _hold(stack: ExitStack, folder: Folder) -> bool:

@@ -87,6 +87,7 @@ def embed_parts(
                 progress.begin()
             elif parts.finish(worker, call, result):
                 progress.done += call.task[1].rows
+                worker.rows = 0
                 metrics.embedded(result.report.rows)
                 yield result
             parts.hand_out(worker)
@@ -95,6 +96,7 @@ def embed_parts(
             if not parts.num_waiting:
                 pool.start(len(parts.late()))
         parts.use_spare()
+        progress.begun = pool.rows_begun()
         progress.show()
     parts.check_doubled()
 

@@ -2,11 +2,12 @@
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from ray.util import get_node_ip_address
 
 from paraembed.console import duration
@@ -17,6 +18,8 @@ from paraembed.process import on_cluster
 
 IN_FLIGHT = 2
 """Parts per worker: one running, one queued, so that memory is bounded and no worker waits."""
+_QUESTION_SECONDS = 2.0  # between questions for the rows of a worker
+_STATUS = "status"  # group of calls that run beside those for parts
 _START_TRIES = 6  # in a row, as long as no worker has started
 _LONGEST_PAUSE_SECONDS = 60.0  # between failed starts
 
@@ -41,6 +44,8 @@ class Worker:
     actor: Any
     calls: dict[Any, Call] = field(default_factory=dict)
     place: str = ""  # process and machine, once it has started
+    rows: int = 0  # encoded, of parts that are not finished, at its last answer
+    asked: Any = None  # call that asks for these rows
 
 
 class WorkerPool:
@@ -59,7 +64,9 @@ class WorkerPool:
         self.of_call: dict[Any, Worker] = {}
         self.has_started, self._failed_starts, self._next_start = False, 0, 0.0
         on_gpu = {"num_gpus": gpu_share, "max_concurrency": IN_FLIGHT} if gpu_share else {}
-        self._actor: Any = ray.remote(kind).options(num_cpus=1, max_restarts=0, **on_gpu)
+        self._next_question = 0.0
+        remote: Any = ray.remote  # its types lack this option
+        self._actor: Any = remote(concurrency_groups={_STATUS: 1})(kind).options(num_cpus=1, max_restarts=0, **on_gpu)
         num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
         # In Ray's object store, which sends it to every machine once.
         self.encoder = ray.put(encoder.packed(is_local=not on_cluster() and num_machines == 1))
@@ -80,6 +87,19 @@ class WorkerPool:
             time.sleep(seconds)
             return []
         return list(ray.wait(list(self.of_call), num_returns=1, timeout=seconds)[0])
+
+    def rows_begun(self) -> int:
+        """Return how many rows are encoded of parts that are not finished, as the workers said two seconds ago."""
+        if time.monotonic() >= self._next_question:
+            self._next_question = time.monotonic() + _QUESTION_SECONDS
+            for worker in self.workers:
+                if worker.asked is not None and ray.wait([worker.asked], timeout=0)[0]:
+                    with suppress(RayError):  # of a worker that fails, which its part tells, too
+                        worker.rows = ray.get(worker.asked)
+                    worker.asked = None
+                if worker.asked is None and worker.place:
+                    worker.asked = worker.actor.rows_begun.options(concurrency_group=_STATUS).remote()
+        return sum(worker.rows for worker in self.workers)
 
     def add(self, worker: Worker, ref: Any, task: Task | None) -> None:
         """Record a call of a worker. On a CPU, a worker runs one call at a time."""

@@ -34,7 +34,7 @@ def main(flags: Log) -> None:
     if not path.is_file():
         say(f"{path} does not exist; nothing to send")
         return
-    if not send_left(out, "KILLED"):
+    if not send_left(out, "KILLED", waits=True):
         raise RunFailedError(f"records are left in {path}; run the same command again when MLflow is reachable")
     say(f"MLflow has all records of {out}")
 

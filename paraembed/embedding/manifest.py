@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, part_digest, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId
@@ -326,6 +325,8 @@ def commit(
     plan, settings = run.plan, run.plan.settings
     duplicates, repeated = 0, None
     if settings.id_column is not None:
+        from paraembed.embedding.ids import count_duplicates  # noqa: PLC0415 - imports numba, 0.4 s
+
         duplicates, repeated = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
     if duplicates and on_duplicate_id == "fail":
         raise RunFailedError(

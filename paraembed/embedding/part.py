@@ -38,7 +38,7 @@ from paraembed.io.fingerprint import digest_of
 from paraembed.io.places import to_place
 from paraembed.io.store import Store, open_store, write_json
 from paraembed.process import use_one_thread
-from paraembed.text.trees import TreeError
+from paraembed.text import TreeError
 
 REPORTS, REJECTED = "_reports", "_rejected"
 ROW_GROUP_BYTES = 32 << 20
@@ -110,7 +110,7 @@ def embed_part(
 ) -> PartReport:
     """Embed a part into ``store`` and write its report to ``_reports``; every call writes the same bytes. ``data`` is
     the text of the part, see ``read_part``; ``lock`` is held while the encoder computes, a lock if other threads embed
-    parts with the same encoder; ``on_rows`` is told how many more rows are encoded.
+    parts with the same encoder; ``on_rows`` is called with the number of rows that were encoded since its last call.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, and

@@ -223,7 +223,7 @@ class OwnEncoder:
             batch_size: number of texts to encode at a time.
             trees: string array [n], null for a text without a tree; see ``paraembed.text.trees``.
             lock: held while vectors are computed; see ``TextEncoder``.
-            on_rows: told how many more texts are done, whenever some are.
+            on_rows: called with the number of texts that were encoded since its last call.
 
         Raises:
             TypeError: texts or trees are something else.

@@ -15,7 +15,7 @@ ComputeLock = AbstractContextManager[object]
 NO_LOCK: ComputeLock = nullcontext()
 """For an encoder that no other thread uses."""
 OnRows = Callable[[int], object]
-"""Function that is told how many more texts have their vectors; any thread may call it."""
+"""Function that is called with the number of texts that were encoded since its last call, from any thread."""
 Texts = str | Iterable[Any]
 """A text, or several: any iterable of strings, such as a list, generator, Series, ndarray or Arrow array."""
 BATCH_SIZE = 32_768
@@ -131,7 +131,7 @@ class TextEncoder(Embeds, Protocol):
     ) -> Embedded:
         """Return vectors and counts like ``Embeds``; encoders that read trees take a binary tree for each text, null
         for a text without one. ``lock`` is held while vectors are computed, but not while texts are tokenized.
-        ``on_rows`` is called whenever more texts are done.
+        ``on_rows`` is called whenever texts are encoded.
         """
 
     def packed(self, *, is_local: bool = False) -> "PackedEncoder":

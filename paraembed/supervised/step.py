@@ -16,11 +16,12 @@ from torch import Tensor
 from paraembed.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Examples
+from paraembed.text import TreeError
 from paraembed.text.bigrams import Bigrams
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import Tokens
 from paraembed.text.tokens import tokens_of
-from paraembed.text.trees import TreeError, fitting_trees
+from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import word_ids
 from paraembed.training.fast import step_kind
 from paraembed.training.pairs import Batch, epoch_order, step_bounds, whole_steps

@@ -15,3 +15,14 @@ def check_tokenizer(name: str, *, of_encoder: bool = False) -> None:
     allowed = (*TOKENIZERS, *OF_PIECES) if of_encoder else TOKENIZERS
     if name not in allowed:
         raise ValueError(f"unknown tokenizer {name[:80]!r}; allowed: {', '.join(allowed)}")
+
+
+class TreeError(ValueError):
+    """Error for a tree that does not fit its text: the number of the text, and a description of the fault."""
+
+    def __init__(self, text: int, fault: str) -> None:
+        super().__init__(text, fault)
+        self.text, self.fault = text, fault
+
+    def __str__(self) -> str:
+        return f"text {self.text}: {self.fault}"

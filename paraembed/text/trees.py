@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from paraembed.compiled import compiled
 from paraembed.io.lines import string_array
+from paraembed.text import TreeError
 from paraembed.text.ragged import Ragged, string_bytes
 from paraembed.text.tokenize import Tokens
 
@@ -55,17 +56,6 @@ _STANDS_FOR = {
     "`": "'",
 }
 _SHOWN = 80  # characters of a text or tree in a message
-
-
-class TreeError(ValueError):
-    """Error for a tree that does not fit its text: the number of the text, and a description of the fault."""
-
-    def __init__(self, text: int, fault: str) -> None:
-        super().__init__(text, fault)
-        self.text, self.fault = text, fault
-
-    def __str__(self) -> str:
-        return f"text {self.text}: {self.fault}"
 
 
 @dataclass(frozen=True)

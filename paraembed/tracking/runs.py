@@ -85,19 +85,25 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
                 _enclosing.reset(token)
 
 
-def send_left(out: Path, status: str = "FINISHED") -> bool:
+def send_left(out: Path, status: str = "FINISHED", *, waits: bool | None = None) -> bool:
     """Send the records that an earlier job with this output could not send; return whether MLflow has all of them.
 
-    A run that a killed job left open ends with ``status``, by default that of a job whose output is complete.
+    A run that a killed job left open ends with ``status``, by default that of a job whose output is complete. Unless
+    the caller ``waits`` (None: see ``is_waited_for``), another process sends them.
     """
-    path = record_path(out)
+    path, waits = record_path(out), is_waited_for() if waits is None else waits
     if not path.is_file():
         return True
-    with mlflow_is_quiet(), held_records(out) as file:
-        if file.path != path:  # a job is writing it
-            return False
-        _close_left(file, status)
-        return Sender(file, StorePlace(out), waits=True).finish()
+    handle = _locked(path, _SENDER_SECONDS if waits else 0)
+    if handle is None:  # a job is writing it, or a process sends it
+        return False
+    try:
+        with mlflow_is_quiet():
+            file = RecordFile(out, path)
+            _close_left(file, status)
+            return Sender(file, StorePlace(out), waits=waits).finish()
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -108,24 +114,11 @@ def held_records(out: Path) -> Iterator[RecordFile]:
     sends the records of a job that has ended is waited for.
     """
     path = home = record_path(out)
-
-    def hold() -> int:
-        return lock_path(path, lambda: os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), path)
-
-    handle, deadline = None, time.monotonic() + _SENDER_SECONDS
-    while handle is None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = hold()
-        except (OSError, ValueError):
-            if time.monotonic() > deadline or _last_kind(RecordFile(out, path)) != "end":
-                break
-            doing("waiting until MLflow has the records of the job before")
-            time.sleep(_SENDER_PAUSE_SECONDS)
+    handle = _locked(path, _SENDER_SECONDS)
     if handle is None:
         path = Path(tempfile.mkdtemp(prefix="paraembed-mlflow-")) / path.name[-100:]
         log.warning("records for MLflow go to %s, because %s cannot be written or is in use", path, home)
-        handle = hold()
+        handle = _open_locked(path)
     try:
         yield RecordFile(out, path)
     finally:
@@ -133,6 +126,26 @@ def held_records(out: Path) -> Iterator[RecordFile]:
         if path != home:
             with suppress(OSError):  # it stays where it holds what MLflow has not got
                 path.parent.rmdir()
+
+
+def _locked(path: Path, seconds: float) -> int | None:
+    """Open and lock a file of records, and return its handle; wait some seconds for the process that sends the records
+    of a job that has ended. None: another job has locked it, or it cannot be written.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return _open_locked(path)
+        except (OSError, ValueError):
+            if time.monotonic() >= deadline or _last_kind(RecordFile(path, path)) != "end":
+                return None
+        doing("waiting until MLflow has the records of the job before")
+        time.sleep(_SENDER_PAUSE_SECONDS)
+
+
+def _open_locked(path: Path) -> int:
+    return lock_path(path, lambda: os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), path)
 
 
 def _opening(name: str, memo: Path | None, enclosing: Run | None) -> Opening:

@@ -20,6 +20,7 @@ from mlflow.tracking import MlflowClient
 from paraembed import checkpoint
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
+from paraembed.cluster import session
 from paraembed.cluster.embed_parts import EmbeddingProgress
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
@@ -47,7 +48,8 @@ from tests.mlflow_server import run_of
 pytestmark = pytest.mark.usefixtures("in_store")
 
 SMALL = Settings(part_rows=1000)
-embed = partial(module_of_embed.embed, workers=1)  # a second one takes longer to start than these tests take to embed
+# A second worker takes longer to start than these tests take to embed.
+embed = partial(module_of_embed.embed, workers=1, engine="ray")
 
 
 @pytest.fixture(scope="module")
@@ -529,7 +531,7 @@ def test_progress_in_words():
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, tiny_encoder_folder, tmp_path, how):
     out = tmp_path / "out"
-    given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", out, "--part-rows", 100
+    given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", out, "--part-rows", 100, "--engine", "ray"
     # The parts are tiny, and many: the signal must come before the last. A terminal sends it to the whole group.
     some = {"victims": lambda job: [*job.children(recursive=True), job]} if how == signal.SIGINT else {}
     status, said = interrupted(job_command("embed", *given), lambda: list(out.glob("part-*.parquet")), how, **some)
@@ -600,7 +602,7 @@ def test_no_plan_stays_if_ray_cannot_start(corpus, tiny_encoder_folder, tmp_path
         raise ChildProcessError(f"Ray does not start on this machine, workers: {workers}")
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(module_of_embed, "ray_session", does_not_start)
+    monkeypatch.setattr(session, "ray_session", does_not_start)
     (tmp_path / "users").mkdir()
     build(tiny_encoder_folder, corpus, SMALL, tmp_path / "begun")
     next((tmp_path / "begun").glob("part-*")).unlink()

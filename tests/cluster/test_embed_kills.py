@@ -48,7 +48,8 @@ def unbroken(corpus, tiny_encoder_folder, tmp_path_factory):
 
 
 def start(encoder, corpus, out, *more, crashes=None):
-    command = job_command("embed", "--encoder", encoder, "--input", corpus, "--out", out, *more)
+    engine = () if "--engine" in more else ("--engine", "ray")
+    command = job_command("embed", "--encoder", encoder, "--input", corpus, "--out", out, *engine, *more)
     environment = dict(os.environ)
     if crashes is not None:
         environment |= {"PYTHONPATH": str(HERE / "crash"), "CRASHES": str(crashes)}
@@ -130,6 +131,22 @@ def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_w
     assert not list(crashes.iterdir())
     assert digests(out) == unbroken(1000)
     assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(corpus)]))
+
+
+def test_every_crash_point_of_one_process(corpus, tiny_encoder_folder, unbroken, tmp_path):
+    """The engine of one process dies where workers and driver die; now and then workers of Ray go on."""
+    parts = [part_name(number, 21) for number in (2, 3, 5, 8, 13)]
+    at_parts = [moment.format(part) for moment, part in zip(WORKER_MOMENTS, parts, strict=False)]
+    whole = ["open _manifest.json", "rename _manifest.json", "rename _SUCCESS"]
+    crashes = moments(tmp_path / "crashes", *at_parts, *whole)
+    out, more = tmp_path / "out", ("--part-rows", "1000", "--engine", "local")
+    assert not run_to_its_end(tiny_encoder_folder, corpus, tmp_path / "mixed", more=more, crashes=crashes)
+    embed(tiny_encoder_folder, [corpus], tmp_path / "mixed", Settings(part_rows=1000), engine="ray")
+    with watched(out):
+        killed = run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes)
+    assert killed == len(at_parts) + len(whole) - 1
+    assert not list(crashes.iterdir())
+    assert digests(out) == digests(tmp_path / "mixed") == unbroken(1000)
 
 
 @pytest.mark.slow

@@ -50,6 +50,7 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
 
     server.hook = hook
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", server.uri("out"), "--part-rows", 100
+    given += "--engine", "ray"
     command = job_command("embed", *given)
     for _ in OF_DRIVER:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200)
@@ -68,6 +69,7 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
 @pytest.mark.slow
 def test_two_runs_at_once_write_the_same_bytes(corpus, tiny_encoder_folder, tmp_path, server):
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", server.uri("out"), "--part-rows", 100
+    given += "--engine", "ray"
     how = {"stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
     jobs = [subprocess.Popen(job_command("embed", *given), **how) for _ in range(2)]
     said = [job.communicate(timeout=200)[1] for job in jobs]

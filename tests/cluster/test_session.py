@@ -235,7 +235,7 @@ def test_the_token_of_a_home_folder_is_kept(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_job_runs_without_a_home_folder(tmp_path, tiny_encoder_folder):
     (tmp_path / "t.txt").write_text("the cat\n")
-    job = job_command("embed", "--encoder", tiny_encoder_folder, "--input", "t.txt", "--out", "out")
+    job = job_command("embed", "--encoder", tiny_encoder_folder, "--input", "t.txt", "--out", "out", "--engine", "ray")
     home = {"HOME": str(tmp_path / "t.txt" / "none"), "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/m.db"}
     done = subprocess.run(job, cwd=tmp_path, env=os.environ | home, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
 from paraembed.encoders.recursive import arrange
-from paraembed.text.trees import TreeError
+from paraembed.text import TreeError
 from paraembed.text.vocabulary import Words
 from tests.encoders.oracles import vector_of
 from tests.encoders.oracles_recursive import leaves_of, merges_of, ragged, trees_over

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraembed.text import TreeError
 from paraembed.text.tokenize import tokenize
-from paraembed.text.trees import FAULTS, TreeError, fitting_trees, parse_trees, read_trees
+from paraembed.text.trees import FAULTS, fitting_trees, parse_trees, read_trees
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("trees.jsonl").read_text("utf-8").splitlines()]
