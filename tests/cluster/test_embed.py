@@ -21,12 +21,12 @@ from paraembed import checkpoint
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
 from paraembed.cluster import session
-from paraembed.cluster.embed_parts import EmbeddingProgress
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
 from paraembed.commands.job import user_error
 from paraembed.embedding import inputs
 from paraembed.embedding.estimate import dry_run, workers_of
+from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.replace import staging_folder
@@ -525,6 +525,8 @@ def test_progress_in_words():
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left"
     progress.retried += 1
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, retried"
+    progress.begun = 200  # of a part that is not finished
+    assert progress.line(4.0).startswith("800 of 1,000 rows  80%  150 rows/s  1 s left")
 
 
 @pytest.mark.slow

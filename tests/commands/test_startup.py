@@ -78,6 +78,17 @@ def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
+def test_a_finished_output_is_recognized_without_slow_imports(tmp_path):
+    (tmp_path / "t.txt").write_text("a cat\na dog\n")
+    job = f"embed --encoder small --input {tmp_path}/t.txt --out {tmp_path}/out"
+    first, _ = answers(job)
+    again, said = answers(job)
+    assert [first[0][1], again[0][1]] == [0, 0]
+    assert "already finished, 2 rows; nothing to do" in said
+    assert not {"ray", "torch"} & first[0][2]
+    assert not (SLOW | {"pandas"}) & again[0][2]
+
+
 def test_encoders_are_named_without_pytorch_and_imported_when_asked_for():
     code = """
 import sys

@@ -7,7 +7,7 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.embedding import estimate as module
-from paraembed.embedding.estimate import START_SECONDS, estimate, warn_if_slow
+from paraembed.embedding.estimate import START_SECONDS, estimate, seconds_here, warn_if_slow
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
@@ -88,3 +88,20 @@ def test_the_first_batch_does_not_count(tiny_encoder_folder, tmp_path, rows, bat
     assert (found.probed, found.batches) == (rows, batches)
     assert found.rows_per_second > rows / 2
     assert ("roughly" in found.basis) == is_rough
+
+
+class SlowTexts(SlowStart):
+    """An encoder that takes five milliseconds a text, as a transformer on a CPU does."""
+
+    def embed(self, texts, *arguments, **options):
+        time.sleep(0.005 * len(texts))
+        return self.encoder.embed(texts, *arguments, **options)
+
+
+@pytest.mark.parametrize("rows", [50, 40_000])
+def test_the_work_of_one_process_decides_where_rows_are_embedded(tiny_encoder_folder, tmp_path, rows):
+    (tmp_path / "t.txt").write_text("the cat sat\n" * rows)
+    plan = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=1000))
+    encoder = checkpoint.load(tiny_encoder_folder)
+    assert seconds_here(encoder, plan) < 5
+    assert 0.005 * rows <= seconds_here(SlowTexts(encoder), plan) < 0.05 * rows
