@@ -5,9 +5,9 @@ PyTorch.
 import math
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from paraembed.aliases import did_you_mean
 from paraembed.options import MOST_INT, check_fields
@@ -301,6 +301,16 @@ class MineSettings:
     """Maximum number of rows for comparing all pairs; for more rows, FAISS searches an index (extra [faiss])."""
     recall: float = 0.95
     """Minimum fraction of the nearest rows that the FAISS index must find, measured on a sample of rows."""
+    distinct: bool = False
+    """Leave out pairs whose two texts are equal, character by character; `top` counts these pairs, too."""
+    groups: bool = False
+    """Also write _groups/*.parquet: ids of rows that pairs connect, those of equal texts included, and which row of
+    each group to keep; for pairs within one output.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings for the manifest, without options that are off, which earlier manifests do not have."""
+        return {name: value for name, value in asdict(self).items() if value is not False}
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("top", "block_rows", "part_pairs"), (1, MOST_INT))

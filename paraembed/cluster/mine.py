@@ -18,6 +18,7 @@ from paraembed.embedding.index import build_index, import_faiss
 from paraembed.embedding.manifest import MANIFEST
 from paraembed.embedding.mine import (
     FORMAT,
+    GROUPS,
     Comparison,
     find_in_index,
     gather,
@@ -26,6 +27,7 @@ from paraembed.embedding.mine import (
     load,
     neighbors,
     save,
+    write_groups,
     write_part,
 )
 from paraembed.embedding.output import Embeddings
@@ -42,7 +44,7 @@ from paraembed.tracking.runs import send_left, tracked_run
 _JOB = "jobs/mine.py"
 _PART = r"part-\d{5,}-of-\d{5,}\.parquet"
 _FILE = rf"({_PART}|{MANIFEST}|{SUCCESS})"
-_OUTPUT = rf"({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
+_OUTPUT = rf"({GROUPS}/)?({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
 _SIDE = "(first|second)"
 _STEP = rf"(identity\.json|({_SIDE}-found|pairs|kept)-\d{{5,}}\.npy|last-{_SIDE}\.npy|{_SIDE}\.index(\.json)?)"
 _OUTPUT_FILES = re.compile(_OUTPUT)
@@ -76,7 +78,7 @@ def mine(
         import_faiss()
     identity = {
         "format": FORMAT,
-        "settings": asdict(settings),
+        "settings": settings.to_json(),
         "embeddings": comparison.output.digest,
         "other": comparison.other and comparison.other.digest,
     }
@@ -100,7 +102,7 @@ def _finished(work: Work) -> dict[str, Any] | None:
     if not work.is_finished(partial(_read_identity, fields=tuple(work.fingerprint))):
         return None
     manifest: dict[str, Any] = read_json(out / MANIFEST, dict[str, Any])
-    for part in manifest["parts"]:
+    for part in [*manifest["parts"], *filter(None, [manifest.get("groups")])]:
         path = out / part["name"]
         if not path.is_file() or sha256_of(path) != part["sha256"]:
             if work.overwrite:
@@ -134,6 +136,7 @@ def _run(comparison: Comparison, work: Work, workers: int) -> dict[str, Any]:
         index = {} if comparison.is_exact else steps.find_in_indexes()
         manifest = steps.write(work.fingerprint, index)
         run.metrics({"pairs": manifest["pairs"], "parts": len(manifest["parts"])})
+        run.metrics({"equal_texts": manifest["equal_texts"]} if "equal_texts" in manifest else {})
         run.metrics({f"{name}/recall": about["recall"] for name, about in index.items()})
         shutil.rmtree(replaced, ignore_errors=True)
         replace_folder(work.folder / "result", out, replaced, lambda _: _finished(work))
@@ -205,7 +208,7 @@ class _Steps:
         num_pairs, size = sum(len(load(path)) for path in files), comparison.settings.part_pairs
         result, count = self.folder / "result", max(1, -(-num_pairs // size))
         result.mkdir(exist_ok=True)
-        for temporary in result.glob(".*.tmp"):  # of a worker that was killed
+        for temporary in result.rglob(".*.tmp"):  # of a worker that was killed
             temporary.unlink()
 
         def write(number: int) -> dict[str, Any]:
@@ -216,9 +219,12 @@ class _Steps:
         for entry in run_tasks(write, range(count), self.workers):
             entries.append(entry)
             doing(f"writing: part {len(entries):,} of {count:,}")
+        written = sum(entry["rows"] for entry in entries)
         manifest = {
             **identity,
-            "pairs": num_pairs,
+            "pairs": written,
+            **({"equal_texts": num_pairs - written} if comparison.settings.distinct else {}),
+            **({"groups": self._write_groups(files, result)} if comparison.settings.groups else {}),
             "rows": {"first": comparison.output.rows, "second": comparison.seconds.rows},
             "encoder": comparison.output.encoder,
             "index": index,
@@ -226,6 +232,18 @@ class _Steps:
         }
         commit_manifest(Folder(result), MANIFEST, manifest)
         return manifest
+
+    def _write_groups(self, files: list[Path], result: Path) -> dict[str, Any]:
+        """Write the groups of rows to ``result``; return the manifest entry."""
+        doing("grouping rows")
+        path = result / GROUPS / part_name(0, 1)
+        path.parent.mkdir(exist_ok=True)
+
+        def write(out: Path) -> dict[str, Any]:
+            return write_groups(self.comparison, files, out)
+
+        (entry,) = run_tasks(write, [path], 1)
+        return entry
 
     def _write_lasts(self, name: str, pair_files: list[Path]) -> Path:
         """Write the ``top``-th nearest row of each first or second row; within one output these are the same rows."""

@@ -12,7 +12,7 @@ from paraembed.commands.paths import existing_output, new_output
 from paraembed.console import say
 from paraembed.settings import MineSettings, check_workers
 
-GROUPS = {"output": "part_pairs", "resources": "block_rows exact_rows recall"}
+GROUPS = {"output": "distinct groups part_pairs", "resources": "block_rows exact_rows recall"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Mine:
 
 
 def main(flags: Mine) -> None:
-    """Mine, and print the number of pairs and the next command."""
+    """Mine, and print the numbers of pairs and groups, and the next command."""
     check_workers(flags.workers)
     folder, out = existing_output(flags.folder, "FOLDER"), new_output(flags.out, "--out", flags.folder, flags.other)
     other = existing_output(flags.other, "--other") if flags.other is not None else None
@@ -48,7 +48,18 @@ def main(flags: Mine) -> None:
     manifest, before = mine(folder, out, flags.settings, other=other, workers=flags.workers, overwrite=flags.overwrite)
     if not before:
         files = f"{quote(str(flags.out))}/*.parquet"
-        say(f"wrote {manifest['pairs']:,} pairs to {flags.out}; next: python jobs/shard.py --input {files} --out PAIRS")
+        left_out = f", without {manifest['equal_texts']:,} pairs of equal texts" if flags.settings.distinct else ""
+        if flags.settings.groups:
+            groups = manifest["groups"]
+            say(
+                f"grouped {groups['rows']:,} rows into {groups['groups']:,} groups, the largest of "
+                f"{groups['largest']:,} rows; the {groups['rows'] - groups['groups']:,} rows to remove have "
+                f"keep = false in {flags.out}/_groups/*.parquet"
+            )
+        say(
+            f"wrote {manifest['pairs']:,} pairs to {flags.out}{left_out}; next: python jobs/shard.py --input {files} "
+            "--out PAIRS"
+        )
 
 
 def command() -> int:

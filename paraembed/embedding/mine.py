@@ -6,7 +6,8 @@ rows of the first output are cut into blocks. The steps are functions on files, 
 1. ``neighbors``: a block is compared with all rows (within an output: with those after it): the pairs that can count;
 2. ``last_of_top``: for each row, the last of its nearest over all blocks;
 3. ``keep_pairs``: the pairs of a block that count, in order;
-4. ``write_part``: pairs with ids and texts, as Parquet.
+4. ``write_part``: pairs with ids and texts, as Parquet;
+5. ``write_groups``: the rows that are connected by pairs, as Parquet.
 
 Products are made in float32 and cosines in float64, see ``paraembed.embedding.search``; so the result depends only on
 the vectors and the settings, not on blocks, workers or threads.
@@ -22,7 +23,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from paraembed.embedding.columns import is_text
 from paraembed.embedding.index import nearest_in_index, open_index
@@ -33,6 +37,8 @@ from paraembed.io.escape import listed
 from paraembed.settings import MineSettings
 
 FORMAT = "paraembed-mined-pairs-1"
+GROUPS = "_groups"
+"""Folder of the groups in the output; readers of datasets skip names that begin with ``_``."""
 PAIR = np.dtype([("first", "<i8"), ("second", "<i8"), ("cosine", "<f4")])
 """A pair of row numbers; within an output ``first`` is the smaller one."""
 _TILE_ROWS = 2048  # of a product: 2048 x 2048 scores are 16 MB
@@ -76,7 +82,7 @@ class Comparison:
         return max(self.output.rows, self.seconds.rows) <= self.settings.exact_rows
 
     def check(self) -> None:
-        """Raise ValueError if the outputs cannot be compared or have no texts."""
+        """Raise ValueError if the outputs cannot be compared or grouped, or have no texts."""
         name = self.settings.text_column
         for output in (self.output, self.seconds):
             if not output.rows:
@@ -87,6 +93,8 @@ class Comparison:
                     f"{output} has no column {name!r} of texts; `text_column` can be: "
                     f"{listed(texts) or 'none of its'} columns; `keep` of jobs/embed.py copies columns of the input"
                 )
+        if self.settings.groups:
+            self._check_groups()
         if self.other is None:
             return
         if self.other.encoder != self.output.encoder or self.other.width != self.output.width:
@@ -94,6 +102,19 @@ class Comparison:
                 f"{self.output} has vectors of encoder {self.output.encoder[:12]}, width {self.output.width}, but "
                 f"{self.other} has vectors of {self.other.encoder[:12]}, width {self.other.width}; embed both with "
                 "the same encoder"
+            )
+
+    def _check_groups(self) -> None:
+        """Raise ValueError if ids cannot name the rows to remove."""
+        if self.other is not None:
+            raise ValueError(
+                f"`groups` is for pairs within one output, but `other` is {self.other}; leave out `groups`: the column "
+                "second_id of the pairs already lists the rows of `other` that have a similar row"
+            )
+        if self.output.unclear_ids:
+            raise ValueError(
+                f"{self.output} has {self.output.unclear_ids:,} rows with a null or repeated id, but `groups` "
+                "needs ids that name the rows to remove; embed with another `id_column` of jobs/embed.py, or without it"
             )
 
 
@@ -241,7 +262,8 @@ def keep_pairs(pair_files: Sequence[Path], of_firsts: Path, of_seconds: Path, bl
 
 
 def write_part(comparison: Comparison, paths: Sequence[Path], span: tuple[int, int], out: Path) -> dict[str, Any]:
-    """Write a part with pairs ``start`` to ``stop`` - 1 of the files of ``keep_pairs``; return its manifest entry.
+    """Write a part with pairs ``start`` to ``stop`` - 1 of the files of ``keep_pairs``; return its manifest entry. With
+    ``distinct``, pairs of equal texts are left out.
 
     Memory: the texts of the pairs, and those of a row group.
     """
@@ -263,8 +285,36 @@ def write_part(comparison: Comparison, paths: Sequence[Path], span: tuple[int, i
             "second_id": second_id,
         }
     )
+    if comparison.settings.distinct:
+        table = table.filter(pc.fill_null(pc.not_equal(table["first"], table["second"]), True))
+    return {"name": out.name, **_write_table(table, out)}
+
+
+def write_groups(comparison: Comparison, paths: Sequence[Path], out: Path) -> dict[str, Any]:
+    """Write the groups of rows that the pairs in the files of ``keep_pairs`` connect; return the manifest entry.
+
+    Columns: id; group_id, the id of the group's first row; keep, whether the row is this first row. Groups are in the
+    order of their first rows, and their rows in input order. Rows without a pair are left out.
+
+    Memory: about 100 bytes per pair, and the ids of the rows.
+    """
+    pairs = np.concatenate([np.zeros(0, PAIR), *map(load, paths)])
+    rows, nodes = np.unique(np.concatenate([pairs["first"], pairs["second"]]), return_inverse=True)
+    edges = np.ones(len(pairs), np.bool_), np.split(nodes, 2)
+    num_groups, labels = connected_components(coo_array(edges, shape=(len(rows), len(rows))), directed=False)
+    first = np.unique(labels, return_index=True)[1][labels]  # of each row's group: ``rows`` ascend
+    order = np.argsort(first, kind="stable")
+    ids = comparison.output.take(rows, [comparison.output.id_column]).column(0)
+    keeps = first[order] == order
+    table = pa.table({"id": ids.take(pa.array(order)), "group_id": ids.take(pa.array(first[order])), "keep": keeps})
+    largest = int(np.bincount(labels).max(initial=0))
+    return {"name": f"{GROUPS}/{out.name}", **_write_table(table, out), "groups": num_groups, "largest": largest}
+
+
+def _write_table(table: pa.Table, out: Path) -> dict[str, Any]:
+    """Write a Parquet file; return its number of rows and its SHA-256."""
 
     def write(file: BinaryIO) -> None:
         pq.write_table(table, file, compression="zstd", use_dictionary=False)
 
-    return {"name": out.name, "rows": len(pairs), "sha256": write_file(out, write)}
+    return {"rows": table.num_rows, "sha256": write_file(out, write)}

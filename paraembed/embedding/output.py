@@ -75,6 +75,8 @@ class Embeddings:
         self.id_column: str = known["id_column"]
         self.has_input_ids = settings.get("id_column") is not None
         """Whether the ids were read from a column of the input, not generated."""
+        self.unclear_ids: int = known["n_null_ids"] + known["n_duplicate_ids"]
+        """Number of rows whose id is null or repeats that of another row."""
         added = {self.id_column, *output_fields(settings["dtype"])}
         self.carried = [name for name in self.schema.names if name not in added]
         """Names of the columns that were carried from the input."""

@@ -41,12 +41,13 @@ def rows_of(folder):
 
 
 def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_cluster, outputs, tmp_path, capsys):
-    manifest, before = mine(outputs[0], tmp_path / "1", SETTINGS, workers=1)
+    settings = replace(SETTINGS, groups=True)
+    manifest, before = mine(outputs[0], tmp_path / "1", settings, workers=1)
     assert not before
-    mine(outputs[0], tmp_path / "2", SETTINGS, workers=2)
-    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+    mine(outputs[0], tmp_path / "2", settings, workers=2)
+    assert digests(tmp_path / "1", "**/*") == digests(tmp_path / "2", "**/*")
     assert not list(tmp_path.glob(".*"))
-    pairs, _ = rows_of(tmp_path / "1")
+    pairs, table = rows_of(tmp_path / "1")
     assert len(pairs) == manifest["pairs"] == len(set(pairs)) > 200
     assert all(first < second for first, second in pairs)
     assert pairs == sorted(pairs, key=lambda pair: pair[0])
@@ -54,17 +55,24 @@ def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_clu
     (tmp_path / ".1.partial").mkdir()  # of a run that was killed as it ended
     identity = {key: manifest[key] for key in ("format", "settings", "embeddings", "other")}
     (tmp_path / ".1.partial" / "identity.json").write_text(json.dumps(identity))
-    assert mine(outputs[0], tmp_path / "1", SETTINGS) == (manifest, True)
+    assert mine(outputs[0], tmp_path / "1", settings) == (manifest, True)
     assert not (tmp_path / ".1.partial").exists()
     assert f"{tmp_path}/1 is already finished, {len(pairs):,} pairs; nothing to do" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"settings.top \(was 3, is 4\); .* `overwrite`"):
-        mine(outputs[0], tmp_path / "1", replace(SETTINGS, top=4))
-    part = tmp_path / "1" / manifest["parts"][1]["name"]
-    part.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"part-00001-of-\d+\.parquet is missing or damaged; start over"):
-        mine(outputs[0], tmp_path / "1", SETTINGS)
-    mine(outputs[0], tmp_path / "1", SETTINGS, overwrite=True)
-    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+        mine(outputs[0], tmp_path / "1", replace(settings, top=4))
+    for entry in (manifest["parts"][1], manifest["groups"]):
+        path = tmp_path / "1" / entry["name"]
+        content = path.read_bytes()
+        path.write_bytes(b"")
+        with pytest.raises(ValueError, match=rf"{entry['name']} is missing or damaged; start over"):
+            mine(outputs[0], tmp_path / "1", settings)
+        path.write_bytes(content)
+    path.write_bytes(b"")
+    distinct, _ = mine(outputs[0], tmp_path / "1", replace(settings, distinct=True), overwrite=True)
+    assert rows_of(tmp_path / "1")[1] == [row for row in table if row[-2] != row[-1]]
+    assert distinct["pairs"] + distinct["equal_texts"] == manifest["pairs"]
+    assert distinct["groups"] == manifest["groups"]
+    assert digests(tmp_path / "1", "_groups/*") == digests(tmp_path / "2", "_groups/*")
 
 
 def test_shard_reads_the_pairs_between_two_outputs(ray_cluster, outputs, tmp_path):
@@ -96,16 +104,21 @@ def test_no_pair_and_foreign_files(ray_cluster, outputs, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outputs, tmp_path, capsys):
-    mine(outputs[0], tmp_path / "unbroken", SETTINGS)
-    flags = ["--threshold", "0.6", "--top", "3", "--block-rows", "40", "--part-pairs", "100"]
+    mine(outputs[0], tmp_path / "unbroken", replace(SETTINGS, distinct=True, groups=True))
+    flags = ["--threshold", "0.6", "--top", "3", "--block-rows", "40", "--part-pairs", "100", "--distinct", "--groups"]
     given, work = (outputs[0], "--out", tmp_path / "out", *flags), tmp_path / ".out.partial"
-    for awaited in ("pairs-00003.npy", "last-first.npy", "kept-00002.npy", "result/part-00001-*"):
+    for awaited in ("pairs-00003.npy", "last-first.npy", "kept-00002.npy", "result/part-00001-*", "result/_groups"):
         interrupted(job_command("mine", *given), lambda awaited=awaited: list(work.glob(awaited)))
         assert not (tmp_path / "out").exists()
     capsys.readouterr()
     assert run_job("mine", *given) == 0
-    assert "blocks are already done" in capsys.readouterr().err
-    assert digests(tmp_path / "out") == digests(tmp_path / "unbroken")
+    stderr = capsys.readouterr().err
+    assert "blocks are already done" in stderr
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert f" pairs to {tmp_path}/out, without {manifest['equal_texts']:,} pairs of equal texts; next:" in stderr
+    groups = manifest["groups"]
+    assert f"; the {groups['rows'] - groups['groups']:,} rows to remove have keep = false in {tmp_path}/out" in stderr
+    assert digests(tmp_path / "out", "**/*") == digests(tmp_path / "unbroken", "**/*")
     assert not work.exists()
 
 

@@ -1,6 +1,10 @@
 """Paraphrase pairs of outputs, against an oracle that compares every pair by itself."""
 
+from dataclasses import asdict
+
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -8,11 +12,22 @@ from hypothesis import strategies as st
 
 from paraembed.embedding import search as searching
 from paraembed.embedding.index import build_index
-from paraembed.embedding.mine import Comparison, keep_pairs, last_of_top, load, neighbors, save, write_part
+from paraembed.embedding.mine import (
+    PAIR,
+    Comparison,
+    keep_pairs,
+    last_of_top,
+    load,
+    neighbors,
+    save,
+    write_groups,
+    write_part,
+)
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Settings
 from paraembed.pairs.formats import read_pairs
 from paraembed.settings import MineSettings
+from tests.docs.pages import blocks
 from tests.embedding.output_of import InMemory, cosine, encoder_of, output_of
 from tests.embedding.without_ray import build
 
@@ -123,6 +138,65 @@ def test_a_part_has_texts_scores_and_ids_that_shard_reads(encoder, tmp_path, dty
     assert pieces == [1, len(rows) - 1]
 
 
+NODES = 12
+edges = st.lists(st.integers(0, NODES - 1), min_size=2, max_size=2, unique=True).map(sorted).map(tuple)
+
+
+@given(st.lists(edges, unique=True, max_size=16), st.integers(0, 16))
+def test_the_groups_are_those_of_a_union_find(tmp_path_factory, pairs, cut):
+    folder, ids = tmp_path_factory.mktemp("groups"), [f"id {NODES - row}" for row in range(NODES)]
+    paths = [folder / "0.npy", folder / "1.npy"]
+    for path, piece in zip(paths, (pairs[:cut], pairs[cut:]), strict=True):
+        save(path, np.array([(*pair, 1) for pair in piece], PAIR))
+    comparison = Comparison(InMemory(np.ones((NODES, 1)), ids=ids), None, MineSettings(groups=True))
+    entry = write_groups(comparison, paths, folder / "part.parquet")
+    head = list(range(NODES))
+    for pair in pairs:
+        low, high = sorted(head[row] for row in pair)
+        head = [low if row == high else row for row in head]
+    rows = sorted({row for pair in pairs for row in pair}, key=lambda row: (head[row], row))
+    assert pq.read_table(folder / "part.parquet").to_pylist() == [
+        {"id": ids[row], "group_id": ids[head[row]], "keep": head[row] == row} for row in rows
+    ]
+    sizes = [sum(head[row] == first for row in rows) for first in rows if head[first] == first]
+    assert [entry[key] for key in ("name", "rows", "groups", "largest")] == [
+        *("_groups/part.parquet", len(rows), len(sizes), max(sizes, default=0))
+    ]
+
+
+def test_equal_texts_are_left_out_and_the_page_removes_the_rest(encoder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ["w1 w2", "w3", "w2 w1", "w1 w2", "w1  w2", "w5", "", "w5", ""]  # words in any order: the same vector
+    columns = {"text": texts, "title": ["a", "c", "a", None, None, "b", "d", "b", "d"]}
+    pq.write_table(pa.table(columns), "corpus.parquet")
+    build(encoder, tmp_path / "corpus.parquet", Settings("text", keep=("text", "title")), tmp_path / "embeddings")
+    same = [(0, 2), (0, 3), (0, 4), (2, 3), (2, 4), (3, 4), (5, 7)]
+    (tmp_path / "mined" / "_groups").mkdir(parents=True)
+    for column, equal in (("title", {(0, 2), (5, 7)}), ("text", {(0, 3), (5, 7)})):
+        settings = MineSettings(0.9999, text_column=column, distinct=True, groups=True)
+        comparison = Comparison(Embeddings(tmp_path / "embeddings"), None, settings)
+        comparison.check()
+        kept = mined(comparison, tmp_path)
+        entry = write_part(comparison, kept, (0, 99), tmp_path / "mined" / "part-00000-of-00001.parquet")
+        pairs = duckdb.sql("SELECT first_id, second_id FROM 'mined/*.parquet'").fetchall()
+        assert pairs == [pair for pair in same if pair not in equal]
+        assert entry["rows"] == len(pairs)
+    write_groups(comparison, kept, tmp_path / "mined" / "_groups" / "part-00000-of-00001.parquet")
+    (tmp_path / "more-embeddings").symlink_to("embeddings")
+    (tmp_path / "mined-between").symlink_to("mined")
+    removal, look, between = (duckdb.sql(query).fetchall() for query in blocks("docs/duplicates.md", "sql"))
+    assert removal == [(5,)]
+    assert pq.read_table("unique.parquet")["row"].to_pylist() == [0, 1, 5, 6, 8]
+    assert len(look) == len(pairs)
+    assert sorted(row for row, *_ in between) == [0, 1, 5, 6, 7, 8]
+
+
+def test_options_that_are_off_are_not_in_the_manifest():
+    """So that outputs of earlier versions are still finished, with the same bytes."""
+    assert asdict(MineSettings()).keys() - MineSettings().to_json().keys() == {"distinct", "groups"}
+    assert MineSettings(distinct=True).to_json()["distinct"] is True
+
+
 def test_threads_do_not_change_a_byte_of_an_index(tmp_path):
     pytest.importorskip("faiss")
     vectors = np.random.default_rng(0).standard_normal((6000, 24), dtype=np.float32)
@@ -140,11 +214,16 @@ def test_outputs_that_cannot_be_compared(encoder, tmp_path):
     build(encoder, tmp_path / "c.csv", Settings("text", keep=("text",)), tmp_path / "c")
     output = Embeddings(output_of(encoder, [1, 2], tmp_path / "a"))
     narrow = Embeddings(output_of(encoder, [1, 2], tmp_path / "b", dim=2))
+    pq.write_table(pa.table({"text": ["w1", "w2", "w3"], "key": ["x", "x", None]}), tmp_path / "d.parquet")
+    repeated = Settings("text", keep=("text",), id_column="key")
+    build(encoder, tmp_path / "d.parquet", repeated, tmp_path / "d", on_duplicate_id="keep")
     for first, second, settings, message in (
         (output, None, MineSettings(text_column="body"), r"no column 'body' .*`text_column` can be: text"),
         (output, None, MineSettings(text_column="number"), "has no column 'number' of texts"),
         (output, narrow, MineSettings(), r"width 3, but .* width 2;"),
         (Embeddings(tmp_path / "c"), None, MineSettings(), r"/c has no rows"),
+        (output, output, MineSettings(groups=True), r"within one output, but `other` is .*/a;"),
+        (Embeddings(tmp_path / "d"), None, MineSettings(groups=True), "/d has 2 rows with a null or"),
     ):
         with pytest.raises(ValueError, match=message):
             Comparison(first, second, settings).check()
