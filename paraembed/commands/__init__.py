@@ -20,7 +20,8 @@ JOBS = {
     "search": "the rows of an output of embed nearest to a query",
     "mine": "paraphrase pairs from outputs of embed",
     "log": "send the records of a job to MLflow that was not reachable",
-    "sample": "write generated pairs, word vectors and sentences",
+    "sample": "write generated pairs, word vectors, sentences and test sets",
+    "completion": "print a script that completes jobs and flags in bash, zsh or fish",
 }
 
 
@@ -36,7 +37,7 @@ def run_named() -> int:
     if name in JOBS:
         sys.argv[:2] = [f"paraembed {name}"]
         return main(name)
-    lines = [f"  {name:<9} {what}" for name, what in JOBS.items()]
+    lines = [f"  {name:<10} {what}" for name, what in JOBS.items()]
     usage = "\n".join(["usage: paraembed JOB [OPTIONS]", "", *lines, "", "paraembed JOB --help shows its options."])
     if name == "--version":
         sys.stdout.write(f"paraembed {__version__}\n")

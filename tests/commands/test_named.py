@@ -15,7 +15,7 @@ def run(*arguments, folder, status):
 
 
 def test_every_job_of_the_checkout_has_its_name():
-    assert {*JOBS} == {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"bench"} | {"log", "sample"}
+    assert {*JOBS} == {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"bench"} | {"completion", "log", "sample"}
 
 
 def test_a_job_runs_by_its_name(tmp_path):
