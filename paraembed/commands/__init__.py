@@ -6,6 +6,10 @@ from importlib import import_module
 from paraembed import __version__
 from paraembed.signals import guard
 
+INTRODUCTION = """paraembed trains text encoders on paraphrase pairs and embeds a corpus to Parquet.
+start: paraembed sample --out sample && paraembed embed --encoder small --input sample/sentences.txt --out embeddings
+docs:  README.md and docs/quickstart.md of the source; 'make docs' builds a site in build/site
+"""
 JOBS = {
     "shard": "pair files to pair shards; 'shard fetch' downloads public originals",
     "train": "pair shards to an encoder",
@@ -43,7 +47,7 @@ def run_named() -> int:
         sys.stdout.write(f"paraembed {__version__}\n")
         return 0
     if name in {"-h", "--help"}:
-        sys.stdout.write(f"{usage}\n")
+        sys.stdout.write(f"{INTRODUCTION}\n{usage}\n")
         return 0
     sys.stderr.write(f"error: unknown job {name!r}; choose one of these\n{usage}\n")
     return 2
