@@ -6,6 +6,10 @@ from importlib import import_module
 from paraembed import __version__
 from paraembed.signals import guard
 
+INTRODUCTION = """paraembed trains text encoders on paraphrase pairs and embeds a corpus to Parquet.
+start: paraembed sample --out sample && paraembed embed --encoder small --input sample/sentences.txt --out embeddings
+docs:  README.md and docs/quickstart.md of the source; 'make docs' builds a site in build/site
+"""
 JOBS = {
     "shard": "pair files to pair shards; 'shard fetch' downloads public originals",
     "train": "pair shards to an encoder",
@@ -20,7 +24,8 @@ JOBS = {
     "search": "the rows of an output of embed nearest to a query",
     "mine": "paraphrase pairs from outputs of embed",
     "log": "send the records of a job to MLflow that was not reachable",
-    "sample": "write generated pairs, word vectors and sentences",
+    "sample": "write generated pairs, word vectors, sentences and test sets",
+    "completion": "print a script that completes jobs and flags in bash, zsh or fish",
 }
 
 
@@ -36,13 +41,13 @@ def run_named() -> int:
     if name in JOBS:
         sys.argv[:2] = [f"paraembed {name}"]
         return main(name)
-    lines = [f"  {name:<9} {what}" for name, what in JOBS.items()]
+    lines = [f"  {name:<10} {what}" for name, what in JOBS.items()]
     usage = "\n".join(["usage: paraembed JOB [OPTIONS]", "", *lines, "", "paraembed JOB --help shows its options."])
     if name == "--version":
         sys.stdout.write(f"paraembed {__version__}\n")
         return 0
     if name in {"-h", "--help"}:
-        sys.stdout.write(f"{usage}\n")
+        sys.stdout.write(f"{INTRODUCTION}\n{usage}\n")
         return 0
     sys.stderr.write(f"error: unknown job {name!r}; choose one of these\n{usage}\n")
     return 2

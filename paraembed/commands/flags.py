@@ -35,10 +35,7 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
     The docstring of ``flags`` is the description of the job. ``default`` has values for flags that are left out, with
     ``tyro.MISSING`` for required ones. Raise ValueError if the dataclass or a nested one rejects a value.
     """
-    if default is None:
-        own_fields = fields(flags)  # type: ignore[arg-type]
-        required = [own.name for own in own_fields if own.default is own.default_factory is MISSING]
-        default = flags(**dict.fromkeys(required, tyro.MISSING))
+    default = _defaults(flags) if default is None else default
     titles = {name: title for title, names in groups.items() for name in names.split()}
     parts: dict[str, list[Any]] = {title: [] for title in groups}
     first: list[Any] = []
@@ -58,6 +55,25 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
     for number in range(len(kinds)):
         parsed |= vars(parsed.pop(f"group__{number}"))
     return _settings(flags, parsed)
+
+
+def _defaults(flags: type[Flags]) -> Flags:
+    own_fields = fields(flags)  # type: ignore[arg-type]
+    required = [own.name for own in own_fields if own.default is own.default_factory is MISSING]
+    return flags(**dict.fromkeys(required, tyro.MISSING))
+
+
+def typed_flags(flags: type[Flags], default: Flags | None = None) -> list[str]:
+    """Return the flags as a command line spells them: without positional arguments, and with ``--no-`` for a flag that
+    is on by default.
+    """
+    default = _defaults(flags) if default is None else default
+    typed: dict[str, None] = {}
+    for path, name, hint, _ in _leaves(flags):  # type: ignore[arg-type]  # a class is hashable
+        is_on = reduce(getattr, path.split("__"), default) is True
+        if tyro.conf.Positional not in _settings_of(hint):
+            typed[flag_of(f"no-{_name(hint, name)}" if is_on else _name(hint, name))] = None
+    return list(typed)
 
 
 def current_flags(arguments: Iterable[str], flags: type) -> list[str]:

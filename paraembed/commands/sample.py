@@ -17,6 +17,11 @@ def command(arguments: Sequence[str] | None = None) -> int:
         say(f"error: {error}")
         return exit_status(error)
     out, names = files.vectors.parent, ", ".join(path.name for path in vars(files).values() if path)
+    if files.suites:
+        say(
+            f"{files.suites} has generated examples in the layouts of the evaluation suites, not the published sets; "
+            f"score an encoder: python jobs/evaluate.py --encoder small --suite all --data {files.suites}"
+        )
     say(
         f"wrote {names} to {out} (generated pairs in the PPDB line formats, not PPDB); "
         f"next: python jobs/shard.py --input {files.ppdb_2 or files.ppdb_1} --out {out / 'shards'}"

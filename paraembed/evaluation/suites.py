@@ -19,6 +19,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import read_blocks
 from paraembed.io.lines import read_text
 from paraembed.io.tables import Cells, read_cells
+from paraembed.pairs.sample_suites import NOTE
 from paraembed.papers.results import PAPERS_STS
 
 KNOWN_FILES = {
@@ -252,6 +253,7 @@ def _of_available(name: str, data: Path, files: Sequence[str]) -> Suite:
     return _suite(name, data, available, [_read_columns(data, file) for file in available], "spearman", notes)
 
 
+_GENERATED = "generated pairs, not the published data set: these scores are not comparable with the papers'"
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called
 _BENCHMARK = "STS benchmark dev: 1,129 of its 1,500 pairs are in the years' sets, too; who tunes on it has seen them."
 
@@ -309,7 +311,10 @@ def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
     unknown = [name for name in names if name not in {*SUITES, "all"}]
     if unknown:
         raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}")
-    return tuple(read(data) for name, read in SUITES.items() if name in names or "all" in names)
+    suites = tuple(read(data) for name, read in SUITES.items() if name in names or "all" in names)
+    if not (data / NOTE).exists():
+        return suites
+    return tuple(replace(suite, notes=(f"{_GENERATED} ({data / NOTE})", *suite.notes)) for suite in suites)
 
 
 def read_pairs_files(paths: Sequence[Path]) -> Suite:

@@ -25,9 +25,10 @@ import numpy.typing as npt
 from paraembed.io.atomic import write_file
 from paraembed.io.resume import check_destination
 from paraembed.pairs.sample_lexicon import CONCEPTS, PATTERNS, SENTENCES, SHORT_SENTENCE, Pattern
+from paraembed.pairs.sample_suites import NOTE, suite_files
 
 _PPDB_1, _PPDB_2 = "ppdb-1.0-format.gz", "ppdb-2.0-format.gz"
-_OURS = {_PPDB_1, _PPDB_2, "pairs.tsv", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt", "shards"}
+_OURS = {_PPDB_1, _PPDB_2, "pairs.tsv", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt", "shards", "suites"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class SampleFiles:
     vectors: Path
     test_pairs: Path
     sentences: Path
+    suites: Path | None  # a folder
 
 
 def write_sample(
@@ -53,6 +55,7 @@ def write_sample(
     ppdb_version: Literal["1.0", "2.0", "both"] = "both",
     broken: float = 0.0,
     pairs: int = 0,
+    suites: bool = False,
 ) -> SampleFiles:
     """Write a generated sample: pairs in the PPDB line formats, word vectors, sentences and scored test pairs.
 
@@ -67,6 +70,8 @@ def write_sample(
         broken: Fraction of lines, 0 to 0.5, to damage (broken, repeated or swapped), for tests of the rejection;
             default: 0.
         pairs: Lines of pairs.tsv, two sentences per line, no header; 0: do not write the file.
+        suites: Also write a folder ``suites`` with generated examples in the file layout of every evaluation suite and
+            labeled task; they are not the published data sets.
 
     Raises:
         ValueError: a number is out of range, or the lexicon has too few pairs for the lines.
@@ -84,8 +89,9 @@ def write_sample(
         ppdb_2=None if ppdb_version == "1.0" else _write(out / _PPDB_2, ppdb_lines("2.0", lines, seed, broken)),
         pairs=_write(out / "pairs.tsv", _sentence_pairs(pairs, seed)) if pairs else None,
         vectors=_write(out / "vectors.txt.gz", _vectors(dimension, seed)),
-        test_pairs=_write(out / "test-pairs.tsv", _scored_pairs(test_pairs, seed)),
+        test_pairs=_write(out / "test-pairs.tsv", _test_lines(test_pairs, seed)),
         sentences=_write(out / "sentences.txt", _corpus(sentences, seed)),
+        suites=_write_suites(out / "suites", seed) if suites else None,
     )
 
 
@@ -98,6 +104,16 @@ def _make_folder(out: Path) -> None:
     others = sorted(path.name for path in out.iterdir() if path.name not in _OURS and path.name[0] != ".")
     if others:
         raise FileExistsError(f"{out} contains other files ({', '.join(others[:3])}); give a new or empty folder")
+    suites = out / "suites"
+    if suites.exists() and not (suites / NOTE).exists():
+        raise FileExistsError(f"{suites} has no {NOTE}, so it is not of a sample; give a new or empty folder")
+
+
+def _write_suites(folder: Path, seed: int) -> Path:
+    for name, lines in suite_files(seed, scored_pairs):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        _write(folder / name, lines)
+    return folder
 
 
 def _write(path: Path, blocks: Iterable[str]) -> Path:
@@ -139,15 +155,20 @@ def _vectors(dimension: int, seed: int) -> Iterator[str]:
         yield f"{word} {' '.join(f'{value:.5f}' for value in values.tolist())}\n"
 
 
-def _scored_pairs(count: int, seed: int) -> Iterator[str]:
-    """Yield lines of a score and two sentences, from combinations of concepts that no other file contains.
+def _test_lines(count: int, seed: int) -> Iterator[str]:
+    """Yield lines of a score and two sentences, after a header."""
+    yield "score\tsentence1\tsentence2\n"
+    yield from (f"{score:.2f}\t{first}\t{second}\n" for score, first, second in scored_pairs(count, [seed, 4]))
+
+
+def scored_pairs(count: int, seed: Sequence[int]) -> Iterator[tuple[float, str, str]]:
+    """Yield a score and two sentences, from combinations of concepts that no file of training pairs contains.
 
     The score, 0 to 5, is exact: the weighted fraction of shared concepts, where each of the first three slots has
     weight 2 and the others 1. 30 % of the pairs are paraphrases. Half of the others repeat the wording of the first
     sentence, so that equal words are misleading.
     """
-    yield "score\tsentence1\tsentence2\n"
-    rng = np.random.default_rng([seed, 4])
+    rng = np.random.default_rng(seed)
     for _ in range(count):
         pattern = SENTENCES[rng.integers(len(SENTENCES))]
         weights_S = np.where(np.arange(len(pattern.slots)) < 3, 2, 1)
@@ -162,7 +183,7 @@ def _scored_pairs(count: int, seed: int) -> Iterator[str]:
         ]
         ways = rng.permutation(len(pattern.templates))[: 1 if is_echo else 2]
         first, second = pattern.templates[ways[0]].format(*words), pattern.templates[ways[-1]].format(*other_words)
-        yield f"{5 * weights_S[~changed_S].sum() / weights_S.sum():.2f}\t{first}\t{second}\n"
+        yield float(5 * weights_S[~changed_S].sum() / weights_S.sum()), first, second
 
 
 def _draw_meanings(

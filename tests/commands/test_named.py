@@ -15,12 +15,16 @@ def run(*arguments, folder, status):
 
 
 def test_every_job_of_the_checkout_has_its_name():
-    assert {*JOBS} == {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"bench"} | {"log", "sample"}
+    assert {*JOBS} == {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"bench"} | {"completion", "log", "sample"}
 
 
 def test_a_job_runs_by_its_name(tmp_path):
     listed = run("--help", folder=tmp_path, status=0)
     assert all(name in listed.stdout for name in JOBS)
+    _, start, docs, *_ = listed.stdout.splitlines()
+    assert start.startswith("start: paraembed sample --out")
+    assert (ROOT / "docs/quickstart.md").exists()
+    assert "docs/quickstart.md" in docs
     version = run("--version", folder=tmp_path, status=0)
     assert version.stdout == f"paraembed {paraembed.__version__}\n"
     unknown = run("emebd", folder=tmp_path, status=2)

@@ -25,7 +25,7 @@ PAGES = sorted(
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 _BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _JOB = re.compile(r"(?:.*/)?jobs/(\w+)\.py")
-_OPERATORS = {";", "|", "||", "&&", "&", ")", "do", "done"}
+_OPERATORS = {";", ">", "|", "||", "&&", "&", ")", "do", "done"}
 
 
 def text_of(name):

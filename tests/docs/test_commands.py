@@ -24,7 +24,16 @@ COMMANDS = [
     if "…" not in arguments  # stands for arguments that are left out
 ]
 # Of Ray, Docker, pip, kubectl, curl and MLflow; --encoder.OPTION stands for the options of an encoder.
-FOREIGN = {"--backend-store-uri", "--index-url", "--head", "--encoder.OPTION", "--encoder.layers", "--encoder.width"}
+FOREIGN = {
+    "--backend-store-uri",
+    "--index-url",
+    "--head",
+    "--block",
+    "--temp-dir",
+    "--encoder.OPTION",
+    "--encoder.layers",
+    "--encoder.width",
+}
 
 
 @pytest.fixture

@@ -10,9 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import paraembed
 from paraembed.commands.sample import command
+from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.report import compare
+from paraembed.evaluation.suites import KNOWN_FILES, SUITES, read_suites
 from paraembed.pairs.sample import BLOCK_LINES, write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
+from paraembed.supervised.readers import DATA_SETS, read_task
 
 # Of 2.0 copied from ppdb-2.0-s.original-format.100-lines.txt.gz. Each line there has one of the two entailment
 # features, and may lack the two that OPTIONAL names. Of 1.0 as lines of ppdb-1.0-s-all, which is not here, have them.
@@ -47,7 +52,8 @@ def read(path):
 
 
 def digests(files):
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in vars(files).values() if path]
+    paths = sorted(path for path in files.vectors.parent.rglob("*") if path.is_file() and path.name != "GENERATED.md")
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +75,7 @@ def test_rows(files):
 
 def test_equal_seeds_give_equal_bytes(tmp_path):
     options = {"lines": 1_000, "sentences": 50, "test_pairs": 20, "pairs": 50, "broken": 0.01, "ppdb_version": "2.0"}
+    options["suites"] = True
     first, same, other = (
         digests(write_sample(tmp_path / name, seed=seed, **options)) for name, seed in (("a", 3), ("b", 3), ("c", 4))
     )
@@ -239,3 +246,54 @@ def test_a_sample_is_replaced_and_the_command_names_the_next_step(tmp_path, caps
     assert {path.name for path in tmp_path.iterdir()} == {
         "ppdb-2.0-format.gz", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt"
     }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def suites(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample")
+    return write_sample(folder, lines=20, sentences=0, test_pairs=0, ppdb_version="2.0", suites=True).suites
+
+
+def test_generated_suites_have_the_files_of_the_published_ones_and_say_what_they_are(suites):
+    files = {path.relative_to(suites).as_posix() for path in suites.rglob("*") if path.is_file()}
+    sts = {f"sts/{year}/generated.tsv" for year in range(2012, 2017)}
+    assert files == {name for name in KNOWN_FILES if not name.startswith("sts/")} | sts | {"GENERATED.md"}
+    page = (Path(__file__).parents[2] / "docs/evaluate.md").read_text()
+    assert not [name for name in files - sts - {"GENERATED.md"} if Path(name).name not in page]
+    assert "not the published data sets" in (suites / "GENERATED.md").read_text()
+
+
+def test_generated_suites_are_read_and_their_scores_follow_the_meaning(suites):
+    read = read_suites(["all"], suites)
+    assert [suite.name for suite in read] == [*SUITES]
+    assert all("generated pairs, not the published data set" in suite.notes[0] for suite in read)
+    report = compare([Candidate("small", "", paraembed.load("small"))], read, resamples=0)
+    scores = report.metrics()
+    sets = [f"sts/{year}/generated/pearson" for year in range(2012, 2017)]
+    sets += ["sick/test/pearson", "pit2015/test/pearson", "phrases/pavlick/spearman", "phrases/annotated-ppdb/spearman"]
+    sets += [f"words/{name}/spearman" for name in ("simlex999", "ws353", "ws353-sim", "ws353-rel")]
+    sets += [f"bigrams/{name}/spearman" for name in ("JN", "NN", "VN")]
+    assert {name: scores[name] for name in sets if scores[name] < 0.25} == {}
+    assert scores["semeval2013/accuracy"] > 0.7  # by chance 0.5
+    assert scores["turney/5/accuracy"] > 0.4  # by chance 0.2
+    for suite in read:
+        for pairs in suite.groups[0].sets if suite.measure != "accuracy" else ():
+            concepts = [[concepts_of(text) for text in side.to_pylist()] for side in pairs.texts]
+            shared = [len(one & other) / max(len(one), len(other)) for one, other in zip(*concepts, strict=True)]
+            assert np.corrcoef(shared, pairs.scores)[0, 1] > 0.7, (suite.name, pairs.name)
+
+
+@pytest.mark.parametrize(("task", "data_set"), [(task, name) for task, names in DATA_SETS.items() for name in names])
+def test_generated_tasks_are_read(suites, task, data_set):
+    examples = read_task(task, data_set, suites, 1)
+    assert min(map(len, (examples.train, examples.dev, examples.test))) >= 12
+    if task in {"similarity", "entailment", "sentiment"}:
+        assert len(set(np.round(examples.train.labels))) >= 2
+
+
+def test_a_folder_of_other_suites_is_not_overwritten(tmp_path):
+    (tmp_path / "suites/sick").mkdir(parents=True)
+    (tmp_path / "suites/sick/SICK_train.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"suites has no GENERATED\.md"):
+        write_sample(tmp_path, lines=20, sentences=0, test_pairs=0, suites=True)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["SICK_train.txt"]
