@@ -107,8 +107,10 @@ def text_of(value, draw):
     return data
 
 
-def of_json(folder, name, load, sign=lambda value: value):
-    """Run a target: a file of a folder is mutated, signed as one would who knows the format, and loaded."""
+def of_json(folder, name, load, sign=lambda value: value, end=b""):
+    """Run a target: a file of a folder is mutated, signed as one would who knows the format, and loaded; it has an
+    ``end``.
+    """
     whole = (folder / name).read_bytes()
     value = json.loads(whole)
 
@@ -118,7 +120,7 @@ def of_json(folder, name, load, sign=lambda value: value):
             data = text_of(sign(changed), draw)
         except (AttributeError, KeyError, TypeError, UnicodeEncodeError):  # nothing that can be signed
             data = text_of(changed, draw)
-        (folder / name).write_bytes(data)
+        (folder / name).write_bytes(data + end)
         load()
         return "read"
 
@@ -257,7 +259,7 @@ def test_lists_of_rejected_rows(embedded):
         if not all(check.ok for check in verify(embedded)):
             raise ValueError("found")
 
-    of_json(embedded / "_rejected", name, load)
+    of_json(embedded / "_rejected", name, load, end=b"\n")
 
 
 def test_pair_shards(tmp_path):

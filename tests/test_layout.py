@@ -63,7 +63,7 @@ def test_no_module_imports_one_that_imports_it():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
-LINES = {"paraembed": 41_700, "tests": 32_100}
+LINES = {"paraembed": 42_800, "tests": 32_500}
 """Most lines of Python in a folder. A commit that needs more raises the number, and says in its body what for."""
 
 
@@ -79,7 +79,7 @@ def test_the_core_names_no_flag():
     others = {
         "evaluation/html.py",  # names of CSS
         "io/lines.py",  # a reason in the files of rejected rows
-        "tracking/store.py",  # flags of MLflow
+        "tracking/place.py",  # flags of MLflow
         "training/loop.py",  # a field of saved states
         "training/state.py",  # its earlier name
     }

@@ -19,7 +19,7 @@ from paraembed.process import on_cluster
 IN_FLIGHT = 2
 """Parts per worker: one running, one queued, so that memory is bounded and no worker waits."""
 _QUESTION_SECONDS = 2.0  # between questions for the rows of a worker
-_STATUS = "status"  # group of calls that run beside those for parts
+_STATUS = "status"  # group of calls that do not wait for those with parts
 _START_TRIES = 6  # in a row, as long as no worker has started
 _LONGEST_PAUSE_SECONDS = 60.0  # between failed starts
 
@@ -94,7 +94,7 @@ class WorkerPool:
             self._next_question = time.monotonic() + _QUESTION_SECONDS
             for worker in self.workers:
                 if worker.asked is not None and ray.wait([worker.asked], timeout=0)[0]:
-                    with suppress(RayError):  # of a worker that fails, which its part tells, too
+                    with suppress(RayError):  # a worker that failed, as the call with its part will say
                         worker.rows = ray.get(worker.asked)
                     worker.asked = None
                 if worker.asked is None and worker.place:
