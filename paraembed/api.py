@@ -173,6 +173,7 @@ def train(
         min_coverage=min_coverage,
         max_bytes=placement.pairs_bytes,
     )
+    data_set.check_tokens()
     training = Training(name, data_set, _absolute(out), placement, register=register)
     train_model(training, overwrite=overwrite)
     return checkpoint.load(_absolute(out))

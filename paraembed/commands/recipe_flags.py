@@ -27,12 +27,17 @@ RECIPE_GROUPS = {
     "resources": "gpus profile",
 }
 """Groups of the flags of a training."""
+NO_RECIPES: Mapping[str, BaseRecipe] = {}
 
 
-def list_recipes(recipes: Mapping[str, BaseRecipe]) -> list[str]:
+def list_recipes(recipes: Mapping[str, BaseRecipe], own: Mapping[str, BaseRecipe] = NO_RECIPES) -> list[str]:
     """Return the lines of --list: recipes with encoder and source, then encoders, what they compute, and source."""
     width = max(map(len, recipes))
     lines = [f"  {name:<{width}}  {recipe.encoder.name:<12} {source(name)}" for name, recipe in recipes.items()]
+    lines += [
+        f"  {name:<{width}}  {recipe.encoder.name:<12} the encoder {name}, trained further"
+        for name, recipe in own.items()
+    ]
     papers: dict[str, str] = {}
     for name, recipe in [*RECIPES.items(), *SUPERVISED_RECIPES.items()]:
         papers.setdefault(recipe.encoder.name, source(name))

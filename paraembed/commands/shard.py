@@ -1,25 +1,27 @@
 """Command ``shard``, from pair files to pair shards: see ``python jobs/shard.py --help``."""
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing, staged_input, staged_output, staged_places
+from paraembed.commands.paths import existing, existing_encoder, staged_input, staged_output, staged_places
 from paraembed.console import print_table, say
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import require_file, shown, to_place
 from paraembed.pairs.settings import ShardSettings
-from paraembed.settings import check_workers
+from paraembed.settings import SHIPPED, SHIPPED_FOLDER, check_workers, is_shipped
+from paraembed.text import TOKENIZERS
 
 if TYPE_CHECKING:
     from paraembed.io.staging import Mirror
 
 GROUPS = {
-    "data": "format columns no_header tokenizer features alignment non_terminals remove max_line_bytes max_inflation",
+    "data": "encoder format columns no_header tokenizer features alignment non_terminals remove max_line_bytes "
+    "max_inflation",
     "selection": "training_set words max_words min_score max_length top sample sample_seed nested_subsets split "
     "match_tokens_of leave_out",
     "output": "rows_per_shard rejected_sample",
@@ -41,6 +43,8 @@ class Shard:
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Folder to write, or its URI: pairs-*.parquet, manifest.json and _SUCCESS; one folder for each split or subset."""
     settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
+    encoder: Annotated[str | None, tyro.conf.arg(name="for", metavar="small|ENCODER")] = None
+    """Encoder that is to be trained further on the pairs, small or a folder: sets --tokenizer to what it reads."""
     words: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """Word-vector file or word list, or its URI: the vocabulary of training sets that reject pairs with OOV words."""
     max_words: int | None = None
@@ -59,6 +63,7 @@ def main(flags: Shard) -> None:
     check_workers(flags.workers)
     if flags.max_words is not None and not flags.words:
         raise ValueError("--max-words sets the number of rows to use from --words; add --words FILE")
+    settings = flags.settings if flags.encoder is None else _settings_for(flags.encoder, flags.settings)
     with staged_places() as stage:
         out = staged_output(stage, flags.out, "--out", *flags.input, flags.words)
         places = [to_place(text) for text in flags.input]
@@ -77,7 +82,7 @@ def main(flags: Shard) -> None:
         manifest, before = shard_pairs(
             inputs,
             out,
-            flags.settings,
+            settings,
             words=words,
             max_words=flags.max_words,
             workers=flags.workers,
@@ -94,12 +99,33 @@ def main(flags: Shard) -> None:
         rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
         rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
         print_table(["rows", "count"], [[name, f"{count:,}"] for name, count in rows.items()])
+        from paraembed.pairs.shards import has_ptb_tokens
+
         name, subset = shown(flags.out), next(iter(manifest.get("subsets", {"": 0})), "")
         pairs = f"{name}/{subset}" if subset else name
+        start = _start(flags.encoder, is_ptb=has_ptb_tokens(manifest))
         say(
             f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {name}; "
-            f"next: python jobs/train.py --pairs {pairs} --words VECTORS.txt.gz --out ENCODER"
+            f"next: python jobs/train.py {start} --pairs {pairs} --out ENCODER"
         )
+
+
+def _settings_for(encoder: str, settings: ShardSettings) -> ShardSettings:
+    """Return the settings with the tokenizer whose tokens an encoder reads: word pieces need the texts as they are."""
+    from paraembed.checkpoint import read_config
+
+    if settings.tokenizer != "auto":
+        raise ValueError(f"--for sets the tokenizer, but --tokenizer is {settings.tokenizer}; leave one of them out")
+    folder = SHIPPED_FOLDER if is_shipped(encoder) else existing_encoder(Path(encoder), "--for")
+    tokenizer = read_config(folder)["tokeniser"]
+    return replace(settings, tokenizer=tokenizer if tokenizer in TOKENIZERS else "space")
+
+
+def _start(encoder: str | None, *, is_ptb: bool) -> str:
+    """Return the flags of train for the words to start from: an encoder, or vectors for tokens of ``ptb-v1``."""
+    if encoder in {None, SHIPPED}:
+        return "--words VECTORS.txt.gz" if is_ptb else f"--recipe {SHIPPED}"
+    return f"--recipe {SHIPPED} --words {encoder}"
 
 
 def _fetch_manifests(home: "Mirror", *, overwrite: bool) -> None:

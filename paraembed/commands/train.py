@@ -21,9 +21,9 @@ from paraembed.commands.paths import (
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags, say_idle
 from paraembed.console import print_table, say
 from paraembed.io.places import shown
-from paraembed.papers import RECIPES, find_recipe
+from paraembed.papers import OWN_RECIPES, RECIPES, find_recipe
 from paraembed.recipe import Recipe, without_effect
-from paraembed.settings import MIN_COVERAGE, Placement, Selection, Workers, check_min_coverage
+from paraembed.settings import MIN_COVERAGE, SHIPPED, Placement, Selection, Workers, check_min_coverage
 
 if TYPE_CHECKING:
     from paraembed.evaluation.sets import Suite
@@ -48,7 +48,9 @@ class Train:
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Encoder folder to write, or its URI."""
     recipe: str = DEFAULT_RECIPE
-    """Recipe of a paper (--list prints the names), or a .json file."""
+    """Recipe of a paper (--list prints the names); small, which trains the encoder in the package further and needs no
+    --words; or a .json file.
+    """
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
@@ -130,6 +132,7 @@ def main(flags: Train) -> None:
             min_coverage=flags.min_coverage,
             max_bytes=flags.placement.pairs_bytes,
         )
+        data.check_tokens()
         training = Training(
             flags.recipe,
             data,
@@ -151,9 +154,10 @@ def main(flags: Train) -> None:
 def defaults(arguments: list[str]) -> Train:
     """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
-    return Train(tyro.MISSING, tyro.MISSING, tyro.MISSING, name, encoder, settings)
+    words = SHIPPED if name in OWN_RECIPES else tyro.MISSING
+    return Train(tyro.MISSING, words, tyro.MISSING, name, encoder, settings)
 
 
 def command() -> int:
     """Run the job with this process's command line."""
-    return run(main, Train, RECIPE_GROUPS, defaults, lambda: list_recipes(RECIPES))
+    return run(main, Train, RECIPE_GROUPS, defaults, lambda: list_recipes(RECIPES, OWN_RECIPES))

@@ -28,6 +28,7 @@ from paraembed.pairs.shards import has_ptb_tokens, read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
+from paraembed.text import OF_PIECES
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import BestCheckpoint, Evaluation
 from paraembed.training.fast import step_kind
@@ -200,6 +201,17 @@ class Pairs:
     def check(self, workers: int) -> None:
         """Raise ValueError if there are too few pairs."""
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
+
+    def check_tokens(self) -> None:
+        """Raise ValueError if the words are pieces of texts as they are, and the shards have tokens of ``ptb-v1``."""
+        if not self.words.is_dir() or self.recipe.encoder.reads_trees:
+            return
+        tokenizer = checkpoint.read_config(self.words)["tokeniser"]
+        if tokenizer in OF_PIECES and has_ptb_tokens(self.shards):
+            raise ValueError(
+                f"{self.folder} has tokens of ptb-v1, but the words of {self.words.name} are {tokenizer} of texts as "
+                "they are; shard the pairs again with `tokenizer` space"
+            )
 
     def check_sweep(self, workers: int, retrained: Path | None) -> None:  # noqa: ARG002
         """Raise OSError or ValueError if a sweep could not start: its trials, or the full training on the shards in

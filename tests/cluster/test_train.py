@@ -41,6 +41,10 @@ pytestmark = pytest.mark.usefixtures("in_store")
 
 RECIPE = Recipe(tokenizer="space", epochs=3, learning_rate=0.01, batch_size=50)
 HERE = Placement(workers=1)
+NAMES, THINGS = (
+    ("Ann", "Bo", "Cy", "Di", "Ed", "Flo", "Gus", "Hal"),
+    ("hat", "dog", "boat", "lamp", "song", "map", "key"),
+)
 FIRST = Selection(eval_every=0.4)
 
 
@@ -97,6 +101,28 @@ def test_an_encoder_of_word_pieces_keeps_its_tokenizer_and_what_it_knows(sample,
     config = json.loads((tmp_path / "encoder" / "config.json").read_text())
     assert config["provenance"]["training"]["words"] == before.fingerprint
     assert checkpoint.gold_of(config["provenance"]) == [labels]
+
+
+def test_own_pairs_train_the_shipped_encoder_further(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"It isn't {name}'s {thing}.\tThe {thing} isn't of {name}." for name in NAMES for thing in THINGS]
+    (tmp_path / "own.tsv").write_text("\n".join(lines) + "\n")
+    given = "--input", "own.tsv", "--no-header"
+    assert run_job("shard", *given, "--for", "small", "--out", "pairs") == 0
+    assert "next: python jobs/train.py --recipe small --pairs pairs --out ENCODER" in capsys.readouterr().err
+    started = "--recipe", "small", "--batch-size", 20, "--epochs", 2, "--out", "encoder"
+    assert run_job("train", *started, "--pairs", "pairs") == 0
+    before, after = paraembed.load("small"), paraembed.load("encoder")
+    assert after.tokenizer == "wordpiece"
+    first, second = zip(*(line.split("\t") for line in lines), strict=True)
+    old, new = (cosine(encoder.encode(first), encoder.encode(second)).mean() for encoder in (before, after))
+    assert new > old
+    assert run_job("shard", *given, "--out", "tokens") == 0
+    assert "--words VECTORS.txt.gz" in capsys.readouterr().err
+    assert run_job("train", *started[:-1], "other", "--pairs", "tokens") == 2
+    assert "has tokens of ptb-v1, but the words of small are wordpiece" in capsys.readouterr().err
+    assert run_job("shard", *given, "--for", "small", "--tokenizer", "space", "--out", "both") == 2
+    assert "--for sets the tokenizer" in capsys.readouterr().err
 
 
 def fit(sample, out, recipe=RECIPE, placement=HERE, overwrite=False, tests=None, selection=FIRST):
