@@ -94,7 +94,8 @@ def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> "Encoder | 
         inference: device, precision, prompt.
 
     Returns:
-        The encoder; ``encode`` takes one text or a list, ``embed`` an Arrow array.
+        The encoder; ``encode`` takes one text or a list, ``embed`` an Arrow array. ``avg`` and ``sum`` are computed
+        without PyTorch where that changes no bit; all others of this package are ``torch.nn.Module``.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no folder there, or a file of it is missing.
@@ -201,7 +202,7 @@ def embed(
         inputs: files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, .parquet.
         out: output folder or its URI: new, empty, or of an earlier call with the same arguments.
         workers: number of worker processes, one CPU each.
-        engine: ``local``, in this process; ``ray``; or ``auto``, local for up to 20 seconds of its work.
+        engine: ``local``, in this process; ``ray``; or ``auto``, local if the estimated time is below 20 seconds.
         overwrite: embed everything again, and replace the existing output at the end.
         limits: limits that stop the run; None: the defaults of ``paraembed.embedding.settings.Limits``.
         inference: device, precision, prompt.

@@ -340,16 +340,18 @@ class KnownEncoder(NamedTuple):
 
 
 def known(folder: Path) -> KnownEncoder | None:
-    """Return what ``load_any`` would find, without opening the encoder; None for one that a GPU may compute. The errors
-    are those of ``read_config``.
+    """Return what ``load_any`` would find, without opening the encoder; None if it must be opened: a GPU may compute
+    it, or it has another one for OOV tokens. Raise the errors of ``load`` for damaged files and configurations.
     """
     if is_concat(folder):
-        parts = [known(folder / part) for part in _PARTS]
-        fingerprint: str = _read_concat_config(folder)["fingerprint"]
-        return parts[0]._replace(fingerprint=fingerprint) if parts[0] and parts[1] else None
+        first, second = (known(folder / part) for part in _PARTS)
+        config = _read_concat_config(folder)
+        if first is None or second is None or [first.fingerprint, second.fingerprint] != config["encoders"]:
+            return None
+        return first._replace(fingerprint=config["fingerprint"])
     config = read_config(folder)
     check_files(folder, config)
-    if config_from_dict(config["encoder"]).adds is None:
+    if config_from_dict(config["encoder"]).adds is None or "pieces" in config:
         return None
     return KnownEncoder(config["fingerprint"], config["tokeniser"])
 

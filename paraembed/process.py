@@ -70,7 +70,7 @@ _JOB_LOGGERS = dict.fromkeys(
 )
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _CSV_LOCK = Lock()
-_limit = [0]  # of threads for compiled loops; 0: none
+_thread_limit = [0]  # for compiled loops; 0: none
 
 
 def on_cluster() -> bool:
@@ -216,19 +216,19 @@ def _levels(levels: Mapping[str, int]) -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit compiled loops, and torch if it is imported, to one thread until the end of the block.
+    """Limit compiled loops, and torch if it is imported before, to one thread until the end of the block.
 
     Two threads busy-wait at OpenMP's barriers as soon as another process runs: a step of 4 ms takes 300 ms.
     """
-    before, torch = _limit[0], sys.modules.get("torch")
+    before, torch = _thread_limit[0], sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else 1
-    _limit[0] = 1
+    _thread_limit[0] = 1
     if torch:
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        _limit[0] = before
+        _thread_limit[0] = before
         if torch:
             torch.set_num_threads(threads)
 
@@ -237,7 +237,7 @@ def use_one_thread() -> None:
     """Limit compiled loops, Arrow, and torch if it is imported, to one thread. This lasts, for one of many workers."""
     import pyarrow as pa  # noqa: PLC0415 - takes 0.2 s
 
-    _limit[0] = 1
+    _thread_limit[0] = 1
     pa.set_cpu_count(1)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
@@ -245,9 +245,14 @@ def use_one_thread() -> None:
 
 def num_threads() -> int:
     """Return the number of threads for compiled loops: as many as torch uses, or would use."""
-    torch = sys.modules.get("torch")
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return _limit[0] or (torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS", available)))
+    if _thread_limit[0]:
+        return _thread_limit[0]
+    if torch := sys.modules.get("torch"):
+        return int(torch.get_num_threads())
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # 4,2: of nested regions
+    if wanted.isdecimal() and int(wanted):
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_faiss_threads(threads: int) -> None:

@@ -32,7 +32,7 @@ Precision = Literal["float32", "bfloat16", "float16"]
 Backend = Literal["torch", "onnx", "openvino"]
 Pooling = Literal["mean", "cls"]
 Engine = Literal["auto", "local", "ray"]
-"""Where the parts of an embedding run are embedded: in this process, or in workers of Ray."""
+"""Where an embedding run computes: in this process, in workers of Ray, or (auto) here if that takes up to 20 s."""
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
 """Baseline → the files it needs besides the word vectors."""

@@ -151,7 +151,9 @@ def test_irnn_and_pretrained_encoders_are_pulled_to_their_initial_values_unless_
 
 
 def test_unknown_recipes_are_listed(tmp_path):
-    with pytest.raises(ValueError, match=r"recipe 'iclr2016/gran'; allowed: tacl2015/word, .*pgru2017/gru-dot, or"):
+    with pytest.raises(
+        ValueError, match=r"recipe 'iclr2016/gran'; allowed: tacl2015/word, .*pgru2017/gru-dot, small, or"
+    ):
         find_recipe("iclr2016/gran")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         find_recipe(str(tmp_path / "none.json"))

@@ -16,11 +16,11 @@ from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
-from paraembed.embedding.inputs import InputFile, changed_inputs, find_inputs, hash_inputs
+from paraembed.embedding.inputs import InputFile, changed_inputs, check_apart, find_inputs, hash_inputs
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name
-from paraembed.embedding.plan import Part, Plan, make_plan
+from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
 from paraembed.encoders.protocol import TextEncoder
@@ -30,7 +30,7 @@ from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.loading import known_encoder
 from paraembed.process import on_cluster
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
 from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
@@ -83,9 +83,12 @@ def embed(
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
-    if not (overwrite or loaded):
-        files = find_inputs(inputs, limits.reading) if files is None else files
-        if finished := _finished_before(home, str(encoder), gpus.on(inference), files, settings, workers):
+    check_workers(workers)
+    if limits.max_rejected is not None and limits.max_rejected < 0:
+        raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
+    if not (overwrite or loaded) and gpus == DEFAULT_GPUS:
+        files, finished = _finished_before(home, str(encoder), inference, inputs, limits, files, settings, workers)
+        if finished:
             return finished
     loaded, files, settings = prepared(
         loaded or encoder,
@@ -99,8 +102,6 @@ def embed(
         files=files,
     )
     workers, gpu_share = workers_of(loaded, workers, gpus)
-    if limits.max_rejected is not None and limits.max_rejected < 0:
-        raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
     replaced = home if overwrite and isinstance(home, Folder) else None
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
     doing("planning the parts")
@@ -113,7 +114,7 @@ def embed(
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not replaced and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
             return done
-        is_here = not todo or _is_local(engine, loaded, replace(run.plan, parts=tuple(todo)), gpu_share)
+        is_here = not todo or _is_local(engine, loaded, run.plan, todo, gpu_share)
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         manifest.uncommit(store, str(encoder))
         tries, peak = Counter[str](), 0
@@ -148,20 +149,29 @@ def embed(
 
 
 def _finished_before(
-    home: Store, encoder: str, inference: Inference, files: Sequence[InputFile], settings: Settings, workers: int
-) -> EmbeddingResult | None:
-    """Return the result of a finished run of the same arguments, without opening the encoder, which takes seconds; None
-    if there may be something to do.
+    home: Store,
+    encoder: str,
+    inference: Inference,
+    inputs: Sequence[str | Path],
+    limits: Limits,
+    files: Sequence[InputFile] | None,
+    settings: Settings,
+    workers: int,
+) -> tuple[Sequence[InputFile] | None, EmbeddingResult | None]:
+    """Return the input files, as far as they are known, and the result of a finished run of the same arguments, without
+    opening the encoder, which takes seconds; None if there may be something to do.
     """
     if not (manifest.check_folder(home) and is_there(home, SUCCESS)):
-        return None
+        return files, None
     if (known := known_encoder(encoder, inference)) is None:
-        return None
-    hashed, settings = hash_inputs(files), complete_settings(settings, files, reads_trees=False)
-    new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(hashed, settings, ()), known.identity)
+        return files, None
+    hashed = hash_inputs(find_inputs(inputs, limits.reading) if files is None else files)
+    check_apart(inputs, hashed, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
+    complete = complete_settings(settings, hashed, reads_trees=False)
+    new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(hashed, complete, ()), known.identity)
     run = manifest.continued_run(home, new)
     with shown_status(), manifest.begun_run(home, run) as reports:
-        return _result_if_finished(home, encoder, run, reports, workers)
+        return hashed, _result_if_finished(home, encoder, run, reports, workers)
 
 
 def _result_if_finished(
@@ -185,12 +195,12 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
     return True
 
 
-def _is_local(engine: Engine, encoder: TextEncoder, todo: Plan, gpu_share: float) -> bool:
-    """Return whether the parts of a plan are embedded in this process; see ``Engine``."""
+def _is_local(engine: Engine, encoder: TextEncoder, plan: Plan, todo: list[Part], gpu_share: float) -> bool:
+    """Return whether parts of a plan are embedded in this process; see ``Engine``."""
     ray = sys.modules.get("ray")
     if engine == "auto" and not (on_cluster() or gpu_share or (ray and ray.is_initialized())):
         doing("measuring the speed of the encoder")
-        return seconds_here(encoder, todo) < _LOCAL_SECONDS
+        return seconds_here(encoder, plan, sum(part.rows for part in todo)) < _LOCAL_SECONDS
     return engine == "local"
 
 

@@ -87,7 +87,7 @@ def embed_parts(
                 progress.begin()
             elif parts.finish(worker, call, result):
                 progress.done += call.task[1].rows
-                worker.rows = 0
+                worker.rows, worker.poll = 0, None  # an answer may count this part
                 metrics.embedded(result.report.rows)
                 yield result
             parts.hand_out(worker)

@@ -18,7 +18,7 @@ from paraembed.process import on_cluster
 
 IN_FLIGHT = 2
 """Parts per worker: one running, one queued, so that memory is bounded and no worker waits."""
-_QUESTION_SECONDS = 2.0  # between questions for the rows of a worker
+_POLL_SECONDS = 2.0  # between calls that ask a worker for its rows
 _STATUS = "status"  # group of calls that do not wait for those with parts
 _START_TRIES = 6  # in a row, as long as no worker has started
 _LONGEST_PAUSE_SECONDS = 60.0  # between failed starts
@@ -45,7 +45,7 @@ class Worker:
     calls: dict[Any, Call] = field(default_factory=dict)
     place: str = ""  # process and machine, once it has started
     rows: int = 0  # encoded, of parts that are not finished, at its last answer
-    asked: Any = None  # call that asks for these rows
+    poll: Any = None  # call that asks for these rows
 
 
 class WorkerPool:
@@ -64,7 +64,7 @@ class WorkerPool:
         self.of_call: dict[Any, Worker] = {}
         self.has_started, self._failed_starts, self._next_start = False, 0, 0.0
         on_gpu = {"num_gpus": gpu_share, "max_concurrency": IN_FLIGHT} if gpu_share else {}
-        self._next_question = 0.0
+        self._next_poll = 0.0
         remote: Any = ray.remote  # its types lack this option
         self._actor: Any = remote(concurrency_groups={_STATUS: 1})(kind).options(num_cpus=1, max_restarts=0, **on_gpu)
         num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
@@ -89,16 +89,16 @@ class WorkerPool:
         return list(ray.wait(list(self.of_call), num_returns=1, timeout=seconds)[0])
 
     def rows_begun(self) -> int:
-        """Return how many rows are encoded of parts that are not finished, as the workers said two seconds ago."""
-        if time.monotonic() >= self._next_question:
-            self._next_question = time.monotonic() + _QUESTION_SECONDS
+        """Return how many rows are encoded of parts that are not finished, as of two seconds ago."""
+        if time.monotonic() >= self._next_poll:
+            self._next_poll = time.monotonic() + _POLL_SECONDS
             for worker in self.workers:
-                if worker.asked is not None and ray.wait([worker.asked], timeout=0)[0]:
+                if worker.poll is not None and ray.wait([worker.poll], timeout=0)[0]:
                     with suppress(RayError):  # a worker that failed, as the call with its part will say
-                        worker.rows = ray.get(worker.asked)
-                    worker.asked = None
-                if worker.asked is None and worker.place:
-                    worker.asked = worker.actor.rows_begun.options(concurrency_group=_STATUS).remote()
+                        worker.rows = ray.get(worker.poll)
+                    worker.poll = None
+                if worker.poll is None and worker.place:
+                    worker.poll = worker.actor.rows_begun.options(concurrency_group=_STATUS).remote()
         return sum(worker.rows for worker in self.workers)
 
     def add(self, worker: Worker, ref: Any, task: Task | None) -> None:

@@ -77,8 +77,8 @@ class Embed:
     workers: int = 2
     """Number of worker processes, one CPU each; not read if the encoder computes on GPUs, see --gpus."""
     engine: Engine = "auto"
-    """Where to embed: in this process (local), in workers of Ray (ray), or local for up to 20 seconds of its work if
-    neither a cluster nor a GPU is used (auto). Both write the same bytes.
+    """Where to embed: in the process of the job (local), in --workers processes of Ray (ray), or (auto) local if the
+    estimated time is below 20 seconds and neither a cluster nor a GPU is used. Both write the same bytes.
     """
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""

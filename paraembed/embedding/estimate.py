@@ -91,17 +91,21 @@ def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: floa
 
 
 @one_thread()
-def seconds_here(encoder: TextEncoder, plan: Plan) -> float:
-    """Return about how many seconds of one process the parts of a plan take, from their first batches."""
-    next(_sample(encoder, plan, _WARM_ROWS), None)  # see ``estimate``
+def seconds_here(encoder: TextEncoder, plan: Plan, rows: int) -> float:
+    """Return the estimated seconds of one process for some rows of a plan; 0 for few rows."""
+    rate = math.inf
     for size in (_WARM_ROWS, _BATCH_ROWS):
-        started, rows = time.perf_counter(), 0
-        for batch in _until(started + _FIRST_SECONDS, _sample(encoder, plan, size)):
-            rows += len(batch)
-        rate = max(1, rows) / (time.perf_counter() - started)
+        batches, measured = _sample(encoder, plan, size), 0
+        next(batches, None)  # imports, compiles, decompresses and parses; see ``estimate``
+        started = time.perf_counter()
+        for batch in _until(started + _FIRST_SECONDS, batches):
+            measured += len(batch)
+        if not measured:
+            break
+        rate = measured / (time.perf_counter() - started)
         if rate < _BATCH_ROWS / _FIRST_SECONDS:  # a transformer takes seconds for a large batch
             break
-    return plan.rows / rate
+    return rows / rate
 
 
 def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBatch]:

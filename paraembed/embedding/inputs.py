@@ -142,10 +142,10 @@ def find_inputs(
 
 
 def hash_inputs(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    """Return the files with their digests."""
+    """Return the files with their digests; those that have one are not read."""
     hashed = list[InputFile]()
     for file in files:
-        hashed.append(replace(file, sha256=sha256_of(file.place)))
+        hashed.append(file if file.sha256 else replace(file, sha256=sha256_of(file.place)))
         doing(f"hashing the input files: {len(hashed):,} of {len(files):,} done")
     return tuple(hashed)
 

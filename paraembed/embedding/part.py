@@ -275,7 +275,7 @@ class PartWorker:
 
     def __init__(self) -> None:
         self._loading, self._lock = Lock(), Lock()
-        self._rows = 0  # encoded, of parts that are not finished
+        self._rows: dict[str, int] = {}  # part that is not finished → its encoded rows
         self._encoder: TextEncoder | None = None
         self._store: Store | None = None
 
@@ -295,22 +295,19 @@ class PartWorker:
         assert self._encoder is not None
         if self._store is None or self._store.place != out:
             self._store = open_store(to_place(out))
-        counted = 0
 
         def count(rows: int) -> None:
-            nonlocal counted
-            counted += rows
-            self._rows += rows
+            self._rows[part.name] = self._rows.get(part.name, 0) + rows
 
         options: dict[str, Any] = {"data": data, "lock": self._lock, "on_rows": count}
         try:
             return Done(embed_part(self._encoder, source, part, settings, self._store, **options), peak_memory())
         finally:
-            self._rows -= counted
+            self._rows.pop(part.name, None)
 
     def rows_begun(self) -> int:
         """Return how many rows are encoded of parts that are not finished."""
-        return self._rows
+        return sum(list(self._rows.values()))
 
 
 def peak_memory() -> int:

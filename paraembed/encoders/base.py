@@ -122,7 +122,7 @@ class Encoder(OwnEncoder, nn.Module):
 
     @property
     def _oov_length(self) -> float | None:
-        return float(torch.linalg.vector_norm(self.matrix[self._unknown].float())) if self._has_types else None
+        return float(torch.linalg.vector_norm(self.matrix[self._unknown].detach().float())) if self._has_types else None
 
     @property
     def _word_width(self) -> int:

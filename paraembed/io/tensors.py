@@ -48,7 +48,7 @@ def load_arrays(path: Path) -> Arrays:
     """
     try:
         loaded = load_file(path)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # KeyError: a type that NumPy does not have
+    except (SafetensorError, KeyError, TypeError, AttributeError, ValueError) as error:  # a type that NumPy lacks
         raise ValueError(
             f"{path} is not a safetensors file: {str(error)[:_MESSAGE]}; download it or train it again"
         ) from None

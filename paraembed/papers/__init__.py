@@ -39,7 +39,7 @@ def find_recipe(name: str) -> Recipe:
         >>> recipe.encoder.name, recipe.epochs, recipe.margin
         ('avg', 10, 0.4)
     """
-    return _found(name, {**OWN_RECIPES, **RECIPES}, Recipe)
+    return _found(name, {**RECIPES, **OWN_RECIPES}, Recipe)
 
 
 def find_supervised_recipe(name: str) -> SupervisedRecipe:

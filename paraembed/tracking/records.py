@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -212,7 +212,9 @@ def system_metrics(run: Run) -> Iterator[None]:
         yield
         return
     monitors, ended, started = list[Any](), threading.Event(), run.records.started or now()
-    seconds = float(os.environ.get("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", _SAMPLE_SECONDS))
+    seconds = _SAMPLE_SECONDS
+    with suppress(ValueError):
+        seconds = float(os.environ.get("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "")) or _SAMPLE_SECONDS
 
     def sample() -> None:
         values: dict[str, float] = {}

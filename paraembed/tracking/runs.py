@@ -1,7 +1,8 @@
 """One MLflow run per job. Records go to a file next to the job's output, and from there to the store.
 
 If the store does not answer, the job continues with a warning. A thread sends the records when the store is reachable
-again; otherwise the next run of the same command or ``paraembed log`` does. ``tracking.records`` has the run that a job
+again, and a process in the background those that are left when a job ends; otherwise the next run of the same command
+or ``paraembed log`` does. ``tracking.records`` has the run that a job
 logs to and its file, ``tracking.sender`` the thread.
 """
 
@@ -26,12 +27,14 @@ from paraembed.process import mlflow_is_quiet
 from paraembed.signals import STOPPED, last_act
 from paraembed.tracking.place import StorePlace
 from paraembed.tracking.records import ID, Opening, RecordFile, Run, now, record_path
-from paraembed.tracking.sender import Sender, is_waited_for
+from paraembed.tracking.sender import Sender, is_waited_for, log_path
 
 log = logging.getLogger(__name__)
 _enclosing: ContextVar[Run | None] = ContextVar("run", default=None)
 
 
+TEMPORARY = "paraembed-mlflow-"
+"""Beginning of the names of folders for the records of jobs that cannot write them next to their output."""
 _SENDER_SECONDS, _SENDER_PAUSE_SECONDS = 20.0, 0.1  # for the process that sends the records of the job before
 
 
@@ -85,11 +88,12 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
                 _enclosing.reset(token)
 
 
-def send_left(out: Path, status: str = "FINISHED", *, waits: bool | None = None) -> bool:
+def send_left(out: Path, status: str = "FINISHED", *, waits: bool | None = None, shows: bool = True) -> bool:
     """Send the records that an earlier job with this output could not send; return whether MLflow has all of them.
 
     A run that a killed job left open ends with ``status``, by default that of a job whose output is complete. Unless
-    the caller ``waits`` (None: see ``is_waited_for``), another process sends them.
+    the caller ``waits`` (None: see ``is_waited_for``), another process sends them. ``shows``: log its
+    earlier messages.
     """
     path, waits = record_path(out), is_waited_for() if waits is None else waits
     if not path.is_file():
@@ -99,6 +103,8 @@ def send_left(out: Path, status: str = "FINISHED", *, waits: bool | None = None)
         return False
     try:
         with mlflow_is_quiet():
+            if shows:
+                _show_messages(path)
             file = RecordFile(out, path)
             _close_left(file, status)
             return Sender(file, StorePlace(out), waits=waits).finish()
@@ -115,8 +121,10 @@ def held_records(out: Path) -> Iterator[RecordFile]:
     """
     path = home = record_path(out)
     handle = _locked(path, _SENDER_SECONDS)
-    if handle is None:
-        path = Path(tempfile.mkdtemp(prefix="paraembed-mlflow-")) / path.name[-100:]
+    if handle is not None:
+        _show_messages(path)
+    else:
+        path = Path(tempfile.mkdtemp(prefix=TEMPORARY)) / path.name[-100:]
         log.warning("records for MLflow go to %s, because %s cannot be written or is in use", path, home)
         handle = _open_locked(path)
     try:
@@ -132,16 +140,26 @@ def _locked(path: Path, seconds: float) -> int | None:
     """Open and lock a file of records, and return its handle; wait some seconds for the process that sends the records
     of a job that has ended. None: another job has locked it, or it cannot be written.
     """
-    deadline = time.monotonic() + seconds
+    deadline, is_sent = time.monotonic() + seconds, None
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return _open_locked(path)
         except (OSError, ValueError):
-            if time.monotonic() >= deadline or _last_kind(RecordFile(path, path)) != "end":
+            is_sent = _last_kind(RecordFile(path, path)) == "end" if is_sent is None else is_sent
+            if time.monotonic() >= deadline or not is_sent:
                 return None
-        doing("waiting until MLflow has the records of the job before")
+        doing("waiting for the process that sends earlier records to MLflow")
         time.sleep(_SENDER_PAUSE_SECONDS)
+
+
+def _show_messages(path: Path) -> None:
+    """Log the messages of the process that sent earlier records of a file."""
+    messages = log_path(path)
+    with suppress(OSError):
+        for line in messages.read_text(errors="replace").splitlines():
+            log.warning("earlier records for MLflow: %s", line)
+        messages.unlink()
 
 
 def _open_locked(path: Path) -> int:

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 _BEFORE_SECONDS = 10.0  # before MLflow is imported, which would take time from a short job
 _PROMPT_SECONDS = 1.0  # that a user waits for MLflow at the end
-_WAITED_FOR = ("PARAEMBED_WAIT_FOR_MLFLOW", "CI", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
+_BATCH_JOBS = ("CI", "JENKINS_URL", "KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+_WAITED_FOR = ("PARAEMBED_WAIT_FOR_MLFLOW", *_BATCH_JOBS)
+_BACKGROUND = """
+import sys
+sys.path.append(sys.argv[2])
+from paraembed.tracking.background import main
+main(sys.argv[1])
+"""
 _IDLE_SECONDS = 1.0  # between looks at the file, which other processes append to
 _PAUSE_SECONDS = 10.0  # between tries while the store does not answer
 _LAST_TRIES = 3  # at the end of the job
@@ -50,11 +57,12 @@ def is_waited_for() -> bool:
     where all processes end with the job, and if PARAEMBED_WAIT_FOR_MLFLOW is set.
     """
     is_last = 1 in {os.getpid(), os.getppid()}
-    return is_last or on_cluster() or in_submitted_job() or any(os.environ.get(name) for name in _WAITED_FOR)
+    is_set = any(os.environ.get(name, "") not in {"", "0", "false"} for name in _WAITED_FOR)
+    return is_last or is_set or on_cluster() or in_submitted_job()
 
 
 class Sender:
-    """A thread that sends the records of a file to a store.
+    """A thread that sends the records of a file to a store; without ``waits``, a process sends what is left at the end.
 
     Attributes:
         ids: the ids of runs in the store, by their keys, as soon as the store has answered.
@@ -84,8 +92,9 @@ class Sender:
 
         If the job ``is_stopped``, the user is waiting for its end, so an unavailable store is given up soon.
         """
-        if not self._waits:
+        if not self._waits and not self._is_needed_now():
             return self._finish_later()
+        self._waits = True
         doing("sending the last records to MLflow")
         self._success, seconds = time.monotonic(), _STOPPED_SECONDS if is_stopped else _LAST_SECONDS
         self._closing.set()
@@ -109,6 +118,18 @@ class Sender:
             )
         return self._is_done
 
+    def _is_needed_now(self) -> bool:
+        """Return whether records must be sent before the job ends: the next job may ask for a model that this one
+        registers, and files that are not in the output, or next to it, may be temporary.
+        """
+        folder = self.place.out.absolute()
+        paths = [
+            (kind, Path(value[0])) for _, kind, value in self.file.read(self._sent) if kind in {"artifacts", "model"}
+        ]
+        return any(
+            kind == "model" or not (path.is_relative_to(folder) or path.parent == folder.parent) for kind, path in paths
+        )
+
     def _finish_later(self) -> bool:
         """Send the remaining records, or leave them to another process if that takes longer than a second."""
         self._closing.set()
@@ -120,13 +141,18 @@ class Sender:
         if self._is_done:
             path.unlink(missing_ok=True)
         elif path.exists():
-            _start_process(path)
-            log.info("records for MLflow at %s are sent in the background, from %s", self.place.shown, path)
+            try:
+                _start_process(path)
+                log.info("records for MLflow at %s are sent in the background, from %s", self.place.shown, path)
+            except OSError as error:
+                log.warning("records for MLflow are kept in %s, because no process can be started: %s", path, error)
         return self._is_done
 
     def _run(self) -> None:
-        if not self._waits and "mlflow" not in sys.modules and self._closing.wait(_BEFORE_SECONDS):
-            return
+        if not self._waits and "mlflow" not in sys.modules:
+            self._closing.wait(_BEFORE_SECONDS)
+            if self._closing.is_set() and not self._waits:
+                return
         from paraembed.tracking.store import TrackingStore  # noqa: PLC0415 - imports MLflow
 
         self.store = TrackingStore(self.place.out)
@@ -210,17 +236,20 @@ class Sender:
 
 
 def _start_process(path: Path) -> None:
-    """Start a process that sends the records of a file, and outlives this one."""
-    package = str(Path(__file__).parents[2])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    subprocess.Popen(  # noqa: S603 - our own command
-        [sys.executable, "-m", "paraembed", "log", str(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PARAEMBED_WAIT_FOR_MLFLOW": "1"},
-        start_new_session=True,
-    )
+    """Start a process that sends the records of a file, and outlives this one; what it says goes to ``log_path``."""
+    with os.fdopen(os.open(log_path(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as output:
+        subprocess.Popen(  # noqa: S603 - our own code; -P: no module of the working folder is imported
+            [sys.executable, "-P", "-c", _BACKGROUND, str(path), str(Path(__file__).parents[2])],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+def log_path(path: Path) -> Path:
+    """Return the file for the messages of the process that sends the records of a file."""
+    return Path(f"{str(path).removesuffix(SUFFIX)}.mlflow.log")
 
 
 def in_a_line(error: BaseException) -> str:

@@ -502,13 +502,38 @@ def test_another_process_sends_the_records_of_short_jobs(store, tmp_path, monkey
     check_all(client, run.info.run_id, range(4))
 
 
-def test_records_that_the_other_process_cannot_send_stay(tmp_path, monkeypatch):
+TEMPORARY_JOB = """
+import tempfile
+from pathlib import Path
+from paraembed.tracking.runs import tracked_run
+with tempfile.TemporaryDirectory() as folder:
+    (Path(folder) / "manifest.json").write_text("{}")
+    with tracked_run("copies", Path("out")) as run:
+        run.artifacts(Path(folder) / "manifest.json")
+"""
+
+
+def test_files_that_do_not_stay_are_sent_before_the_job_ends(store, tmp_path, monkeypatch):
+    for name in tracking_sender._WAITED_FOR:
+        monkeypatch.delenv(name, raising=False)
+    subprocess.run([sys.executable, "-c", TEMPORARY_JOB], env=with_package(), check=True, timeout=60)
+    client = MlflowClient(f"sqlite:///{store}")
+    (run,) = client.search_runs(["1"])
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["manifest.json"]
+    assert not record_path(tmp_path / "out").exists()
+
+
+def test_records_that_the_other_process_cannot_send_stay(tmp_path, monkeypatch, caplog):
     for name in tracking_sender._WAITED_FOR:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.chdir(tmp_path)
     subprocess.run([sys.executable, "-c", SHORT_JOB, "0"], env=with_package(), check=True, timeout=60)
     assert [kind for _, kind, _ in RecordFile(tmp_path, record_path(tmp_path / "out")).read()][-1] == "end"
+    log = tracking_sender.log_path(record_path(tmp_path / "out"))
+    wait_until(lambda: log.stat().st_size)
+    assert "does not answer" in log.read_text()
+    wait_until(lambda: send_left(tmp_path / "out", waits=False) or "does not answer" in caplog.text)
 
 
 def with_package():
