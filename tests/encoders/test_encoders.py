@@ -138,7 +138,7 @@ def test_few_tokens_at_once_give_the_same(encoder, monkeypatch):
     calls = []
     encoder.composition.register_forward_pre_hook(lambda _, inputs: calls.append(len(inputs[1])))
     encoder.composition.tokens_at_once = 9
-    monkeypatch.setattr(type(encoder.composition), "adds", None)  # PyTorch instead of the compiled loop
+    monkeypatch.setattr(type(encoder.config), "adds", None)  # PyTorch instead of the compiled loop
     parts = encoder.embed(pa.array(texts))
     assert len(calls) > 3
     assert sum(calls) == whole.num_tokens.sum()
