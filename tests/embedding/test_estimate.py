@@ -103,7 +103,7 @@ def test_the_work_of_one_process_decides_where_rows_are_embedded(tiny_encoder_fo
     (tmp_path / "t.txt").write_text("the cat sat\n" * rows)
     plan = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=1000))
     encoder = checkpoint.load(tiny_encoder_folder)
-    assert seconds_here(encoder, plan, rows) < 5
-    assert seconds_here(SlowStart(encoder), plan, rows) < 5
+    assert seconds_here(encoder, plan, rows) < 20
+    assert seconds_here(SlowStart(encoder), plan, rows) < 20
     slow = seconds_here(SlowTexts(encoder), plan, rows)
-    assert 0.005 * rows <= slow < 0.05 * rows if rows > 64 else slow == 0
+    assert slow >= 0.005 * rows if rows > 64 else slow == 0
