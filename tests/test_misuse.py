@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import paraembed
+from paraembed import checkpoint
 from paraembed.encoders.concat import Concat
 from paraembed.export.folder import write_folder
 from paraembed.settings import Inference
@@ -94,7 +95,7 @@ def encoders(tiny_encoder_folder, tmp_path_factory):
     encoder = paraembed.load(tiny_encoder_folder)
     pytest.importorskip("model2vec")
     folder = tmp_path_factory.mktemp("exported") / "model"
-    write_folder(encoder, "model2vec", folder)
+    write_folder(checkpoint.load(tiny_encoder_folder), "model2vec", folder)
     return {"avg": encoder, "concat": Concat(encoder, encoder), "m2v": paraembed.load(f"m2v:{folder}")}
 
 
