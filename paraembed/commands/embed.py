@@ -125,7 +125,8 @@ def main(flags: Embed) -> None:
     options |= {"engine": flags.engine}
     done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
-        say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")
+        parts = f"{done.parts} part{'s'[: done.parts > 1]}"
+        say(f"wrote {done.rows:,} rows in {parts} to {out}; next: python jobs/verify.py {quote(str(out))}")
 
 
 def command() -> int:
