@@ -1,7 +1,7 @@
 """Messages, tables and the progress line of a job on the terminal.
 
-On a terminal the progress line is rewritten in place; elsewhere it is repeated every 30 seconds. A job that ends within
-two seconds shows no progress.
+On a terminal the progress line is rewritten in place; elsewhere it is repeated every 10 seconds, after a minute every
+30. A job that ends within half a second shows no progress.
 """
 
 import os
@@ -16,8 +16,8 @@ from paraembed.io.escape import printable
 from paraembed.io.places import without_credentials
 from paraembed.signals import last_act
 
-QUIET_SECONDS = 2.0
-PLAIN_SECONDS = 30.0
+QUIET_SECONDS = 0.5  # with the half second until a job has read its flags, one until the first line
+_EARLY_SECONDS, _PLAIN_SECONDS = 10.0, 30.0  # between lines that are not on a terminal, in the first minute and later
 _TICK_SECONDS = 0.25
 _ERASE = "\r\x1b[K"
 
@@ -36,7 +36,7 @@ class Status:
     """Progress line: what a job is doing, and for how long it has been running since ``started``."""
 
     def __init__(self, started: float) -> None:
-        self._started = self._shown = started
+        self._started = self._next = started
         self._what = ""
         self._is_open = False
         self._lock = Lock()
@@ -52,14 +52,15 @@ class Status:
     def draw(self, now: float) -> None:
         """Write the line if it is due."""
         with self._lock:
-            if not self._what or now - self._started < QUIET_SECONDS:
+            seconds = now - self._started
+            if not self._what or seconds < QUIET_SECONDS:
                 return
-            line = printable(_clean(f"{self._what} ({duration(now - self._started)})"))
+            line = printable(_clean(f"{self._what} ({duration(seconds)})"))
             if sys.stderr.isatty():
                 write_stream(sys.stderr, f"\r{line[: _width() - 1]}\x1b[K\r")  # what follows is written over it
                 self._is_open = True
-            elif now - self._shown >= PLAIN_SECONDS:
-                self._shown = now
+            elif now >= self._next:
+                self._next = now + (_EARLY_SECONDS if seconds < 60 else _PLAIN_SECONDS)
                 write_stream(sys.stderr, f"{line}\n")
 
     def over(self) -> str:

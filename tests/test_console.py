@@ -29,13 +29,13 @@ def test_durations_for_a_reader(seconds, text):
     assert duration(seconds) == text
 
 
-def test_a_terminal_shows_one_line_after_two_seconds_and_erases_it(monkeypatch):
+def test_a_terminal_shows_one_line_after_half_a_second_and_erases_it(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     status = Status(100.0)
     status.set("set 7 of 33")
-    status.draw(101.9)
+    status.draw(100.4)
     assert terminal.getvalue() == ""
-    status.draw(102.1)
+    status.draw(101.6)
     status.set("set 8\n of " + "3" * 1000)
     status.draw(175)
     first, second = terminal.getvalue().split("\x1b[K\r")[:2]
@@ -48,16 +48,16 @@ def test_a_terminal_shows_one_line_after_two_seconds_and_erases_it(monkeypatch):
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-def test_elsewhere_a_line_comes_every_thirty_seconds(monkeypatch):
+def test_elsewhere_a_line_comes_at_once_then_every_ten_seconds_then_every_thirty(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := io.StringIO())
     status = Status(0.0)
     for second in range(95):
         status.set(f"set {second} of 95")
         status.draw(second)
     assert terminal.getvalue().splitlines() == [
-        "set 30 of 95 (30 s)",
-        "set 60 of 95 (1 min 00 s)",
-        "set 90 of 95 (1 min 30 s)",
+        *(f"set {second} of 95 ({second} s)" for second in (1, 11, 21, 31, 41, 51)),
+        "set 61 of 95 (1 min 01 s)",
+        "set 91 of 95 (1 min 31 s)",
     ]
 
 

@@ -2,7 +2,7 @@
 output record which parts are done, so one engine finishes the run of the other.
 """
 
-import sys
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from paraembed.cluster.tasks import is_local
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
@@ -29,14 +30,10 @@ from paraembed.io.places import Place
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.loading import known_encoder
-from paraembed.process import on_cluster
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
 from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
-
-_LOCAL_SECONDS = 20.0
-"""Work of one process that is worth the start of Ray: 8 s until the first part, and 12 s of CPU time."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def embed(
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not replaced and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
             return done
-        is_here = not todo or _is_local(engine, loaded, run.plan, todo, gpu_share)
+        is_here = not todo or is_local(engine, lambda: math.inf if gpu_share else seconds_here(loaded, run.plan, todo))
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         manifest.uncommit(store, str(encoder))
         tries, peak = Counter[str](), 0
@@ -193,15 +190,6 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _is_local(engine: Engine, encoder: TextEncoder, plan: Plan, todo: list[Part], gpu_share: float) -> bool:
-    """Return whether parts of a plan are embedded in this process; see ``Engine``."""
-    ray = sys.modules.get("ray")
-    if engine == "auto" and not (on_cluster() or gpu_share or (ray and ray.is_initialized())):
-        doing("measuring the speed of the encoder")
-        return seconds_here(encoder, plan, sum(part.rows for part in todo)) < _LOCAL_SECONDS
-    return engine == "local"
 
 
 def _in_workers(

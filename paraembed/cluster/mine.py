@@ -1,7 +1,8 @@
-"""Mine paraphrase pairs on Ray: compare blocks of rows, keep the nearest rows, select pairs, write Parquet parts,
-commit.
+"""Mine paraphrase pairs: compare blocks of rows, keep the nearest rows, select pairs, write Parquet parts, commit; few
+rows in this process, others by tasks of Ray.
 """
 
+import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from paraembed.cluster.session import ray_session, run_tasks
+from paraembed.cluster.tasks import Tasks, started_tasks
 from paraembed.console import doing, say
 from paraembed.embedding.index import build_index, import_faiss
 from paraembed.embedding.manifest import MANIFEST
@@ -37,11 +38,12 @@ from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.places import Place
 from paraembed.io.resume import Work, check_own_files
 from paraembed.io.store import Folder, commit_manifest, is_committed
-from paraembed.settings import MineSettings, check_workers
+from paraembed.settings import Engine, MineSettings, check_workers
 from paraembed.tracking.records import Run
 from paraembed.tracking.runs import send_left, tracked_run
 
 _JOB = "jobs/mine.py"
+_MULTIPLICATIONS_PER_SECOND = 2e10  # of one process that compares all rows, with their selection (see infra/bench)
 _PART = r"part-\d{5,}-of-\d{5,}\.parquet"
 _FILE = rf"({_PART}|{MANIFEST}|{SUCCESS})"
 _OUTPUT = rf"({GROUPS}/)?({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
@@ -58,6 +60,7 @@ def mine(
     *,
     other: Place | None = None,
     workers: int = 2,
+    engine: Engine = "auto",
     overwrite: bool = False,
 ) -> tuple[dict[str, Any], bool]:
     """Write the paraphrase pairs within an output of embeddings, or between two; return the manifest, and whether the
@@ -88,7 +91,7 @@ def mine(
         with work_folder(work.folder):
             before = _finished(work)  # by another run, since
             if before is None:
-                return _run(comparison, work, workers), False
+                return _run(comparison, work, engine, workers), False
     work.remove_leftover()
     send_left(out)
     say(f"{out} is already finished, {before['pairs']:,} pairs; nothing to do")
@@ -119,20 +122,22 @@ def _read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
     return {name: manifest.get(name) for name in fields}
 
 
-def _run(comparison: Comparison, work: Work, workers: int) -> dict[str, Any]:
+def _run(comparison: Comparison, work: Work, engine: Engine, workers: int) -> dict[str, Any]:
     """Write the output; return its manifest."""
     out, replaced = work.out, work.out.with_name(f".{work.out.name}.old")
     check_own_files(replaced, _OUTPUT_FILES, _JOB)
     begun = work.is_begun()
-    doing("starting Ray and MLflow")
-    with tracked_run(f"mine {out.name}", out) as run, ray_session(workers):
+    multiplications = comparison.output.rows * comparison.seconds.rows * comparison.output.width
+    seconds = multiplications / _MULTIPLICATIONS_PER_SECOND if comparison.is_exact else math.inf
+    doing("starting the job")
+    with tracked_run(f"mine {out.name}", out) as run, started_tasks(engine, workers, seconds) as tasks:
         if begun:
             say(f"resuming the work in {work.folder}")
         else:
             work.clear()
             work.begin()
         _describe(run, comparison, workers)
-        steps = _Steps(comparison, work.folder, workers)
+        steps = _Steps(comparison, work.folder, tasks)
         index = {} if comparison.is_exact else steps.find_in_indexes()
         manifest = steps.write(work.fingerprint, index)
         run.metrics({"pairs": manifest["pairs"], "parts": len(manifest["parts"])})
@@ -158,11 +163,11 @@ def _describe(run: Run, comparison: Comparison, workers: int) -> None:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Steps of ``paraembed.embedding.mine`` as Ray tasks; each writes files, which a later run reuses."""
+    """Steps of ``paraembed.embedding.mine`` as tasks; each writes files, which a later run reuses."""
 
     comparison: Comparison
     folder: Path
-    workers: int
+    tasks: Tasks
 
     def find_in_indexes(self) -> dict[str, dict[str, Any]]:
         """Write the pairs that FAISS finds to files like those of ``neighbors``; return the indexes' descriptions."""
@@ -188,7 +193,7 @@ class _Steps:
 
         if not described.exists():
             doing(f"building an index of {indexed}")
-            list(run_tasks(build, [self.workers], 1))
+            list(self.tasks.run(build, [self.tasks.workers], 1))
         return dict[str, Any](read_json(described, dict[str, Any]))
 
     def _sides(self) -> list[tuple[str, Embeddings, Embeddings]]:
@@ -216,7 +221,7 @@ class _Steps:
             return write_part(comparison, files, span, result / part_name(number, count))
 
         entries = list[dict[str, Any]]()
-        for entry in run_tasks(write, range(count), self.workers):
+        for entry in self.tasks.run(write, range(count)):
             entries.append(entry)
             doing(f"writing: part {len(entries):,} of {count:,}")
         written = sum(entry["rows"] for entry in entries)
@@ -242,7 +247,7 @@ class _Steps:
         def write(out: Path) -> dict[str, Any]:
             return write_groups(self.comparison, files, out)
 
-        (entry,) = run_tasks(write, [path], 1)
+        (entry,) = self.tasks.run(write, [path])
         return entry
 
     def _write_lasts(self, name: str, pair_files: list[Path]) -> Path:
@@ -257,7 +262,7 @@ class _Steps:
                 return block, last_of_top(comparison, spans[block], are_seconds=are_seconds, paths=pair_files)
 
             doing("ranking pairs")
-            of_blocks = dict(run_tasks(last, range(len(spans)), self.workers))
+            of_blocks = dict(self.tasks.run(last, range(len(spans))))
             save(path, np.concatenate([of_blocks[block] for block in range(len(spans))]))
         return path
 
@@ -278,5 +283,5 @@ class _Steps:
             function(block=block, path=files[block])
 
         doing(f"{what}: {len(files):,} blocks")
-        for done, _ in enumerate(run_tasks(make, todo, self.workers), before + 1):
+        for done, _ in enumerate(self.tasks.run(make, todo), before + 1):
             doing(f"{what}: {done:,} of {len(files):,} blocks are done")

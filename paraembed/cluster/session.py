@@ -25,7 +25,6 @@ from paraembed.cluster.local_ray import RAY_FOLDER, adapted_ray, keep_logs, mach
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
 from paraembed.process import RAY_SESSION, environment, on_cluster, quiet_ray, ray_is_quiet, set_environment
-from paraembed.settings import Workers
 from paraembed.signals import STOP_SIGNALS, stop_now
 
 _Argument = TypeVar("_Argument")
@@ -229,21 +228,6 @@ def _write_token(path: Path, token: str) -> None:
 def _own_token() -> str:
     """Return one token for all sessions of this process, because Ray keeps the first that it reads."""
     return secrets.token_hex(32)
-
-
-def check_placement(placement: Workers) -> None:
-    """Raise ValueError if the job runs on this machine only, and its number of workers is to change, or GPUs are
-    requested and there is none.
-    """
-    if placement.is_elastic and not on_cluster():
-        raise ValueError(
-            f"`workers` is {placement.workers}, but their number changes only on a Ray cluster, with its machines; "
-            "give one number, or run it as a job of a cluster"
-        )
-    import torch  # noqa: PLC0415 - takes 2 s, in every worker of a job that needs none of it
-
-    if placement.gpus and not torch.cuda.is_available() and not on_cluster():
-        raise ValueError("`gpus` is set, but PyTorch finds no GPU on this machine; leave it out to train on CPUs")
 
 
 def wait_for_workers(count: int, each: Mapping[str, float]) -> None:

@@ -1,8 +1,10 @@
-"""Shard pair files on Ray: parse parts with Ray Data, remove duplicates, select rows, write shards, commit."""
+"""Shard pair files: parse parts, remove duplicates, select rows, write shards, commit; small inputs in this process,
+others by tasks of Ray.
+"""
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -11,12 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import ray
-import ray.data
-from ray.data.block import BlockMetadata
-from ray.data.datasource import Datasource, ReadTask
 
-from paraembed.cluster.session import ray_session, run_tasks, wait_for_cpu
+from paraembed.cluster.tasks import Tasks, started_tasks
 from paraembed.console import doing, say
 from paraembed.io.atomic import replace_folder, work_folder
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
@@ -49,9 +47,10 @@ from paraembed.pairs.source_parts import (
     save_report,
 )
 from paraembed.pairs.training_sets import row_rules, set_of
-from paraembed.process import ray_data
-from paraembed.settings import check_workers
+from paraembed.settings import Engine, check_workers
 from paraembed.signals import NO_SPACE
+
+_BYTES_PER_SECOND = 5e6  # of compressed PPDB that one process shards, at least; of plain files more
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,28 @@ class _Task:
 
     settings: ShardSettings
     vocabulary: pa.StringArray | None
-    workers: int
     sampled: int
     limits: ReadLimits
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """Result of parsing a part: whether an earlier run parsed it, or an error; ``errno``: of a disk without space, else
+    0.
+    """
+
+    number: int
+    before: bool
+    error: str = ""
+    errno: int = 0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a job computes, the names of its inputs, and where its records for MLflow are."""
+
+    engine: Engine
+    workers: int
     here: bool
     inputs: tuple[str, ...]
     records: Path
@@ -76,6 +94,7 @@ def shard_pairs(
     words: Path | None = None,
     max_words: int | None = None,
     workers: int = 2,
+    engine: Engine = "auto",
     overwrite: bool = False,
     rejected_sample: bool = True,
     limits: ReadLimits = DEFAULT_LIMITS,
@@ -97,6 +116,7 @@ def shard_pairs(
         words: the vocabulary, as a word-vector text file or a list of words, one per line.
         max_words: use only the first N words of the vocabulary.
         workers: number of files, or parts of large plain files, to parse in parallel.
+        engine: ``local``, in this process; ``ray``; or ``auto``, local if the estimated time is below 20 seconds.
         overwrite: replace a finished output of other inputs or settings.
         rejected_sample: write examples of the rejected rows, next to the shards and to MLflow.
         limits: limits on reading an input; ``max_line_bytes`` affects rows, so the manifest records it.
@@ -149,8 +169,8 @@ def shard_pairs(
     if before is not None:
         work.remove_leftover()
         return before, True
-    sampled, names = SAMPLED if rejected_sample else 0, tuple(map(str, inputs))
-    task = _Task(settings, vocabulary, workers, sampled, limits, uri is not None, names, records)
+    task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits)
+    place = _Place(engine, workers, uri is not None, tuple(map(str, inputs)), records)
     with work_folder(work.folder):
         before = finished()  # by another run, since
         if before is not None:
@@ -158,11 +178,12 @@ def shard_pairs(
         outputs.check_folders(out)
         for line in describe(sources, with_pairs=rejected_sample):
             say(line)
-        return _run(task, cut_parts(sources, work.folder, span_bytes), work, identity, upload, check), False
+        return _run(task, place, cut_parts(sources, work.folder, span_bytes), work, identity, upload, check), False
 
 
 def _run(
     task: _Task,
+    place: _Place,
     parts: Sequence[SourcePart],
     work: Work,
     identity: dict[str, Any],
@@ -173,18 +194,22 @@ def _run(
     from paraembed.tracking.runs import tracked_run  # noqa: PLC0415 - as in ``shard_pairs``
 
     out, replaced = work.out, outputs.replaced_folder_of(work.out)
-    doing("starting Ray and MLflow")
-    with tracked_run(f"shard {out.name}", task.records) as run, ray_session(task.workers):
+    inputs = identity["inputs"]
+    seconds = sum(file["bytes"] for file in inputs) / _BYTES_PER_SECOND
+    doing("starting the job")
+    with (
+        tracked_run(f"shard {out.name}", place.records) as run,
+        started_tasks(place.engine, place.workers, seconds, here=place.here) as tasks,
+    ):
         if work.is_begun():
             say(f"resuming the work in {work.folder}")
         else:
             work.clear()
             work.begin()
-        inputs = identity["inputs"]
         run.params({"inputs": len(inputs), "input_digest": digest_of(inputs), **asdict(task.limits)})
         run.params(identity["settings"])
-        run.dataset("pair files", digest_of(inputs), list(task.inputs), "sharding")
-        manifest = _shard(task, parts, work.folder, identity)
+        run.dataset("pair files", digest_of(inputs), list(place.inputs), "sharding")
+        manifest = _shard(task, tasks, parts, work.folder, identity)
         run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
         run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
         shutil.rmtree(replaced, ignore_errors=True)
@@ -196,116 +221,79 @@ def _run(
     return manifest
 
 
-def _shard(task: _Task, parts: Sequence[SourcePart], work: Path, identity: dict[str, Any]) -> dict[str, Any]:
+def _shard(
+    task: _Task, tasks: Tasks, parts: Sequence[SourcePart], work: Path, identity: dict[str, Any]
+) -> dict[str, Any]:
     """Write the outputs to ``work/result``; return the manifest."""
     partitions = num_partitions(sum(file["bytes"] for file in identity["inputs"]))
-    files = parsed_parts(parts, _parse_all(task, parts, partitions))
+    files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions))
     try:
         check_pairs(files)
     except ValueError:
         shutil.rmtree(work)
         raise
     if not set_of(task.settings).keeps_duplicates:
-        _drop_duplicates(files, partitions, work, task)
+        _drop_duplicates(files, partitions, work, tasks)
     duplicates, pairs = sum(file.duplicates for file in files), sum(file.report.parsed for file in files)
     say(f"  {duplicates:,} duplicates of {pairs:,} pairs removed")
     result = Outputs(work / "result", identity, files, rejected_sample=bool(task.sampled))
-    for selected, masks in _select(task, files):
+    for selected, masks in _select(task.settings, tasks, files):
         plans = plan_shards([file.report for file in files], masks, task.settings.rows_per_shard)
-        entries = _write_shards(task, files, masks, plans, result.make_folder(selected.name), work)
+        entries = _write_shards(tasks, files, masks, plans, result.make_folder(selected.name), work)
         result.add(selected.name, entries, selected.counts, [work / plan.name for plan in plans], task.vocabulary)
     return result.finish()
 
 
-class _Parts(Datasource):
-    """Ray Data source of pair files, with one read task per part, which parses the part and returns one row about it.
-
-    The pairs are written to files, not to Ray's object store, so that a killed run resumes from the files.
-    """
-
-    def __init__(self, task: _Task, parts: Sequence[SourcePart], partitions: int) -> None:
-        self._task = ray.put(task)  # once, not with every read task: it may hold a million words
-        self._parts, self._partitions = parts, partitions
-
-    def estimate_inmemory_data_size(self) -> None:
-        """Return None, since each block is a single row."""
-
-    def get_read_tasks(self, *_: Any, **__: Any) -> list[ReadTask]:
-        """Return a read task per part; none contains the list of all parts, which would take quadratic memory."""
-        about = BlockMetadata(num_rows=1, size_bytes=None, input_files=None, exec_stats=None)
-        task, partitions = self._task, self._partitions
-        return [
-            ReadTask(partial(_parse, number, part, task, partitions), about) for number, part in enumerate(self._parts)
-        ]
-
-
-def _parse_all(task: _Task, parts: Sequence[SourcePart], partitions: int) -> list[SourceReport]:
-    """Parse the parts on Ray Data, one task per part."""
+def _parse_all(task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partitions: int) -> list[SourceReport]:
+    """Parse the parts, one task per part. The pairs are written to files, from which a killed run resumes."""
     doing(f"parsing {len(parts):,} parts")
-    workers = min(task.workers, len(parts))
+    shared = tasks.share(task)
+
+    def parse(numbered: tuple[int, SourcePart]) -> _Parsed:
+        return _parse(*numbered, shared, partitions)
+
     reports: dict[int, SourceReport] = {}
-    for done, row in enumerate(_parsed_rows(task, parts, partitions, workers), start=1):
+    for done, parsed in enumerate(tasks.run(parse, list(enumerate(parts))), start=1):
         doing(f"parsing: {done:,} of {len(parts):,} parts are done")
-        if row["error"]:
+        part = parts[parsed.number]
+        if parsed.error:
             if not any(part.report.exists() for part in parts):
-                shutil.rmtree(parts[0].parsed.parent, ignore_errors=True)  # nothing to resume; tasks may still write
-            if row["errno"]:
-                raise OSError(row["errno"], row["error"], str(parts[row["number"]].parsed.parent))
-            raise ValueError(row["error"])
-        part = parts[row["number"]]
-        report = reports[row["number"]] = load_report(part.report)
-        when = " (parsed before)" if row["before"] else ""
+                shutil.rmtree(part.parsed.parent, ignore_errors=True)  # nothing to resume; tasks may still write
+            if parsed.errno:
+                raise OSError(parsed.errno, parsed.error, str(part.parsed.parent))
+            raise ValueError(parsed.error)
+        report = reports[parsed.number] = load_report(part.report)
+        when = " (parsed before)" if parsed.before else ""
         say(f"  {part}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
     return [reports[number] for number in range(len(parts))]
 
 
-def _parsed_rows(task: _Task, parts: Sequence[SourcePart], partitions: int, workers: int) -> Iterator[dict[str, Any]]:
-    """Yield the row about each part, as ``_parse`` returns it, in the order in which the parts are done."""
-    if task.here:
-        shared = ray.put(task)
-
-        def parse(numbered: tuple[int, SourcePart]) -> dict[str, Any]:
-            (block,) = _parse(*numbered, shared, partitions)
-            return dict(block.to_pylist()[0])
-
-        yield from run_tasks(parse, list(enumerate(parts)), workers, here=True)
-        return
-    wait_for_cpu()
-    with ray_data(ray.data.DataContext.get_current()):
-        data = ray.data.read_datasource(
-            _Parts(task, parts, partitions), concurrency=workers, override_num_blocks=len(parts), num_cpus=1
+def _parse(number: int, part: SourcePart, shared: Callable[[], _Task], partitions: int) -> _Parsed:
+    """Parse a part, unless an earlier run did."""
+    if part.report.exists():
+        return _Parsed(number, before=True)
+    task = shared()
+    try:
+        report = parse_source(
+            part.source,
+            part.name,
+            task.settings,
+            part.parsed,
+            partitions,
+            vocabulary=task.vocabulary,
+            span=part.span,
+            sampled=task.sampled,
+            limits=task.limits,
         )
-        yield from data.iter_rows()
+        save_report(report, part.report)
+    except (ValueError, OSError) as error:  # bad input; the driver raises it, without Ray's wrapping
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return _Parsed(number, before=False, error=os.strerror(error.errno), errno=error.errno)
+        return _Parsed(number, before=False, error=str(error))
+    return _Parsed(number, before=False)
 
 
-def _parse(number: int, part: SourcePart, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:
-    """Parse a part, unless an earlier run did; return a block of one row: number, error, was it parsed before; errno is
-    that of a disk without space, else 0.
-    """
-    error, code, before = "", 0, part.report.exists()
-    if not before:
-        try:
-            common = ray.get(task)
-            report = parse_source(
-                part.source,
-                part.name,
-                common.settings,
-                part.parsed,
-                partitions,
-                vocabulary=common.vocabulary,
-                span=part.span,
-                sampled=common.sampled,
-                limits=common.limits,
-            )
-            save_report(report, part.report)
-        except (ValueError, OSError) as cause:  # bad input; the driver raises it, without Ray's wrapping
-            error = str(cause)
-            if isinstance(cause, OSError) and cause.errno in NO_SPACE:
-                code, error = cause.errno, os.strerror(cause.errno)
-    return [pa.table({"number": [number], "error": [error], "errno": [code], "before": [before]})]
-
-
-def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, task: _Task) -> None:
+def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, tasks: Tasks) -> None:
     """Unmark repeated pairs in the masks of the files.
 
     Ray Data's hash shuffle by the pair's key takes 4.4 to 7.5 times as long for the same result (1M lines, 2 workers).
@@ -319,16 +307,16 @@ def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, t
     buckets = num_buckets(partitions)
     starts = np.cumsum([0, *(file.report.parsed for file in files)])[:-1]
     whole = np.concatenate([file.stays for file in files])
-    for number, (sources, rows) in enumerate(run_tasks(find, range(buckets), task.workers, here=task.here), start=1):
+    for number, (sources, rows) in enumerate(tasks.run(find, range(buckets)), start=1):
         doing(f"finding duplicates: bucket {number:,} of {buckets:,}")
         whole[starts[sources] + rows] = False
     for file, stays in zip(files, np.split(whole, starts[1:]), strict=True):
         file.stays[:] = stays
 
 
-def _select(task: _Task, files: Sequence[ParsedPart]) -> list[tuple[Selected, list[Mask]]]:
+def _select(settings: ShardSettings, tasks: Tasks, files: Sequence[ParsedPart]) -> list[tuple[Selected, list[Mask]]]:
     """Return the outputs, each with the masks of its pairs in the files."""
-    settings, stays = task.settings, [file.stays for file in files]
+    stays = [file.stays for file in files]
     if not selects(settings):
         return [(Selected("", np.zeros(0, np.int64)), stays)]
     save_masks(files, stays)
@@ -336,12 +324,12 @@ def _select(task: _Task, files: Sequence[ParsedPart]) -> list[tuple[Selected, li
     def columns_of(part: SourcePart) -> None:
         pq.write_table(selection_table(part.parsed, np.load(part.mask, mmap_mode="r"), settings), part.columns)
 
-    list(run_tasks(columns_of, [file.part for file in files], task.workers, here=task.here))
+    list(tasks.run(columns_of, [file.part for file in files]))
     return select_masks(settings, pa.concat_tables([pq.read_table(file.part.columns) for file in files]), stays)
 
 
 def _write_shards(
-    task: _Task,
+    tasks: Tasks,
     files: Sequence[ParsedPart],
     masks: Sequence[Mask],
     plans: Sequence[ShardPlan],
@@ -357,7 +345,7 @@ def _write_shards(
         return write_shard(plan, [part.parsed for part in parts], staying, folder, work / plan.name, ranks)
 
     entries: list[dict[str, Any]] = []
-    for entry in run_tasks(write, plans, task.workers, here=task.here):
+    for entry in tasks.run(write, plans):
         doing(f"writing: shard {len(entries) + 1:,} of {len(plans):,}")
         entries.append(entry)
     return entries

@@ -1,42 +1,27 @@
-"""Train a model on Ray Data and Ray Train, from training data and word vectors or a pretrained encoder."""
+"""Train a model from training data and word vectors or a pretrained encoder: in this process, or by workers on Ray."""
 
-import os
 import re
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import ray
-import ray.data
-from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
+import torch
 
 from paraembed.checkpoint import OWN_FILES
-from paraembed.cluster.relay import Relay, relayed
-from paraembed.cluster.session import (
-    COLLECTIVE_SECONDS,
-    check_placement,
-    ray_session,
-    wait_for_workers,
-)
-from paraembed.cluster.train_worker import WorkerTask, work_on
-from paraembed.cluster.watch import interrupting, servers_end
+from paraembed.cluster.train_worker import OnlyWorker, WorkerTask, work_on
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
-from paraembed.io.places import resolve, shown
+from paraembed.io.places import shown
 from paraembed.io.resume import Work, cannot_overwrite, check_own_files, foreign_work
 from paraembed.io.staging import Mirror, sibling
-from paraembed.process import on_cluster, ray_data, records_graphs
+from paraembed.process import on_cluster, records_graphs
 from paraembed.settings import Placement, Workers, check_register
-from paraembed.signals import STOP_SIGNALS, RunFailedError
+from paraembed.signals import RunFailedError
 from paraembed.supervised.labels import TrainingData
-from paraembed.tracking.records import RecordFile, Run
+from paraembed.tracking.records import Run
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table
 from paraembed.training.initial import Coverage, available_memory, check_coverage, check_memory
@@ -50,12 +35,6 @@ _FILES = re.compile(
     re.DOTALL,
 )
 """Pattern of the paths in a work folder."""
-
-_RESTARTS = 3  # of the workers, after one of them failed
-_RESIZE_CHECKPOINTS = 4  # times between checkpoints: so a resize, without a checkpoint first, repeats at most a quarter
-_RESIZE_SECONDS = 10.0  # at least between two resizes
-_STOP_SECONDS = 30.0  # for the workers to save; the pods of infra/kuberay get 60 s
-_GROUP_SECONDS = 2.0  # in which a signal to all processes of a job has ended Ray's servers
 
 
 @dataclass(frozen=True)
@@ -187,6 +166,19 @@ def _fetch_work(training: Training) -> None:
         raise foreign_work(shown(training.uri), names[0], f"jobs/{training.data.job}.py")
 
 
+def check_placement(placement: Workers) -> None:
+    """Raise ValueError if the job runs on this machine only, and its number of workers is to change, or GPUs are
+    requested and there is none.
+    """
+    if placement.is_elastic and not on_cluster():
+        raise ValueError(
+            f"`workers` is {placement.workers}, but their number changes only on a Ray cluster, with its machines; "
+            "give one number, or run it as a job of a cluster"
+        )
+    if placement.gpus and not torch.cuda.is_available() and not on_cluster():
+        raise ValueError("`gpus` is set, but PyTorch finds no GPU on this machine; leave it out to train on CPUs")
+
+
 def remove_other(training: Training) -> None:
     """Remove another model, and another unfinished training, from the object store; for an output of the job itself."""
     identity = training.data.identity()
@@ -228,9 +220,9 @@ def _prepare(data: TrainingData, work: Work) -> bool:
 
 def _train(training: Training, work: Work) -> Table | None:
     data, out, placement, trace = training.data, training.out, training.placement, training.trace
-    doing("starting Ray and MLflow")
+    doing("starting MLflow")
     name = f"{data.job} {training.name}{data.about}"
-    with tracked_run(name, training.home.records, work.folder / "run.json") as run, ray_session(placement.most):
+    with tracked_run(name, training.home.records, work.folder / "run.json") as run:
         # What a resumed run may change is a tag: MLflow rejects another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
         run.params(work.fingerprint["recipe"])
@@ -239,8 +231,13 @@ def _train(training: Training, work: Work) -> Table | None:
             run.dataset(input_name, digest, [training.named(str(path))], "training", rows)
         if (work.folder / "run.json").exists():
             training.shared.push("run.json")
-        with ray_data(ray.data.DataContext.get_current(), preserve_order=True):
-            result = _fit(training, run)
+        task = _task(training, run)
+        if placement.most == 1 and not on_cluster():  # Ray would take 9 s to start, and bring nothing
+            result = work_on(task, OnlyWorker())
+        else:
+            from paraembed.cluster.train_ray import fit  # noqa: PLC0415 - with Ray, 3 s
+
+            result = fit(task, placement, training.shards)
         if "stopped" in result:
             raise KeyboardInterrupt
         if "error" in result:
@@ -264,115 +261,16 @@ def _train(training: Training, work: Work) -> Table | None:
     return table
 
 
-def _fit(training: Training, run: Run) -> dict[str, Any]:
-    """Train on Ray Train, or in this process for one worker; return the result of rank 0."""
-    placement, work, data = training.placement, training.work, training.data
-    # This process, as the only worker, starts in 0.1 s instead of 9.5 s; that of a cluster's driver may be on a machine
-    # without a CPU for tasks, with little memory and no GPU.
-    in_process = placement.most == 1 and not on_cluster()
-    memory = data.memory(placement.most, gpus=placement.gpus) if on_cluster() else None
-    resources = {"GPU" if placement.gpus else "CPU": 1.0}
-    if memory is not None:
-        resources["memory"] = float(memory.of_workers(1, placement.most).needed)
-    if not in_process:
-        wait_for_workers(placement.least, resources)
-    device = "cpu" if not placement.gpus else "cuda" if in_process else "worker"
+def _task(training: Training, run: Run) -> WorkerTask:
+    placement = training.placement
     saves = Checkpoints(
-        work / "checkpoints", 60 * placement.checkpoint_minutes, placement.checkpoint_steps, placement.keep_checkpoints
+        training.work / "checkpoints",
+        60 * placement.checkpoint_minutes,
+        placement.checkpoint_steps,
+        placement.keep_checkpoints,
     )
-    workers = (placement.least, placement.most) if placement.is_elastic else placement.most
-    assert isinstance(run.records, RecordFile)
-    relay = None if in_process else relayed(run.records)
-    storage, filesystem = training.shared.place("ray")
-    logged, trace, records = relay or run.records, training.trace, records_graphs()
-    task = WorkerTask(training.shared, data.for_workers(), device, saves, logged, trace, memory, records)
-    trainer = TorchTrainer(
-        work_on,  # type: ignore[arg-type]
-        train_loop_config={"task": task},
-        scaling_config=ScalingConfig(  # type: ignore[call-arg]  # mypy sees the configs of Ray Train v1
-            num_workers=0 if in_process else workers,  # type: ignore[arg-type]
-            elastic_resize_monitor_interval_s=max(_RESIZE_SECONDS, _RESIZE_CHECKPOINTS * saves.seconds),
-            use_gpu=placement.gpus,
-            resources_per_worker=None if in_process else resources,
-        ),
-        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
-        run_config=RunConfig(  # type: ignore[call-arg]
-            name=f"{data.job}-{os.getpid()}",
-            storage_path=storage,
-            storage_filesystem=filesystem,
-            failure_config=FailureConfig(max_failures=_RESTARTS),
-            logging_config=LoggingConfig(log_level="ERROR"),
-        ),
-        **_dataset(data, training.shards, num_cpus=0 if placement.is_elastic else None),
+    assert run.records is not None
+    data, device = training.data.for_workers(), "cuda" if placement.gpus else "cpu"
+    return WorkerTask(
+        training.shared, data, device, saves, run.records, training.trace, records_graphs=records_graphs()
     )
-    on_interrupt = signal.getsignal(signal.SIGINT)
-    try:
-        with _stops_sent(relay) if relay else nullcontext():
-            return dict(trainer.fit().return_value)  # type: ignore[attr-defined]
-    except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
-        raise KeyboardInterrupt from None
-    finally:
-        if threading.current_thread() is threading.main_thread():  # Ray Train leaves its own handler behind
-            signal.signal(signal.SIGINT, on_interrupt)
-
-
-@contextmanager
-def _stops_sent(relay: Relay) -> Iterator[None]:
-    """Send the first SIGTERM or SIGHUP to the workers, which save and stop. A second signal, or no answer within
-    ``_STOP_SECONDS``, ends the block with the effect of the earlier handler.
-
-    A signal to the whole process group ends Ray's servers, too, so the workers cannot save: the block ends at once.
-    Ray Train has its own handler for Ctrl-C, which ends the workers at once.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in STOP_SIGNALS if number != signal.SIGINT}
-    before = {number: handler for number, handler in handlers.items() if callable(handler)}
-    stops = list[int]()
-    timer = threading.Timer(_STOP_SECONDS, lambda: signal.pthread_kill(threading.main_thread().ident or 0, stops[0]))
-    timer.daemon = True
-
-    def send(number: int, frame: Any) -> None:
-        if stops or interrupting.is_set():
-            before[number](number, frame)
-            return
-        stops.append(number)
-        timer.start()
-        threading.Thread(target=relay.stop, daemon=True).start()  # the main thread may hold locks of Ray
-        if servers_end(_GROUP_SECONDS):  # they got the signal, too; back in Ray, this process would be aborted
-            before[number](number, frame)
-
-    for number in before:
-        signal.signal(number, send)
-    try:
-        yield
-    except Exception:
-        if stops:  # the signal reached processes of Ray, too
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        timer.cancel()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _dataset(data: TrainingData, shards: str | None, num_cpus: float | None) -> dict[str, Any]:
-    """Return the arguments that let the trainer's workers read the data, or the pair shards at a URI, with Ray Data.
-
-    Every worker reads all pairs (XXL: 0.3 GB of ids) and computes its part of every step. So no row is lost to an equal
-    split, and the order of an epoch does not depend on the number of workers. A task that reads takes ``num_cpus``: 0
-    where the workers may take every CPU, None for Ray's default.
-    """
-    files, columns = data.files()
-    if not files:
-        return {}
-    filesystem = None
-    if shards is not None:
-        filesystem, folder = resolve(shards)
-        files = [f"{folder.rstrip('/')}/{Path(file).name}" for file in files]
-    options = ray.data.ExecutionOptions(preserve_order=True)
-    return {
-        "datasets": {"train": ray.data.read_parquet(files, filesystem=filesystem, columns=columns, num_cpus=num_cpus)},
-        "dataset_config": DataConfig(datasets_to_split=[], execution_options=options),
-    }

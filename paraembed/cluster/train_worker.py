@@ -1,6 +1,6 @@
-"""Training worker: read, train, report. Ray Train runs it; with one worker, the job itself does."""
+"""Training worker: read, train, report. Ray Train runs several; the only worker of a job is the job's process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,25 +9,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-import ray.train
-import ray.train.torch
 import torch
 
-from paraembed.cluster import metrics
-from paraembed.cluster.relay import Relay
 from paraembed.compiled import arithmetic
 from paraembed.console import doing, duration, say, shown_status
 from paraembed.io.places import shown
 from paraembed.io.staging import Mirror
-from paraembed.process import one_thread, quiet_ray, turn_off_graphs
+from paraembed.process import one_thread
 from paraembed.supervised.labels import TrainingData
-from paraembed.tracking.records import RecordFile, Run, system_metrics
+from paraembed.tracking.records import Records, Run, system_metrics
 from paraembed.training.exchange import first_problem, gather_texts
 from paraembed.training.initial import Memory, available_memory, check_memory
 from paraembed.training.loop import ProgressReport, SaveRequest
 from paraembed.training.state import Checkpoints, Counters
 
-_BLOCK_ROWS = 65_536
 _COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX it goes from 0.8 to 0.65
 
 
@@ -44,24 +39,47 @@ class WorkerTask:
 
     work: Mirror
     data: TrainingData
-    device: str  # cpu, cuda, or worker: the GPU that Ray Train assigns
+    device: str  # cpu, or cuda
     checkpoints: Checkpoints
-    run: RecordFile | Relay  # where the records of the MLflow run go
+    run: Records  # where the records of the MLflow run go
     trace: Path | None  # file for a profile of a few steps
     memory: Memory | None = None
     records_graphs: bool = True  # whether the driver's environment lets steps be recorded
 
 
-def work_on(config: dict[str, WorkerTask]) -> dict[str, Any]:
-    """Train on one worker, ``config["task"]``; return the final ``counters``, an ``error``, or ``stopped``.
+class OnlyWorker:
+    """What a worker knows of the others: here, that there are none."""
+
+    rank = 0
+    world = 1
+    local_world = 1  # number of workers on this machine
+    poll: Callable[[], SaveRequest] | None = None
+    """Whether to save now; None: only at the times of the checkpoints."""
+
+    def device(self, name: str) -> torch.device:
+        """Return the device to compute on, cpu or cuda."""
+        return torch.device(name)
+
+    def blocks(self) -> Iterator[pa.Table] | None:
+        """Return the data; None: read its files."""
+        return None
+
+    def report(self, report: ProgressReport) -> None:
+        """Report to what watches the workers."""
+
+    def close(self) -> None:
+        """End the reports."""
+
+
+def work_on(task: WorkerTask, worker: OnlyWorker) -> dict[str, Any]:
+    """Train on one worker; return the final ``counters``, an ``error``, or ``stopped``.
 
     Rank 0 saves the model to ``work/trained`` and returns the result that is used. Errors that the user can correct are
     returned, not raised: Ray Train would count a raised error as a failed worker and retry.
     """
     try:
-        is_first = ray.train.get_context().get_world_rank() == 0
-        with _own_folder(config["task"]) as task, shown_status() if is_first else nullcontext():
-            return {"counters": _train(task)}
+        with _own_folder(task) as own, shown_status() if worker.rank == 0 else nullcontext():
+            return {"counters": _train(own, worker)}
     except ConnectionError:
         raise
     except torch.OutOfMemoryError as error:
@@ -85,25 +103,21 @@ def _own_folder(task: WorkerTask) -> Iterator[WorkerTask]:
 
 
 @one_thread()  # one worker is the job's own process, which scores afterwards
-def _train(task: WorkerTask) -> Counters:
-    if not task.records_graphs:
-        turn_off_graphs()
-    context, data = ray.train.get_context(), task.data
-    rank, world = context.get_world_rank(), context.get_world_size()
-    device = ray.train.torch.get_device() if task.device == "worker" else task.device
+def _train(task: WorkerTask, worker: OnlyWorker) -> Counters:
+    data, rank, world, device = task.data, worker.rank, worker.world, worker.device(task.device)
     model: Any = None  # an encoder, or one with a head
     examples: Any = None  # as it reads them
     num, notes, problem, folder = 0, list[str](), "", task.work.folder
     if task.memory is not None:
-        here = task.memory.of_workers(context.get_local_world_size(), world)
-        agree(_memory_problem(here), world, torch.device(device))
+        here = task.memory.of_workers(worker.local_world, world)
+        agree(_memory_problem(here), world, device)
     try:
         task.work.pull(["untrained", "checkpoints"])
         model = data.load(folder / "untrained").requires_grad_().to(device)
-        examples, num, notes = data.read(model, _blocks(), folder / "pairs", world)
+        examples, num, notes = data.read(model, worker.blocks(), folder / "pairs", world)
     except (ValueError, OSError, torch.OutOfMemoryError) as error:
         problem = str(error)
-    agree(problem, world, torch.device(device))
+    agree(problem, world, device)
     assert model is not None
     if rank == 0:
         say(*notes)
@@ -118,15 +132,14 @@ def _train(task: WorkerTask) -> Counters:
                 checkpoints=task.checkpoints,
                 rank=rank,
                 world=world,
-                on_report=partial(_report, run, rank, data),
+                on_report=partial(_report, run, worker, data),
                 evaluation=replace(evaluation, log_metrics=run.metrics, show=say) if evaluation else None,
                 trace=task.trace if rank == 0 else None,
-                poll=partial(_poll, task.run, rank) if isinstance(task.run, Relay) else None,
+                poll=worker.poll,
             )
     finally:
         doing("")
-        if isinstance(task.run, Relay) and rank == 0:
-            task.run.is_stopped()  # waits until all records are in the file
+        worker.close()
     if rank == 0:
         _save(model, task)
     return counters
@@ -138,14 +151,6 @@ def _memory_problem(memory: Memory) -> str:
     except ValueError as error:
         return str(error)
     return ""
-
-
-def _blocks() -> Iterator[pa.Table]:
-    """Yield the blocks of this worker's dataset, in order."""
-    quiet_ray()
-    doing("reading the pairs")
-    shard = ray.train.get_dataset_shard("train")
-    yield from shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow")
 
 
 def agree(problem: str, world: int, device: torch.device) -> None:
@@ -163,14 +168,6 @@ def agree(problem: str, world: int, device: torch.device) -> None:
         )
 
 
-def _poll(relay: Relay, rank: int) -> SaveRequest:
-    """Return whether Ray knows that a machine of a worker is about to be removed, or the driver was stopped."""
-    is_preempted = ray.train.get_preemption_info() is not None  # all workers have to ask
-    if rank == 0 and relay.is_stopped():
-        return SaveRequest.STOP
-    return SaveRequest.SAVE if is_preempted else SaveRequest.NONE
-
-
 def _save(model: Any, task: WorkerTask) -> None:
     try:
         task.data.save(model, task.work.folder / "trained", card="")
@@ -183,9 +180,10 @@ def _save(model: Any, task: WorkerTask) -> None:
         ) from None
 
 
-def _report(run: Run, rank: int, data: TrainingData, report: ProgressReport) -> None:
-    """Handle a report: rank 0 shows and logs it, all workers report to Ray Train once per epoch."""
-    if rank == 0:
+def _report(run: Run, worker: OnlyWorker, data: TrainingData, report: ProgressReport) -> None:
+    """Handle a report: rank 0 shows and logs it."""
+    worker.report(report)
+    if worker.rank == 0:
         values = {
             "epoch": report.epoch,
             "loss": report.loss,
@@ -194,7 +192,6 @@ def _report(run: Run, rank: int, data: TrainingData, report: ProgressReport) -> 
             "seconds_left": report.seconds_left,
         }
         run.metrics(values, report.step)
-        metrics.trained(report.loss, report.pairs_per_second)
         text = (
             f"epoch {report.epoch}/{report.epochs}  step {report.step:,}/{report.steps:,}  "
             f"{report.pairs_per_second:,.0f} {data.unit}/s  loss {report.loss:.4f}  "
@@ -209,5 +206,3 @@ def _report(run: Run, rank: int, data: TrainingData, report: ProgressReport) -> 
                 "nearly every text triggers an update, so the encoder may give all texts the same vector; "
                 "try `negatives` mix, or a lower `learning_rate`"
             )
-    if report.end_of_epoch:
-        ray.train.report({"epoch": report.epoch, "loss": report.loss})

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.cluster.session import check_placement, ray_session, wait_for_workers
-from paraembed.cluster.train import Training, remove_other, train_model
+from paraembed.cluster.session import ray_session, wait_for_workers
+from paraembed.cluster.train import Training, check_placement, remove_other, train_model
 from paraembed.cluster.tune import FILES, Sweep, Tuned, begun, run_sweep
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained

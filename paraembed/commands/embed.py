@@ -113,11 +113,12 @@ def main(flags: Embed) -> None:
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
     options["files"] = files
     if flags.dry_run:
+        from paraembed.cluster.tasks import is_local
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder
 
         options |= {"price_per_hour": flags.price_per_hour, "reading": flags.reading, "fetch": fetch_encoder}
-        dry_run(encoder, inputs, out, settings, **options)
+        dry_run(encoder, inputs, out, settings, **options, is_local=lambda seconds: is_local(flags.engine, seconds))
         return
     from paraembed.cluster.embed import embed
 

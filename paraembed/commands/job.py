@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from paraembed.commands.flags import NO_GROUPS, Groups, as_flags, current_flags, parse_flags
-from paraembed.console import over_status, say, show, shown_status
+from paraembed.console import doing, over_status, say, show, shown_status
 from paraembed.process import quiet_libraries
 from paraembed.signals import FAILED, NO_SPACE, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
 
@@ -58,6 +58,7 @@ def run(
                 return 0
             values = parse_flags(flags, arguments, groups, default and default(arguments))
             with shown_status():
+                doing("starting")
                 main(values)
     except KeyboardInterrupt:
         say(STOPPED_LINE)

@@ -10,9 +10,9 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import existing_output, new_output
 from paraembed.console import say
-from paraembed.settings import MineSettings, check_workers
+from paraembed.settings import Engine, MineSettings, check_workers
 
-GROUPS = {"output": "distinct groups part_pairs", "resources": "block_rows exact_rows recall"}
+GROUPS = {"output": "distinct groups part_pairs", "resources": "engine block_rows exact_rows recall"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class Mine:
     settings: Annotated[MineSettings, tyro.conf.arg(name="")] = field(default_factory=MineSettings)
     workers: int = 2
     """Number of worker processes, one CPU each."""
+    engine: Engine = "auto"
+    """Where to compare: in the process of the job (local), in --workers processes of Ray (ray), or (auto) local if the
+    estimated time is below 20 seconds and no cluster is used.
+    """
     overwrite: bool = False
     """Replace existing pairs of other embeddings or settings."""
 
@@ -45,7 +49,10 @@ def main(flags: Mine) -> None:
     other = existing_output(flags.other, "--other") if flags.other is not None else None
     from paraembed.cluster.mine import mine
 
-    manifest, before = mine(folder, out, flags.settings, other=other, workers=flags.workers, overwrite=flags.overwrite)
+    workers, engine, overwrite = flags.workers, flags.engine, flags.overwrite
+    manifest, before = mine(
+        folder, out, flags.settings, other=other, workers=workers, engine=engine, overwrite=overwrite
+    )
     if not before:
         files = f"{quote(str(flags.out))}/*.parquet"
         left_out = f", without {manifest['equal_texts']:,} pairs of equal texts" if flags.settings.distinct else ""

@@ -13,7 +13,7 @@ from paraembed.console import print_table, say
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import require_file, shown, to_place
 from paraembed.pairs.settings import ShardSettings
-from paraembed.settings import SHIPPED, SHIPPED_FOLDER, check_workers, is_shipped
+from paraembed.settings import SHIPPED, SHIPPED_FOLDER, Engine, check_workers, is_shipped
 from paraembed.text import TOKENIZERS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ GROUPS = {
     "selection": "training_set words max_words min_score max_length top sample sample_seed nested_subsets split "
     "match_tokens_of leave_out",
     "output": "rows_per_shard rejected_sample",
+    "resources": "workers engine",
 }
 
 
@@ -51,6 +52,10 @@ class Shard:
     """Number of rows of --words to use, the most frequent words first; default: all (Wieting 2015: 100000)."""
     workers: int = 2
     """Number of processes that parse files, or parts of large uncompressed files."""
+    engine: Engine = "auto"
+    """Where to parse: in the process of the job (local), in --workers processes of Ray (ray), or (auto) local if the
+    estimated time is below 20 seconds and no cluster is used. Both write the same bytes.
+    """
     overwrite: bool = False
     """Replace existing pair shards of other inputs or settings."""
     rejected_sample: bool = True
@@ -86,6 +91,7 @@ def main(flags: Shard) -> None:
             words=words,
             max_words=flags.max_words,
             workers=flags.workers,
+            engine=flags.engine,
             overwrite=flags.overwrite,
             rejected_sample=flags.rejected_sample,
             limits=flags.limits,

@@ -3,7 +3,7 @@
 import io
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, hash_inputs
 from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
-from paraembed.embedding.plan import Plan, make_plan, part_name
+from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.devices import require_device, slowdown
 from paraembed.encoders.protocol import TextEncoder
@@ -27,7 +27,8 @@ from paraembed.loading import Fetch, open_encoder
 from paraembed.process import on_cluster, one_thread
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
-START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
+_RAY_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
+_LOCAL_SECONDS = 2.0  # the same without Ray
 _PROBE_SECONDS = 2.0
 _BATCH_ROWS, _GROUP_BATCHES = 1024, 32
 _WARM_ROWS = 64
@@ -43,10 +44,14 @@ class Estimate:
     rows: int  # rows of the input
     parts: int  # files of the output
     size: int  # bytes of the output
-    rows_per_second: float  # rows per second of all workers, each on its own core
-    seconds: float  # time from the start of the command to its end, without planning
+    rows_per_second: float  # rows per second of one worker, on its own core
     probed: int  # number of rows that were embedded for the estimate
     batches: int  # number of batches of these rows
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one worker."""
+        return self.rows / self.rows_per_second if self.rows else 0.0
 
     @property
     def basis(self) -> str:
@@ -70,7 +75,7 @@ def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, flo
 
 
 @one_thread()
-def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
+def estimate(encoder: TextEncoder, plan: Plan, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
     """Embed rows from the whole input for some seconds, on one thread as a worker does, writing them to memory."""
     # The first batch imports and compiles, which takes a worker 2 s once: `small` embeds 400,000 texts meanwhile.
     next(_sample(encoder, plan, _WARM_ROWS), None)
@@ -85,14 +90,14 @@ def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: floa
         if writer is not None:
             writer.close()
         size = file.tell()
-    rate = workers * rows / (time.perf_counter() - started)
-    seconds = START_SECONDS + plan.rows / rate if rate else START_SECONDS
-    return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, seconds, rows, num_batches)
+    rate = rows / (time.perf_counter() - started)
+    return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, rows, num_batches)
 
 
 @one_thread()
-def seconds_here(encoder: TextEncoder, plan: Plan, rows: int) -> float:
-    """Return the estimated seconds of one process for some rows of a plan; 0 for few rows."""
+def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part]) -> float:
+    """Return the estimated seconds of one process for parts of a plan; 0 for few rows."""
+    doing("measuring the speed of the encoder")
     rate = math.inf
     for size in (_WARM_ROWS, _BATCH_ROWS):
         batches, measured = _sample(encoder, plan, size), 0
@@ -105,7 +110,7 @@ def seconds_here(encoder: TextEncoder, plan: Plan, rows: int) -> float:
         rate = measured / (time.perf_counter() - started)
         if rate < _BATCH_ROWS / _FIRST_SECONDS:  # a transformer takes seconds for a large batch
             break
-    return rows / rate
+    return sum(part.rows for part in todo) / rate
 
 
 def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBatch]:
@@ -149,9 +154,10 @@ def dry_run(
     gpus: Gpus = DEFAULT_GPUS,
     fetch: Fetch | None = None,
     files: Sequence[InputFile] | None = None,
+    is_local: Callable[[float], bool] = lambda _: False,
 ) -> None:
     """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The arguments and errors are
-    those of ``embed``.
+    those of ``embed``; ``is_local``: whether work of some seconds is done in the process of the job, without Ray.
     """
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
@@ -170,17 +176,21 @@ def dry_run(
     workers, gpu_share = workers_of(loaded, workers, gpus)
     warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
-    expected = estimate(loaded, make_plan(files, settings), workers)
+    expected = estimate(loaded, make_plan(files, settings))
+    start, where = _RAY_SECONDS, f"{workers} workers"
+    if not gpu_share and is_local(expected.seconds):
+        start, where, workers = _LOCAL_SECONDS, "one process", 1
+    seconds = start + expected.seconds / workers
     lines = [
         ("rows", f"{expected.rows:,}"),
         ("parts", f"{expected.parts:,}"),
         ("bytes", f"{expected.size:,}"),
-        ("rows/s", f"{expected.rows_per_second:,.0f}"),
-        ("time", duration(expected.seconds)),
+        ("rows/s", f"{workers * expected.rows_per_second:,.0f}"),
+        ("time", duration(seconds)),
     ]
     if price_per_hour is not None:
-        lines.append(("cost", f"{price_per_hour * expected.seconds / 3600:,.4f}"))
-    print_table(("estimate", f"{workers} workers"), lines)
+        lines.append(("cost", f"{price_per_hour * seconds / 3600:,.4f}"))
+    print_table(("estimate", where), lines)
     needs = f"{gpu_share:g} of a GPU and its own core" if gpu_share else "its own core"
     say(f"{expected.basis}, by one worker on this machine; each worker needs {needs}")
 

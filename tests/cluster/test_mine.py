@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 from dataclasses import replace
+from itertools import cycle
 
 import duckdb
 import numpy as np
@@ -107,8 +108,10 @@ def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outp
     mine(outputs[0], tmp_path / "unbroken", replace(SETTINGS, distinct=True, groups=True))
     flags = ["--threshold", "0.6", "--top", "3", "--block-rows", "40", "--part-pairs", "100", "--distinct", "--groups"]
     given, work = (outputs[0], "--out", tmp_path / "out", *flags), tmp_path / ".out.partial"
-    for awaited in ("pairs-00003.npy", "last-first.npy", "kept-00002.npy", "result/part-00001-*", "result/_groups"):
-        interrupted(job_command("mine", *given), lambda awaited=awaited: list(work.glob(awaited)))
+    steps = "pairs-00003.npy", "last-first.npy", "kept-00002.npy", "result/part-00001-*", "result/_groups"
+    for awaited, engine in zip(steps, cycle(["local", "ray"]), strict=False):
+        job = job_command("mine", *given, "--engine", engine)
+        interrupted(job, lambda awaited=awaited: list(work.glob(awaited)))
         assert not (tmp_path / "out").exists()
     capsys.readouterr()
     assert run_job("mine", *given) == 0

@@ -98,7 +98,7 @@ def test_shards_of_a_cluster_that_loses_a_machine(cluster, folder, alone, how):
     arguments = ["--input", *sorted(folder.glob("*.tsv")), "--workers", 3]
     out = folder / f"pairs-{how}"
     job = cluster.submit(JOBS / "shard.py", *arguments, "--out", out)
-    power_off_one(cluster, job, "ray::Read_Parts", lambda: list(folder.glob(f".{out.name}.partial/parsed-*.json")), how)
+    power_off_one(cluster, job, "ray::parse", lambda: list(folder.glob(f".{out.name}.partial/parsed-*.json")), how)
     finish(job)
     assert digests(out, "**/*") == digests(alone("shard.py", "pairs", *arguments), "**/*")
 

@@ -140,23 +140,25 @@ def test_what_older_code_left_or_is_damaged_is_not_gone_on_from(sharded, inputs,
 
 
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp_path, capsys):
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp_path, capsys, engine):
     inputs = []
     for number in range(6):
         inputs.append(tmp_path / f"{number}.tsv")
         rows = (f"{number} {row} a b c d e f\t{number} {row % 4000} x\n" for row in range(10_000))
         inputs[-1].write_text("".join(rows))
     shard_pairs(inputs, tmp_path / "unbroken", SETTINGS_LARGE)
-    job = job_command("shard", "--input", *inputs, "--out", tmp_path / "out", "--rows-per-shard", 30_000)
+    given = "shard", "--engine", engine, "--input", *inputs, "--out", tmp_path / "out"
+    job = job_command(*given, "--rows-per-shard", 30_000)
     interrupted(job, lambda: list(tmp_path.glob(".out.partial/parsed-*.json")), start_new_session=True)
     assert not (tmp_path / "out").exists()
     capsys.readouterr()
     shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE)
     assert 1 <= capsys.readouterr().err.count("(parsed before)") < 6
     assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
-    third = "--input", *inputs, "--out", tmp_path / "out", "--rows-per-shard", 25_000, "--overwrite"
+    third = job_command(*given, "--rows-per-shard", 25_000, "--overwrite")
     parsed = tmp_path / ".out.partial"
-    interrupted(job_command("shard", *third), lambda: list(parsed.glob("parsed-*.json")), start_new_session=True)
+    interrupted(third, lambda: list(parsed.glob("parsed-*.json")), start_new_session=True)
     other = ShardSettings(rows_per_shard=20_000)
     for out in ("out", "other"):  # over unfinished work of other settings, it starts over
         shard_pairs(inputs, tmp_path / out, other, overwrite=True)

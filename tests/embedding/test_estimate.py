@@ -7,7 +7,7 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.embedding import estimate as module
-from paraembed.embedding.estimate import START_SECONDS, estimate, seconds_here, warn_if_slow
+from paraembed.embedding.estimate import estimate, seconds_here, warn_if_slow
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
@@ -22,14 +22,14 @@ def test_an_estimate_is_near_what_is_written(tiny_encoder_folder, tmp_path, name
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     settings = Settings(part_rows=7000, keep=("text",))
     plan = make_plan(list_inputs([tmp_path / name]), settings)
-    found = estimate(checkpoint.load(tiny_encoder_folder), plan, 2, probe_seconds=60)
+    found = estimate(checkpoint.load(tiny_encoder_folder), plan, probe_seconds=60)
     assert (found.rows, found.parts) == (20_000, 3)
     assert 1024 <= found.probed <= 21_000
-    assert found.seconds == pytest.approx(START_SECONDS + 20_000 / found.rows_per_second)
+    assert found.seconds == pytest.approx(20_000 / found.rows_per_second)
     build(tiny_encoder_folder, tmp_path / name, settings, tmp_path / "out")
     written = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.parquet"))
     assert found.size == pytest.approx(written, rel=0.2)
-    short = estimate(checkpoint.load(tiny_encoder_folder), plan, 2, probe_seconds=0)
+    short = estimate(checkpoint.load(tiny_encoder_folder), plan, probe_seconds=0)
     assert short.probed == 1024
 
 
@@ -41,7 +41,7 @@ def test_the_sample_is_embedded_on_one_thread(tiny_encoder_folder, tmp_path):
     encoder.placed("cpu", "bfloat16")  # computed by PyTorch
     torch.set_num_threads(2)
     try:
-        estimate(encoder, make_plan(list_inputs([tmp_path / "t.txt"]), Settings()), 2, probe_seconds=0)
+        estimate(encoder, make_plan(list_inputs([tmp_path / "t.txt"]), Settings()), probe_seconds=0)
         assert (set(threads), torch.get_num_threads()) == ({1}, 2)
     finally:
         torch.set_num_threads(1)
@@ -103,7 +103,7 @@ def test_the_work_of_one_process_decides_where_rows_are_embedded(tiny_encoder_fo
     (tmp_path / "t.txt").write_text("the cat sat\n" * rows)
     plan = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=1000))
     encoder = checkpoint.load(tiny_encoder_folder)
-    assert seconds_here(encoder, plan, rows) < 20
-    assert seconds_here(SlowStart(encoder), plan, rows) < 20
-    slow = seconds_here(SlowTexts(encoder), plan, rows)
+    assert seconds_here(encoder, plan, plan.parts) < 20
+    assert seconds_here(SlowStart(encoder), plan, plan.parts) < 20
+    slow = seconds_here(SlowTexts(encoder), plan, plan.parts)
     assert slow >= 0.005 * rows if rows > 64 else slow == 0
