@@ -13,6 +13,7 @@ from paraembed.aliases import current_names
 from paraembed.commands.flags import flag_of
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
+    existing,
     existing_data,
     existing_encoder,
     existing_pairs,
@@ -21,7 +22,7 @@ from paraembed.commands.paths import (
     staged_places,
     staged_words,
 )
-from paraembed.console import doing, print_table, say
+from paraembed.console import doing, duration, print_table, say
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName, check_register
 from paraembed.tuning.points import Points
@@ -54,7 +55,7 @@ class Tune:
     """
 
     space: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SPACE")]
-    """Search space, for example acl2017/avg; --list prints the names."""
+    """Search space, for example acl2017/avg (--list prints the names), or the .toml or .json file of your own space."""
     pairs: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of pair shards, written by jobs/shard.py, from which the training pairs are drawn, or its URI."""
     words: Annotated[str | None, tyro.conf.arg(metavar="FILE|ENCODER")] = None
@@ -149,13 +150,14 @@ def main(flags: Tune) -> None:
 
 
 def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
-    space = find_space(flags.space)
+    space = _space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
-    points = Points(flags.space, space, current_names(dict(map(_setting, flags.fixed))))
+    name = Path(flags.space).stem if _is_file(flags.space) else flags.space
+    points = Points(name, space, current_names(dict(map(_setting, flags.fixed))))
     points.check()
     _check_flags(flags, space)
     flags.settings.num_trials(points.space.size)  # raises before anything is read
-    paths = {} if flags.dry_run else _local_paths(flags, stage)
+    paths = _local_paths(flags, stage, space)
     from paraembed.cluster.tune import Sweep
     from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
     from paraembed.tuning.choosing import gold_selection, selection_by, without_idle_axes
@@ -170,7 +172,8 @@ def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
         selection = space.selection if flags.metric is None else selection_by(flags.metric)
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
-        return
+        if not paths:
+            return
     data: Pairs | Labels
     if space.job == "finetune":
         data, points = _labels(flags, paths, points)
@@ -181,7 +184,7 @@ def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
         points=points,
         selection=selection,
         data=data,
-        out=paths["out"],
+        out=paths.get("out", Path()),
         sample=sample,
         settings=flags.settings,
         placement=flags.placement,
@@ -190,10 +193,13 @@ def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
         retry_failed=flags.retry_failed,
         gpus_per_trial=flags.gpus_per_trial,
         memory_per_trial_gb=flags.memory_per_trial_gb,
-        uri=stage.uri(paths["out"]),
+        uri=stage.uri(paths["out"]) if "out" in paths else None,
         shards=stage.uri(final_pairs or paths.get("pairs")),
         named=stage.in_uris,
     )
+    if flags.dry_run:
+        _print_time(sweep)
+        return
     if flags.settings.asha and space.tuning_epochs < 2:
         say("--asha has no effect, because a trial has only one epoch")
     protocol = None
@@ -229,15 +235,31 @@ def _check_flags(flags: Tune, space: Space) -> None:
         )
 
 
-def _local_paths(flags: Tune, stage: "Staging") -> dict[str, Path]:
-    """Return the absolute paths of the flags that name files, or of their copies; the inputs must exist."""
-    needed = ("data", "out") if find_space(flags.space).job == "finetune" else ("pairs", "words", "out")
-    for name in needed:
-        if getattr(flags, name) is None:
-            raise ValueError(f"{flag_of(name)} is missing; add it, or use --dry-run to print the grid")
-    assert flags.out is not None
+def _space(name: str) -> Space:
+    """Return a space by its name, or from the user's file."""
+    if not _is_file(name):
+        return find_space(name)
+    from paraembed.tuning.choosing import read_space
+
+    return read_space(existing(Path(name), "SPACE"))
+
+
+def _is_file(space: str) -> bool:
+    return space.endswith((".toml", ".json"))
+
+
+def _local_paths(flags: Tune, stage: "Staging", space: Space) -> dict[str, Path]:
+    """Return the absolute paths of the flags that name files, or of their copies; the inputs must exist. Empty for a
+    dry run without inputs.
+    """
     inputs = flags.pairs, flags.words, flags.pretrained, flags.final_pairs
-    paths = {"out": staged_output(stage, flags.out, "--out", *inputs)}
+    if flags.dry_run and not any((*inputs, flags.data)):
+        return {}
+    needed = ("data",) if space.job == "finetune" else ("pairs", "words")
+    for name in needed if flags.dry_run else (*needed, "out"):
+        if getattr(flags, name) is None:
+            raise ValueError(f"{flag_of(name)} is missing; add it, or use --dry-run alone to print the grid")
+    paths = {} if flags.out is None else {"out": staged_output(stage, flags.out, "--out", *inputs)}
     checks = {"data": existing_data, "pretrained": existing_encoder}
     for name in ("pairs", "words", "data", "pretrained", "final_pairs"):
         place = getattr(flags, name)
@@ -329,6 +351,26 @@ def _print_grid(points: Points, settings: SearchSettings, selection: Selection, 
         f"{points.name}: {space.source}; {total:,} trials of {space.size:,} points, {space.tuning_epochs} epochs on "
         f"{space.tuning_data} ({'all' if sample is None else f'{sample:,} pairs'}); chosen by "
         f"{metric} ({selection.split}); then {space.final_epochs} epochs on {space.final_data}"
+    )
+
+
+def _print_time(sweep: "Sweep") -> None:
+    """Print the size of the user's data, and the time of the trials, measured on some steps of a few of them."""
+    from paraembed.cluster.tune import concurrency, trial_inputs
+    from paraembed.tuning.trial import trial_seconds
+
+    doing("measuring some steps of the first, the middle and the last trial")
+    number, data, points = concurrency(sweep), sweep.data, sweep.points
+    inputs = trial_inputs(data, points, sweep.placement.most, number)
+    total = len(next(iter(inputs.values())))
+    rows = min(sweep.sample or total, total)
+    measured = [points.at(points.space.choices(trial)) for trial in {0, points.space.size // 2, points.space.size - 1}]
+    each = trial_seconds(measured, inputs, data.scorer(sweep.selection.metric), rows / total)
+    trials = sweep.num_trials
+    seconds = each * -(-trials // number)
+    say(
+        f"the trials train on {rows:,} of {total:,} {data.unit}; about {duration(each)} a trial on one core, so "
+        f"{duration(seconds)} for {trials:,} trials, {number} at a time; next: the same command without --dry-run"
     )
 
 

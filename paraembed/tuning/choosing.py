@@ -1,8 +1,12 @@
-"""Selection of the best trial, and the points of a sweep over labeled examples, given task and pretrained encoder."""
+"""The user's own spaces, the selection of the best trial, and the points of a sweep over labeled examples, given task
+and pretrained encoder.
+"""
 
-from dataclasses import replace
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from paraembed.aliases import current_names
 from paraembed.console import say
@@ -10,14 +14,68 @@ from paraembed.evaluation.choose import read_choose
 from paraembed.evaluation.selection import Metric, chosen_metric
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
+from paraembed.io.fingerprint import read_json
+from paraembed.io.places import open_regular
+from paraembed.options import MOST_INT, Range, checked
+from paraembed.papers import SUPERVISED_RECIPES
 from paraembed.papers.results import PAPERS_STS
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.settings import MIN_COVERAGE
 from paraembed.supervised.labels import Labels, read_labels
 from paraembed.tuning.points import Points
-from tune_spaces.space import Selection
+from tune_spaces.space import DEV_PEARSON, Selection, Space
 
+_MOST_BYTES = 1 << 20  # of a file with a space
 _SPREAD = {"papers-22": ("sts", "sick", "pit2015")}  # means over the sets of several suites
+
+
+@dataclass(frozen=True)
+class _OwnSpace:
+    """Keys of a file with a space, see ``Space``; ``metric`` is the score to maximize."""
+
+    base: str
+    axes: dict[str, tuple[Any, ...]]
+    epochs: Annotated[int, Range(1, MOST_INT)]
+    metric: str | None = None
+    sample: Annotated[int, Range(1, MOST_INT)] | None = None
+    fixed: dict[str, Any] = field(default_factory=dict)
+
+
+def read_space(path: Path) -> Space:
+    """Read a space from a .toml or .json file; its keys are described in docs/tune.md.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not TOML or JSON, or a key is missing, unknown or not allowed.
+    """
+    if path.suffix == ".json":
+        own = read_json(path, _OwnSpace, _MOST_BYTES)
+    else:
+        try:
+            with open_regular(path) as file:
+                own = checked(_OwnSpace, tomllib.loads(file.read(_MOST_BYTES).decode()), str(path))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not TOML: {error}") from None
+    empty = [axis for axis, values in own.axes.items() if not values]
+    if empty or not own.axes:
+        name = f"axes.{empty[0]}" if empty else "axes"
+        raise ValueError(f"{path}: {name} is empty; give at least one value to try, such as margin = [0.4, 0.6]")
+    is_gold = own.base in SUPERVISED_RECIPES
+    if is_gold != (own.metric is None):
+        what = "is selected by its task's dev set; leave metric out" if is_gold else "needs a metric, such as sts/mean"
+        raise ValueError(f"{path}: a space with base {own.base} {what}")
+    return Space(
+        source=str(path),
+        base=own.base,
+        axes=own.axes,
+        selection=DEV_PEARSON if own.metric is None else selection_by(own.metric),
+        tuning_data="the pairs given",
+        tuning_epochs=own.epochs,
+        tuning_pairs=own.sample,
+        final_epochs=own.epochs,
+        fixed=own.fixed,
+        job="finetune" if is_gold else "train",
+    )
 
 
 def selection_by(metric: str) -> Selection:
