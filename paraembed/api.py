@@ -256,7 +256,7 @@ def evaluate(
         held_out: held-out pairs, for the test of finding a text's paraphrase among 100 texts.
         words: word-vector file whose average is scored as a baseline.
         out: folder for tables, analyses and report.html; None: no files.
-        resamples: bootstrap resamples for the 95 % intervals; 0: no intervals.
+        resamples: bootstrap resamples for the 95 % intervals and the paired tests; 0: neither.
         inference: device, precision, prompt.
 
     Returns:

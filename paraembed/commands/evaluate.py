@@ -88,7 +88,7 @@ class Evaluate:
     choices: int = 100
     """Number of texts to choose from, including the correct one."""
     resamples: int = RESAMPLES
-    """Number of bootstrap resamples for the 95 % intervals; 0: no intervals."""
+    """Number of bootstrap resamples for the 95 % intervals and the paired tests; 0: neither."""
     analyses: bool = True
     """Run the papers' analyses and write report.html."""
     options: Annotated[AnalysisOptions, tyro.conf.arg(name="")] = field(default_factory=AnalysisOptions)
@@ -120,7 +120,7 @@ def main(flags: Evaluate) -> None:
         print_table(table.head, table.rows, width)
         show(*(f"  {note}" for note in table.notes), "")
     say(*(f"note: {note}" for note in outcome.report.notes))
-    say(*(as_flags(f"not made: {reason}", Evaluate) for reason in outcome.missing))
+    say(*(f"not made: {reason}" for reason in outcome.missing))
     following = (
         f"embed.py --encoder {flags.encoder[0]}" if flags.encoder else f"train.py --words {flags.words or 'FILE'}"
     )
@@ -148,7 +148,7 @@ def _evaluate(
         for name in ("words", "counts", "corpus"):
             if paths[name]:
                 run.dataset(name, sha256_of(paths[name]), [named(str(paths[name]))], "evaluation")
-        outcome = evaluate(request, candidates, suites, out)
+        outcome = evaluate(request, candidates, suites, out, lambda text: as_flags(text, Evaluate))
         for column, coverage in low_coverage(outcome.report):
             say(
                 f"warning: {column.label} has a vector for only {coverage:.1%} of the tokens of the sets, so the "

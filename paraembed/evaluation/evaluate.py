@@ -1,6 +1,6 @@
 """Evaluation: read candidates and suites by name, score them, run analyses, and write the report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,9 +71,16 @@ def prepare(request: EvaluationRequest, fetch: Fetch) -> tuple[list[Candidate], 
 
 
 def evaluate(
-    request: EvaluationRequest, candidates: Sequence[Candidate], suites: Sequence[Suite], out: Path
+    request: EvaluationRequest,
+    candidates: Sequence[Candidate],
+    suites: Sequence[Suite],
+    out: Path,
+    spell: Callable[[str], str] = str,
 ) -> EvaluationResult:
-    """Score the candidates on the suites, and write scores, analyses and the report to the folder ``out``."""
+    """Score the candidates on the suites, and write scores, analyses and the report to the folder ``out``.
+
+    ``spell`` is that of ``write_html``.
+    """
     report = compare(candidates, suites, resamples=request.resamples, progress=doing)
     check_target(out)
     remove_earlier(out)
@@ -82,8 +89,8 @@ def evaluate(
     if request.analyses:
         analyses = analyse(report, candidates, suites, request.options, out)
         files += tuple(path for analysis in analyses for path in analysis.files)
-        files += (write_html(report, analyses, out),)
-    missing = tuple(f"{analysis.title}: {analysis.reason}" for analysis in analyses if analysis.reason)
+        files += (write_html(report, analyses, out, spell),)
+    missing = tuple(f"{analysis.title}: {spell(analysis.reason)}" for analysis in analyses if analysis.reason)
     return EvaluationResult(report, files, missing)
 
 

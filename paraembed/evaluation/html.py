@@ -5,18 +5,23 @@ made.
 import base64
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
 from paraembed.evaluation.analyses import PAGE
 from paraembed.evaluation.analyses.content import Analysis, AnalysisTable, Cell
+from paraembed.evaluation.paired import BEST, TIE
 from paraembed.evaluation.report import Report, write_files
+from paraembed.evaluation.tables import Table, summary_table
 
 _PIXELS_SHOWN = 0.8  # of a picture's: its letters are then as large as the page's
 _DIGITS = r"[-−]?\d[\d,]*(\.\d+)?"
-_NUMBER = re.compile(rf"{_DIGITS}[~*]*( ?[(\[][^)\]]*[)\]])?|{_DIGITS} – {_DIGITS}|–?")
+_MARK = rf"[{BEST}{TIE}]"
+_NUMBER = re.compile(rf"{_DIGITS}(?:{_MARK}|[~*])*(\s?[(\[][^)\]]*[)\]])?|{_DIGITS} – {_DIGITS}|–?")
 """Pattern of a numeric cell: a number with an optional mark and an optional interval or second number in brackets; an
 interval; or an empty cell.
 """
@@ -24,7 +29,7 @@ interval; or an empty cell.
 _TABLE = """
 {% macro table(head, rows, bold=()) %}
 {% set numeric = rows | are_numeric(head | length) %}
-{% macro look(at) %}{% if numeric[at] %} class="number"{% endif %}{% endmacro %}
+{% macro look(at, best=false) %}{% if numeric[at] %} class="number{{ " best" if best }}"{% endif %}{% endmacro %}
 <div class="wide"><table>
 <thead><tr>
 {%- for name in head %}<th scope="col"{{ look(loop.index0) }}>{{ name }}</th>{% endfor %}
@@ -32,7 +37,7 @@ _TABLE = """
 <tbody>
 {% for row in rows %}
 <tr{% if bold and bold[loop.index0] %} class="mean"{% endif %}>
-{%- for cell in row %}<td{{ look(loop.index0) }}>{{ cell }}</td>{% endfor %}
+{%- for cell in row %}<td{{ look(loop.index0, cell is marked) }}>{{ cell }}</td>{% endfor %}
 </tr>
 {% endfor %}
 </tbody></table></div>
@@ -61,9 +66,11 @@ _PAGE = """
 <link rel="icon" href="data:,">
 <title>{{ title }}</title>
 <style>
-:root { color-scheme: light dark; --line: #d5d8dc; --faint: #5b6470; --band: #f4f6f8; --link: #0059a3 }
-@media (prefers-color-scheme: dark) { :root { --line: #3a4149; --faint: #a2abb5; --band: #1d2126; --link: #7cc0ff } }
-body { font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; max-width: 76rem; margin: 0 auto;
+:root { color-scheme: light dark; --line: #d5d8dc; --faint: #5b6470; --band: #f4f6f8; --link: #0059a3;
+  --best: #d6eddc }
+@media (prefers-color-scheme: dark) { :root { --line: #3a4149; --faint: #a2abb5; --band: #1d2126; --link: #7cc0ff;
+  --best: #1c4029 } }
+body { font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; max-width: 86rem; margin: 0 auto;
   padding: 1.5rem 1.5rem 4rem; background: Canvas; color: CanvasText }
 h1 { font-size: 1.6rem; margin: 0 0 .5rem } h2 { font-size: 1.2rem; margin: 2.5rem 0 .3rem }
 h3 { font-size: 1rem; margin: 1.2rem 0 .3rem }
@@ -76,15 +83,25 @@ th { vertical-align: bottom; border-bottom-width: 2px } .number { text-align: ri
 td:not(.number) { min-width: 7rem; max-width: 30rem; overflow-wrap: break-word }
 .wide :is(th, td):first-child { position: sticky; left: 0; background: Canvas }
 td:not(.number):first-child { min-width: 10rem }
-tbody tr:nth-child(even) { background: var(--band) } tr.mean td { font-weight: 700 }
-img { max-width: 100%; height: auto; background: #fff; padding: .4rem; border: 1px solid var(--line); margin: .5rem 0 }
+tbody tr:nth-child(even), .wide tr:nth-child(even) td:first-child { background: var(--band) }
+tr.mean td { font-weight: 700 } .best { background: var(--best) }
+#summary .number { white-space: pre }
+img { max-width: 100%; box-sizing: border-box; height: auto; background: #fff; padding: .4rem; margin: .5rem 0;
+  border: 1px solid var(--line) }
 summary { cursor: pointer; color: var(--link) }
+@media (max-width: 40rem) {
+  body { padding: .75rem } th, td { padding: .2rem .35rem } th.number { white-space: normal }
+  td:not(.number), td:not(.number):first-child { min-width: 5.5rem }
+}
 </style>
 </head>
 <body>
 <h1>{{ title }}</h1>
+<section id="summary"><h2>{{ summary.title }}</h2>
+{{ table(summary.head, summary.rows) }}{{ list(summary.notes) }}</section>
 <dl>{% for column in report.columns %}<dt>{{ column.label }}</dt><dd>{{ column.description }}</dd>{% endfor %}</dl>
 <nav aria-label="Contents"><ul>
+<li><a href="#summary">Summary</a></li>
 <li><a href="#scores">Scores</a></li>
 {% for one in made %}
 <li><a href="#{{ one.name }}">{{ one.title }}</a></li>
@@ -104,7 +121,7 @@ summary { cursor: pointer; color: var(--link) }
 {% for one in made %}
 <section id="{{ one.name }}"><h2>{{ one.title }}</h2>
 <p class="source">{{ one.source }}</p>
-<p>{{ one.content.text }}</p>
+<p>{{ spell(one.content.text) }}</p>
 {% if one.content.picture %}
 {% set width, height = one.content.picture | size_shown %}
 <img alt="{{ one.title }}" width="{{ width }}" height="{{ height }}"
@@ -120,32 +137,47 @@ summary { cursor: pointer; color: var(--link) }
 {% endfor %}
 {% if missing %}
 <section id="not-made"><h2>What was not made</h2>
-<dl>{% for one in missing %}<dt>{{ one.title }}</dt><dd>{{ one.reason }}</dd>{% endfor %}</dl></section>
+<dl>{% for one in missing %}<dt>{{ one.title }}</dt><dd>{{ spell(one.reason) }}</dd>{% endfor %}</dl></section>
 {% endif %}
 </body>
 </html>
 """
 
 
-def write_html(report: Report, analyses: Sequence[Analysis], out: Path) -> Path:
+def write_html(report: Report, analyses: Sequence[Analysis], out: Path, spell: Callable[[str], str] = str) -> Path:
     """Write ``report.html`` into a folder, which exists; the same report and analyses give the same bytes.
 
     The page has no scripts and refers to no other file: plots are embedded, and its content security policy forbids all
-    requests. Analyses that could not be made are listed with the reason.
+    requests. Analyses that could not be made are listed with the reason. ``spell`` spells the parameters in the texts
+    of analyses, which are in backquotes, for the reader, for example as flags.
     """
-    (path,) = write_files(out, {PAGE: page(report, analyses).encode()})
+    (path,) = write_files(out, {PAGE: page(report, analyses, spell).encode()})
     return path
 
 
-def page(report: Report, analyses: Sequence[Analysis]) -> str:
+def page(report: Report, analyses: Sequence[Analysis], spell: Callable[[str], str] = str) -> str:
     """Return the HTML document, with every name and text escaped."""
+    labels = [column.label for column in report.columns]
     return TEMPLATES.get_template("page").render(
-        title="Scores of " + ", ".join(column.label for column in report.columns),
+        title=f"Scores of {', '.join(labels)}",
         report=report,
-        scores=list(zip(report.tables(brief=True), report.tables(), strict=True)),
+        spell=spell,
+        summary=summary_table(report.columns),
+        scores=[
+            (_without_zeros(brief, labels), whole)
+            for brief, whole in zip(report.tables(brief=True), report.tables(), strict=True)
+        ],
         made=[analysis for analysis in analyses if analysis.content is not None],
         missing=[analysis for analysis in analyses if analysis.content is None],
     )
+
+
+def _without_zeros(table: Table, labels: Sequence[str]) -> Table:
+    """Return the table without columns of zeros, such as those of OOV tokens; the scores of encoders are kept."""
+    columns = zip(table.head, zip(*table.rows, strict=True), strict=True)
+    shown = [name in labels or not {*cells} <= {"0.0", "0", ""} for name, cells in columns]
+    head, *rows = (tuple(compress(row, shown)) for row in (table.head, *table.rows))
+    return replace(table, head=head, rows=tuple(rows))
 
 
 def _are_numeric(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
@@ -177,6 +209,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     undefined=StrictUndefined,
 )
+TEMPLATES.tests["marked"] = re.compile(_MARK).search
 TEMPLATES.filters |= {
     "are_numeric": _are_numeric,
     "shown_rows": _shown_rows,

@@ -4,10 +4,11 @@ Tables show scores ×100, as the papers do, and OOV tokens in %; in JSON, CSV an
 fractions.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import combinations, count
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from paraembed.encoders import Encoder, config_to_dict
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
+from paraembed.evaluation.paired import compare_scores, is_comparable
 from paraembed.evaluation.scoring import COVERED, Score, mean_of, mean_score, metric_name, score_suite
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, published_rows, suite_tables
@@ -89,7 +91,23 @@ class Report:
             for column in self.columns
         ]
         notes = [note for notes_of in (self.notes, *self.suite_notes.values()) for note in notes_of]
-        return {"encoders": encoders, "published": [_published(results) for results in self._rows()], "notes": notes}
+        return {
+            "encoders": encoders,
+            "comparisons": self._comparisons(),
+            "published": [_published(results) for results in self._rows()],
+            "notes": notes,
+        }
+
+    def _comparisons(self) -> list[dict[str, Any]]:
+        """Return the paired test of every pair of encoders on every set and mean, if there are resamples."""
+        comparisons = []
+        for column, other in combinations(self.columns, 2):
+            for first, second in zip(column.scores, other.scores, strict=True):
+                if is_comparable(first) and is_comparable(second):
+                    about = {"set": first.name, "measure": first.measure, "a": column.label, "b": other.label}
+                    numbers = vars(compare_scores(first, second)).items()
+                    comparisons.append(about | {name: None if math.isnan(value) else value for name, value in numbers})
+        return comparisons
 
     def csv(self) -> str:
         """Return one line per value: its source (this run, or table and row of a paper), measure and score."""
@@ -162,7 +180,7 @@ def compare(
     Args:
         candidates: encoders to score.
         suites: data sets to score them on.
-        resamples: bootstrap resamples for the 95 % intervals; 0: no intervals.
+        resamples: bootstrap resamples for the 95 % intervals and the paired tests; 0: neither.
         progress: called with a description of each step.
 
     Raises:

@@ -1,9 +1,11 @@
 """Scores of this run next to published scores, one table per suite."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from paraembed.evaluation.scoring import COVERED, Score, metric_name
+from paraembed.evaluation.paired import ALPHA, BEST, TIE, marks
+from paraembed.evaluation.scoring import COVERED, Score, mean_of, mean_score, metric_name
 from paraembed.papers.results import MEANS, PAPERS_22, RESULTS, Published, Row, published
 
 RECOMPUTED, CAVEAT = "~", "*"
@@ -81,6 +83,40 @@ def suite_tables(
     return tuple(_table(suite, columns, notes.get(suite, ()), numbers, brief) for suite in suites)
 
 
+def summary_table(columns: Sequence[Column]) -> Table:
+    """Return the mean of each suite, a row, by encoder, a column, with 95 % intervals; of a single set its score."""
+    head = ("suite", *(column.label for column in columns))
+    by_suite = [{suite: list(scores) for suite, scores in groupby(column.scores, _suite_of)} for column in columns]
+    rows = []
+    for suite in by_suite[0]:
+        scores = [_summary(suite, of_column[suite]) for of_column in by_suite]
+        name = scores[0].label if scores[0].label.startswith(suite) else f"{suite}, {scores[0].label}"
+        cells = [_with_interval(score, sign) for score, sign in zip(scores, marks(scores), strict=True)]
+        rows.append((f"{name}, {_NAMES[scores[0].measure]}", *cells))
+    notes = _notes_on_marks(rows)
+    return Table("Summary: means ×100 with 95 % intervals", head, tuple(rows), (False,) * len(rows), tuple(notes))
+
+
+def _summary(suite: str, scores: Sequence[Score]) -> Score:
+    """Return the mean over the groups of a suite, or over its sets if it has no groups."""
+    whole = next((score for score in scores if score.name == f"{suite}/mean"), None)
+    if whole is not None or len(scores) == 1:
+        return whole or scores[0]
+    return mean_score(scores, f"{suite}/mean", mean_of(scores, "set"))
+
+
+def _with_interval(score: Score, sign: str) -> str:
+    bounds = score.intervals.get(score.measure, ())
+    interval = f"\n({' – '.join(map(percent, bounds))})" if bounds else ""
+    return f"{percent(score.values.get(score.measure))}{sign}{interval}"
+
+
+def _notes_on_marks(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the explanations of the marks in the cells of encoders."""
+    text = " ".join(cell for row in rows for cell in row[1:])
+    return [note for sign, note in ((BEST, _BEST), (TIE, _TIE)) if sign in text]
+
+
 def _suite_of(score: Score) -> str:
     return score.name.split("/")[0]
 
@@ -123,10 +159,18 @@ def _table(
         head,
         tuple(zip(*cells, strict=True)),
         tuple(score.is_mean for score in lines[0]),
-        (*notes, *_notes(lines[0], chosen), *_notes_on_columns(shown), *of_suite),
+        (
+            *notes,
+            *_notes_on_marks(zip(*cells, strict=True)),
+            *_notes(lines[0], chosen),
+            *_notes_on_columns(shown),
+            *of_suite,
+        ),
     )
 
 
+_BEST = f"{BEST} best score of this run in its row, better than every other (paired test, p < {ALPHA})"
+_TIE = f"{TIE} best score, or not significantly worse than the best (paired test, p ≥ {ALPHA}): a tie"
 _TIES = "where a right answer shares the first place, its share of it counts; in brackets: counted as wrong"
 _ON_COVERED = "on covered"
 _GOLD_OF = {"papers-22": "sts"}  # suite → data set, where the names differ
@@ -145,8 +189,9 @@ def _all_columns(
     """Yield heads and cells of every encoder; the vocabulary coverage comes last if it is the same for all."""
     trained = [scores for column, scores in shown if not column.is_baseline]
     shared = [cells_of for cells_of in _OF_WORDS.values() if len({tuple(cells_of(scores)) for scores in trained}) == 1]
-    for column, scores in shown:
-        yield from _columns_of(column, scores, measure, brief, brief and len(trained) > 1)
+    signs = zip(*(marks(row) for row in zip(*(scores for _, scores in shown), strict=True)), strict=True)
+    for (column, scores), of_column in zip(shown, signs, strict=True):
+        yield from _columns_of(column, scores, of_column, measure, brief, brief and len(trained) > 1)
         for name, cells_of in _OF_WORDS.items():
             if not column.is_baseline and cells_of not in shared and any(cells_of(scores)):
                 yield name, cells_of(scores)
@@ -158,11 +203,16 @@ def _all_columns(
 
 
 def _columns_of(
-    column: Column, scores: Sequence[Score], measure: str, narrow: bool, without_intervals: bool
+    column: Column,
+    scores: Sequence[Score],
+    signs: Sequence[str],
+    measure: str,
+    narrow: bool,
+    without_intervals: bool,
 ) -> list[tuple[str, list[str]]]:
     """Return heads and cells of one encoder."""
     other = {"pearson": "spearman", "spearman": "pearson"}.get(measure)
-    columns = [(column.label, [_value(score) for score in scores])]
+    columns = [(column.label, [_value(*score_and_sign) for score_and_sign in zip(scores, signs, strict=True)])]
     if not column.is_baseline and not without_intervals and any(score.intervals for score in scores):
         bounds = [score.intervals.get(score.measure, ()) for score in scores]
         columns.append(("95 %", [" – ".join(map(percent, interval)) for interval in bounds]))
@@ -189,9 +239,9 @@ _OF_WORDS = {"unknown %": _unknown, "covered": _covered}
 """Columns about the words that an encoder knows."""
 
 
-def _value(score: Score) -> str:
+def _value(score: Score, sign: str = "") -> str:
     main, strict = percent(score.values.get(score.measure)), percent(score.values.get("accuracy_strict"))
-    return f"{main} ({strict})" if strict and strict != main else main
+    return f"{main}{sign} ({strict})" if strict and strict != main else f"{main}{sign}"
 
 
 def _chosen(others: Sequence[PublishedRow], kinds: Sequence[str]) -> list[PublishedRow]:

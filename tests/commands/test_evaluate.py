@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -73,8 +74,12 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(folder, store, capsys)
     assert trained["sts/2013/headlines"]["pearson"] == trained["pairs/test-pairs"]["pearson"]
     assert overlap["pairs/test-pairs"]["pearson"] == pytest.approx(0.75**0.5)  # of 1, 0, 0 with 5, 1, 3
     shown = f"{100 * trained['pairs/test-pairs']['pearson']:.1f}"
-    assert shown in other[3].split()
+    assert f"{shown}=" in other[3].split()  # three pairs do not separate encoders
     assert shown in (folder / "deep" / "scores" / "scores.md").read_text()
+
+    page = (folder / "deep" / "scores" / "report.html").read_text()
+    assert "set --margin-pairs to a folder" in page
+    assert "`" not in re.sub(r"<style>.*</style>", "", page)
 
     client = MlflowClient(store)
     logged = client.search_runs(["1"])[0]

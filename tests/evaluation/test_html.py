@@ -11,6 +11,7 @@ import pytest
 from matplotlib.image import imread
 
 from paraembed.evaluation.analyses import analyse
+from paraembed.evaluation.analyses.content import Analysis
 from paraembed.evaluation.html import TEMPLATES, page, write_html
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
@@ -103,10 +104,27 @@ def test_texts_stay_texts(made):
 
 
 def test_numbers_stand_at_the_right_and_means_are_bold():
-    rows = [["a", "-1.5", "1,200", "7 b"], ["b", "42.6*", "-1.2 – 3.4", "8"], ["mean", "7.8 (18.2)", "5 [4, 6]", ""]]
+    rows = [["a", "-1.5", "1,200", "7 b"], ["b†", "42.6*", "-1.2 – 3.4", "8"], ["mean", "7.8= (18.2)", "5 [4, 6]", ""]]
     html = TEMPLATES.get_template("table").module.table(["set", "r", "pairs", "name"], rows, [False, False, True])
-    assert html.count('class="number"') == 8
+    assert html.count('class="number"') == 7
+    assert html.count('class="number best"') == 1
     assert '<tr class="mean"><td>mean</td>' in html
+
+
+def test_the_summary_is_first_zeros_are_folded_and_parameters_are_spelled(inputs):
+    texts = pa.array(["the cat", "a dog", "the mat", "dog sat", "a cat", "home"])
+    known = ScoredPairs("known", np.array([5.0, 1, 3, 2, 4, 0]), texts, texts[::-1])
+    report = compare(inputs.candidates, (*inputs.suites, Suite("pairs", (Group("", (known,)),))), resamples=50)
+    missing = [Analysis("margin", "Margin", "", None, "set `margin_pairs`")]
+    whole = page(report, missing, lambda text: text.replace("`margin_pairs`", "--margin-pairs"))
+    assert "set --margin-pairs<" in whole
+    assert whole.index("Summary: means") < whole.index('id="scores"')
+    sts, pairs = (
+        re.findall(rf"<h3>{name}: (.*?)<details>(.*?)</details>", whole, re.DOTALL)[0] for name in ("sts", "pairs")
+    )
+    assert ["unknown %" in part for part in (*sts, *pairs)] == [True, True, False, True]
+    marked = re.findall(r'<td class="number best">[-\d.]+([†=])', whole)
+    assert len(marked) == len(re.findall(r"\d[†=]", whole)) > 10
 
 
 def _screenshot(html, folder):

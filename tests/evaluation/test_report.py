@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,14 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.paired import paired_test
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.evaluation.tables import summary_table
 from paraembed.papers.results import MEANS, PAPERS_22, PAPERS_STS
 from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.evaluation.conftest import scored_pairs
 
 
 def pairs(name):
@@ -185,6 +189,64 @@ def test_encoders_and_baselines_side_by_side(encoder, tiny_words):
     assert report.predictions["new", "sts/2012/MSRpar"].shape == (4,)
     with pytest.raises(ValueError, match="two candidates are called 'new'"):
         compare([candidates[0], candidates[0]], [ALL_STS])
+
+
+class Noisy:
+    """Scorer of the pairs of a suite: their gold scores and noise."""
+
+    def __init__(self, suite, noise, seed):
+        sets = [pairs for group in suite.groups for pairs in group.sets]
+        gold = np.concatenate([pairs.scores for pairs in sets])
+        texts = [texts for pairs in sets for texts in zip(*map(pa.Array.to_pylist, pairs.texts), strict=True)]
+        self.known = dict(zip(texts, gold + noise * np.random.default_rng(seed).normal(size=len(gold)), strict=True))
+
+    def similarity(self, first, second):
+        return np.array([self.known[texts] for texts in zip(first.to_pylist(), second.to_pylist(), strict=True)])
+
+
+def test_encoders_are_compared_in_pairs_and_the_best_of_a_row_is_marked():
+    sets = [scored_pairs(name, ["the", "cat", "sat", "a", "dog"], seed, 120) for seed, name in enumerate("ab")]
+    suites = [Suite("sts", (Group("2012", tuple(sets)),), "year"), Suite("pairs", (Group("", tuple(sets)),))]
+    scorers = {"good": (1, 0), "similar": (1, 1), "bad": (9, 2)}
+    candidates = [Candidate(label, "", Noisy(suites[0], *how)) for label, how in scorers.items()]
+    report = compare(candidates, suites, resamples=200)
+    comparisons = report.json()["comparisons"]
+    named = {(result["set"], result["a"], result["b"]): result for result in comparisons}
+    names = [score.name for score in report.columns[0].scores]
+    assert len(comparisons) == len(named) == 3 * len(names)
+    for name, *labels in named:
+        one, other = (
+            next(score for score in column.scores if score.name == name)
+            for column in report.columns
+            if column.label in labels
+        )
+        assert named[name, *labels]["difference"] == one.value - other.value
+        assert named[name, *labels]["low"] < one.value - other.value < named[name, *labels]["high"]
+    predicted = [report.predictions[label, "pairs/a"] for label in ("good", "similar")]
+    assert named["pairs/a", "good", "similar"]["p"] == paired_test(*predicted, sets[0].scores).p
+    assert named["sts/mean", "good", "bad"]["p"] == 2 / 201  # of all 200 resamples none below 0
+    for table in (*report.tables(), *report.tables(brief=True)):
+        for label, sign in (("good", "="), ("similar", "="), ("bad", "")):
+            assert {re.sub(r"[\d.-]", "", cell) for cell in cells(table, label).values()} == {sign}
+        assert [note[0] for note in table.notes if "paired test" in note] == ["="]
+    (alone, _) = compare(candidates[::2], suites).tables()
+    assert all(cell.endswith("†") for cell in cells(alone, "good").values())
+
+    summary = summary_table(report.columns)
+    assert summary.head == ("suite", "good", "similar", "bad")
+    assert [row[0] for row in summary.rows] == ["sts, mean of 1 year, Pearson", "pairs, mean of 2 sets, Pearson"]
+    values = {score.name: score.value for score in report.columns[0].scores}
+    for row, mean in zip(
+        summary.rows, (values["sts/mean"], np.mean([values["pairs/a"], values["pairs/b"]])), strict=True
+    ):
+        value, interval = row[1].split("\n")
+        assert value == f"{100 * mean:.1f}="
+        assert float(interval[1:5]) < 100 * mean < float(interval[-5:-1])
+
+    assert compare(candidates[:1], suites).json()["comparisons"] == []
+    unsampled = compare(candidates, suites, resamples=0)
+    assert unsampled.json()["comparisons"] == []
+    assert "†" not in unsampled.markdown()
 
 
 def test_what_is_written(encoder, tmp_path):
