@@ -266,19 +266,24 @@ class Trial:
 
 @_plain_text()
 def draw_sweep(
-    folder: Path, parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
+    folder: Path,
+    parameters: Mapping[str, Sequence[str]],
+    trials: Sequence[Trial],
+    best: int | None,
+    metric: str,
+    band: tuple[float, float] | None = None,
 ) -> list[Path]:
     """Plot the effect of each parameter, the scores by epoch, and parallel coordinates of all trials; return the files.
 
-    The parameters are those with several values, in order, as text. Without a trial that has a score, nothing is
-    written.
+    The parameters are those with several values, in order, as text. ``band``: lowest and highest score that do not
+    differ significantly from the best. Without a trial that has a score, nothing is written.
     """
     if not trials:
         return []
     figures = {CURVES: _curves_figure(trials, best, metric)}
     if parameters:
-        figures = {EFFECTS: _effects_figure(parameters, trials, best, metric)} | figures
-        figures[PARALLEL] = _parallel_figure(parameters, trials, best, metric)
+        figures = {EFFECTS: _effects_figure(parameters, trials, best, metric, band)} | figures
+        figures[PARALLEL] = _parallel_figure(parameters, trials, best, metric, band)
     for name, figure in figures.items():
         _write(folder / name, figure)
     return [folder / name for name in figures]
@@ -425,17 +430,24 @@ def _draw_changes(axes: "Axes", scores: Sequence[ScoreChange]) -> None:
 
 
 def _effects_figure(
-    parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
+    parameters: Mapping[str, Sequence[str]],
+    trials: Sequence[Trial],
+    best: int | None,
+    metric: str,
+    band: tuple[float, float] | None,
 ) -> "Figure":
-    """Draw the scores of all trials over each parameter's values, with the mean per value."""
+    """Draw the scores of all trials over each parameter's values, with the mean per value, and the band of ties."""
     columns = min(4, len(parameters))
     rows = -(-len(parameters) // columns)
-    figure = _figure(3.4 * columns + 0.6, 2.9 * rows + 0.6, f"{metric} by parameter")
+    about = "" if band is None else " (orange band: no significant difference from the best)"
+    figure = _figure(max(7.5, 3.4 * columns + 0.6), 2.9 * rows + 0.6, f"{metric} by parameter{about}")
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     scores = np.array([trial.score for trial in trials])
     for axes, (name, values) in zip(panels, parameters.items(), strict=False):
         places = np.array([trial.levels[name] for trial in trials])
         offsets = np.random.default_rng(0).uniform(-0.12, 0.12, len(places))  # so that dots do not hide each other
+        if band is not None:
+            axes.axhspan(*band, color=_ORANGE, alpha=0.15, linewidth=0)
         axes.scatter(places + offsets, scores, s=14, color=_SKY, alpha=0.7)
         means = [np.mean(scores[places == level]) for level in range(len(values))]
         axes.plot(range(len(values)), means, color=_BLUE, marker="o", linewidth=2)
@@ -474,9 +486,15 @@ def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> "F
 
 
 def _parallel_figure(
-    parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
+    parameters: Mapping[str, Sequence[str]],
+    trials: Sequence[Trial],
+    best: int | None,
+    metric: str,
+    band: tuple[float, float] | None,
 ) -> "Figure":
-    """Draw each trial as a line through its values, colored by score; the line of the best trial is thick."""
+    """Draw each trial as a line through its values, colored by score; the line of the best trial is thick, and a bar at
+    the scores is the band of ties.
+    """
     from matplotlib import colormaps  # noqa: PLC0415 - see the first lines
 
     width = len(parameters)
@@ -499,6 +517,9 @@ def _parallel_figure(
         axes.annotate(text, (place, height), (4, 2), textcoords="offset points", fontsize=8)
     for place in range(width + 1):
         axes.axvline(place, color="#444444", linewidth=0.8)
+    if band is not None:
+        bottom, top = ((score - low) / (high - low or 1.0) for score in band)
+        axes.plot([width, width], [bottom, top], color=_ORANGE, linewidth=8, alpha=0.4, solid_capstyle="butt")
     axes.set_xticks(range(width + 1), [*parameters, "score"], fontsize=9)
     axes.set_yticks([])
     axes.set_ylim(-0.06, 1.1)

@@ -53,5 +53,6 @@ def find_space(name: str) -> Space:
         ValueError: the name is unknown; the message lists all names.
     """
     if name not in SPACES:
-        raise ValueError(f"unknown space {name!r}; allowed: {', '.join(SPACES)}{did_you_mean(name, SPACES)}")
+        allowed = f"{', '.join(SPACES)}, or a .toml or .json file"
+        raise ValueError(f"unknown space {name!r}; allowed: {allowed}{did_you_mean(name, SPACES)}")
     return SPACES[name]

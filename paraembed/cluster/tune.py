@@ -18,6 +18,7 @@ from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, say
 from paraembed.evaluation.selection import suites_digest
+from paraembed.io.atomic import write_json
 from paraembed.io.resume import Work
 from paraembed.io.staging import Mirror, child
 from paraembed.pairs.sample import write_sample
@@ -34,12 +35,13 @@ from paraembed.training.initial import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import GrowingTable, draw_results, write_results
-from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs
+from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs, replicates_of
 from tune_spaces.space import Selection
 
 SAMPLE = "tuning-pairs"
+UNTRAINED = "untrained.json"
 FILES = re.compile(
-    r"(sweep|run|registered|split|best|best-recipe)\.json|results\.(parquet|csv)|[\w-]+\.png"
+    r"(sweep|run|registered|split|best|best-recipe|untrained)\.json|results\.(parquet|csv)|[\w-]+\.png"
     r"|(trials|ray|tuning-pairs|scores|encoder|model|(encoder|model)\.training)/.*"
     r"|(encoder|model)\.trace\.json\.gz|(encoder|model|tuning-pairs)\.mlflow(-refused)?\.jsonl(\.[\d-]+)?"
     r"|\.(encoder|model|tuning-pairs)\.[\w.]*(/.*)?|\.[\w.-]+\.[0-9a-f]{8}\.tmp",
@@ -335,11 +337,13 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
 
 
 def _say_score_before(sweep: Sweep, inputs: Mapping[str, TrialInputs], scorer: Scorer) -> None:
-    """Print the score before training."""
+    """Print and write the score of the untrained encoder of the first trial."""
     recipe = sweep.points.at(dict.fromkeys(sweep.points.space.axes, 0)).recipe
     try:
-        before, _ = scorer(inputs[inputs_key(recipe)].model(recipe))
+        model = inputs[inputs_key(recipe)].model(recipe)
+        before, _ = scorer(model)
         say(f"{sweep.metric} is {before:.4f} before training")
+        write_json(sweep.out / UNTRAINED, {"score": before, "replicates": replicates_of(scorer, model)})
     except ValueError as error:
         if not scorer.keeps_best:  # else an epoch may be without a score, too
             raise

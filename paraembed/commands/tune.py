@@ -23,8 +23,9 @@ from paraembed.commands.paths import (
     staged_words,
 )
 from paraembed.console import doing, duration, print_table, say
+from paraembed.papers import OWN_RECIPES
 from paraembed.recipe import Recipe
-from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName, check_register
+from paraembed.settings import MIN_COVERAGE, SHIPPED, DataSet, Placement, SearchSettings, TaskName, check_register
 from paraembed.tuning.points import Points
 from tune_spaces import SPACES, find_space
 from tune_spaces.space import Selection, Space
@@ -59,7 +60,9 @@ class Tune:
     pairs: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of pair shards, written by jobs/shard.py, from which the training pairs are drawn, or its URI."""
     words: Annotated[str | None, tyro.conf.arg(metavar="FILE|ENCODER")] = None
-    """Word vectors, as jobs/train.py --words takes them; for labeled examples a file."""
+    """Word vectors, as jobs/train.py --words takes them; for labeled examples a file; default of a space with base
+    small: small.
+    """
     data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of the evaluation sets that select the best trial, and of labeled examples, or its URI."""
     out: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -255,6 +258,8 @@ def _local_paths(flags: Tune, stage: "Staging", space: Space) -> dict[str, Path]
     inputs = flags.pairs, flags.words, flags.pretrained, flags.final_pairs
     if flags.dry_run and not any((*inputs, flags.data)):
         return {}
+    if flags.words is None and space.base in OWN_RECIPES:
+        flags = replace(flags, words=SHIPPED)
     needed = ("data",) if space.job == "finetune" else ("pairs", "words")
     for name in needed if flags.dry_run else (*needed, "out"):
         if getattr(flags, name) is None:
@@ -307,8 +312,39 @@ def _report(sweep: "Sweep", tuned: "Tuned") -> None:
     print_table(*best_first(points, tuned.ledger))
     shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
     say(f"best: trial {best.number}, {sweep.metric} {best.score:.4f}: {shown}")
+    say(*_compared(sweep, tuned))
     if tuned.scores is not None:
         print_table(*tuned.scores)
+
+
+def _compared(sweep: "Sweep", tuned: "Tuned") -> list[str]:
+    """Return whether the best trial is better than the other trials and than the untrained encoder."""
+    from paraembed.cluster.tune import UNTRAINED
+    from paraembed.evaluation.paired import compare_replicates
+    from paraembed.io.escape import listed
+    from paraembed.io.fingerprint import read_json
+
+    best, ties = tuned.best, tuned.ledger.ties()
+    if not best.replicates:
+        return []
+    others = sum(record.status == "finished" for record in tuned.ledger.in_order()) - 1
+    lines = []
+    if ties:
+        numbers = listed([record.number for record in ties])
+        lines.append(
+            f"a tie: {len(ties)} of {others} other trials do not differ significantly from it (p ≥ 0.05, paired "
+            f"bootstrap): {numbers}"
+        )
+    elif others:
+        lines.append(f"it differs significantly from all {others} other trials (p < 0.05, paired bootstrap)")
+    if (sweep.out / UNTRAINED).exists():
+        before = read_json(sweep.out / UNTRAINED)
+        test = compare_replicates(best.score, best.replicates, before["score"], before["replicates"])
+        lines.append(
+            f"the untrained encoder has {before['score']:.4f}; difference {test.difference:+.4f}, 95 % interval "
+            f"{test.low:+.4f} to {test.high:+.4f}{', a tie' if test.is_tie else ''}"
+        )
+    return lines
 
 
 def _next(sweep: "Sweep", tuned: "Tuned") -> list[str]:

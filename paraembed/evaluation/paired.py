@@ -82,6 +82,13 @@ def compare_scores(first: Score, second: Score) -> PairedTest:
     return PairedTest(first.value - second.value, p, low, high)
 
 
+def compare_replicates(first: float, firsts: Sequence[float], second: float, seconds: Sequence[float]) -> PairedTest:
+    """Compare two scores by the paired bootstrap, given their values in the same resamples [R]."""
+    differences = np.subtract(firsts, seconds)
+    low, high = intervals({"": differences}).get("", (math.nan, math.nan))
+    return PairedTest(first - second, bootstrap_p(differences), low, high)
+
+
 def steiger_p(first: float, second: float, between: float, num_pairs: int) -> float:
     """Return the two-sided p-value of the difference of two correlations that share the gold scores.
 

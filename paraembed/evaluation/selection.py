@@ -10,7 +10,9 @@ import pyarrow as pa
 from paraembed.encoders import Embedded
 from paraembed.encoders.protocol import Embeds
 from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.report import compare
+from paraembed.evaluation.scoring import metric_name
 from paraembed.evaluation.sets import Suite
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import digest_of
@@ -44,6 +46,16 @@ class SuiteScorer:
         if missing:
             raise ValueError(f"{missing[0]} is not among the scores; allowed: {listed(metrics, 50)}")
         return sum(weight * metrics[name] for weight, name in self.metric), metrics
+
+    def replicates(self, encoder: Embeds) -> Vector:
+        """Return the score in each resample of the sets [R], the same resamples for every encoder."""
+        report = compare([Candidate("encoder", "", _Silent(encoder))], self.suites)
+        of_metric = {
+            metric_name(score.name, measure, score): values
+            for score in report.columns[0].scores
+            for measure, values in score.replicates.items()
+        }
+        return np.asarray(sum(weight * of_metric[name] for weight, name in self.metric))
 
 
 def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:

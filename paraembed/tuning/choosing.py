@@ -3,7 +3,6 @@ and pretrained encoder.
 """
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +16,8 @@ from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.io.fingerprint import read_json
 from paraembed.io.places import open_regular
 from paraembed.options import MOST_INT, Range, checked
-from paraembed.papers import SUPERVISED_RECIPES
 from paraembed.papers.results import PAPERS_STS
+from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.settings import MIN_COVERAGE
 from paraembed.supervised.labels import Labels, read_labels

@@ -10,7 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
 from paraembed.aliases import current_names, on_disk
+from paraembed.evaluation.paired import ALPHA, bootstrap_p
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.options import AnyFloat, Count, Range, checked
@@ -63,6 +66,7 @@ class TrialRecord:
         seconds: duration.
         ended: end time, in seconds since 1970.
         keeps_best: whether its score is that of its best epoch instead of its last one.
+        replicates: its score in resamples of the sets, the same for all trials; empty without a score on pairs.
     """
 
     number: Count
@@ -75,6 +79,7 @@ class TrialRecord:
     seconds: float
     ended: float
     keeps_best: bool = False
+    replicates: tuple[AnyFloat, ...] = ()
 
     @property
     def score(self) -> float:
@@ -103,6 +108,15 @@ class TrialRecord:
         """
         record = checked(cls, values, where)
         return replace(record, choices=current_names(record.choices))
+
+
+def p_value(first: TrialRecord, second: TrialRecord) -> float | None:
+    """Return the two-sided p-value of the difference between two trials' scores, by the paired bootstrap; None without
+    their resamples.
+    """
+    if not (first.replicates and len(first.replicates) == len(second.replicates)):
+        return None
+    return bootstrap_p(np.subtract(first.replicates, second.replicates))
 
 
 class Ledger:
@@ -160,6 +174,13 @@ class Ledger:
         """Return the finished record with the highest score, the first one on a tie; None if no trial finished."""
         finished = [record for record in self.in_order() if record.status == "finished"]
         return max(finished, key=lambda record: record.score, default=None)
+
+    def ties(self) -> list[TrialRecord]:
+        """Return the finished trials whose score does not differ significantly from the best one, best first."""
+        best = self.best()
+        finished = [record for record in self.in_order() if record.status == "finished" and record is not best]
+        tied = [record for record in finished if best and (p_value(best, record) or 0) >= ALPHA]
+        return sorted(tied, key=lambda record: -record.score)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:05}.json"

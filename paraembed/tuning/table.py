@@ -15,7 +15,7 @@ from paraembed.console import doing, duration, say
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell
 from paraembed.plots import Trial, draw_sweep
-from paraembed.tuning.ledger import Ledger, TrialRecord
+from paraembed.tuning.ledger import Ledger, TrialRecord, p_value
 from paraembed.tuning.points import Points
 
 _SCORE = 7  # characters
@@ -23,18 +23,20 @@ PARQUET, CSV, BEST, RECIPE = "results.parquet", "results.csv", "best.json", "bes
 
 
 def results(points: Points, ledger: Ledger) -> pa.Table:
-    """Return a table of trial, status, score, epochs, searched fields, loss, reason and seconds; only seconds vary
+    """Return a table of trial, status, score, p, epochs, searched fields, loss, reason and seconds; only seconds vary
     between runs.
 
-    Score and loss are those of the epoch that gives the trial's score.
+    Score and loss are those of the epoch that gives the trial's score; p is the p-value of its difference from the best
+    score, see ``p_value``.
     """
-    records = ledger.in_order()
+    records, best = ledger.in_order(), ledger.best()
     counted = [record.counted for record in records]
     shown = [points.shown(record.recipe, record.share) for record in records]
     columns: dict[str, list[Any]] = {
         "trial": [record.number for record in records],
         "status": [record.status for record in records],
         "score": [epoch and epoch.score for epoch in counted],
+        "p": pa.array([best and p_value(best, record) for record in records], pa.float64()),
         "epochs": [len(record.curve) for record in records],
         **on_disk({name: [values[name] for values in shown] for name in points.columns()}),
         "loss": [epoch and epoch.loss for epoch in counted],
@@ -59,6 +61,7 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
     if best is not None:
         assert best.counted is not None
         header = {"trial": best.number, "score": best.score, "share": best.share, "space": points.name}
+        header |= {"ties": [record.number for record in ledger.ties()]} if best.replicates else {}
         write_json(folder / BEST, {**header, "metrics": best.counted.metrics, "recipe": best.recipe})
         write_json(folder / RECIPE, best.recipe)
         paths += [folder / BEST, folder / RECIPE]
@@ -68,8 +71,9 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
 def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> list[Path]:
     """Plot the trials that have a score, which is called ``metric``; return the paths."""
     parameters, trials = _plotted(points, ledger)
-    best = ledger.best()
-    return draw_sweep(folder, parameters, trials, None if best is None else best.number, metric)
+    best, ties = ledger.best(), ledger.ties()
+    band = (ties[-1].score, best.score) if best and ties else None
+    return draw_sweep(folder, parameters, trials, None if best is None else best.number, metric, band)
 
 
 def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list[Trial]]:
@@ -172,8 +176,10 @@ def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str
     rows = []
     for record in finished[:most]:
         cells = map(value_text, points.shown(record.recipe, record.share).values())
-        rows.append([str(record.number), f"{record.score:.4f}", *cells, f"{record.seconds:.1f}"])
-    return ["trial", "score", *points.columns(), "seconds"], rows
+        p = None if record is finished[0] else p_value(finished[0], record)
+        shown = "" if p is None else f"{p:.3f}"
+        rows.append([str(record.number), f"{record.score:.4f}", shown, *cells, f"{record.seconds:.1f}"])
+    return ["trial", "score", "p", *points.columns(), "seconds"], rows
 
 
 def whole_grid(points: Points, numbers: Sequence[int]) -> tuple[list[str], list[list[str]]]:

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from paraembed.console import say
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import Oov
+from paraembed.evaluation.selection import SuiteScorer
 from paraembed.process import one_thread
 from paraembed.recipe import BaseRecipe
 from paraembed.supervised.labels import TrainingData
@@ -29,12 +30,14 @@ from paraembed.training.initial import check_coverage, encoder_of
 from paraembed.training.loop import ProgressReport, TrainingDivergedError, run_steps, train
 from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Epoch, Status, counting
+from paraembed.tuning.points import Point
 
 DECIDES_INPUTS = (
     *("tokenizer", "max_words", "word_scale", "new_words", "new_words_min_count"),
     *("bos_eos_tokens", "max_tokens", "seed"),
 )
 """Recipe fields, besides the encoder, that the inputs depend on."""
+_PROBED_STEPS, _PROBE_SECONDS = 20, 1.0
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,7 @@ class Ended:
     curve: tuple[Epoch, ...]
     seconds: float
     keeps_best: bool = False
+    replicates: tuple[float, ...] = ()
 
 
 @one_thread()
@@ -191,10 +195,11 @@ def run_trial(
     """
     watcher = _Watcher(scorer, cut_offs, recipe.epochs, rank, world, on_epoch)
     status: Status = "finished"
-    reason = ""
+    reason, replicates = "", tuple[float, ...]()
     try:
         watcher.model = inputs.model(recipe, device)
         inputs.part(share, recipe.seed).fit(watcher.model, recipe, rank=rank, world=world, on_report=watcher)
+        replicates = replicates_of(scorer, watcher.model) if rank == 0 else ()
     except _EndError as end:
         status, reason = end.status, end.reason
     except TrainingDivergedError as error:
@@ -203,7 +208,38 @@ def run_trial(
         if world > 1:
             raise
         status, reason = "failed", f"{type(error).__name__}: {error}"
-    return Ended(status, reason, tuple(watcher.curve), time.monotonic() - watcher.started, scorer.keeps_best)
+    seconds = time.monotonic() - watcher.started
+    return Ended(status, reason, tuple(watcher.curve), seconds, scorer.keeps_best, replicates)
+
+
+def replicates_of(scorer: Scorer, model: Any) -> tuple[float, ...]:
+    """Return the score of a model in each resample of the sets, to six decimals; empty for a scorer without them."""
+    return tuple(scorer.replicates(model).round(6).tolist()) if isinstance(scorer, SuiteScorer) else ()
+
+
+@one_thread()
+def trial_seconds(
+    points: Sequence[Point], inputs: Mapping[str, TrialInputs], scorer: Scorer, share: float, device: str = "cpu"
+) -> float:
+    """Return the mean time of a trial, in seconds, measured on some steps of the points with a ``share`` of the pairs.
+
+    Raise ValueError if a point cannot be trained or scored.
+    """
+    measured = [_seconds(point, inputs[inputs_key(point.recipe)], scorer, share, device) for point in points]
+    return sum(measured) / len(measured)
+
+
+def _seconds(point: Point, inputs: TrialInputs, scorer: Scorer, share: float, device: str) -> float:
+    recipe, num = replace(point.recipe, epochs=1), max(1, round(share * point.share * len(inputs)))
+    few = inputs.part(min(1.0, _PROBED_STEPS * recipe.batch_size / len(inputs)), recipe.seed)
+    model = inputs.model(recipe, device)
+    few.fit(model, recipe)  # compiles, warms up
+    done, started = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - started) < _PROBE_SECONDS and done < num:
+        done += few.fit(model, recipe).pairs
+    started = time.perf_counter()
+    scorer(model)
+    return point.recipe.epochs * (seconds / done * num + time.perf_counter() - started)
 
 
 @dataclass

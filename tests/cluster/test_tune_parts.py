@@ -240,8 +240,8 @@ def test_the_table_has_the_finished_trials_the_best_first(tmp_path):
     for one in (record(0, [0.1]), record(1, [0.9], "stopped"), record(2, [0.3]), record(3, [], "failed")):
         ledger.add(one)
     head, rows = best_first(POINTS, ledger)
-    assert head == ["trial", "score", "margin", "word_l2", "seconds"]
-    assert [row[:3] for row in rows] == [["2", "0.3000", "0.6"], ["0", "0.1000", "0.4"]]
+    assert head == ["trial", "score", "p", "margin", "word_l2", "seconds"]
+    assert [row[:4] for row in rows] == [["2", "0.3000", "", "0.6"], ["0", "0.1000", "", "0.4"]]
 
 
 def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):

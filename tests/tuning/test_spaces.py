@@ -1,5 +1,6 @@
 """The papers' grids, counted by hand from their sections and footnotes."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from paraembed.papers import RECIPES, SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe
+from paraembed.tuning.choosing import read_space
 from paraembed.tuning.points import Points
 from tune_spaces import SPACES, find_space
 
@@ -144,3 +146,38 @@ SMOKE, GOLD = SPACES["smoke"], SPACES["iclr2016/features"]
 def test_bad_spaces_and_settings_are_refused_before_any_trial(space, fixed, message):
     with pytest.raises(ValueError, match=message):
         Points("x", space, fixed).check()
+
+
+def test_a_space_of_the_user_is_read_from_toml_and_json(tmp_path):
+    (tmp_path / "my.toml").write_text(
+        'base = "small"\nmetric = "pairs/dev/pearson"\nepochs = 2\nsample = 50\nfixed = {dropout = 0.2}\n'
+        "[axes]\nmargin = [0.3, 0.4]\nboth = [{batch_size = 7, seed = 3}]\n"
+    )
+    own = read_space(tmp_path / "my.toml")
+    assert (own.tuning_epochs, own.tuning_pairs, own.selection.files) == (2, 50, ("dev.tsv",))
+    recipe = Points("my", own).at(own.choices(1)).recipe
+    changed = (recipe.margin, recipe.dropout, recipe.batch_size, recipe.seed, recipe.learning_rate)
+    assert changed == (0.4, 0.2, 7, 3, 3e-4)
+    values = {"base": "iclr2016/supervised-avg", "epochs": 3, "axes": {"seed": [5, 6]}}
+    (tmp_path / "my.json").write_text(json.dumps(values))
+    own = read_space(tmp_path / "my.json")
+    assert (own.job, Points("my", own).at(own.choices(1)).recipe.seed) == ("finetune", 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base = ", "is not TOML: "),
+        ('base = "small"\nmetric = "sts/mean"\nepochs = 0\naxes = {margin = [1]}', "epochs is 0; allowed: at least 1"),
+        ('base = "small"\nmetric = "sts/mean"\nepoch = 1\naxes = {margin = [1]}', "epochs is missing"),
+        ('base = "small"\nmetric = "sts/mean"\nepochs = 1\naxes = {margin = 1}', "axes.margin is 1"),
+        ('base = "small"\nmetric = "sts/mean"\nepochs = 1\naxes = {margin = []}', "axes.margin is empty"),
+        ('base = "small"\nmetric = "sts/mean"\nepochs = 1\naxes = {}', "axes is empty"),
+        ('base = "small"\nepochs = 1\naxes = {margin = [1]}', "a space with base small needs a metric"),
+    ],
+)
+def test_a_mistake_in_a_space_is_named(tmp_path, text, message):
+    (tmp_path / "my.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"my\.toml") as caught:
+        read_space(tmp_path / "my.toml")
+    assert message in str(caught.value)

@@ -140,12 +140,30 @@ def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path):
     assert {EFFECTS, CURVES, PARALLEL, PARQUET, CSV, RECIPE} <= set(written["a"])
     table = pq.read_table(tmp_path / "a" / PARQUET)
     searched = ["margin", "word_penalty"]
-    assert table.column_names == ["trial", "status", "score", "epochs", *searched, "loss", "reason", "seconds"]
+    assert table.column_names == ["trial", "status", "score", "p", "epochs", *searched, "loss", "reason", "seconds"]
+    assert table["p"].null_count == 4  # as in sweeps of earlier versions
     assert table["score"].to_pylist() == [0.6, 0.8, 0.1, None]
     assert table["margin"].to_pylist() == [0.4, 0.4, 0.6, 0.6]
     assert pyarrow.csv.read_csv(tmp_path / "a" / CSV)["status"].to_pylist() == table["status"].to_pylist()
     recipe = Recipe.from_dict(json.loads((tmp_path / "a" / RECIPE).read_text()))
     assert recipe == POINTS.at(SPACES["smoke"].choices(1)).recipe
+
+
+def test_trials_that_the_sets_cannot_tell_apart_are_a_tie(tmp_path, inputs, scorer):
+    """A gain of 0.01 is noise if resamples change it by 0.02, and significant if they change both trials alike."""
+    draw = np.random.default_rng(0)
+    noise, own = draw.normal(0, 0.02, 1000), draw.normal(0, 0.02, 1000)
+    ledger = Ledger(tmp_path / "trials")
+    for number, (score, around) in enumerate([(0.6, noise), (0.59, own), (0.59, noise), (0.3, own)]):
+        replicates = tuple((score + around).round(6).tolist())
+        ledger.add(replace(record(number, [score]), replicates=replicates))
+    ledger = Ledger(tmp_path / "trials")
+    assert [tied.number for tied in ledger.ties()] == [1]
+    p_values = pq.read_table(write_results(POINTS, ledger, tmp_path)[0])["p"].to_pylist()
+    assert p_values[1] > 0.05 > max(p_values[2:])
+    assert json.loads((tmp_path / BEST).read_text())["ties"] == [1]
+    ended = run_trial(inputs, Recipe(epochs=1, batch_size=10), 1.0, scorer, {})
+    assert len(ended.replicates) == 1000
 
 
 def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
