@@ -1,6 +1,7 @@
 """The Python API: what ``import paraembed`` offers, on the engines of the jobs.
 
-Like the jobs, ``train`` and ``embed`` start Ray, log to MLflow, resume, and report progress on stderr.
+Like the jobs, ``train`` and ``embed`` start Ray where it is needed, log to MLflow, resume, and report progress on
+stderr.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
