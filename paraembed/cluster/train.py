@@ -229,10 +229,12 @@ def _prepare(data: TrainingData, work: Work) -> bool:
 def _train(training: Training, work: Work) -> Table | None:
     data, out, placement, trace = training.data, training.out, training.placement, training.trace
     doing("starting Ray and MLflow")
-    name = f"{data.job} {training.name}{data.about}"
+    name = f"{data.job} {out.name}"
     with tracked_run(name, training.home.records, work.folder / "run.json") as run, ray_session(placement.most):
         # What a resumed run may change is a tag: MLflow rejects another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
+        for start, record in data.start_of(work.fingerprint).items():
+            run.tags({f"{start}.{key}": str(value) for key, value in record.items()})
         run.params(work.fingerprint["recipe"])
         run.params(data.params(work.fingerprint))
         for input_name, digest, path, rows in data.datasets(work.fingerprint):

@@ -139,7 +139,7 @@ def _evaluate(
     request, out = request_of(flags, paths), home.folder
     candidates, suites = prepare(request, fetch_encoder)
     doing("opening MLflow")
-    with tracked_run(f"evaluate {candidates[0].description}", home.records) as run:
+    with tracked_run(f"evaluate {out.name}", home.records) as run:
         settings = asdict(replace(flags, **paths))
         settings |= settings.pop("options") | settings.pop("inference")
         run.params(on_disk({name: named(str(value)) for name, value in settings.items() if value}))

@@ -7,9 +7,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from paraembed.commands.flags import NO_GROUPS, Groups, as_flags, current_flags, parse_flags
+from paraembed.commands.flags import (
+    COMMON,
+    NO_GROUPS,
+    CommonFlags,
+    Groups,
+    as_flags,
+    current_flags,
+    parse_flags,
+    with_common,
+)
 from paraembed.console import over_status, say, show, shown_status
 from paraembed.process import quiet_libraries
 from paraembed.signals import FAILED, NO_SPACE, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
@@ -48,17 +57,19 @@ def run(
             Ctrl-C or SIGTERM. An error is printed as one line on stderr; with PARAEMBED_TRACEBACK set, as a traceback.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
-    logging.getLogger().handlers[0].setFormatter(_AsFlags(flags))
+    line, _ = with_common(flags)
+    logging.getLogger().handlers[0].setFormatter(_AsFlags(line))
     quiet_libraries()
-    arguments = current_flags(sys.argv[1:], flags)
+    arguments = current_flags(sys.argv[1:], line)
     try:
         with _stops_raise():
             if listing is not None and "--list" in arguments:
                 show(*listing())
                 return 0
-            values = parse_flags(flags, arguments, groups, default and default(arguments))
-            with shown_status():
-                main(values)
+            line, defaults = with_common(flags, default and default(arguments))
+            values = parse_flags(line, arguments, {**groups, **COMMON}, defaults)
+            with shown_status(), _labeled(values):
+                main(values.own)
     except KeyboardInterrupt:
         say(STOPPED_LINE)
         return STOPPED
@@ -67,9 +78,26 @@ def run(
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:  # None: a defect, which needs its traceback
             raise
         named = _not_utf_8(arguments) if isinstance(cause, UnicodeError) else ""
-        say(f"error: {named or as_flags(message_of(cause), flags)}")
+        say(f"error: {named or as_flags(message_of(cause), line)}")
         return exit_status(cause)
     return 0
+
+
+@contextmanager
+def _labeled(values: Any) -> Iterator[None]:
+    """Give the MLflow runs of the block what ``CommonFlags`` set."""
+    common: CommonFlags = getattr(values, "common", CommonFlags())
+    if common == CommonFlags():
+        yield
+        return
+    from paraembed.tracking.runs import RunLabels, labels
+
+    tags = dict(tag.split("=", 1) for tag in common.tag)
+    token = labels.set(RunLabels(common.experiment, common.run_name, tags))
+    try:
+        yield
+    finally:
+        labels.reset(token)
 
 
 def _not_utf_8(arguments: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ def main(flags: Weight) -> None:
     sources = Sources(
         **paths, max_words=flags.max_words, tokenizer=flags.tokenizer, smoothing=flags.smoothing, removed=flags.removed
     )
-    with tracked_run(f"weight {flags.weighting}", out) as tracked:
+    with tracked_run(f"weight {out.name}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})
         for name, path in paths.items():
             digest = checkpoint.read_config(path)["fingerprint"] if name == "trained" else sha256_of(path)
