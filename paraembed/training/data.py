@@ -334,7 +334,7 @@ class Pairs:
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
         words, title = best.in_words() if best else "", f"{name}: {self.recipe.encoder.name}"
         start = self.start_of(work.fingerprint)
-        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, words)
+        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, words, start)
         checkpoint.save(
             encoder,
             work.out,
