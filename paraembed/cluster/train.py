@@ -26,7 +26,7 @@ from paraembed.cluster.session import (
 )
 from paraembed.cluster.train_worker import WorkerTask, work_on
 from paraembed.cluster.watch import interrupting, servers_end
-from paraembed.console import doing, duration, say
+from paraembed.console import doing, duration, is_quiet, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import resolve, shown
@@ -287,7 +287,7 @@ def _fit(training: Training, run: Run) -> dict[str, Any]:
     relay = None if in_process else relayed(run.records)
     storage, filesystem = training.shared.place("ray")
     logged, trace, records = relay or run.records, training.trace, records_graphs()
-    task = WorkerTask(training.shared, data.for_workers(), device, saves, logged, trace, memory, records)
+    task = WorkerTask(training.shared, data.for_workers(), device, saves, logged, trace, memory, records, is_quiet())
     trainer = TorchTrainer(
         work_on,  # type: ignore[arg-type]
         train_loop_config={"task": task},

@@ -16,7 +16,7 @@ import torch
 from paraembed.cluster import metrics
 from paraembed.cluster.relay import Relay
 from paraembed.compiled import arithmetic
-from paraembed.console import doing, duration, say, shown_status
+from paraembed.console import doing, duration, quiet, say, shown_status
 from paraembed.io.places import shown
 from paraembed.io.staging import Mirror
 from paraembed.process import one_thread, quiet_ray, turn_off_graphs
@@ -50,6 +50,7 @@ class WorkerTask:
     trace: Path | None  # file for a profile of a few steps
     memory: Memory | None = None
     records_graphs: bool = True  # whether the driver's environment lets steps be recorded
+    is_quiet: bool = False  # whether the driver shows no progress
 
 
 def work_on(config: dict[str, WorkerTask]) -> dict[str, Any]:
@@ -60,7 +61,8 @@ def work_on(config: dict[str, WorkerTask]) -> dict[str, Any]:
     """
     try:
         is_first = ray.train.get_context().get_world_rank() == 0
-        with _own_folder(config["task"]) as task, shown_status() if is_first else nullcontext():
+        output = quiet() if config["task"].is_quiet else shown_status() if is_first else nullcontext()
+        with _own_folder(config["task"]) as task, output:
             return {"counters": _train(task)}
     except ConnectionError:
         raise

@@ -99,7 +99,7 @@ class Evaluate:
     """Print the suites with their sources, and exit."""
 
 
-def main(flags: Evaluate) -> None:
+def main(flags: Evaluate) -> dict[str, Any]:
     """Score, log the run to MLflow, print the tables and the folder of the files."""
     check(flags)
     with staged_places() as stage:
@@ -126,6 +126,7 @@ def main(flags: Evaluate) -> None:
     )
     files = f"{len(outcome.files)} files, such as {outcome.files[-1].name}"
     say(f"wrote {files}, to {out}; next: python jobs/{following} …")
+    return {"written": [out], "files": len(outcome.files), "scores": outcome.report.metrics()}
 
 
 def _evaluate(

@@ -32,7 +32,17 @@ _UNTRACKED = {"Search", "Verify", "Log", "Fetch", "Completion"}
 
 @dataclass(frozen=True)
 class CommonFlags:
-    """Flags of every job that opens an MLflow run, besides its own; see ``with_common``."""
+    """Flags of every job, besides its own; see ``with_common``."""
+
+    quiet: bool = False
+    """Print only results, warnings and errors."""
+    json: bool = False
+    """Print a last line to stdout, a JSON object: job, status, written (paths), counts or error, and seconds."""
+
+
+@dataclass(frozen=True)
+class TrackedFlags(CommonFlags):
+    """Flags of every job that opens an MLflow run."""
 
     experiment: str | None = None
     """MLflow experiment; default: $MLFLOW_EXPERIMENT_NAME, or paraembed."""
@@ -48,18 +58,20 @@ class CommonFlags:
                 raise ValueError(f"`tag` is {tag!r}; give NAME=VALUE, such as team=search")
 
 
-COMMON = {"MLflow": " ".join(own.name for own in fields(CommonFlags))}
-"""Groups of the flags of ``CommonFlags``."""
+COMMON = {"every job": " ".join(own.name for own in fields(TrackedFlags))}
+"""Group of the flags of ``TrackedFlags``."""
 
 
 def with_common(flags: type[Flags], default: Flags | None = None) -> tuple[type, Any]:
-    """Return a dataclass with the flags of a job in the field ``own`` and ``CommonFlags`` in ``common``, and its
+    """Return a dataclass with the flags of a job in the field ``own`` and those of every job in ``common``, and its
     default.
     """
-    own, common = (Annotated[kind, tyro.conf.arg(name="")] for kind in (flags, CommonFlags))
-    kinds: list[Any] = [("own", own)] if flags.__name__ in _UNTRACKED else [("own", own), ("common", common)]
+    common = CommonFlags if flags.__name__ in _UNTRACKED else TrackedFlags
+    kinds: list[Any] = [
+        (name, Annotated[kind, tyro.conf.arg(name="")]) for name, kind in (("own", flags), ("common", common))
+    ]
     line = make_dataclass(flags.__name__, kinds, namespace={"__doc__": inspect.getdoc(flags)})
-    return line, line(*[_defaults(flags) if default is None else default, CommonFlags()][: len(kinds)])
+    return line, line(_defaults(flags) if default is None else default, common())
 
 
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}

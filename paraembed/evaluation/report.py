@@ -281,7 +281,7 @@ def model_card(
     which = f"\nO{markdown(kept[1:])}.\n" if kept else ""
     origin = {key: ", ".join(f"{field} {value}" for field, value in record.items()) for key, record in start.items()}
     origin["versions"] = ", ".join(f"{package} {number}" for package, number in versions().items())
-    made = "\n".join(map(markdown_row, origin.items()))
+    origins = "\n".join(map(markdown_row, origin.items()))
     metadata = hub_metadata(
         f"paraembed-{kind}",
         scores.json()["encoders"][0]["scores"] if scores else {},
@@ -311,7 +311,7 @@ encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  #
 
 | made from | |
 |---|---|
-{made}
+{origins}
 
 | recipe | {kind} |
 |---|---|
