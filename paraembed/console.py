@@ -69,6 +69,7 @@ class Status:
 
 
 _status: list[Status] = []  # of the job that runs in this process, if one does
+_quiet: list[bool] = []  # of the blocks of ``quiet``
 
 
 _renames: list[Callable[[str], str]] = []
@@ -93,7 +94,7 @@ def _clean(text: str) -> str:
 @contextmanager
 def shown_status() -> Iterator[None]:
     """Show the progress texts of ``doing`` until the block ends; a nested block changes nothing."""
-    if _status:
+    if _status or _quiet:
         yield
         return
     _status.append(Status(time.monotonic()))
@@ -118,6 +119,21 @@ def shown_status() -> Iterator[None]:
         _status.pop().set("")
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Show no progress until the block ends, and let ``say`` write only errors and warnings."""
+    _quiet.append(True)
+    try:
+        yield
+    finally:
+        _quiet.pop()
+
+
+def is_quiet() -> bool:
+    """Return whether a block of ``quiet`` is open."""
+    return bool(_quiet)
+
+
 def doing(what: str) -> None:
     """Set the text of the progress line, such as ``reading the words``; an empty text clears it.
 
@@ -134,6 +150,7 @@ def over_status(text: str) -> str:
 
 def say(*lines: str) -> None:
     """Write lines to the user on stderr, without passwords in URIs; results go to files."""
+    lines = tuple(line for line in lines if not _quiet or line.startswith(("error:", "warning:")))
     write_stream(sys.stderr, over_status("".join(f"{line}\n" for line in lines)))
 
 

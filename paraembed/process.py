@@ -8,12 +8,16 @@ import csv
 import ctypes
 import logging
 import os
+import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import version
 from threading import Lock
 from typing import Any
+
+from paraembed import __version__
 
 # Read by Ray 2.60 when it is imported, and inherited by its processes.
 RAY = {
@@ -53,6 +57,8 @@ MLFLOW = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # bars on stderr, one a file
+    # Else it prints two addresses on stdout, one of the page of traces; ``tracking.sender`` logs that of the runs.
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 # Read by the libraries of the Hugging Face hub when they are imported.
 HUB = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
@@ -71,6 +77,12 @@ _JOB_LOGGERS = dict.fromkeys(
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _CSV_LOCK = Lock()
 _thread_limit = [0]  # for compiled loops; 0: none
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that decide the bits of a vector, without importing them."""
+    packages = {name: version(name) for name in ("numba", "numpy", "pyarrow", "torch")}
+    return {"paraembed": __version__, "python": platform.python_version(), **packages}
 
 
 def on_cluster() -> bool:

@@ -11,7 +11,7 @@ import torch
 
 from paraembed.checkpoint import OWN_FILES
 from paraembed.cluster.train_worker import OnlyWorker, WorkerTask, work_on
-from paraembed.console import doing, duration, say
+from paraembed.console import doing, duration, is_quiet, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import shown
@@ -221,10 +221,12 @@ def _prepare(data: TrainingData, work: Work) -> bool:
 def _train(training: Training, work: Work) -> Table | None:
     data, out, placement, trace = training.data, training.out, training.placement, training.trace
     doing("starting MLflow")
-    name = f"{data.job} {training.name}{data.about}"
+    name = f"{data.job} {out.name}"
     with tracked_run(name, training.home.records, work.folder / "run.json") as run:
         # What a resumed run may change is a tag: MLflow rejects another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
+        for start, record in data.start_of(work.fingerprint).items():
+            run.tags({f"{start}.{key}": str(value) for key, value in record.items()})
         run.params(work.fingerprint["recipe"])
         run.params(data.params(work.fingerprint))
         for input_name, digest, path, rows in data.datasets(work.fingerprint):
@@ -272,5 +274,12 @@ def _task(training: Training, run: Run) -> WorkerTask:
     assert run.records is not None
     data, device = training.data.for_workers(), "cuda" if placement.gpus else "cpu"
     return WorkerTask(
-        training.shared, data, device, saves, run.records, training.trace, records_graphs=records_graphs()
+        training.shared,
+        data,
+        device,
+        saves,
+        run.records,
+        training.trace,
+        records_graphs=records_graphs(),
+        is_quiet=is_quiet(),
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from paraembed.compiled import arithmetic
-from paraembed.console import doing, duration, say, shown_status
+from paraembed.console import doing, duration, quiet, say, shown_status
 from paraembed.io.places import shown
 from paraembed.io.staging import Mirror
 from paraembed.process import one_thread
@@ -45,6 +45,7 @@ class WorkerTask:
     trace: Path | None  # file for a profile of a few steps
     memory: Memory | None = None
     records_graphs: bool = True  # whether the driver's environment lets steps be recorded
+    is_quiet: bool = False  # whether the driver shows no progress
 
 
 class OnlyWorker:
@@ -78,7 +79,8 @@ def work_on(task: WorkerTask, worker: OnlyWorker) -> dict[str, Any]:
     returned, not raised: Ray Train would count a raised error as a failed worker and retry.
     """
     try:
-        with _own_folder(task) as own, shown_status() if worker.rank == 0 else nullcontext():
+        output = quiet() if task.is_quiet else shown_status() if worker.rank == 0 else nullcontext()
+        with _own_folder(task) as own, output:
             return {"counters": _train(own, worker)}
     except ConnectionError:
         raise

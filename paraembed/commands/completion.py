@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from paraembed.commands import JOBS
-from paraembed.commands.flags import flag_of, typed_flags
+from paraembed.commands.flags import flag_of, typed_flags, with_common
 from paraembed.commands.job import run
 from paraembed.console import show
 
@@ -86,7 +86,7 @@ def job_flags(name: str) -> list[str]:
         flags = [flag_of(parameter) for parameter in signature(module.write_sample).parameters]
     else:
         defaults = getattr(module, "defaults", None)
-        flags = typed_flags(getattr(module, name.capitalize()), defaults and defaults([]))
+        flags = typed_flags(*with_common(getattr(module, name.capitalize()), defaults and defaults([])))
     return [*flags, "--help"]
 
 

@@ -91,7 +91,7 @@ class Embed:
     reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
 
 
-def main(flags: Embed) -> None:
+def main(flags: Embed) -> dict[str, Any]:
     """Embed, and print the next command."""
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_workers(flags.workers)
@@ -119,7 +119,7 @@ def main(flags: Embed) -> None:
 
         options |= {"price_per_hour": flags.price_per_hour, "reading": flags.reading, "fetch": fetch_encoder}
         dry_run(encoder, inputs, out, settings, **options, is_local=lambda seconds: is_local(flags.engine, seconds))
-        return
+        return {}
     from paraembed.cluster.embed import embed
 
     limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
@@ -128,6 +128,7 @@ def main(flags: Embed) -> None:
     if not done.was_finished:
         parts = f"{done.parts} part{'s'[: done.parts > 1]}"
         say(f"wrote {done.rows:,} rows in {parts} to {out}; next: python jobs/verify.py {quote(str(out))}")
+    return {"rows": done.rows, "parts": done.parts}
 
 
 def command() -> int:

@@ -99,7 +99,7 @@ class Evaluate:
     """Print the suites with their sources, and exit."""
 
 
-def main(flags: Evaluate) -> None:
+def main(flags: Evaluate) -> dict[str, Any]:
     """Score, log the run to MLflow, print the tables and the folder of the files."""
     check(flags)
     with staged_places() as stage:
@@ -126,6 +126,7 @@ def main(flags: Evaluate) -> None:
     )
     files = f"{len(outcome.files)} files, such as {outcome.files[-1].name}"
     say(f"wrote {files}, to {out}; next: python jobs/{following} …")
+    return {"written": [out], "files": len(outcome.files), "scores": outcome.report.metrics()}
 
 
 def _evaluate(
@@ -139,7 +140,7 @@ def _evaluate(
     request, out = request_of(flags, paths), home.folder
     candidates, suites = prepare(request, fetch_encoder)
     doing("opening MLflow")
-    with tracked_run(f"evaluate {candidates[0].description}", home.records) as run:
+    with tracked_run(f"evaluate {out.name}", home.records) as run:
         settings = asdict(replace(flags, **paths))
         settings |= settings.pop("options") | settings.pop("inference")
         run.params(on_disk({name: named(str(value)) for name, value in settings.items() if value}))

@@ -124,7 +124,7 @@ def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, sc
     doing(f"reading {folder.name}")
     encoder = checkpoint.load(folder)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tracked_run(f"export {flags.to}", out) as tracked:
+    with tracked_run(f"export {out.name}", out) as tracked:
         tracked.params({"encoder": str(folder), "to": flags.to, "out": str(out)})
         tracked.tags({"fingerprint": encoder.fingerprint})
         tracked.dataset("encoder", encoder.fingerprint, [str(folder)], "export")
@@ -197,7 +197,7 @@ def _tracked(folders: list[Path], out: Path, flags: Export) -> "Iterator[Run]":
     checkpoint.check_replaceable(out, overwrite=flags.overwrite)
     fingerprints = [checkpoint.read_config(folder)["fingerprint"] for folder in folders]
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tracked_run(f"export {flags.to}", out) as tracked:
+    with tracked_run(f"export {out.name}", out) as tracked:
         tracked.params({"encoder": " ".join(map(str, folders)), "to": flags.to, "out": str(out)})
         for folder, fingerprint in zip(folders, fingerprints, strict=True):
             tracked.dataset("encoder", fingerprint, [str(folder)], "export")

@@ -3,7 +3,7 @@
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -60,7 +60,7 @@ class Finetune:
     """Print the recipes and encoders with their sources, and exit."""
 
 
-def main(flags: Finetune) -> None:
+def main(flags: Finetune) -> dict[str, Any]:
     """Train, and print the scores next to the papers' scores, and the model folder."""
     check_min_coverage(flags.min_coverage)
     with staged_places() as stage:
@@ -107,6 +107,7 @@ def main(flags: Finetune) -> None:
         if not done.was_finished:
             name = shown(flags.out)
             say(f"wrote {name}; its README.md shows how to use it; its encoder is {sibling(name, '/encoder')}")
+        return {"examples": len(labels.task.train)}
 
 
 def defaults(arguments: list[str]) -> Finetune:

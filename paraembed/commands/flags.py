@@ -9,7 +9,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
@@ -25,6 +25,54 @@ Groups = Mapping[str, str]
 """Title of a group of flags → names of its fields, separated by spaces. Fields without a group come first."""
 
 NO_GROUPS: Groups = {}
+
+
+_UNTRACKED = {"Search", "Verify", "Log", "Fetch", "Completion"}
+
+
+@dataclass(frozen=True)
+class CommonFlags:
+    """Flags of every job, besides its own; see ``with_common``."""
+
+    quiet: bool = False
+    """Print only results, warnings and errors."""
+    json: bool = False
+    """Print a last line to stdout, a JSON object: job, status, written (paths), counts or error, and seconds."""
+
+
+@dataclass(frozen=True)
+class TrackedFlags(CommonFlags):
+    """Flags of every job that opens an MLflow run."""
+
+    experiment: str | None = None
+    """MLflow experiment; default: $MLFLOW_EXPERIMENT_NAME, or paraembed."""
+    run_name: str | None = None
+    """Name of the MLflow run; default: the job and the name of its output."""
+    tag: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=VALUE ...]")] = ()
+    """Tags of the MLflow run."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a tag has no name or no value."""
+        for tag in self.tag:
+            if not all(tag.partition("=")):
+                raise ValueError(f"`tag` is {tag!r}; give NAME=VALUE, such as team=search")
+
+
+COMMON = {"every job": " ".join(own.name for own in fields(TrackedFlags))}
+"""Group of the flags of ``TrackedFlags``."""
+
+
+def with_common(flags: type[Flags], default: Flags | None = None) -> tuple[type, Any]:
+    """Return a dataclass with the flags of a job in the field ``own`` and those of every job in ``common``, and its
+    default.
+    """
+    common = CommonFlags if flags.__name__ in _UNTRACKED else TrackedFlags
+    kinds: list[Any] = [
+        (name, Annotated[kind, tyro.conf.arg(name="")]) for name, kind in (("own", flags), ("common", common))
+    ]
+    line = make_dataclass(flags.__name__, kinds, namespace={"__doc__": inspect.getdoc(flags)})
+    return line, line(_defaults(flags) if default is None else default, common())
+
 
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 

@@ -1,16 +1,29 @@
 """Run a job: parse flags, return an exit status, and turn every error into one clear line."""
 
+import json
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from paraembed.commands.flags import NO_GROUPS, Groups, as_flags, current_flags, parse_flags
-from paraembed.console import doing, over_status, say, show, shown_status
+from paraembed.commands.flags import (
+    COMMON,
+    NO_GROUPS,
+    CommonFlags,
+    Groups,
+    TrackedFlags,
+    as_flags,
+    current_flags,
+    parse_flags,
+    with_common,
+)
+from paraembed.console import doing, over_status, quiet, say, show, shown_status
+from paraembed.io.places import without_credentials
 from paraembed.process import quiet_libraries
 from paraembed.signals import FAILED, NO_SPACE, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
 
@@ -32,7 +45,7 @@ _LOST = (
 
 
 def run(
-    main: Callable[[Flags], None],
+    main: Callable[[Flags], Mapping[str, Any] | None],
     flags: type[Flags],
     groups: Groups = NO_GROUPS,
     default: Callable[[list[str]], Flags] | None = None,
@@ -40,37 +53,65 @@ def run(
 ) -> int:
     """Parse the command line into ``flags``, a dataclass whose docstring describes the job, and call ``main``.
 
-    ``default`` is a function from the arguments to the default values of flags, ``listing`` returns the lines of
-    --list, and ``groups`` is title → flags that --help lists together.
+    ``main`` returns what --json prints: counts by name, and ``written`` if that is not --out. ``default`` is a function
+    from the arguments to the default values of flags, ``listing`` returns the lines of --list, and ``groups`` is
+    title → flags that --help lists together.
 
     Returns:
         Exit status: 0 done, 1 the run or a check failed, 2 wrong flags or input (see ``exit_status``), 130 stopped by
             Ctrl-C or SIGTERM. An error is printed as one line on stderr; with PARAEMBED_TRACEBACK set, as a traceback.
     """
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
-    logging.getLogger().handlers[0].setFormatter(_AsFlags(flags))
+    line, _ = with_common(flags)
+    arguments, started = current_flags(sys.argv[1:], line), time.monotonic()
+    logging.basicConfig(
+        level=logging.WARNING if "--quiet" in arguments else logging.INFO, stream=sys.stderr, force=True
+    )
+    logging.getLogger().handlers[0].setFormatter(_AsFlags(line))
     quiet_libraries()
-    arguments = current_flags(sys.argv[1:], flags)
+    outcome: dict[str, Any] = {"job": flags.__name__.lower(), "status": 0}
     try:
         with _stops_raise():
             if listing is not None and "--list" in arguments:
                 show(*listing())
                 return 0
-            values = parse_flags(flags, arguments, groups, default and default(arguments))
-            with shown_status():
+            line, defaults = with_common(flags, default and default(arguments))
+            values = parse_flags(line, arguments, {**groups, **COMMON}, defaults)
+            with quiet() if values.common.quiet else shown_status(), _labeled(values.common):
                 doing("starting")
-                main(values)
+                counts = main(values.own) or {}
+            out = None if getattr(values.own, "dry_run", False) else getattr(values.own, "out", None)
+            outcome |= {"written": [] if out is None else [out], **counts}
     except KeyboardInterrupt:
         say(STOPPED_LINE)
-        return STOPPED
+        outcome |= {"status": STOPPED, "error": STOPPED_LINE}
     except Exception as error:
         cause = explained(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:  # None: a defect, which needs its traceback
             raise
         named = _not_utf_8(arguments) if isinstance(cause, UnicodeError) else ""
-        say(f"error: {named or as_flags(message_of(cause), flags)}")
-        return exit_status(cause)
-    return 0
+        message = named or as_flags(message_of(cause), line)
+        say(f"error: {message}")
+        outcome |= {"status": exit_status(cause), "error": message}
+    if "--json" in arguments:
+        outcome["seconds"] = round(time.monotonic() - started, 3)
+        show(without_credentials(json.dumps(outcome, default=str)))
+    return int(outcome["status"])
+
+
+@contextmanager
+def _labeled(common: CommonFlags) -> Iterator[None]:
+    """Give the MLflow runs of the block what ``TrackedFlags`` set."""
+    if not isinstance(common, TrackedFlags) or not (common.experiment or common.run_name or common.tag):
+        yield
+        return
+    from paraembed.tracking.runs import RunLabels, labels
+
+    tags = dict(tag.split("=", 1) for tag in common.tag)
+    token = labels.set(RunLabels(common.experiment, common.run_name, tags))
+    try:
+        yield
+    finally:
+        labels.reset(token)
 
 
 def _not_utf_8(arguments: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -42,7 +42,7 @@ class Mine:
     """Replace existing pairs of other embeddings or settings."""
 
 
-def main(flags: Mine) -> None:
+def main(flags: Mine) -> dict[str, Any]:
     """Mine, and print the numbers of pairs and groups, and the next command."""
     check_workers(flags.workers)
     folder, out = existing_output(flags.folder, "FOLDER"), new_output(flags.out, "--out", flags.folder, flags.other)
@@ -67,6 +67,7 @@ def main(flags: Mine) -> None:
             f"wrote {manifest['pairs']:,} pairs to {flags.out}{left_out}; next: python jobs/shard.py --input {files} "
             "--out PAIRS"
         )
+    return {"pairs": manifest["pairs"], **(manifest["groups"] if flags.settings.groups else {})}
 
 
 def command() -> int:

@@ -61,7 +61,7 @@ def _format_of(results: Path | None) -> ResultFormat:
     return "parquet" if results.suffix == ".parquet" else "jsonl"
 
 
-def main(flags: Search) -> None:
+def main(flags: Search) -> dict[str, Any]:
     """Search, and print or write the results."""
     place = existing_output(flags.folder, "FOLDER")
     form = flags.format or _format_of(flags.results)
@@ -106,6 +106,8 @@ def main(flags: Search) -> None:
         show(*_json_lines(table))
     else:
         _show_table(table, texts)
+    written = [] if results is None else [results]
+    return {"written": written, "queries": len(texts), "rows": table.num_rows}
 
 
 def _write(table: "pa.Table", form: ResultFormat, path: Path) -> None:

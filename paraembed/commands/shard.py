@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -63,7 +63,7 @@ class Shard:
     limits: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
 
 
-def main(flags: Shard) -> None:
+def main(flags: Shard) -> dict[str, Any]:
     """Shard, and print the counts and the next command."""
     check_workers(flags.workers)
     if flags.max_words is not None and not flags.words:
@@ -98,9 +98,10 @@ def main(flags: Shard) -> None:
             uri=home.uri,
             upload=upload,
         )
-        if before:
-            return
         counts = manifest["counts"]
+        numbers = {name: counts[name] for name in ("read", "duplicates", "kept")}
+        if before:
+            return numbers
         rows = {"read": counts["read"], **{f"rejected: {reason}": count for reason, count in counts["reasons"].items()}}
         rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
         rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
@@ -114,6 +115,7 @@ def main(flags: Shard) -> None:
             f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {name}; "
             f"next: python jobs/train.py {start} --pairs {pairs} --out ENCODER"
         )
+        return numbers
 
 
 def _settings_for(encoder: str, settings: ShardSettings) -> ShardSettings:

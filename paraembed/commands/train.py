@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -99,7 +99,7 @@ def check_before_download(
         check_output(uri, placement, job, overwrite=overwrite)
 
 
-def main(flags: Train) -> None:
+def main(flags: Train) -> dict[str, Any]:
     """Train, and print the scores, the encoder folder and the next command."""
     check_min_coverage(flags.min_coverage)
     with staged_places() as stage:
@@ -149,6 +149,7 @@ def main(flags: Train) -> None:
         if not outcome.was_finished:
             name = shown(flags.out)
             say(f"wrote {name}; next: python jobs/evaluate.py --encoder {name} --suite sts --data STS_FOLDER")
+        return {"pairs": data.num_pairs}
 
 
 def defaults(arguments: list[str]) -> Train:

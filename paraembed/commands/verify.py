@@ -1,7 +1,7 @@
 """Command ``verify``, from an embeddings folder to a table of checks: see ``python jobs/verify.py --help``."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -30,7 +30,7 @@ class Verify:
     """Run Python code that an st: model contains; read that code first."""
 
 
-def main(flags: Verify) -> None:
+def main(flags: Verify) -> dict[str, Any]:
     """Verify, and print the checks."""
     if flags.input and flags.encoder is None:
         raise ValueError("--input is only read with --encoder; add --encoder FOLDER, or leave --input out")
@@ -47,6 +47,7 @@ def main(flags: Verify) -> None:
     failed = sum(not check.ok for check in checks)
     if failed:
         raise RunFailedError(f"{failed} of {len(checks)} checks FAILED for {flags.folder}")
+    return {"checks": len(checks)}
 
 
 def command() -> int:

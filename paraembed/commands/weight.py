@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -45,7 +45,7 @@ class Weight:
     """Replace an existing encoder at --out."""
 
 
-def main(flags: Weight) -> None:
+def main(flags: Weight) -> dict[str, Any]:
     """Build the encoder, write it, and log the run."""
     check_tokenizer(flags.tokenizer)
     out = new_output(flags.out, "--out", flags.words, flags.counts, flags.corpus, flags.trained)
@@ -64,7 +64,7 @@ def main(flags: Weight) -> None:
     sources = Sources(
         **paths, max_words=flags.max_words, tokenizer=flags.tokenizer, smoothing=flags.smoothing, removed=flags.removed
     )
-    with tracked_run(f"weight {flags.weighting}", out) as tracked:
+    with tracked_run(f"weight {out.name}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})
         for name, path in paths.items():
             digest = checkpoint.read_config(path)["fingerprint"] if name == "trained" else sha256_of(path)
@@ -79,6 +79,7 @@ def main(flags: Weight) -> None:
         )
         tracked.tags({"fingerprint": fingerprint})
     say(f"wrote {flags.out}: {weighted.description}", f"next: python jobs/evaluate.py --encoder {flags.out} …")
+    return {"words": len(encoder.vocabulary), "width": encoder.width}
 
 
 def command() -> int:

@@ -4,13 +4,16 @@ Tables show scores ×100, as the papers do, and OOV tokens in %; in JSON, CSV an
 fractions.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, count
 from operator import methodcaller
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from paraembed.encoders import Encoder, config_to_dict
@@ -24,8 +27,14 @@ from paraembed.io.atomic import write_file
 from paraembed.io.escape import csv_text, listed, markdown, markdown_row
 from paraembed.io.fingerprint import json_bytes
 from paraembed.papers.results import MEANS, PAPERS_22
+from paraembed.process import versions
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import RESAMPLES
+
+HUB_TAGS = ("sentence-similarity", "feature-extraction", "paraembed")
+_TASK = "sentence-similarity"
+_MOST_RESULTS = 200  # of a card
+_METADATA = re.compile(r"\A---\n.*?^---\n+", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -271,13 +280,15 @@ def model_card(
     sources: Mapping[str, int],
     scores: Report | None,
     kept: str = "",
+    start: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> str:
-    """Return the README of an encoder folder: description, usage, training data, recipe and scores.
+    """Return the README of an encoder folder: metadata for the Hugging Face hub, description, usage, how it was made,
+    limits and scores.
 
     What ``config.json`` records of the encoder is taken from the encoder: a recipe may name another tokenizer than that
     of the word vectors. ``loss`` is the last mean loss per pair, ``sources`` the number of pairs by source; ``scores``
     are those of the trained and the untrained encoder; ``kept`` is a sentence on the kept checkpoint, empty for that of
-    the last step.
+    the last step; ``start`` is what the training started from, by kind, with name, size and digest.
     """
     options = config_to_dict(encoder.config)
     kind = options.pop("name")
@@ -286,7 +297,20 @@ def model_card(
     settings = "\n".join(markdown_row((key, str(value))) for key, value in rows_of_recipe)
     table = f"\n#{scores.markdown()}" if scores else ""
     which = f"\nO{markdown(kept[1:])}.\n" if kept else ""
-    return f"""# {kind} ({markdown(name)})
+    origin = {key: ", ".join(f"{field} {value}" for field, value in record.items()) for key, record in start.items()}
+    origin["versions"] = ", ".join(f"{package} {number}" for package, number in versions().items())
+    origins = "\n".join(map(markdown_row, origin.items()))
+    metadata = hub_metadata(
+        f"paraembed-{kind}",
+        scores.json()["encoders"][0]["scores"] if scores else {},
+        library_name="paraembed",
+        language="en" if encoder.tokenizer == "ptb-v1" else None,  # its rules are those of English; others are not
+        tags=[*HUB_TAGS, kind, name],
+        datasets=[*sources][:_MOST_RESULTS],
+    )
+    limits = "\n".join(_markdown_list(_limits(encoder)))
+    return f"""{metadata}
+# {kind} ({markdown(name)})
 
 A paraphrastic text encoder, trained by paraembed; last mean loss {loss:.4f}.
 {which}
@@ -297,14 +321,68 @@ encoder = paraembed.load(".")  # this folder
 encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  # float32 [2, {encoder.width}]
 ```
 
+## How it was made
+
 | source | pairs |
 |---|---|
 {rows}
 
+| made from | |
+|---|---|
+{origins}
+
 | recipe | {kind} |
 |---|---|
 {settings}
+
+## Limits
+
+{limits}
 {table}"""
+
+
+def _limits(encoder: Encoder) -> list[str]:
+    """Return what a user of an encoder must know, from what it is."""
+    limits = ["It repeats the biases of its pairs and word vectors; their terms of use apply to it, too."]
+    if encoder.config.adds is not None:
+        limits.append('The order of the words does not count: "dog bites man" equals "man bites dog".')
+    if encoder.oov == "shared":
+        limits.append(f"All tokens that are not among its {len(encoder.vocabulary):,} words share one vector.")
+    if encoder.max_tokens is not None:
+        limits.append(f"Texts are truncated to {encoder.max_tokens:,} tokens.")
+    return limits
+
+
+def hub_metadata(name: str, scores: Mapping[str, Mapping[str, Any]], **about: Any) -> str:
+    """Return the YAML with which a card for the Hugging Face hub begins; values that are None or empty are left out.
+
+    ``scores`` are those of an encoder in ``scores.json``; they become the ``model-index`` of ``name``, as fractions
+    rounded to four digits. JSON is YAML, whatever a name or a value contains, except numbers below 0.0001.
+    """
+    results = [
+        {
+            "task": {"type": _TASK},
+            "dataset": {"type": label, "name": label},
+            "metrics": [{"type": score["measure"], "value": round(float(score[score["measure"]]), 4)}],
+        }
+        for label, score in scores.items()
+        if score["measure"] in score
+    ]
+    about = {**about, "pipeline_tag": _TASK}
+    if results:
+        about["model-index"] = [{"name": name, "results": results[:_MOST_RESULTS]}]
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in about.items() if value]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def known_metadata(card: str) -> dict[str, Any]:
+    """Return the metadata of a card that ``hub_metadata`` wrote; without the values of lines that somebody changed."""
+    known, block = {}, _METADATA.match(card)
+    for line in block[0].splitlines() if block else ():
+        key, _, value = line.partition(": ")
+        with suppress(ValueError):
+            known[key] = json.loads(value)
+    return known
 
 
 def settings_of(recipe: BaseRecipe, encoder: Encoder) -> dict[str, Any]:
@@ -314,5 +392,7 @@ def settings_of(recipe: BaseRecipe, encoder: Encoder) -> dict[str, Any]:
 
 
 def without_usage(card: str) -> str:
-    """Return a model card without its code and plots, for the card of another folder, where they are not right."""
-    return re.sub(r"(?ms)^```.*?^```\n+|^!\[.*?\)\n+", "", card)
+    """Return a model card without its metadata, code and plots, for the card of another folder, where they are not
+    right.
+    """
+    return re.sub(r"(?ms)^```.*?^```\n+|^!\[.*?\)\n+", "", _METADATA.sub("", card))

@@ -28,7 +28,7 @@ from paraembed.text.tokenize import Tokens
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Evaluation
-from paraembed.training.data import PICTURE, Pairs, Table, draw, provenance_of, recorded_identity
+from paraembed.training.data import PICTURE, Pairs, Table, draw, provenance_of, recorded_identity, start_record
 from paraembed.training.initial import (
     Coverage,
     Memory,
@@ -77,11 +77,6 @@ class Labels:
         """Name of the word-vector file, or of the pretrained encoder."""
         return f"the pretrained encoder {self.start.name}" if self.recipe.starts_from_encoder else self.start.name
 
-    @property
-    def about(self) -> str:
-        """Task and mode, for the name of the run."""
-        return f" {self.task.name} {self.recipe.mode}"
-
     def inputs(self) -> dict[str, Any]:
         """Return what decides the result besides the recipe, as JSON with digests."""
         task = self.task
@@ -112,11 +107,16 @@ class Labels:
 
     def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Place, int | None]]:
         """Return the inputs for MLflow: name, digest, path, number of rows."""
-        start = "pretrained" if self.recipe.starts_from_encoder else "words"
+        (start,), digest = self.start_of(identity), identity["words"] or identity["prior"]
         return [
             (self.task.name, identity["data"], self.folder, len(self.task.train)),
-            (start, identity["words"] or identity["prior"], self.start, None),
+            (start, digest, self.start, None),
         ]
+
+    def start_of(self, identity: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return name, size and digest of the word vectors, or of the pretrained encoder; see ``start_record``."""
+        start = "pretrained" if self.recipe.starts_from_encoder else "words"
+        return {start: start_record(self.start, identity["words"] or identity["prior"])}
 
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
         """Return the numbers of tokens and examples of the training set, and either the word-vector file or rows and
@@ -272,7 +272,7 @@ class Labels:
             work.out,
             recipe=self.recipe.to_dict(),
             provenance={
-                **provenance_of(work.fingerprint, counters),
+                **provenance_of(work.fingerprint, counters, self.start_of(work.fingerprint)),
                 "best": {"step": step, "examples": examples, "score": value},
                 "scores": {part: asdict(scores_of) for part, scores_of in scores.items()},
                 "published": {measure: dict(results) for measure, results in published.items()},
@@ -294,7 +294,7 @@ TrainingData = Pairs | Labels
 ``job``: name of the job in ``jobs/``; ``model``, ``unit``: names of what is trained, and of an example; ``texts``: name
 of the texts whose tokens the words must cover; ``vectors``: name of the word-vector file or pretrained encoder;
 ``share``: meaning of the second number of a report, a fraction; ``warns_of_collapse``: whether a fraction near 1
-indicates that all texts get the same vector; ``about``: task and mode, for the name of the run.
+indicates that all texts get the same vector.
 """
 
 

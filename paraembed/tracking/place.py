@@ -7,6 +7,8 @@ from pathlib import Path
 from paraembed.io.places import in_submitted_job, without_credentials
 from paraembed.process import on_cluster
 
+EXPERIMENT = "paraembed"
+"""Experiment of the runs, unless the user names another one."""
 _NETWORK = re.compile("nfs4?|cifs|lustre|gpfs|beegfs.*|ceph|glusterfs|fuse[.](?!fuse-overlayfs|lxcfs).+")
 
 

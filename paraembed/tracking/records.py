@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypedDict
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from paraembed.io.fingerprint import digest_of, stamp_of
 from paraembed.io.places import without_credentials
@@ -41,6 +41,7 @@ class Opening(TypedDict):
     start: int  # milliseconds since 1970
     tags: list[tuple[str, str]]
     parent: Any  # the opening of the enclosing run, or None
+    experiment: NotRequired[str]  # missing in records of 0.1: EXPERIMENT
 
 
 def record_path(out: Path) -> Path:

@@ -8,12 +8,15 @@ logs to and its file, ``tracking.sender`` the thread.
 
 import logging
 import os
+import shlex
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 from uuid import uuid4
@@ -23,9 +26,9 @@ from paraembed.io.atomic import lock_path, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.places import without_credentials
 from paraembed.options import Count
-from paraembed.process import mlflow_is_quiet
+from paraembed.process import mlflow_is_quiet, versions
 from paraembed.signals import STOPPED, last_act
-from paraembed.tracking.place import StorePlace
+from paraembed.tracking.place import EXPERIMENT, StorePlace
 from paraembed.tracking.records import ID, Opening, RecordFile, Run, now, record_path
 from paraembed.tracking.sender import Sender, is_waited_for, log_path
 
@@ -33,8 +36,20 @@ log = logging.getLogger(__name__)
 _enclosing: ContextVar[Run | None] = ContextVar("run", default=None)
 
 
+@dataclass(frozen=True)
+class RunLabels:
+    """What the user sets of the runs of a job: the experiment, the name of the outermost run, and tags of all."""
+
+    experiment: str | None = None  # None: MLFLOW_EXPERIMENT_NAME, or ``EXPERIMENT``
+    name: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+labels: ContextVar[RunLabels] = ContextVar("labels", default=RunLabels())  # noqa: B039 - frozen
+
 TEMPORARY = "paraembed-mlflow-"
 """Beginning of the names of folders for the records of jobs that cannot write them next to their output."""
+_GIT_SECONDS = 5.0
 _SENDER_SECONDS, _SENDER_PAUSE_SECONDS = 20.0, 0.1  # for the process that sends the records of the job before
 
 
@@ -63,6 +78,7 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
         # Two processes would both create the enclosing run.
         sender = Sender(file, place, waits=enclosing is not None or is_waited_for())
         run = Run(file, sender.ids, opening)
+        run.tags({**_lineage(), **labels.get().tags})  # of a resumed run, too
         token = _enclosing.set(run)
         status = ""
 
@@ -180,16 +196,30 @@ def _opening(name: str, memo: Path | None, enclosing: Run | None) -> Opening:
                 write_json(memo, start)
         except OSError as error:
             log.warning("%s cannot be written (%s), so a resumed job will start a new MLflow run", memo, error)
+    chosen = labels.get()
+    experiment = chosen.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
     return {
         "key": start["key"],
-        "name": without_credentials(name),
+        "name": without_credentials(name if enclosing else chosen.name or name),
         "start": start["start"],
         "tags": [
             ("mlflow.user", os.environ.get("USER", str(os.getuid()))),
             ("mlflow.source.name", f"jobs/{Path(sys.argv[0]).name}"),
         ],
         "parent": enclosing.opening if enclosing else None,
+        "experiment": experiment,
     }
+
+
+def _lineage() -> dict[str, str]:
+    """Return the command line, the versions and the Git commit of the code, as tags; ``Run.tags`` removes secrets."""
+    command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}".strip()
+    tags = {"command": command, "versions": ", ".join(f"{name} {number}" for name, number in versions().items())}
+    with suppress(OSError, subprocess.SubprocessError):  # no Git, or no repository
+        git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        done = subprocess.run(git, capture_output=True, text=True, check=True, timeout=_GIT_SECONDS)  # noqa: S603
+        tags["mlflow.source.git.commit"] = done.stdout.strip()
+    return tags
 
 
 def _close_left(file: RecordFile, status: str) -> None:

@@ -163,6 +163,8 @@ class Sender:
             if not is_closing:
                 self._closing.wait(_IDLE_SECONDS if is_done else _PAUSE_SECONDS)
             elif is_done:
+                if self.store.address:
+                    log.info("runs in MLflow: %s", self.store.address)
                 self._is_done = True
                 return
             else:

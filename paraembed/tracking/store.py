@@ -24,10 +24,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paraembed.io.atomic import hidden_name, sync_folder
 from paraembed.io.fingerprint import stamp_of
-from paraembed.tracking.place import StorePlace
+from paraembed.tracking.place import EXPERIMENT, StorePlace
 from paraembed.tracking.records import Opening
 
-EXPERIMENT = "paraembed"
 RUN_KEY = "paraembed.run"  # tag: by it a run is found again
 PARENT = "mlflow.parentRunId"
 STORE_ERRORS = (MlflowException, SQLAlchemyError, OSError, ImportError)
@@ -41,6 +40,8 @@ class TrackingStore(StorePlace):
 
     def __init__(self, out: Path) -> None:
         super().__init__(out)
+        self._experiments: dict[str, str] = {}  # name → id
+        self._homes: dict[str, str] = {}  # run → id of its experiment
         self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}  # of a run: number → id and end time
 
     @cached_property
@@ -50,19 +51,34 @@ class TrackingStore(StorePlace):
             whole_database(self._folder)
         return MlflowClient(self.uri)
 
-    @cached_property
-    def experiment(self) -> str:
-        """Id of the experiment, which is created if it is missing."""
-        existing = self.client.get_experiment_by_name(EXPERIMENT)
-        if existing:
-            return str(existing.experiment_id)
-        artifacts = str(self._folder / "artifacts") if self._folder else None
-        return str(self.client.create_experiment(EXPERIMENT, artifacts, _KIND))
+    @property
+    def address(self) -> str | None:
+        """Web page with the runs of the newest experiment, on a server; None for a database.
 
-    def find(self, tag: str, value: str, other_than: str = "") -> str | None:
-        """Return the newest run of the experiment that has a tag with this value."""
+        Without ``/runs``, MLflow 3.17 opens the page of traces, of which there are none.
+        """
+        if not self.uri.startswith(("http://", "https://")) or not self._experiments:
+            return None
+        return f"{self.shown.rstrip('/')}/#/experiments/{[*self._experiments.values()][-1]}/runs"
+
+    def _experiment(self, name: str) -> str:
+        """Return the id of an experiment, which is created if it is missing."""
+        if name not in self._experiments:
+            existing = self.client.get_experiment_by_name(name)
+            artifacts = str(self._folder / "artifacts") if self._folder else None
+            created = existing.experiment_id if existing else self.client.create_experiment(name, artifacts, _KIND)
+            self._experiments[name] = str(created)
+        return self._experiments[name]
+
+    def _experiment_of(self, run: str) -> str:
+        if run not in self._homes:
+            self._homes[run] = str(self.client.get_run(run).info.experiment_id)
+        return self._homes[run]
+
+    def find(self, experiment: str, tag: str, value: str, other_than: str = "") -> str | None:
+        """Return the newest run of an experiment that has a tag with this value."""
         where = f"tags.`{tag}` = '{value}'" + (f" and attributes.run_id != '{other_than}'" if other_than else "")
-        runs = self.client.search_runs([self.experiment], where, max_results=1)
+        runs = self.client.search_runs([experiment], where, max_results=1)
         return str(runs[0].info.run_id) if runs else None
 
     def open(self, opening: Opening) -> str:
@@ -73,14 +89,15 @@ class TrackingStore(StorePlace):
         return run
 
     def _open(self, opening: Opening) -> str:
-        run = self.find(RUN_KEY, opening["key"])
+        experiment = self._experiment(opening.get("experiment", EXPERIMENT))
+        run = self.find(experiment, RUN_KEY, opening["key"])
         if run is not None:
             return run
         tags = {**dict(opening["tags"]), RUN_KEY: opening["key"]}
         if opening["parent"] is not None:
             tags[PARENT] = self._open(opening["parent"])
         name, start = opening["name"][:250], opening["start"]
-        return str(self.client.create_run(self.experiment, start, tags, run_name=name).info.run_id)
+        return str(self.client.create_run(experiment, start, tags, run_name=name).info.run_id)
 
     def probe(self, run: str, key: str) -> bool:
         """Return whether the store accepts a harmless record of a run."""
@@ -128,7 +145,7 @@ class TrackingStore(StorePlace):
         log_model(self.client, run, _unchanged(path, stamp), folder, name, dict(tags))
 
     def _send_link(self, run: str, tag: str, by: str, text: str) -> None:
-        other = self.find(by, text, other_than=run)
+        other = self.find(self._experiment_of(run), by, text, other_than=run)
         if other is not None:
             self.client.set_tag(run, tag, other)
 
@@ -138,7 +155,7 @@ class TrackingStore(StorePlace):
         trials = self._trials.pop(parent, None)  # after an error it is not known what the store has
         if trials is None:
             where = f"tags.`{PARENT}` = '{parent}'"
-            children = client.search_runs([self.experiment], where, max_results=50_000)
+            children = client.search_runs([self._experiment_of(parent)], where, max_results=50_000)
             runs = [run for run in children if _TRIAL in run.data.tags]
             trials = {run.data.tags[_TRIAL]: (run.info.run_id, run.info.end_time) for run in runs}
         run, end = trials.get(number, (None, None))
@@ -146,7 +163,8 @@ class TrackingStore(StorePlace):
             client.delete_run(run)
         if run is None or end != value["end"]:
             tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: number}
-            run = client.create_run(self.experiment, value["start"], tags, run_name=value["name"]).info.run_id
+            experiment = self._experiment_of(parent)
+            run = client.create_run(experiment, value["start"], tags, run_name=value["name"]).info.run_id
             for kind in ("params", "metrics"):
                 self.send(run, kind, value[kind])
             client.set_terminated(run, value["status"], value["end"])

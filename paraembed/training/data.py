@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from paraembed.io.places import Place
 from paraembed.io.resume import Work
 from paraembed.pairs.shards import has_ptb_tokens, read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
+from paraembed.process import versions
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text import OF_PIECES
@@ -88,7 +89,6 @@ class Pairs:
     unit: ClassVar[str] = "pairs"
     share: ClassVar[str] = "active"
     texts: ClassVar[str] = "the pairs"
-    about: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError if the minimum coverage is not a fraction."""
@@ -183,6 +183,10 @@ class Pairs:
         """Return the inputs for MLflow: name, digest, path, number of rows."""
         pairs = "pairs", str(identity["pairs"]), self.folder, self.num_pairs
         return [pairs, ("words", identity["words"], self.words, None)]
+
+    def start_of(self, identity: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return name, size and digest of the word vectors, see ``start_record``."""
+        return {"words": start_record(self.words, identity["words"])}
 
     def size(self) -> tuple[int, int, Path]:
         """Return the approximate number of tokens (from the sizes of the columns), the number of pairs, and the
@@ -329,13 +333,14 @@ class Pairs:
         assert isinstance(encoder, Encoder)
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
         words, title = best.in_words() if best else "", f"{name}: {self.recipe.encoder.name}"
-        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, words)
+        start = self.start_of(work.fingerprint)
+        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, words, start)
         checkpoint.save(
             encoder,
             work.out,
             recipe=self.recipe.to_dict(),
             provenance={
-                **provenance_of(work.fingerprint, counters),
+                **provenance_of(work.fingerprint, counters, start),
                 "data": {"pairs": self.num_pairs, "halvings": shards.get("settings", {}).get("halvings")},
                 "loss": counters.last_loss,
                 **({"selected": best.to_dict()} if best else {}),
@@ -384,10 +389,29 @@ def recorded_identity(config: dict[str, Any], kind: type[BaseRecipe]) -> dict[st
     return identity
 
 
-def provenance_of(identity: dict[str, Any], counters: Counters) -> dict[str, Any]:
-    """Return the provenance that every finished training records."""
+def start_record(place: Path, digest: str) -> dict[str, Any]:
+    """Return name, size and SHA-256 of a word-vector file; of an encoder folder name and fingerprint. The digest is
+    that of the identity, since reading 2 GB again takes 1.5 s.
+    """
+    of_file = {"bytes": place.stat().st_size, "sha256": digest}
+    return {"name": place.name, **({"fingerprint": digest} if place.is_dir() else of_file)}
+
+
+def provenance_of(identity: dict[str, Any], counters: Counters, start: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the provenance that every finished training records; ``start`` is what it started from.
+
+    All of it follows from inputs, settings and installation, so that equal trainings have equal bytes. What differs
+    between them (user, time, command line, Git commit) is in the MLflow run.
+    """
     arithmetic = {"arithmetic_from_step": counters.arithmetic} if len(counters.arithmetic) > 1 else {}
-    return {"training": identity, "steps": counters.step, "workers_from_step": counters.workers, **arithmetic}
+    return {
+        "training": identity,
+        "steps": counters.step,
+        "workers_from_step": counters.workers,
+        **arithmetic,
+        "start": start,
+        "versions": versions(),
+    }
 
 
 def draw(

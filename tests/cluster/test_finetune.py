@@ -153,11 +153,15 @@ def test_every_task_from_words_then_universal_then_features(data, tmp_path, stor
     assert "the test part was scored once" in card
     assert "Wieting 2016 table 5: avg 86.4" in card
     client = MlflowClient(store)
-    runs = client.search_runs(["1"], "attributes.run_name = 'finetune test similarity scratch'")
+    runs = client.search_runs(["1"], "attributes.run_name = 'finetune similarity'")
     assert runs[0].data.metrics["test/pearson"] == pytest.approx(
         read_config(tmp_path / "similarity")["provenance"]["scores"]["test"]["values"]["pearson"]
     )
-    assert runs[0].data.params["task"] == "similarity"
+    assert (runs[0].data.params["task"], runs[0].data.tags["recipe"]) == ("similarity", "test")
+    assert (
+        runs[0].data.tags["words.sha256"]
+        == read_config(tmp_path / "similarity")["provenance"]["start"]["words"]["sha256"]
+    )
     assert "dev/pearson" in runs[0].data.metrics
     logged = mlflow.pyfunc.load_model(f"runs:/{runs[0].info.run_id}/model")
     assert [column["name"] for column in logged.metadata.get_input_schema().to_dict()] == ["text_1", "text_2"]

@@ -27,7 +27,7 @@ from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
-from paraembed.process import records_graphs
+from paraembed.process import records_graphs, versions
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
 from paraembed.signals import STOPPED_LINE, RunFailedError
@@ -230,6 +230,12 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample, tmp_path, store):
     run = client.search_runs(["1"], order_by=["start_time DESC"])[0]
     assert run.info.status == "FINISHED"
     assert run.data.params["learning_rate"] == "0.01"
+    assert run.info.run_name == "train avg"
+    words = {"name": vectors.name, "bytes": vectors.stat().st_size, "sha256": sha256_of(vectors)}
+    assert {name: run.data.tags[f"words.{name}"] for name in words} == {name: str(words[name]) for name in words}
+    recorded = json.loads((out / "config.json").read_text())["provenance"]
+    assert recorded["start"] == {"words": words}
+    assert recorded["versions"] == versions()
     assert run.data.params["encoder.name"] == "avg"
     assert run.data.tags["fingerprint"] == encoder.fingerprint
     assert run.data.metrics["pairs/test-pairs/pearson"] == pytest.approx(trained)

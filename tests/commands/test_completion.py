@@ -30,7 +30,7 @@ def bash(tmp_path_factory):
         (["embed", "--input", "texts", "--part"], ["--part-rows"]),
         (["evaluate", "--no-an"], ["--no-analyses"]),  # on by default
         (["sample", "--sui"], ["--suites"]),
-        (["log", "-"], ["--help"]),  # OUT has no flag
+        (["log", "-"], ["--quiet", "--json", "--help"]),  # OUT has no flag
         (["embed", "READ"], []),  # bash completes files
         (["emebd", "--enc"], []),
     ],

@@ -1,5 +1,6 @@
 import ctypes
 import errno
+import json
 import logging
 import re
 import signal
@@ -16,11 +17,11 @@ from ray.exceptions import RayTaskError, WorkerCrashedError
 from paraembed.commands.flags import as_flags, parse_flags
 from paraembed.commands.job import exit_status, explained, run
 from paraembed.commands.train import Train, defaults
-from paraembed.console import say
+from paraembed.console import is_quiet, say, show, shown_status
 from paraembed.encoders.configs import GranConfig
 from paraembed.papers import RECIPES
 from paraembed.settings import Workers
-from paraembed.signals import STOPPED, RunFailedError
+from paraembed.signals import STOPPED, STOPPED_LINE, RunFailedError
 
 
 @dataclass
@@ -51,6 +52,48 @@ def test_passwords_in_addresses_are_not_said(capsys):
     assert "reading s3://bucket/pairs.gz and s3://other/a@b.gz" in said
     assert "postgresql://host:1/db failed" in said
     assert "https://host/page is down" in said
+
+
+@dataclass
+class Sharded(Flags):
+    out: str = "s3://key:secret@bucket/pairs"
+
+
+def noisy(flags):
+    with shown_status():
+        assert is_quiet() == ("--quiet" in sys.argv), "workers of other processes follow it"
+        say("about to begin", "warning: a remark")
+    logging.getLogger("paraembed").info("a note")
+    logging.getLogger("paraembed").warning("a fault")
+    show("a result")
+    return {"pairs": 3} if flags.out else None
+
+
+def test_quiet_keeps_results_warnings_and_errors(capsys, monkeypatch):
+    lines = ["about to begin", "warning: a remark", "a note", "a fault"]
+    for flags, expected in (([], lines), (["--quiet"], lines[1::2])):
+        monkeypatch.setattr("sys.argv", ["job", *flags])
+        assert run(noisy, Sharded) == 0
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.splitlines()) == ("a result\n", expected)
+
+
+@pytest.mark.parametrize(
+    ("main", "flags", "expected"),
+    [
+        (noisy, [], {"status": 0, "written": ["s3://bucket/pairs"], "pairs": 3}),
+        (lambda _: {"written": ["a"]}, [], {"status": 0, "written": ["a"]}),
+        (lambda _: int("x"), [], {"status": 2, "error": "invalid literal for int() with base 10: 'x'"}),
+        (noisy, ["--tag", "x"], {"status": 2, "error": "--tag is 'x'; give NAME=VALUE, such as team=search"}),
+        (lambda _: signal.raise_signal(signal.SIGINT), [], {"status": STOPPED, "error": STOPPED_LINE}),
+    ],
+)
+def test_json_is_the_last_line_whatever_the_end(capsys, monkeypatch, main, flags, expected):
+    monkeypatch.setattr("sys.argv", ["job", "--json", *flags])
+    assert run(main, Sharded) == expected["status"]
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert 0 <= last.pop("seconds") < 60
+    assert last == {"job": "sharded", **expected}
 
 
 @dataclass

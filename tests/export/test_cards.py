@@ -10,7 +10,9 @@ from paraembed import checkpoint
 from paraembed.aliases import ON_DISK
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.report import model_card
+from paraembed.evaluation.candidates import trained
+from paraembed.evaluation.report import compare, model_card
+from paraembed.evaluation.suites import read_pairs_files
 from paraembed.export import hub
 from paraembed.export.folder import write_folder
 from paraembed.export.smaller import cards_of
@@ -24,6 +26,28 @@ def saved(encoder, folder):
     card += "\n![Loss, share of active terms and scores](training.png)\n"
     checkpoint.save(encoder, folder, recipe=RECIPE.to_dict(), provenance={}, model_card=card)
     return card
+
+
+def test_the_hub_reads_the_metadata_of_a_card(tiny_encoder_folder, tmp_path):
+    cards = pytest.importorskip("huggingface_hub")
+    pairs = tmp_path / 'a: "b"\n---\n# c.tsv'
+    pairs.write_text("1\tthe cat\ta dog\n5\tthe mat\tthe mat\n2\tthe dog ran\ton a mat\n")
+    candidate = trained(tiny_encoder_folder)
+    report = compare([candidate], [read_pairs_files([pairs])], resamples=0)
+    pearson = next(value for name, value in report.metrics().items() if name.endswith("pearson"))
+    start = {"words": {"name": "v.txt", "bytes": 12, "sha256": "ab"}}
+    text = model_card("iclr2016/avg", RECIPE, candidate.encoder, 0.5, {"ppdb: xl": 3}, report, start=start)
+    of_hub = hub.model_card(candidate.encoder, text, "apache-2.0", None)
+    for name, card in (("paraembed", cards.ModelCard(text)), ("sentence-transformers", cards.ModelCard(of_hub))):
+        data = card.data
+        assert (data.library_name, data.language, data.datasets) == (name, "en", ["ppdb: xl"])
+        (result,) = data.eval_results
+        assert f"{100 * result.metric_value:.1f}" in card.content.split("## Scores")[1]
+        assert result.metric_value == round(pearson, 4)
+        assert "| words | name v.txt, bytes 12, sha256 ab |" in card.content
+    assert (cards.ModelCard(text).data.license, cards.ModelCard(of_hub).data.license) == (None, "apache-2.0")
+    assert of_hub.count("library_name") == 1
+    assert "not among its 12 words" in text
 
 
 def run(card):

@@ -193,8 +193,10 @@ def test_a_job_logs_to_the_server_and_nobody_else_reads_it(server, database, tmp
         assert given not in done.stdout + done.stderr
         return done.stderr
 
-    assert "MLflow" not in shard("pairs", password)
+    messages = shard("pairs", password)
     number = server.ask(by_name, "jobs", password)["experiment"]["experiment_id"]
+    assert "MLflow at" not in messages
+    assert f"runs in MLflow: {server.address}/#/experiments/{number}/runs" in messages.splitlines()
     (run,) = server.ask("runs/search", "jobs", password, {"experiment_ids": [number]})["runs"]
     assert run["info"]["status"] == "FINISHED"
     assert {one["key"]: one["value"] for one in run["data"]["metrics"]}["kept"] == 50

@@ -1,7 +1,9 @@
 import inspect
 import json
+import logging
 import os
 import random
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -10,20 +12,25 @@ import sys
 import threading
 import time
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from mlflow.data import get_source
 from mlflow.tracking import MlflowClient
 
+from paraembed.commands import job
 from paraembed.tracking import place as tracking_place
 from paraembed.tracking import sender as tracking_sender
 from paraembed.tracking.place import network_file_system
 from paraembed.tracking.records import RecordFile, Run, record_path, system_metrics
 from paraembed.tracking.runs import send_left, tracked_run
 from tests import fuzz
+from tests.jobs import ran
 from tests.mlflow_server import mlflow_server
 
+ROOT = Path(__file__).parents[2]
 MEMORY = "system/system_memory_usage_megabytes"
 
 
@@ -215,6 +222,70 @@ def test_what_never_reached_the_store_is_sent_by_the_next_job(server, tmp_path, 
     assert set(by_name) == {"dead", "next"}
     check_all(client, by_name["dead"].run_id, range(3), status)
     check_all(client, after.run_id, range(0))
+
+
+@pytest.mark.parametrize(
+    ("named", "flags"), [(None, []), ("of the team", []), ("of the team", ["--experiment", "mine"])]
+)
+def test_a_run_has_its_lineage_and_what_the_user_sets(store, tmp_path, monkeypatch, named, flags):
+    @dataclass
+    class Flags:
+        input: str = ""
+
+    def main(_):
+        with tracked_run("embed out", tmp_path / "out"), tracked_run("inner", tmp_path / "inner"):
+            pass
+
+    if named is not None:
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", named)
+    chosen = [*flags, "--run-name", "Friday", "--tag", "team=search", "note=a=b"]
+    monkeypatch.setattr(sys, "argv", ["jobs/embed.py", "--input", "s3://key:secret@bucket/my file", *chosen])
+    with monkeypatch.context() as patch:
+        patch.setattr(logging.root, "handlers", [])
+        assert job.run(main, Flags) == 0
+    client = MlflowClient(f"sqlite:///{store}")
+    experiment = client.get_experiment_by_name("mine" if flags else named or "paraembed")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert runs.keys() == {"Friday", "inner"}
+    for run in runs.values():
+        tags = run.data.tags
+        assert (tags["team"], tags["note"]) == ("search", "a=b")
+        assert shlex.split(tags["command"]) == ["jobs/embed.py", "--input", "s3://bucket/my file", *chosen]
+        assert f"torch {torch.__version__}" in tags["versions"]
+        if (ROOT / ".git").exists():
+            assert tags["mlflow.source.git.commit"] == ran("git", "rev-parse", "HEAD", cwd=ROOT).stdout.strip()
+        assert tags["mlflow.user"]
+        assert run.info.start_time <= run.info.end_time
+
+
+def test_the_experiment_of_a_run_is_that_of_its_job(store, tmp_path, monkeypatch):
+    """Not that of the process which sends its records later; 0.1 had one experiment."""
+    with monkeypatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/no folder/mlflow.db")
+        patch.setenv("MLFLOW_EXPERIMENT_NAME", "first")
+        patch.setattr(tracking_sender, "_LAST_SECONDS", 0.1)
+        for name in ("new", "old"):
+            with tracked_run(name, tmp_path / name):
+                pass
+    records = record_path(tmp_path / "old")
+    records.write_text(records.read_text().replace('"experiment": "first"', '"0.2": 0'))
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "later")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
+    assert send_left(tmp_path / "new")
+    assert send_left(tmp_path / "old")
+    client = MlflowClient(f"sqlite:///{store}")
+    names = {experiment.experiment_id: experiment.name for experiment in client.search_experiments()}
+    runs = client.search_runs([*names])
+    assert {run.info.run_name: names[run.info.experiment_id] for run in runs} == {"new": "first", "old": "paraembed"}
+
+
+def test_the_address_of_a_server_opens_its_runs(server, tmp_path, caplog, capsys):
+    caplog.set_level(logging.INFO)
+    with tracked_run("first", tmp_path / "out"):
+        pass
+    (experiment,) = (one for one in MlflowClient(server.uri).search_experiments() if one.name == "paraembed")
+    assert f"{server.uri}/#/experiments/{experiment.experiment_id}/runs" in caplog.text.split()
+    assert capsys.readouterr().out == "", "MLflow prints an address that opens the page of traces"
 
 
 KILLED = """
