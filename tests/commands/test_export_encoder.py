@@ -77,7 +77,7 @@ def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(ray_cluster, ex
         ("--encoder a --out one", "concat takes two encoders, got 1; give --encoder two folders"),
         ("--encoder a deep/both --out both", "deep/both holds two encoders as one"),
         ("--encoder a small --out a --overwrite", "a is, contains or is inside of the input a"),
-        ("--encoder a small --out a/both", "--out a/both is, or is in, one of the encoders to read"),
+        ("--encoder a small --out a/both", "a/both is, contains or is inside of the input a"),
         ("--encoder a small --out both --dim 2", "--dtype and --oov-pieces are for --to encoder, not concat"),
         ("--encoder a small --out both --check texts.txt", "--check compares tokens"),
     ]:
