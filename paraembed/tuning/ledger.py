@@ -10,10 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-
 from paraembed.aliases import current_names, on_disk
-from paraembed.evaluation.paired import ALPHA, bootstrap_p
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.options import AnyFloat, Count, Range, checked
@@ -116,6 +113,10 @@ def p_value(first: TrialRecord, second: TrialRecord) -> float | None:
     """
     if not (first.replicates and len(first.replicates) == len(second.replicates)):
         return None
+    import numpy as np  # noqa: PLC0415 - which --help does not need, nor torch
+
+    from paraembed.evaluation.paired import bootstrap_p  # noqa: PLC0415
+
     return bootstrap_p(np.subtract(first.replicates, second.replicates))
 
 
@@ -177,6 +178,8 @@ class Ledger:
 
     def ties(self) -> list[TrialRecord]:
         """Return the finished trials whose score does not differ significantly from the best one, best first."""
+        from paraembed.evaluation.paired import ALPHA  # noqa: PLC0415 - as in ``p_value``
+
         best = self.best()
         finished = [record for record in self.in_order() if record.status == "finished" and record is not best]
         tied = [record for record in finished if best and (p_value(best, record) or 0) >= ALPHA]
