@@ -20,14 +20,12 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion in a notebook."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, for completion in a notebook, and those that Python sets."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: importing torch takes 1 s, which jobs without torch, such as sharding,
-    save.
-    """
+    """Import a public name on first use, so that jobs without torch need not wait a second for its import."""
     if name not in _HOMES:
         raise AttributeError(f"module 'paraembed' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

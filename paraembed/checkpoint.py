@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
@@ -26,6 +27,7 @@ from paraembed.encoders.configs import BosEosTokens, Oov, TableDtype
 from paraembed.encoders.tables import Floats, from_int8, to_int8
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
+from paraembed.io.escape import markdown
 from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.places import open_regular
 from paraembed.io.resume import check_own_files
@@ -155,6 +157,26 @@ def _arrays(encoder: "OwnEncoder", dtype: TableDtype) -> Arrays:
     return tensors
 
 
+def write(encoder: object, folder: Path, *, overwrite: bool = False) -> None:
+    """Write an encoder that was loaded or built; see ``EncoderMethods.save``."""
+    from paraembed.encoders.concat import Concat  # noqa: PLC0415 - as in ``save``
+    from paraembed.encoders.own import OwnEncoder  # noqa: PLC0415
+
+    if not isinstance(encoder, OwnEncoder | Concat):
+        raise ValueError(f"{encoder!r} is a model of another library, which has its own files; copy its folder")
+    if encoder.identity.get("precision", "float32") != "float32":
+        raise ValueError(f"{encoder!r} computes in {encoder.identity['precision']}; load it in float32 to save it")
+    card = f"# {markdown(repr(encoder))}\n\nWritten by `save` in Python.\n"
+    if isinstance(encoder, OwnEncoder):
+        save(encoder, folder, recipe={}, provenance=encoder.provenance, model_card=card, overwrite=overwrite)
+        return
+    with TemporaryDirectory() as scratch:
+        folders = [Path(scratch) / part for part in _PARTS]
+        for part, place in zip((encoder.first, encoder.second), folders, strict=True):
+            write(part, place)
+        save_concat(folders, folder, provenance=encoder.provenance, model_card=card, overwrite=overwrite)
+
+
 class _Content(NamedTuple):
     """Checked content of an encoder folder."""
 
@@ -260,7 +282,7 @@ def _encoder(folder: Path, content: _Content) -> "Encoder":
     encoder.load_state_dict({"matrix": torch.from_numpy(matrix), **tensors}, assign=True)
     encoder.requires_grad_(False).eval()
     encoder.fingerprint = config["fingerprint"]
-    encoder.provenance = config.get("provenance") or {}
+    encoder.provenance, encoder.name = config.get("provenance") or {}, folder.name
     return encoder
 
 
@@ -274,7 +296,7 @@ def _word_average(folder: Path, content: _Content) -> "WordAverage":
     check_tensors(content.others, {}, _mismatch(folder))
     encoder = WordAverage(content.options, content.vocabulary, content.matrix, **content.reading)
     encoder.fingerprint = content.config["fingerprint"]
-    encoder.provenance = content.config.get("provenance") or {}
+    encoder.provenance, encoder.name = content.config.get("provenance") or {}, folder.name
     return encoder
 
 
@@ -328,6 +350,7 @@ def load_any(folder: str | Path, *, for_vectors: bool = False) -> "Encoder | Wor
             f"{folder}/{_PARTS[0]} or {_PARTS[1]} is another encoder than in config.json; write the folder again"
         )
     both.fingerprint, both.provenance = config["fingerprint"], config.get("provenance") or {}
+    both.name = folder.name
     return both
 
 

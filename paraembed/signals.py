@@ -16,8 +16,9 @@ from types import TracebackType
 
 FAILED, WRONG_INPUT, STOPPED = 1, 2, 130
 STOPPED_LINE = "stopped; run the same command again to resume"
-STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# Windows, where encoders can be loaded, has neither SIGHUP nor EDQUOT.
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
+NO_SPACE: tuple[int, ...] = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 _LAST_SECONDS = 4.0
 _last_acts: list[Callable[[int], None]] = []
 

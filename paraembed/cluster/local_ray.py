@@ -4,7 +4,6 @@ Ray creates the folders of its sockets, logs and code with mode 0777. Here they 
 so that other users can neither read nor replace them.
 """
 
-import fcntl
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ import psutil
 from ray._private import parameter, ray_constants, utils
 from ray._private.state import state
 
+from paraembed.io.atomic import lock_file
 from paraembed.process import on_cluster
 
 _PREFIX = "paraembed-ray-"
@@ -122,7 +122,7 @@ def _locked_folder(base: Path) -> tuple[Path, int]:
         except FileNotFoundError:  # another start took it for abandoned
             continue
         with suppress(OSError):  # a file system without locks: nobody removes the folder
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock, waits=True)
         if folder.exists():
             return folder, lock
         os.close(lock)
@@ -136,7 +136,7 @@ def _remove_abandoned(base: Path) -> None:
         with suppress(OSError):  # another user's, or gone
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(lock)
                 if _is_abandoned(folder, os.fstat(lock)):
                     _remove(folder)
             finally:

@@ -14,12 +14,12 @@ from paraembed.encoders.protocol import (
     NO_LOCK,
     ComputeLock,
     Embedded,
+    EncoderMethods,
     OnRows,
     Texts,
     check_batch_size,
     no_progress,
     text_array,
-    warn_of_unread,
 )
 from paraembed.encoders.tables import Floats, normalized
 from paraembed.settings import Precision
@@ -32,7 +32,7 @@ _SQRT_HALF = np.float32(np.sqrt(0.5))
 _ROWS = 1024  # normalized at a time, so that temporary arrays stay in the cache
 
 
-class Concat:
+class Concat(EncoderMethods):
     """Two encoders as one, see ``TextEncoder``.
 
     Both text vectors are scaled to length √½, so the cosine of two texts is the mean of the cosines that the encoders
@@ -50,6 +50,7 @@ class Concat:
         self.tokenizer = first.tokenizer
         limits = [encoder.max_tokens for encoder in (first, second) if encoder.max_tokens is not None]
         self.max_tokens = min(limits, default=None)
+        self._about = f"{first.config.name} and {second.config.name}", self.tokenizer
         self.fingerprint = ""
         self.provenance: dict[str, Any] = {}
 
@@ -98,14 +99,6 @@ class Concat:
         second = self.second.embed(strings, batch_size, lock=lock, on_rows=on_rows)
         _write_normalized(vectors[:, self.first.width :], second.vectors)
         return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
-
-    def encode(self, texts: Texts, batch_size: int = BATCH_SIZE) -> Floats:
-        """Return the vectors [n, H] of n texts, or the vector [H] of one, as ``Encoder.encode``; a warning says how
-        many were truncated.
-        """
-        embedded = self.embed(texts, batch_size)
-        warn_of_unread(embedded, self.max_tokens)
-        return embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
 
 
 def _write_normalized(out_NH: Floats, vectors_NH: Floats) -> None:

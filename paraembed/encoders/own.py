@@ -22,12 +22,12 @@ from paraembed.encoders.protocol import (
     NO_LOCK,
     ComputeLock,
     Embedded,
+    EncoderMethods,
     OnRows,
     Texts,
     check_batch_size,
     no_progress,
     text_array,
-    warn_of_unread,
 )
 from paraembed.encoders.tables import Floats, normalized
 from paraembed.process import num_threads
@@ -48,7 +48,7 @@ array holds less than 2 GiB.
 """
 
 
-class OwnEncoder:
+class OwnEncoder(EncoderMethods):
     """Encoder of this package: tokenizer, vocabulary, word vectors, and what makes a text vector of them.
 
     ``Encoder`` computes with PyTorch and can be trained; ``WordAverage`` adds word vectors without PyTorch.
@@ -96,6 +96,7 @@ class OwnEncoder:
                 "use one of these encoders, or other `words`"
             )
         _check_pieces(oov, pieces, self._word_width)
+        self._about = config.name, tokenizer, f"{len(vocabulary):,} words"
         self.fingerprint = ""
         self.provenance: dict[str, Any] = {}
 
@@ -167,43 +168,6 @@ class OwnEncoder:
     def with_boundaries(self, texts: Ragged) -> Ragged:
         """Return the texts, none of them empty, with the BOS/EOS tokens of this encoder."""
         return texts.with_ends(self._start, self._end)
-
-    def encode(
-        self,
-        texts: Texts,
-        batch_size: int = BATCH_SIZE,
-        trees: Texts | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """Encode texts; a warning is logged if texts were truncated, or lack a tree that the encoder reads.
-
-        Args:
-            texts: one text, or any iterable of n texts: list, generator, Series, ndarray, Arrow array. None and NaN
-                count as empty texts.
-            batch_size: number of texts to encode at a time; it changes the memory use, not the result.
-            trees: a bracketed binary tree for each text, None for a text without one; see ``paraembed.text.trees``.
-
-        Returns:
-            float32 [H] for one text, [n, H] for n; zeros for a text without tokens.
-
-        Raises:
-            TypeError, ValueError: the same errors as ``embed``.
-
-        Example:
-            >>> encoder = paraembed.load("encoder")
-            >>> encoder.encode(["the cat sat", "a dog ran home"]).shape
-            (2, 4)
-            >>> encoder.encode("the cat sat").shape
-            (4,)
-        """
-        if trees is not None and isinstance(texts, str) != isinstance(trees, str):
-            raise ValueError(
-                "the number of trees does not match the texts; give one text with one tree, or equally long "
-                "sequences of both"
-            )
-        embedded = self.embed(texts, batch_size, trees)
-        warn_of_unread(embedded, self.max_tokens)
-        vectors: npt.NDArray[np.float32] = embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
-        return vectors
 
     def embed(
         self,

@@ -1,15 +1,22 @@
 """Interface of all encoders, those of this package and those of other libraries."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paraembed.console import doing, shown_status
+from paraembed.encoders.tables import normalized
+
+Vectors = npt.NDArray[np.float32]
 ComputeLock = AbstractContextManager[object]
 """What threads that share an encoder hold while it computes; not while it tokenizes, so that these overlap."""
 NO_LOCK: ComputeLock = nullcontext()
@@ -136,6 +143,118 @@ class TextEncoder(Embeds, Protocol):
 
     def packed(self, *, is_local: bool = False) -> "PackedEncoder":
         """Return the encoder in a form for other processes; ``is_local``: only for those of this machine."""
+
+
+class EncoderMethods:
+    """Methods of every encoder that ``paraembed.load`` returns, on its ``embed``.
+
+    Attributes:
+        name: name with which it was loaded, of a folder its last part; empty for an encoder that was built.
+    """
+
+    name = ""
+    embed: Callable[..., Embedded]
+    max_tokens: int | None
+    width: Any  # int, as an attribute or a property
+    _about: tuple[str, ...]  # architecture, and what follows the dimensions in ``repr``
+
+    def __repr__(self) -> str:
+        kind, *more = self._about
+        return f"Encoder {self.name and f'{self.name}: '}{', '.join([kind, f'{self.width:,} dimensions', *more])}"
+
+    def encode(
+        self,
+        texts: Texts,
+        batch_size: int = BATCH_SIZE,
+        trees: Texts | None = None,
+        *,
+        normalize: bool = False,
+        show_progress: bool | None = None,
+    ) -> Vectors:
+        """Encode texts; a warning is logged if texts were truncated, or lack a tree that the encoder reads.
+
+        Args:
+            texts: one text, or any iterable of n texts: list, generator, Series, ndarray, Arrow array. None and NaN
+                count as empty texts.
+            batch_size: number of texts to encode at a time; it changes the memory use, not the result.
+            trees: a bracketed binary tree for each text, None for a text without one; see ``paraembed.text.trees``.
+            normalize: divide each vector by its Euclidean length; zeros stay zeros.
+            show_progress: show a status line on stderr after two seconds; None: on a terminal.
+
+        Returns:
+            float32 [H] for one text, [n, H] for n; zeros for a text without tokens.
+
+        Raises:
+            TypeError, ValueError: the same errors as ``embed``.
+
+        Example:
+            >>> encoder = paraembed.load("encoder")
+            >>> encoder.encode(["the cat sat", "a dog ran home"]).shape
+            (2, 4)
+            >>> encoder.encode("the cat sat").shape
+            (4,)
+        """
+        if trees is not None and isinstance(texts, str) != isinstance(trees, str):
+            raise ValueError(
+                "the number of trees does not match the texts; give one text with one tree, or equally long "
+                "sequences of both"
+            )
+        strings = text_array(texts)
+        is_shown = sys.stderr.isatty() and not isinstance(texts, str) if show_progress is None else show_progress
+        with _progress(len(strings)) if is_shown else nullcontext(no_progress) as on_rows:
+            embedded = self.embed(strings, batch_size, trees, on_rows=on_rows)
+        warn_of_unread(embedded, self.max_tokens)
+        vectors = normalized(embedded.vectors) if normalize else embedded.vectors
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def similarity(self, first: Any, second: Any) -> Vectors:
+        """Return the cosines of n with m texts or vectors, float32 [n, m]; that of a vector of zeros is 0.
+
+        Args:
+            first: texts as ``encode`` takes them, or vectors [n, H] or [H]: an array or tensor of numbers.
+            second: texts or vectors, as ``first``.
+
+        Raises:
+            TypeError, ValueError: the errors of ``encode``, or vectors of another shape.
+        """
+        vectors_NH, others_MH = self._unit_vectors(first, "first"), self._unit_vectors(second, "second")
+        cosines_NM: Vectors = np.clip(vectors_NH @ others_MH.T, -1, 1)
+        return cosines_NM
+
+    def _unit_vectors(self, values: Any, name: str) -> Vectors:
+        """Return the vectors of length 1 of texts or vectors, which are the parameter ``name``."""
+        array = np.asarray(values) if hasattr(values, "__array__") else np.empty(0, object)
+        if array.dtype.kind not in "fiu":
+            return np.atleast_2d(self.encode(values, normalize=True))
+        if array.ndim not in {1, 2} or array.shape[-1] != self.width:
+            raise ValueError(
+                f"`{name}` has the shape {list(array.shape)}; expected vectors [n, {self.width}], or texts"
+            )
+        return normalized(np.atleast_2d(array).astype(np.float32))
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write an encoder folder that ``paraembed.load`` opens, with the word matrix in float32.
+
+        Raises:
+            ValueError, OSError: the folder holds something else, or an encoder without ``overwrite``; or the encoder is
+                of another library, or not in float32.
+        """
+        import_module("paraembed.checkpoint").write(self, Path(folder), overwrite=overwrite)  # which imports this one
+
+
+@contextmanager
+def _progress(num_texts: int) -> Iterator[OnRows]:
+    """Show how many texts are encoded until the end of the block."""
+    done = 0
+
+    def on_rows(count: int) -> None:
+        nonlocal done
+        done += count
+        doing(f"encoding: {done:,} of {num_texts:,} texts")
+
+    with shown_status():
+        on_rows(0)
+        yield on_rows
 
 
 class PackedEncoder(Protocol):

@@ -30,7 +30,7 @@ from paraembed.console import doing
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.encoders.protocol import BATCH_SIZE
-from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.candidates import Candidate, PairScorer
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.filters import share_of_shorter
@@ -210,7 +210,7 @@ def _all_counts(cells: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.match_substring_regex(cells, "^[0-9]{1,18}$")).as_py())
 
 
-class WordOverlap:
+class WordOverlap(PairScorer):
     """Scorer of pairs by their shared words or their shared English lemmas.
 
     The shorter phrase is the one with fewer words; for phrases of equal length, the higher of both fractions is used,

@@ -1,10 +1,10 @@
 """What can be scored: trained encoders, plain averages of word vectors, models of other libraries."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,12 @@ from paraembed.text import TOKENIZERS
 from paraembed.text.vocabulary import Words
 
 
-@runtime_checkable
-class PairScorer(Protocol):
+class PairScorer(ABC):
     """Model that scores text pairs directly, without text vectors."""
 
+    @abstractmethod
     def similarity(self, first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.float64]:
         """Return the similarity of each text to its counterpart, float64 [n]."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Atomic writes of files and folders, and locks, so that readers never see a partial file."""
 
-import fcntl
+import errno
 import hashlib
 import logging
 import os
@@ -98,7 +98,7 @@ def new_folder(path: Path, check: Callable[[Path], object] = check_new) -> Itera
     handle = os.open(temporary, os.O_RDONLY)
     try:
         with suppress(OSError):  # a file system without locks: then no other process removes leftovers, either
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(handle)
         yield temporary
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as opened:
@@ -126,7 +126,7 @@ def _remove_leftovers(path: Path) -> None:
         with suppress(OSError):  # held, or gone
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(handle)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(handle)
@@ -192,6 +192,17 @@ def _locked_directory(folder: Path, *, make: bool = False) -> Iterator[None]:
         os.close(handle)
 
 
+def lock_file(handle: int, *, waits: bool = False) -> None:
+    """Lock a descriptor until it is closed. Raise BlockingIOError if it is locked and the caller does not wait, another
+    OSError if the system or the file system has no such locks: Windows has no ``fcntl``.
+    """
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows, where encoders can be loaded
+    except ImportError:
+        raise OSError(errno.ENOLCK, "this system has no module fcntl") from None
+    fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+
+
 def lock_path(path: Path, open_path: Callable[[], int], folder: Path) -> int:
     """Open and lock a path, for work in ``folder``; return the descriptor that holds the lock.
 
@@ -201,7 +212,7 @@ def lock_path(path: Path, open_path: Callable[[], int], folder: Path) -> int:
     while True:
         handle = open_path()
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(handle)
         except BlockingIOError:
             os.close(handle)
             raise ValueError(f"another run is writing to {folder}; wait for it, or stop it") from None

@@ -14,6 +14,8 @@ from paraembed.settings import is_peer, is_run, is_shipped
 if TYPE_CHECKING:
     import pyarrow.fs
 
+_FLAGS = ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # a FIFO would wait; the last is of Windows, the others are not
+_READ = sum(getattr(os, flag, 0) for flag in _FLAGS) | os.O_RDONLY
 Place = Path | str
 """Path of a file, or its URI for ``pyarrow.fs`` (``s3://…``, ``gs://…``, ``hdfs://…``, ``file:///…``)."""
 # User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too, unless it
@@ -60,7 +62,7 @@ def require_file(place: Place) -> None:
 def open_regular(path: Path) -> io.BufferedReader:
     """Open a regular local file for reading; the errors are those of ``require_file``."""
     require_file(path)
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO put there since would wait
+    handle = os.open(path, _READ)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise _not_regular(path)

@@ -19,7 +19,7 @@ LOADER = "paraembed.tracking.registered_encoder"
 _PACKAGE = "paraembed"
 # What a model runs: folder → its modules, and packages of others.
 _CODE = {
-    "": "__init__ aliases checkpoint compiled options process recipe settings",
+    "": "__init__ aliases checkpoint compiled console options process recipe settings signals",
     **dict.fromkeys(("encoders", "io", "text"), "*"),
     "supervised": "__init__ heads model tasks",
     "tracking": "__init__ registered_encoder",

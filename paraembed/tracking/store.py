@@ -4,7 +4,6 @@ Every record can be sent twice: metrics, parameters and tags are rows with keys,
 found again by a tag.
 """
 
-import fcntl
 import json
 import os
 import warnings
@@ -22,7 +21,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from sqlalchemy.exc import SQLAlchemyError
 
-from paraembed.io.atomic import hidden_name, sync_folder
+from paraembed.io.atomic import hidden_name, lock_file, sync_folder
 from paraembed.io.fingerprint import stamp_of
 from paraembed.tracking.place import EXPERIMENT, StorePlace
 from paraembed.tracking.records import Opening
@@ -41,7 +40,6 @@ class TrackingStore(StorePlace):
     def __init__(self, out: Path) -> None:
         super().__init__(out)
         self._experiments: dict[str, str] = {}  # name → id
-        self._homes: dict[str, str] = {}  # run → id of its experiment
         self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}  # of a run: number → id and end time
 
     @cached_property
@@ -53,10 +51,7 @@ class TrackingStore(StorePlace):
 
     @property
     def address(self) -> str | None:
-        """Web page with the runs of the newest experiment, on a server; None for a database.
-
-        Without ``/runs``, MLflow 3.17 opens the page of traces, of which there are none.
-        """
+        """Page of a server with the runs, since MLflow 3.17 without ``/runs`` opens that of traces; None: database."""
         if not self.uri.startswith(("http://", "https://")) or not self._experiments:
             return None
         return f"{self.shown.rstrip('/')}/#/experiments/{[*self._experiments.values()][-1]}/runs"
@@ -71,9 +66,7 @@ class TrackingStore(StorePlace):
         return self._experiments[name]
 
     def _experiment_of(self, run: str) -> str:
-        if run not in self._homes:
-            self._homes[run] = str(self.client.get_run(run).info.experiment_id)
-        return self._homes[run]
+        return str(self.client.get_run(run).info.experiment_id)
 
     def find(self, experiment: str, tag: str, value: str, other_than: str = "") -> str | None:
         """Return the newest run of an experiment that has a tag with this value."""
@@ -214,7 +207,7 @@ def whole_database(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     database = folder / "mlflow.db"
     with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock.fileno(), waits=True)
         if not database.exists():
             for leftover in folder.glob(".mlflow.db.*"):  # of a killed process, with SQLite's journal
                 leftover.unlink()

@@ -390,9 +390,7 @@ def recorded_identity(config: dict[str, Any], kind: type[BaseRecipe]) -> dict[st
 
 
 def start_record(place: Path, digest: str) -> dict[str, Any]:
-    """Return name, size and SHA-256 of a word-vector file; of an encoder folder name and fingerprint. The digest is
-    that of the identity, since reading 2 GB again takes 1.5 s.
-    """
+    """Return name, size and digest (known, since reading 2 GB takes 1.5 s) of a file; no size of an encoder folder."""
     of_file = {"bytes": place.stat().st_size, "sha256": digest}
     return {"name": place.name, **({"fingerprint": digest} if place.is_dir() else of_file)}
 

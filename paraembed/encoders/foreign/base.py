@@ -24,12 +24,11 @@ from paraembed.encoders.protocol import (
     NO_LOCK,
     ComputeLock,
     Embedded,
+    EncoderMethods,
     OnRows,
-    Texts,
     check_finite,
     no_progress,
     text_array,
-    warn_of_unread,
 )
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.process import HUB, HUB_OFFLINE, set_environment
@@ -46,7 +45,7 @@ Padded = npt.NDArray[np.int64]
 log = logging.getLogger(__name__)
 
 
-class ForeignEncoder:
+class ForeignEncoder(EncoderMethods):
     """An encoder of another library, see ``TextEncoder``.
 
     Attributes:
@@ -70,6 +69,7 @@ class ForeignEncoder:
     def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
         self.files, self.inference = files, inference
         self.width, self.max_tokens = check_width(width), max_tokens
+        self._about = (PEERS[self.kind],)
 
     @classmethod
     def no_gpu(cls, backend: Backend) -> str:  # noqa: ARG003
@@ -112,7 +112,7 @@ class ForeignEncoder:
         problem = f"{name} is not a model that {PEERS[cls.kind]} can load"
         with errors_of_libraries(problem, name), files.snapshot() as snapshot:
             encoder = make(snapshot, inference)
-        encoder.files = files
+        encoder.files, encoder.name = files, name
         return encoder
 
     def packed(self, *, is_local: bool = False) -> "PackedModel":
@@ -144,14 +144,6 @@ class ForeignEncoder:
             embedded = self._computed(pc.fill_null(texts, ""), lock, on_rows)
         check_finite(embedded.vectors)
         return embedded
-
-    def encode(self, texts: Texts) -> Matrix:
-        """Return the vectors [n, H] of n texts, or the vector [H] of one, as ``Encoder.encode``; a warning says how
-        many were truncated.
-        """
-        embedded = self.embed(text_array(texts))
-        warn_of_unread(embedded, self.max_tokens)
-        return embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
 
     def _more_identity(self) -> Mapping[str, Any]:
         return {}
