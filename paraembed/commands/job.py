@@ -26,6 +26,7 @@ from paraembed.console import over_status, quiet, say, show, shown_status
 from paraembed.io.places import without_credentials
 from paraembed.process import quiet_libraries
 from paraembed.signals import FAILED, NO_SPACE, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
+from paraembed.tracking.place import RunLabels, labels
 
 Flags = TypeVar("Flags")
 
@@ -100,13 +101,9 @@ def run(
 @contextmanager
 def _labeled(common: CommonFlags) -> Iterator[None]:
     """Give the MLflow runs of the block what ``TrackedFlags`` set."""
-    if not isinstance(common, TrackedFlags) or not (common.experiment or common.run_name or common.tag):
-        yield
-        return
-    from paraembed.tracking.runs import RunLabels, labels
-
-    tags = dict(tag.split("=", 1) for tag in common.tag)
-    token = labels.set(RunLabels(common.experiment, common.run_name, tags))
+    chosen = common if isinstance(common, TrackedFlags) else TrackedFlags()
+    tags = dict(tag.split("=", 1) for tag in chosen.tag)
+    token = labels.set(RunLabels(chosen.experiment, chosen.run_name, tags))
     try:
         yield
     finally:

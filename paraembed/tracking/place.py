@@ -2,6 +2,9 @@
 
 import os
 import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from paraembed.io.places import in_submitted_job, without_credentials
@@ -9,6 +12,18 @@ from paraembed.process import on_cluster
 
 EXPERIMENT = "paraembed"
 """Experiment of the runs, unless the user names another one."""
+
+
+@dataclass(frozen=True)
+class RunLabels:
+    """What the user sets of the runs of a job: the experiment, the name of the outermost run, and tags of all."""
+
+    experiment: str | None = None  # None: MLFLOW_EXPERIMENT_NAME, or ``EXPERIMENT``
+    name: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+labels: ContextVar[RunLabels] = ContextVar("labels", default=RunLabels())  # noqa: B039 - frozen
 _NETWORK = re.compile("nfs4?|cifs|lustre|gpfs|beegfs.*|ceph|glusterfs|fuse[.](?!fuse-overlayfs|lxcfs).+")
 
 

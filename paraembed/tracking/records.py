@@ -58,6 +58,11 @@ class Records(Protocol):
         """Append a record."""
 
 
+def tags_of(values: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return tags without secrets, as long as MLflow takes them."""
+    return [(name, without_credentials(text)[:_TAG_CHARACTERS]) for name, text in values.items()]
+
+
 @dataclass
 class RecordFile:
     """File of records, each a line ``[kind, value]``; ``store.TrackingStore.send`` has the kinds.
@@ -149,7 +154,7 @@ class Run:
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Set tags."""
-        self._log("tags", [[name, without_credentials(text)[:_TAG_CHARACTERS]] for name, text in values.items()])
+        self._log("tags", tags_of(values))
 
     def dataset(
         self, name: str, digest: str, sources: Sequence[str], context: str = "input", rows: int | None = None

@@ -13,10 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 from uuid import uuid4
@@ -28,24 +27,13 @@ from paraembed.io.places import without_credentials
 from paraembed.options import Count
 from paraembed.process import mlflow_is_quiet, versions
 from paraembed.signals import STOPPED, last_act
-from paraembed.tracking.place import EXPERIMENT, StorePlace
-from paraembed.tracking.records import ID, Opening, RecordFile, Run, now, record_path
+from paraembed.tracking.place import EXPERIMENT, StorePlace, labels
+from paraembed.tracking.records import ID, Opening, RecordFile, Run, now, record_path, tags_of
 from paraembed.tracking.sender import Sender, is_waited_for, log_path
 
 log = logging.getLogger(__name__)
 _enclosing: ContextVar[Run | None] = ContextVar("run", default=None)
 
-
-@dataclass(frozen=True)
-class RunLabels:
-    """What the user sets of the runs of a job: the experiment, the name of the outermost run, and tags of all."""
-
-    experiment: str | None = None  # None: MLFLOW_EXPERIMENT_NAME, or ``EXPERIMENT``
-    name: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-labels: ContextVar[RunLabels] = ContextVar("labels", default=RunLabels())  # noqa: B039 - frozen
 
 TEMPORARY = "paraembed-mlflow-"
 """Beginning of the names of folders for the records of jobs that cannot write them next to their output."""
@@ -71,14 +59,15 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
     with mlflow_is_quiet(), held_records(out) as file:
         place, enclosing = StorePlace(out), _enclosing.get()
         place.check()
-        opening = _opening(name, memo, enclosing)
+        is_resumed, opening = bool(memo and memo.exists()), _opening(name, memo, enclosing)
         _close_left(file, "KILLED")
         file.append("open", opening)
         file.started = opening["start"]
         # Two processes would both create the enclosing run.
         sender = Sender(file, place, waits=enclosing is not None or is_waited_for())
         run = Run(file, sender.ids, opening)
-        run.tags({**_lineage(), **labels.get().tags})  # of a resumed run, too
+        if is_resumed:  # a new run is created with them
+            run.tags(dict(opening["tags"]))
         token = _enclosing.set(run)
         status = ""
 
@@ -197,24 +186,24 @@ def _opening(name: str, memo: Path | None, enclosing: Run | None) -> Opening:
         except OSError as error:
             log.warning("%s cannot be written (%s), so a resumed job will start a new MLflow run", memo, error)
     chosen = labels.get()
-    experiment = chosen.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
     return {
         "key": start["key"],
         "name": without_credentials(name if enclosing else chosen.name or name),
         "start": start["start"],
-        "tags": [
-            ("mlflow.user", os.environ.get("USER", str(os.getuid()))),
-            ("mlflow.source.name", f"jobs/{Path(sys.argv[0]).name}"),
-        ],
+        "tags": tags_of({**_lineage(), **chosen.tags}),
         "parent": enclosing.opening if enclosing else None,
-        "experiment": experiment,
+        "experiment": chosen.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT,
     }
 
 
 def _lineage() -> dict[str, str]:
-    """Return the command line, the versions and the Git commit of the code, as tags; ``Run.tags`` removes secrets."""
-    command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}".strip()
-    tags = {"command": command, "versions": ", ".join(f"{name} {number}" for name, number in versions().items())}
+    """Return user, job, command line, versions, and Git commit of the code, as tags that may have secrets."""
+    tags = {
+        "mlflow.user": os.environ.get("USER", str(os.getuid())),
+        "mlflow.source.name": f"jobs/{Path(sys.argv[0]).name}",
+        "command": f"{sys.argv[0]} {shlex.join(sys.argv[1:])}".strip(),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
+    }
     with suppress(OSError, subprocess.SubprocessError):  # no Git, or no repository
         git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
         done = subprocess.run(git, capture_output=True, text=True, check=True, timeout=_GIT_SECONDS)  # noqa: S603

@@ -70,6 +70,7 @@ def noisy(flags):
 
 
 def test_quiet_keeps_results_warnings_and_errors(capsys, monkeypatch):
+    monkeypatch.setattr(logging.root.manager, "disable", 0)  # what Ray's quiet processes leave
     lines = ["about to begin", "warning: a remark", "a note", "a fault"]
     for flags, expected in (([], lines), (["--quiet"], lines[1::2])):
         monkeypatch.setattr("sys.argv", ["job", *flags])

@@ -258,6 +258,15 @@ def test_a_run_has_its_lineage_and_what_the_user_sets(store, tmp_path, monkeypat
         assert run.info.start_time <= run.info.end_time
 
 
+def test_a_resumed_run_has_the_tags_of_the_newest_command(store, tmp_path):
+    for team in "ab":
+        token = tracking_place.labels.set(tracking_place.RunLabels(tags={"team": team}))
+        with tracked_run("resumed", tmp_path / "out", tmp_path / "memo.json"):
+            tracking_place.labels.reset(token)
+    (run,) = MlflowClient(f"sqlite:///{store}").search_runs(["1"])
+    assert run.data.tags["team"] == "b"
+
+
 def test_the_experiment_of_a_run_is_that_of_its_job(store, tmp_path, monkeypatch):
     """Not that of the process which sends its records later; 0.1 had one experiment."""
     with monkeypatch.context() as patch:
