@@ -85,7 +85,6 @@ def test_what_cannot_be_saved(folders, tmp_path):
 
 def test_progress_is_shown_on_request_and_on_terminals(folders, monkeypatch, capsys):
     monkeypatch.setattr("paraembed.console.QUIET_SECONDS", 0)
-    monkeypatch.setattr("paraembed.console.PLAIN_SECONDS", 0)
     monkeypatch.setattr("paraembed.console._TICK_SECONDS", 0.001)
     encoder = paraembed.load(folders["torch"])
     texts = TEXTS * 2000
