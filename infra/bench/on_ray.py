@@ -16,7 +16,7 @@ from infra.bench.rounds import ROOT, Program, Round
 from paraembed.embedding.part import REPORTS
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import read_json
-from paraembed.tracking.store import EXPERIMENT
+from paraembed.tracking.place import EXPERIMENT
 
 
 @dataclass(frozen=True)
