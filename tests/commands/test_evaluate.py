@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 from paraembed.evaluation.choose import check_held_out
 from paraembed.evaluation.evaluate import EvaluationRequest, find_candidates
 from paraembed.io.fingerprint import sha256_of
-from paraembed.tracking.store import EXPERIMENT
+from paraembed.tracking.place import EXPERIMENT
 from tests.jobs import run_job
 
 PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"

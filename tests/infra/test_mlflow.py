@@ -206,7 +206,7 @@ def test_a_job_logs_to_the_server_and_nobody_else_reads_it(server, database, tmp
             server.ask(by_name, user, wrong)
     for out, given in (("refused", "wrong"), ("alone", password)):
         said = shard(out, given)  # a store that refuses, or has lost its database, costs a warning, not the job
-        assert "did not answer by the end of the job; its records are kept in" in said
+        assert "does not have all records of this job, which are kept in" in said
         assert (tmp_path / out / "_SUCCESS").is_file()
         database.process.send_signal(signal.SIGQUIT)  # PostgreSQL's immediate shutdown, as a crash
         database.process.wait(30)
