@@ -4,13 +4,18 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.shards import FORMAT, SUCCESS
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -77,6 +82,14 @@ def arguments(words):
         if word.endswith(";"):
             break
     return taken
+
+
+def save_encoder(words, folder):
+    """An encoder with random word vectors, as wide as the encoder of the pages; saved, and returned."""
+    matrix = np.random.default_rng(0).standard_normal((len(words) + 1, 300), np.float32)
+    encoder = Encoder(AvgConfig(), Words(pa.array([UNKNOWN, *words]), matrix), "ptb-v1").eval()
+    checkpoint.save(encoder, folder, recipe={}, provenance={}, model_card="tiny\n")
+    return encoder
 
 
 def write_shards(folder, rows):

@@ -9,15 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed import checkpoint
-from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig
 from paraembed.export.folder import write_folder
-from paraembed.text.vocabulary import UNKNOWN, Words
-from tests.docs.pages import blocks, text_of
+from tests.docs.pages import blocks, save_encoder, text_of
 
 PAGE = "docs/neighbors.md"
-WIDTH = 300
 TEXTS = ["a cat sat on the mat", "how can i sleep better at night", "one text", "the better cat", "i sleep"]
 PACKAGES = {
     "DuckDB": ["duckdb"],
@@ -46,23 +41,17 @@ def python(section):
 def encoder(tmp_path, monkeypatch):
     """The working folder: an encoder, its embeddings, and its form for sentence-transformers."""
     monkeypatch.chdir(tmp_path)
-    vocabulary = [UNKNOWN, *sorted({word for text in TEXTS for word in text.split()} | {"how", "do"})]
-    matrix = np.random.default_rng(0).standard_normal((len(vocabulary), WIDTH), np.float32)
-    encoder = Encoder(AvgConfig(), Words(pa.array(vocabulary), matrix), "ptb-v1").eval()
-    checkpoint.save(encoder, tmp_path / "encoder", recipe={}, provenance={}, model_card="tiny\n")
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(encoder.encode(TEXTS).ravel()), WIDTH)
+    encoder = save_encoder(sorted({*" ".join(TEXTS).split(), "how", "do"}), tmp_path / "encoder")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(encoder.encode(TEXTS).ravel()), 300)
     (tmp_path / "embeddings").mkdir()
     columns = {"row": pa.array(range(len(TEXTS)), pa.int64()), "text": TEXTS, "embedding": vectors}
-    table = pa.table(columns)
-    pq.write_table(table[:4], tmp_path / "embeddings" / "part-00000-of-00002.parquet")
-    pq.write_table(table[4:], tmp_path / "embeddings" / "part-00001-of-00002.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "embeddings" / "part-00000-of-00001.parquet", row_group_size=4)
     return encoder
 
 
 def test_every_section_is_tested_and_compiles():
     assert [*SECTIONS] == [*PACKAGES]
-    for name, section in SECTIONS.items():
-        assert compile(python(section), name, "exec").co_names
+    assert all(compile(python(section), name, "exec").co_names for name, section in SECTIONS.items())
 
 
 @pytest.mark.ray
@@ -82,8 +71,7 @@ def test_a_section_finds_the_nearest_texts(name, encoder, tmp_path, monkeypatch,
         write_folder(encoder, "sentence-transformers", tmp_path / "model")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     names = {"__name__": "__main__"}  # as in a script: what it defines is sent to workers
-    preamble = re.sub("batch_size=1_000", "batch_size=3", blocks(PAGE, "python")[0])  # slices of row groups, too
-    exec(preamble + python(SECTIONS[name]), names)
+    exec(blocks(PAGE, "python")[0].replace("1_000", "3") + python(SECTIONS[name]), names)  # batches are slices
     vectors = encoder.encode(TEXTS)
     if "hits" not in names:
         embedded = {row["text"]: np.array(row["embedding"], np.float32) for row in names["rows"]}

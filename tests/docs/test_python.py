@@ -3,17 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from paraembed import checkpoint
-from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig
-from paraembed.export.word2vec import write_word2vec
-from paraembed.text.vocabulary import UNKNOWN, Words
-from tests.docs.pages import blocks, write_shards
+from paraembed.export.word2vec import words_of, write_word2vec
+from tests.docs.pages import blocks, save_encoder, write_shards
 
-WIDTH = 300
 TITLES = ["how do i control my thoughts", "a cat sat", "one text", "can i control a cat"]
 
 
@@ -21,21 +15,15 @@ TITLES = ["how do i control my thoughts", "a cat sat", "one text", "can i contro
 def test_the_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    vocabulary = [UNKNOWN, *["how", "do", "i", "control", "my", "thoughts", "can", "a", "cat", "sat", "one", "text"]]
-    words = Words(
-        pa.array(vocabulary), np.random.default_rng(0).standard_normal((len(vocabulary), WIDTH), dtype=np.float32)
-    )
-    checkpoint.save(
-        Encoder(AvgConfig(), words, "ptb-v1"), Path("encoder"), recipe={}, provenance={}, model_card="tiny\n"
-    )
-    write_word2vec(words, Path("paragram.txt.gz"))
+    words = ["how", "do", "i", "control", "my", "thoughts", "can", "a", "cat", "sat", "one", "text"]
+    write_word2vec(words_of(save_encoder(words, Path("encoder"))), Path("paragram.txt.gz"))
     write_shards(Path("pairs"), {"first": TITLES * 60, "second": TITLES[::-1] * 60})
     Path("dev.tsv").write_text("5\ta cat sat\ta cat\n1\tone text\tmy thoughts\n3\tmy cat\tcontrol a cat\n")
     Path("titles.csv").write_text("\n".join(["title", *TITLES]))
     names = {}
     for block in blocks("docs/python.md", "python"):
         exec(block, names)
-    assert names["vectors"].shape == (2, WIDTH)
+    assert names["vectors"].shape == (2, 300)
     assert names["cosines"].shape == (2, 2)
     assert names["embedded"].num_tokens.tolist() == [3, 1, 0]
     assert names["embedded"].num_unknown.tolist() == [0, 1, 0]
