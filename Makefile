@@ -34,11 +34,10 @@ demo: $(STAMP)
 	$(BIN)/python -m paraembed sample --out $(DEMO)/sample --lines $(LINES)
 	$(BIN)/python jobs/embed.py --encoder small --input $(DEMO)/sample/sentences.txt --keep text --out $(DEMO)/small
 	$(BIN)/python jobs/search.py $(DEMO)/small --query "the policeman inspected the big phone" --top 5
-	$(BIN)/python jobs/shard.py --input $(DEMO)/sample/ppdb-2.0-format.gz --out $(DEMO)/pairs
-	$(BIN)/python jobs/train.py --pairs $(DEMO)/pairs --words $(DEMO)/sample/vectors.txt.gz --out $(DEMO)/encoder \
-	  --tokenizer space --epochs 2 --evaluate-pairs $(DEMO)/sample/test-pairs.tsv
-	$(BIN)/python jobs/evaluate.py --encoder $(DEMO)/encoder --words $(DEMO)/sample/vectors.txt.gz \
-	  --pairs $(DEMO)/sample/test-pairs.tsv --out $(DEMO)/scores
+	$(BIN)/python jobs/shard.py --input $(DEMO)/sample/ppdb-2.0-format.gz --for small --out $(DEMO)/pairs
+	$(BIN)/python jobs/train.py --recipe small --pairs $(DEMO)/pairs --out $(DEMO)/encoder \
+	  --epochs 2 --evaluate-pairs $(DEMO)/sample/test-pairs.tsv
+	$(BIN)/python jobs/evaluate.py --encoder $(DEMO)/encoder small --pairs $(DEMO)/sample/test-pairs.tsv --out $(DEMO)/scores
 	$(BIN)/python jobs/embed.py --encoder $(DEMO)/encoder --input $(DEMO)/sample/sentences.txt --keep text \
 	  --out $(DEMO)/embeddings --part-rows 10000
 	$(BIN)/python jobs/verify.py $(DEMO)/embeddings

@@ -98,7 +98,7 @@ def test_a_flag_in_the_prose_is_one_of_a_job(parse, capsys, monkeypatch):
 @pytest.mark.timeout(900)
 def test_the_quickstart_runs(tmp_path):
     commands = [block for block in blocks("docs/quickstart.md", "bash") if re.search(r"jobs/|paraembed sample", block)]
-    assert len(commands) == 6
+    assert len(commands) == 7
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
     (tmp_path / "bin").mkdir()
     for name, call in {"python": "", "paraembed": "-m paraembed"}.items():

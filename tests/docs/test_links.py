@@ -78,6 +78,18 @@ def test_the_readme_is_short():
     assert len(text_of("README.md").splitlines()) <= 150
 
 
+def test_a_cost_is_that_of_its_rate():
+    table = re.findall(
+        r"^\| (.+?) \| ([\d.]+) \| (\S+) \| (\S+) \| (\S+) \| .+ \|$", text_of("docs/which-encoder.md"), re.M
+    )
+    costs = [(float(rate.replace(",", "")), float(cost)) for *_, rate, _, cost in table if cost != "–"]
+    assert len(costs) > 6
+    assert [cost for _, cost in costs] == [round(1e9 / rate / 3600 * 0.04, 2) for rate, _ in costs]
+    figures = {name: {score, rate, size} for name, score, rate, size, _ in table}
+    [of_readme] = [row for row in text_of("README.md").splitlines() if row.startswith("| `small` |")]
+    assert figures["`small`"] < {*of_readme.split(" | ")}
+
+
 def test_pictures_are_small():
     pictures = [path for path in ROOT.glob("docs/images/*") if path.is_file()]
     assert pictures

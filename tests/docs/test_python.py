@@ -1,4 +1,4 @@
-"""The Python blocks of docs/python.md run, one after the other."""
+"""The Python blocks of docs/python.md run, one after the other; that of the README prints what it shows."""
 
 from pathlib import Path
 
@@ -31,3 +31,9 @@ def test_the_examples_run(tmp_path, monkeypatch):
     assert names["hits"]["title"].to_pylist()[0] == TITLES[0]
     assert len(names["hits"]) == 3
     np.testing.assert_array_equal(names["matrix"], names["trained"].encode(TITLES))
+
+
+def test_the_readme_prints_what_it_shows(capsys):
+    [code], [shown] = blocks("README.md", "python"), blocks("README.md", "text")
+    exec(code, {})
+    assert capsys.readouterr().out == shown
