@@ -13,7 +13,7 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.baselines import overlap_candidates
-from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.candidates import Candidate, PairScorer
 from paraembed.evaluation.paired import paired_test
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
@@ -191,7 +191,7 @@ def test_encoders_and_baselines_side_by_side(encoder, tiny_words):
         compare([candidates[0], candidates[0]], [ALL_STS])
 
 
-class Noisy:
+class Noisy(PairScorer):
     """Scorer of the pairs of a suite: their gold scores and noise."""
 
     def __init__(self, suite, noise, seed):
