@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import version
 from threading import Lock
 from typing import Any
 
@@ -81,6 +80,8 @@ _thread_limit = [0]  # for compiled loops; 0: none
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that decide the bits of a vector, without importing them."""
+    from importlib.metadata import version  # noqa: PLC0415 - 30 ms, which a finished output does without
+
     packages = {name: version(name) for name in ("numba", "numpy", "pyarrow", "torch")}
     return {"paraembed": __version__, "python": platform.python_version(), **packages}
 

@@ -80,6 +80,7 @@ def test_the_core_names_no_flag():
         "evaluation/html.py",  # names of CSS
         "io/lines.py",  # a reason in the files of rejected rows
         "tracking/place.py",  # flags of MLflow
+        "tracking/runs.py",  # flags of Git
         "training/loop.py",  # a field of saved states
         "training/state.py",  # its earlier name
     }

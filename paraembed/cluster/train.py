@@ -167,8 +167,8 @@ def _fetch_work(training: Training) -> None:
 
 
 def check_placement(placement: Workers) -> None:
-    """Raise ValueError if the job runs on this machine only, and its number of workers is to change, or GPUs are
-    requested and there is none.
+    """Raise ValueError if the job runs on this machine only, and its number of workers is to change, or it needs
+    GPUs and PyTorch finds no GPU.
     """
     if placement.is_elastic and not on_cluster():
         raise ValueError(

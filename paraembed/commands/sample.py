@@ -24,6 +24,6 @@ def command(arguments: Sequence[str] | None = None) -> int:
         )
     say(
         f"wrote {names} to {out} (generated pairs in the PPDB line formats, not PPDB); "
-        f"next: python jobs/shard.py --input {files.ppdb_2 or files.ppdb_1} --out {out / 'shards'}"
+        f"next: python jobs/shard.py --input {files.ppdb_2 or files.ppdb_1} --for small --out {out / 'shards'}"
     )
     return 0

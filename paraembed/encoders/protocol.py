@@ -179,7 +179,7 @@ class EncoderMethods:
             batch_size: number of texts to encode at a time; it changes the memory use, not the result.
             trees: a bracketed binary tree for each text, None for a text without one; see ``paraembed.text.trees``.
             normalize: divide each vector by its Euclidean length; zeros stay zeros.
-            show_progress: show a status line on stderr after two seconds; None: on a terminal.
+            show_progress: show a status line on stderr after half a second; None: on a terminal.
 
         Returns:
             float32 [H] for one text, [n, H] for n; zeros for a text without tokens.

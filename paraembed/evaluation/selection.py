@@ -48,13 +48,17 @@ class SuiteScorer:
         return sum(weight * metrics[name] for weight, name in self.metric), metrics
 
     def replicates(self, encoder: Embeds) -> Vector:
-        """Return the score in each resample of the sets [R], the same resamples for every encoder."""
+        """Return the score in each resample of the sets [R], the same resamples for every encoder; empty if the metric
+        has a measure without them, such as ``accuracy_strict``.
+        """
         report = compare([Candidate("encoder", "", _Silent(encoder))], self.suites)
         of_metric = {
             metric_name(score.name, measure, score): values
             for score in report.columns[0].scores
             for measure, values in score.replicates.items()
         }
+        if any(name not in of_metric for _, name in self.metric):
+            return np.zeros(0)
         return np.asarray(sum(weight * of_metric[name] for weight, name in self.metric))
 
 

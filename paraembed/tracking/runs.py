@@ -205,9 +205,12 @@ def _lineage() -> dict[str, str]:
         "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
     }
     with suppress(OSError, subprocess.SubprocessError):  # no Git, or no repository
-        git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        package = Path(__file__).parents[1]
+        git = ["git", "-C", str(package), "rev-parse", "--show-prefix", "HEAD"]
         done = subprocess.run(git, capture_output=True, text=True, check=True, timeout=_GIT_SECONDS)  # noqa: S603
-        tags["mlflow.source.git.commit"] = done.stdout.strip()
+        prefix, commit = done.stdout.splitlines()
+        if prefix == f"{package.name}/":  # else the repository is one in which this package is installed
+            tags["mlflow.source.git.commit"] = commit
     return tags
 
 
