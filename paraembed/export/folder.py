@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from paraembed.encoders.base import Encoder
 from paraembed.export.onnx import write_onnx
@@ -11,6 +14,8 @@ from paraembed.export.static import static_form, write_model2vec, write_sentence
 from paraembed.export.tokenizer import check_ids, tokenizer_json
 from paraembed.io.atomic import foreign_file, new_folder, write_json
 from paraembed.io.resume import MARK, described
+from paraembed.text import WORDPIECE
+from paraembed.text.vocabulary import unknown_row
 
 _OWN = re.compile(
     r"(\d_\w+/)?(config|modules|tokenizer|tokenizer_config|config_sentence_transformers|special_tokens_map)\.json"
@@ -65,6 +70,10 @@ def write_folder(
     if to != "onnx":
         form = static_form(encoder)
         limit = form.max_tokens
+        if to == "model2vec" and encoder.tokenizer == WORDPIECE:
+            form = replace(
+                form, table=np.vstack([form.table, form.table[unknown_row(encoder.vocabulary)]])
+            )  # that of OOV_WORD
     tokenizer = tokenizer_json(encoder, "mark" if to == "model2vec" else "token", limit)
     check_ids(encoder, tokenizer, texts)
     with new_folder(out, partial(check_target, overwrite=overwrite)) as folder:

@@ -16,19 +16,20 @@ import pyarrow.compute as pc
 
 from paraembed.encoders.base import Encoder
 from paraembed.io.fingerprint import json_bytes
-from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE
+from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE, wordpiece
 from paraembed.text.scan import NUMBER, SPACE, SYMBOL
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
 from paraembed.text.tokenize import QUOTES, tokenize
 from paraembed.text.tokens import TokenIds, as_strings, character_kinds
-from paraembed.text.vocabulary import BOS_EOS, END, START, UNKNOWN
-from paraembed.text.wordpiece import MOST_CHARACTERS, OOV, PREFIX, specials_of
+from paraembed.text.vocabulary import BOS_EOS, END, START, UNKNOWN, unknown_row
+from paraembed.text.wordpiece import MOST_CHARACTERS, OOV, PREFIX, characters, occurring, specials_of
 
 Unknown = Literal["token", "mark"]
-"""How OOV tokens are written: ``token``, the token ``UUUNKKK`` of a WordLevel model; ``mark``, the mark that begins
-every token, for libraries that drop the former.
+"""How OOV tokens are written: ``token``, the token ``UUUNKKK`` of a WordLevel model, ``[UNK]`` of word pieces;
+``mark``, the mark that begins every token, or ``OOV_WORD``, for libraries that drop the former.
 """
 MARK = " "  # begins every token of a vocabulary with ``mark``; no token contains it
+OOV_WORD = "\ue000"  # of word pieces with ``mark``; no text has it, because the normalizer removes private characters
 
 _CLITIC = "(?:n't|'(?:s|re|ve|ll|d|m))"
 _LETTER = r"[a-z0-9_\x{80}-\x{10FFFF}]"  # of a word, once symbols are split off
@@ -47,12 +48,12 @@ def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int
     model: dict[str, Any] = {"type": "WordLevel", "vocab": ids, "unk_token": UNKNOWN}
     normalizers, splits, added = *_stages(encoder.tokenizer), list[dict[str, Any]]()
     if encoder.tokenizer == WORDPIECE:
-        if unknown == "mark":
-            raise ValueError(
-                "OOV tokens of a wordpiece encoder would be left out; export it with `to` sentence-transformers"
-            )
         model = {"type": "WordPiece", "unk_token": OOV, "continuing_subword_prefix": PREFIX}
         model |= {"max_input_chars_per_word": MOST_CHARACTERS, "vocab": _keys(words, is_marked=False, unknown=OOV)}
+        if unknown == "mark":
+            normalizers.append(_replace({"Regex": _oov_words(words)}, f" {OOV_WORD} "))
+            model["vocab"][OOV_WORD] = len(words)
+            model |= {"unk_token": "\n"}  # no token has this name, so none is dropped
         added = [_special(name, model["vocab"][name]) for name in specials_of(words)]
     elif unknown == "mark":
         # Without merges, BPE gives a word of the vocabulary, or the word's characters: the mark has an id, the others,
@@ -102,6 +103,30 @@ def _keys(words: Sequence[str], *, is_marked: bool, unknown: str = UNKNOWN) -> d
         # A word-vector file may have an empty word; like two marks, it is no token.
         return {MARK if word == UNKNOWN else MARK + (word or MARK): row for row, word in enumerate(words)}
     return {unknown if word == UNKNOWN else word: row for row, word in enumerate(words)}
+
+
+def _oov_words(vocabulary: Sequence[str]) -> str:
+    """Return the pattern of the words that word pieces do not compose: those that have a character of no piece, or are
+    too long. Raise ValueError if there are others, because a character is in pieces, but is none by itself.
+    """
+    specials = {UNKNOWN, *specials_of(vocabulary)}
+    pieces = {word for word in np.array(vocabulary, object)[occurring(vocabulary)] if word not in specials}
+    starts = {word[0] for word in pieces if not word.startswith(PREFIX)}
+    later = {char for word in pieces for char in (word.removeprefix(PREFIX) if word.startswith(PREFIX) else word[1:])}
+    if missing := sorted(starts - pieces) + sorted({PREFIX + char for char in later} - pieces):
+        raise ValueError(
+            f"OOV tokens of the encoder would be left out, because it lacks the pieces {' '.join(missing[:5])}; export "
+            "it with `to` sentence-transformers"
+        )
+    kinds = characters().kinds
+    alone = (kinds == wordpiece.MARK) | (kinds == wordpiece.SYMBOL)
+    of_words = ~alone
+    of_words[ord(" ")] = False
+    start, rest = np.zeros_like(alone), np.zeros_like(alone)
+    start[[*map(ord, starts)]] = True
+    rest[[*map(ord, later)]] = True
+    word, composed = _class(of_words), f"{_class(start)}{_class(rest)}{{0,{MOST_CHARACTERS - 1}}}"
+    return f"{_class(alone & ~start)}|(?<!{word})(?!{composed}(?!{word})){word}+"
 
 
 def _special(name: str, row: int) -> dict[str, Any]:
@@ -215,12 +240,12 @@ def _check(library: Any, encoder: Encoder, document: dict[str, Any], texts: pa.S
         seen = pc.unique(tokenize(as_strings(texts), encoder.tokenizer).flat)
         words = pa.concat_arrays([pa.array([UNKNOWN]), seen.filter(pc.not_equal(seen, UNKNOWN))])
         model = {**model, "vocab": _keys(words.to_pylist(), is_marked=model["type"] == "BPE")}
-    expected = TokenIds(words, encoder.tokenizer)(texts)
+    expected, unknown = TokenIds(words, encoder.tokenizer)(texts), unknown_row(words)
     compared = {**document, "truncation": None, "post_processor": None, "model": model}
     tokenizer = library.Tokenizer.from_str(json.dumps(compared))
     for row, encoding in enumerate(tokenizer.encode_batch_fast(texts.to_pylist())):
         ids = expected.ids[expected.offsets[row] : expected.offsets[row + 1]].tolist()
-        if encoding.ids != ids:
+        if [unknown if row == len(words) else row for row in encoding.ids] != ids:  # that of OOV_WORD
             tokens = words.take(pa.array(ids, pa.int32())).to_pylist()
             raise ValueError(
                 f"the text {texts[row].as_py()[:200]!r} has the tokens {tokens[:20]}, but tokenizer.json gives others; "

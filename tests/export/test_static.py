@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from paraembed import checkpoint
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.configs import AvgConfig
 from paraembed.export.folder import write_folder
 from paraembed.export.smaller import averaged, pruned, token_counts
 from paraembed.loading import open_encoder
+from paraembed.settings import SHIPPED_FOLDER
 from paraembed.text.subword import vocabulary_of, without_ends
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from tests.encoders.models import subword_tokenizer
@@ -90,7 +92,7 @@ def test_sentence_transformers_computes_the_same_vectors(tmp_path):
 @pytest.mark.usefixtures("unchecked_ids")
 def test_model2vec_computes_the_same_vectors_of_unknown_words_too(tmp_path):
     static = [encoder_of(config, "space") for config in ENCODERS if config["name"] in {"avg", "scaled_avg", "proj"}]
-    check_loaded("model2vec", static, tmp_path)
+    check_loaded("model2vec", [*static, checkpoint.load(SHIPPED_FOLDER)], tmp_path)
 
 
 @pytest.mark.usefixtures("unchecked_ids")

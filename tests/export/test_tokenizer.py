@@ -54,8 +54,23 @@ def test_wordpieces_of_a_teacher():
     check_ids(encoder, document, [*(text for pair in EXAMPLES.values() for text in pair), *fuzzed(CASES)])
     library = tokenizers.Tokenizer.from_str(document.decode())
     assert library.encode("The CATs[MASK] zebra").ids == [5, 6, 7, 4, 1]
-    with pytest.raises(ValueError, match="`to` sentence-transformers"):
+    with pytest.raises(ValueError, match=r"pieces c ##a ##e ##h; "):
         tokenizer_json(encoder, "mark")
+
+
+def test_the_oov_words_of_wordpieces_are_a_token_of_their_own():
+    """Literal values for the pieces that decide whether a word is divided; the fuzzed texts for all others."""
+    letters = ["a", "t", "##a", "##t", "##s", "中", "1", "!", "cat", "##at", "c", "##c"]
+    words = [*("[PAD]", UNKNOWN, "[MASK]"), *letters]
+    encoder = Encoder(AvgConfig(), Words(pa.array(words), np.zeros((len(words), 2), np.float32)), "wordpiece")
+    document = tokenizer_json(encoder, "mark")
+    check_ids(encoder, document, [*(text for pair in EXAMPLES.values() for text in pair), *fuzzed(CASES)])
+    library, oov = tokenizers.Tokenizer.from_str(document.decode()), len(words)
+    assert library.token_to_id(library.model.unk_token) is None
+    assert library.encode("CATs sat t\u0301as a!b!! ??中日 [UNK]a[MASK]").ids == [
+        *(11, 7, oov, 4, 5, 7, 3, 10, oov, 10, 10, oov, oov, 8, oov, 1, 3, 2)
+    ]
+    assert library.encode(f"{'a' * 100} {'a' * 101} \ue000").ids == [3, *[5] * 99, oov]
 
 
 @pytest.mark.slow
