@@ -20,10 +20,15 @@ def is_local(engine: Engine, seconds: float | Callable[[], float]) -> bool:
     """Return whether work is done in this process, see ``Engine``; ``seconds``: estimated time there, or a function
     that measures it.
     """
-    ray = sys.modules.get("ray")
-    if engine == "auto" and not (on_cluster() or (ray and ray.is_initialized())):
+    if engine == "auto" and not has_ray():
         return (seconds() if callable(seconds) else seconds) < _LOCAL_SECONDS
     return engine == "local"
+
+
+def has_ray() -> bool:
+    """Return whether this process has joined a Ray, or will join a cluster rather than start a Ray."""
+    ray = sys.modules.get("ray")
+    return on_cluster() or bool(ray and ray.is_initialized())
 
 
 @dataclass(frozen=True)

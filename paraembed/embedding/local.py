@@ -14,12 +14,12 @@ from paraembed.process import one_thread
 
 
 def embed_here(
-    encoder: TextEncoder, run: EmbeddingRun, todo: Sequence[Part], store: Store
+    encoder: TextEncoder, run: EmbeddingRun, todo: Sequence[Part], store: Store, of_workers: Sequence[Part] = ()
 ) -> Generator[Done, None, None]:
     """Embed parts into ``store`` on one thread, as a worker does, and show the progress; yield each result when it is
-    done. The errors are those of ``embed_part``.
+    done. The errors are those of ``embed_part``. Workers embed the parts ``of_workers`` later.
     """
-    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
+    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in [*todo, *of_workers]))
 
     def count(rows: int) -> None:
         progress.begun += rows

@@ -234,6 +234,8 @@ def removal_of_new(store: Store) -> Callable[[], None]:
     def remove() -> None:
         with suppress(OSError):  # read-only, or not empty
             (out / ENCODER).unlink(missing_ok=True)
+            for path in (*out.glob("part-*"), *(out / REPORTS).iterdir(), *(out / REJECTED).iterdir()):
+                path.unlink()
             (out / REPORTS).rmdir()
             (out / REJECTED).rmdir()
             (out / PLAN).unlink()

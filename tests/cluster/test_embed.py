@@ -608,12 +608,15 @@ def test_no_plan_stays_if_ray_cannot_start(corpus, tiny_encoder_folder, tmp_path
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(session, "ray_session", does_not_start)
+    monkeypatch.setattr(module_of_embed, "has_ray", lambda: False)  # then this process embeds the first part
     (tmp_path / "users").mkdir()
     build(tiny_encoder_folder, corpus, SMALL, tmp_path / "begun")
-    next((tmp_path / "begun").glob("part-*")).unlink()
+    missing = next((tmp_path / "begun").glob("part-*"))
+    missing.unlink()
     for name in ("new", "users", "begun"):
         with pytest.raises(ChildProcessError, match="does not start"):
             embed(tiny_encoder_folder, [corpus], tmp_path / name, SMALL)
     assert not (tmp_path / "new").exists()
     assert not any((tmp_path / "users").iterdir())
     assert (tmp_path / "begun" / "_plan.json").exists()
+    assert missing.exists()
