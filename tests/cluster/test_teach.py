@@ -26,6 +26,7 @@ from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig
+from paraembed.evaluation.report import known_metadata
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.loading import open_encoder
@@ -157,6 +158,9 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
     config = checkpoint.read_config(tmp_path / "1")
     assert config["recipe"] == recipe.to_dict()
     assert config["provenance"]["training"] == {"pairs": sha256_of(shards / "manifest.json")}
+    cards = [known_metadata((folder / "README.md").read_text()) for folder in (tmp_path / "1", taught[0])]
+    sources = [*read_json(shards / "manifest.json")["sources"]]
+    assert [(card["language"], card.get("datasets")) for card in cards] == [("en", sources), ("en", None)]
     with pytest.raises(ValueError, match=r"has max_tokens 5; allowed: None"):
         teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", work)
     with pytest.raises(ValueError, match=r"has encoder ProjConfig\(.*; allowed: AvgConfig"):
@@ -354,6 +358,7 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     both = checkpoint.load_any(out)
     assert (both.width, both.first.tokenizer, both.second.tokenizer, was_finished) == (10, "subword", "ptb-v1", False)
     assert all(units["units"] > 0 for units in record.values())
+    assert {"avg", "concat"} <= {*known_metadata((out / "README.md").read_text())["tags"]}
     for units, part in (("subword", "first"), ("word", "second")):
         own = teach(replace(wanted, settings=replace(wanted.settings, units=units)), tmp_path / units, work)[0]
         assert own == record[units]
