@@ -82,7 +82,7 @@ def test_the_best_recipe_trains_to_the_same_score(sample, swept, tmp_path):
 def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
     client = MlflowClient(store)
     parent = run_of(client, swept / "run.json")
-    assert parent.info.status == "FINISHED"
+    assert (parent.info.run_name, parent.info.status) == ("tune sweep", "FINISHED")
     children = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     trials = {run.data.tags["trial"]: run for run in children if "trial" in run.data.tags}
     assert sorted(trials) == ["0", "1", "2", "3"]
