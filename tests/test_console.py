@@ -2,10 +2,15 @@
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
+from paraembed.cluster.train_worker import OnlyWorker, _report
 from paraembed.console import Status, doing, duration, over_status, print_table, say, shown_status
+from paraembed.tracking.records import Run
+from paraembed.training.data import Pairs
+from paraembed.training.loop import ProgressReport
 
 
 class Terminal(io.StringIO):
@@ -75,6 +80,24 @@ def test_messages_are_written_over_the_line(monkeypatch):
     assert "\r\x1b[Kwrote it\n" in terminal.getvalue()
     assert over_status("x") == "x"
     doing("nothing, for no job runs here")
+
+
+def test_no_line_of_an_earlier_step_follows_that_of_the_last_step(monkeypatch):
+    for name in ("QUIET_SECONDS", "_EARLY_SECONDS", "_TICK_SECONDS"):
+        monkeypatch.setattr(f"paraembed.console.{name}", 0.001)
+    monkeypatch.setattr(sys, "stderr", terminal := io.StringIO())
+    before = ProgressReport(1, 1, 200, 240, 0.5, 0.5, 100.0, 4.0, end_of_epoch=False)
+    with shown_status():
+        _report(Run(None), OnlyWorker(), Pairs, before)
+        while "step 200/240" not in terminal.getvalue():
+            pass
+        _report(Run(None), OnlyWorker(), Pairs, replace(before, step=240, end_of_epoch=True))
+        num_lines = len(terminal.getvalue().splitlines())
+        while len(terminal.getvalue().splitlines()) < num_lines + 3:
+            pass
+    lines = terminal.getvalue().splitlines()
+    last = next(row for row, line in enumerate(lines) if "step 240/240" in line)
+    assert all("step 240/240" in line for line in lines[last:])
 
 
 def test_a_wide_table_is_printed_in_parts(capsys):

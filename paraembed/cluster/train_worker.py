@@ -199,8 +199,8 @@ def _report(run: Run, worker: OnlyWorker, data: TrainingData, report: ProgressRe
             f"{report.pairs_per_second:,.0f} {data.unit}/s  loss {report.loss:.4f}  "
             f"{data.share} {report.active:.0%}  {duration(report.seconds_left)} left"
         )
+        doing(text)  # at the end of an epoch, too: else the line of an earlier step would follow it
         if not report.end_of_epoch:
-            doing(text)
             return
         say(text)
         if data.warns_of_collapse and report.active > _COLLAPSED:

@@ -82,8 +82,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
             wait_for_workers(sweep.placement.most, sweep.resources())
             if joins:
                 sweep = begun(sweep, overwrite)
-            name = f"tune {sweep.points.name}"
-            with tracked_run(name, sweep.home.records, sweep.out / "run.json") as run:
+            with tracked_run(f"tune {sweep.out.name}", sweep.home.records, sweep.out / "run.json") as run:
                 sweep.home.push("run.json")
                 run.tags({"space": sweep.points.name, "source": sweep.points.space.source})
                 for input_name, digest, path, rows in sweep.data.datasets(sweep.data.identity()):

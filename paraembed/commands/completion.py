@@ -6,13 +6,12 @@ after an update of the package. A limitation: values of flags are completed as f
 
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import signature
 from typing import Annotated, Literal
 
 import tyro
 
 from paraembed.commands import JOBS
-from paraembed.commands.flags import flag_of, typed_flags, with_common
+from paraembed.commands.flags import typed_flags, with_common
 from paraembed.commands.job import run
 from paraembed.console import show
 
@@ -82,12 +81,8 @@ def script(shell: str) -> str:
 def job_flags(name: str) -> list[str]:
     """Return the flags of a job, with the defaults of its first recipe."""
     module = import_module(f"paraembed.commands.{name}")
-    if name == "sample":  # its flags are the parameters of a function
-        flags = [flag_of(parameter) for parameter in signature(module.write_sample).parameters]
-    else:
-        defaults = getattr(module, "defaults", None)
-        flags = typed_flags(*with_common(getattr(module, name.capitalize()), defaults and defaults([])))
-    return [*flags, "--help"]
+    defaults = getattr(module, "defaults", None)
+    return [*typed_flags(*with_common(getattr(module, name.capitalize()), defaults and defaults([]))), "--help"]
 
 
 def command() -> int:

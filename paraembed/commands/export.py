@@ -69,7 +69,7 @@ class Export:
     """Replace an existing file, exported model or encoder at --out."""
 
 
-def main(flags: Export) -> None:
+def main(flags: Export) -> dict[str, int]:
     """Read the encoder, write the file or folder, and log the run."""
     folders, out = (
         [_folder(path) for path in flags.encoder],
@@ -83,22 +83,20 @@ def main(flags: Export) -> None:
     if flags.to != "hub" and (scores or flags.license):
         raise ValueError(f"--license and --scores are for the model card of --to hub, not {flags.to}; leave them out")
     if flags.to == "encoder":
-        _write_smaller(folders, out, flags, texts)
-        return
+        return _write_smaller(folders, out, flags, texts)
     if texts or flags.smaller != DEFAULT_SMALLER:
         raise ValueError(
             f"--texts, --max-words, --dim, --dtype and --oov-pieces are for --to encoder, not {flags.to}; leave them "
             "out, or run --to encoder first and export its folder"
         )
     if flags.to == "concat":
-        _write_concat(folders, out, flags)
-        return
+        return _write_concat(folders, out, flags)
     if len(folders) > 1:
         raise ValueError(
             f"--to {flags.to} takes one encoder, got {len(folders)}; run --to encoder first, which averages them, and "
             "export its folder"
         )
-    _write_format(folders[0], out, flags, check, scores)
+    return _write_format(folders[0], out, flags, check, scores)
 
 
 def _folder(path: Path, flag: str = "--encoder") -> Path:
@@ -108,7 +106,7 @@ def _folder(path: Path, flag: str = "--encoder") -> Path:
     return existing(path, flag, f"expected an encoder folder{did_you_mean(str(path), [SHIPPED])}")
 
 
-def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, scores: Path | None) -> None:
+def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, scores: Path | None) -> dict[str, int]:
     """Write an encoder in the format of another library."""
     if flags.to == "word2vec":
         if check:
@@ -129,19 +127,19 @@ def _write_format(folder: Path, out: Path, flags: Export, check: Path | None, sc
         tracked.tags({"fingerprint": encoder.fingerprint})
         tracked.dataset("encoder", encoder.fingerprint, [str(folder)], "export")
         if flags.to == "word2vec":
-            _write_word2vec(encoder, out, flags, tracked)
-        else:
-            card = None
-            if flags.to == "hub":
-                from paraembed.export.hub import model_card
+            return _write_word2vec(encoder, out, flags, tracked)
+        card = None
+        if flags.to == "hub":
+            from paraembed.export.hub import model_card
 
-                readme = folder / "README.md"
-                text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
-                card = model_card(encoder, text, flags.license, scores)
-            _write_folder(encoder, out, flags, check, card)
+            readme = folder / "README.md"
+            text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+            card = model_card(encoder, text, flags.license, scores)
+        _write_folder(encoder, out, flags, check, card)
+    return {"words": len(encoder.vocabulary), "width": encoder.width}
 
 
-def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | None) -> None:
+def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | None) -> dict[str, int]:
     """Write an encoder folder that is made from one or several others."""
     flags.smaller.check(texts, len(folders))
     from paraembed.export.smaller import write_smaller
@@ -169,9 +167,10 @@ def _write_smaller(folders: list[Path], out: Path, flags: Export, texts: Path | 
         if measures["more_tokens"]:
             line += f"; the number of tokens changes by {measures['more_tokens']:+.1%}"
     say(line, f"next: python jobs/evaluate.py --encoder {flags.out} …")
+    return {"words": num_words, "width": encoder.width}
 
 
-def _write_concat(folders: list[Path], out: Path, flags: Export) -> None:
+def _write_concat(folders: list[Path], out: Path, flags: Export) -> dict[str, int]:
     """Write the folder of two encoders as one."""
     from paraembed.export.concat import write_concat
 
@@ -184,6 +183,7 @@ def _write_concat(folders: list[Path], out: Path, flags: Export) -> None:
         f"width {both.second.width} as one encoder",
         f"next: python jobs/evaluate.py --encoder {flags.out} …",
     )
+    return {"words": len(both.first.vocabulary) + len(both.second.vocabulary), "width": both.width}
 
 
 @contextmanager
@@ -205,7 +205,7 @@ def _tracked(folders: list[Path], out: Path, flags: Export) -> "Iterator[Run]":
         yield tracked
 
 
-def _write_word2vec(encoder: "Encoder", out: Path, flags: Export, tracked: "Run") -> None:
+def _write_word2vec(encoder: "Encoder", out: Path, flags: Export, tracked: "Run") -> dict[str, int]:
     from paraembed.export.word2vec import is_in_words, words_of, write_word2vec
     from paraembed.text.vocabulary import UNKNOWN
 
@@ -220,6 +220,7 @@ def _write_word2vec(encoder: "Encoder", out: Path, flags: Export, tracked: "Run"
     if encoder.pieces is not None:
         say("left out: the pieces, so OOV tokens have the vector of <unk>")
     say(f"next: python jobs/train.py --words {flags.out} …")
+    return {"words": num_words, "width": width}
 
 
 def _write_folder(encoder: "Encoder", out: Path, flags: Export, check: Path | None, card: str | None) -> None:

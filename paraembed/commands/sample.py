@@ -1,21 +1,14 @@
-"""Command ``paraembed sample``, which writes the generated sample; its flags are the parameters of ``write_sample``."""
+"""Command ``paraembed sample``, which writes the generated sample; its flags are in ``paraembed/pairs/sample.py``."""
 
-from collections.abc import Sequence
-
-import tyro
-
-from paraembed.commands.job import exit_status
-from paraembed.console import say
-from paraembed.pairs.sample import write_sample
+from paraembed.commands.job import run
+from paraembed.console import doing, say
+from paraembed.pairs.sample import Sample, write_sample
 
 
-def command(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line of ``paraembed sample``, or the given arguments; return the exit status."""
-    try:
-        files = tyro.cli(write_sample, args=arguments, prog="paraembed sample")
-    except (ValueError, OSError) as error:
-        say(f"error: {error}")
-        return exit_status(error)
+def main(flags: Sample) -> dict[str, int]:
+    """Write the sample, and print the next command."""
+    doing("writing the sample")
+    files = write_sample(**vars(flags))
     out, names = files.vectors.parent, ", ".join(path.name for path in vars(files).values() if path)
     if files.suites:
         say(
@@ -26,4 +19,9 @@ def command(arguments: Sequence[str] | None = None) -> int:
         f"wrote {names} to {out} (generated pairs in the PPDB line formats, not PPDB); "
         f"next: python jobs/shard.py --input {files.ppdb_2 or files.ppdb_1} --for small --out {out / 'shards'}"
     )
-    return 0
+    return {name: getattr(flags, name) for name in ("lines", "pairs", "sentences", "test_pairs")}
+
+
+def command() -> int:
+    """Run the job with this process's command line."""
+    return run(main, Sample)

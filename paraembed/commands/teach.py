@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -62,7 +62,7 @@ class Teach:
     reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
 
 
-def main(flags: Teach) -> None:
+def main(flags: Teach) -> dict[str, Any]:
     """Teach, and print the next command."""
     check_workers(flags.workers)
     inputs = flags.teacher, *flags.texts, flags.pairs, flags.recipe
@@ -99,12 +99,15 @@ def main(flags: Teach) -> None:
     )
     if flags.dry_run:
         dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)
-        return
+        return {}
     from paraembed.cluster.teach import teach
 
-    _, was_finished = teach(request, out, work, workers=flags.workers, gpus=flags.gpu, overwrite=flags.overwrite)
+    record, was_finished = teach(request, out, work, workers=flags.workers, gpus=flags.gpu, overwrite=flags.overwrite)
     if not was_finished:
         say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} …")
+    first, *others = [record] if "texts" in record else record.values()  # of `units` both, one for each kind
+    counts = {name: first[name] for name in ("texts", "pairs") if name in first}
+    return {**counts, "units": sum(student["units"] for student in (first, *others))}
 
 
 def _files_of(path: Path) -> list[Path]:

@@ -132,12 +132,11 @@ class Tune:
             )
 
 
-def main(flags: Tune) -> None:
+def main(flags: Tune) -> dict[str, Any]:
     """Search, and print the table and the next command; ``smoke`` without --pairs uses generated data."""
     if flags.space != "smoke" or flags.pairs is not None or flags.dry_run:
         with staged_places() as stage:
-            _tune(flags, stage)
-        return
+            return _tune(flags, stage)
     if flags.words is not None or flags.data is not None:
         raise ValueError("smoke without --pairs uses generated data; add --pairs, or leave out --words and --data")
     from paraembed.cluster.session import ray_session
@@ -147,12 +146,13 @@ def main(flags: Tune) -> None:
         pairs, words, data = write_smoke_inputs(Path(folder))
         out = flags.out or str(Path(folder) / "sweep")
         given = replace(flags, pairs=str(pairs), words=str(words), data=str(data), out=out)
-        _tune(given, stage, is_kept=flags.out is not None)
+        counts = _tune(given, stage, is_kept=flags.out is not None)
     if flags.out is None:
         say("the generated data and the results were removed; to keep the results, give --out")
+    return counts
 
 
-def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
+def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> dict[str, Any]:
     space = _space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
     name = Path(flags.space).stem if _is_file(flags.space) else flags.space
@@ -176,7 +176,7 @@ def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
         if not paths:
-            return
+            return {}
     data: Pairs | Labels
     if space.job == "finetune":
         data, points = _labels(flags, paths, points)
@@ -202,7 +202,7 @@ def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
     )
     if flags.dry_run:
         _print_time(sweep)
-        return
+        return {}
     if flags.settings.asha and space.tuning_epochs < 2:
         say("--asha has no effect, because a trial has only one epoch")
     protocol = None
@@ -212,6 +212,8 @@ def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> None:
     _report(sweep, tuned)
     if is_kept:
         say(*map(stage.in_uris, _next(sweep, tuned)))
+    counts = {"trials": len(tuned.ledger.records), **tuned.ledger.counts(), "ties": len(tuned.ledger.ties())}
+    return {**counts, "best_trial": tuned.best.number, "best_score": tuned.best.score}
 
 
 def _check_flags(flags: Tune, space: Space) -> None:

@@ -56,6 +56,7 @@ def main(flags: Weight) -> dict[str, Any]:
     from paraembed import checkpoint
     from paraembed.encoders import Encoder
     from paraembed.evaluation.baselines import Sources, baseline
+    from paraembed.evaluation.report import encoder_metadata
     from paraembed.io.escape import markdown
     from paraembed.io.fingerprint import sha256_of
     from paraembed.tracking.runs import tracked_run
@@ -73,7 +74,8 @@ def main(flags: Weight) -> dict[str, Any]:
         weighted = baseline(flags.weighting, sources)
         encoder = weighted.encoder
         assert isinstance(encoder, Encoder)
-        card = f"# {weighted.label}\n\nAn {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"
+        card = f"{encoder_metadata(encoder, flags.weighting)}\n# {weighted.label}\n\n"
+        card += f"An {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"
         fingerprint = checkpoint.save(
             encoder, out, recipe={}, provenance=encoder.provenance, model_card=card, overwrite=flags.overwrite
         )

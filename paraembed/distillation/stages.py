@@ -8,7 +8,7 @@ on Ray.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,6 +47,7 @@ from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.encoders.tables import of_mean_length
+from paraembed.evaluation.report import encoder_metadata
 from paraembed.io.atomic import SUCCESS, any_content, new_folder, write_json
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
@@ -324,11 +325,14 @@ class Stages:
         words = Words(units, matrix)
         tokenizer = "ptb-v1" if self.pieces is None else self.pieces.tokenizer
         lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name not in _NOT_IN_CARD]
-        card = "\n".join([f"# {markdown(title)}", "", "Written by jobs/teach.py.", "", *lines, ""])
         encoder = Encoder(AvgConfig(), words, tokenizer, oov=oov)
         provenance: dict[str, Any] = {"taught": record}
+        sources: Iterable[str] = ()
         if "recipe" in record and self.request.pairs is not None:  # as a training on these pairs records them
             provenance["training"] = {"pairs": sha256_of(self.request.pairs / "manifest.json")}
+            sources = read_manifest(self.request.pairs).get("sources", ())
+        metadata = encoder_metadata(encoder, "teach", datasets=sources)
+        card = "\n".join([metadata, f"# {markdown(title)}", "", "Written by jobs/teach.py.", "", *lines, ""])
         checkpoint.save(encoder, out, recipe=record.get("recipe", {}), provenance=provenance, model_card=card, **more)
 
     def _write_prior(self) -> None:

@@ -7,7 +7,7 @@ fractions.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, count
@@ -300,14 +300,8 @@ def model_card(
     origin = {key: ", ".join(f"{field} {value}" for field, value in record.items()) for key, record in start.items()}
     origin["versions"] = ", ".join(f"{package} {number}" for package, number in versions().items())
     origins = "\n".join(map(markdown_row, origin.items()))
-    metadata = hub_metadata(
-        f"paraembed-{kind}",
-        scores.json()["encoders"][0]["scores"] if scores else {},
-        library_name="paraembed",
-        language="en" if encoder.tokenizer == "ptb-v1" else None,  # its rules are those of English; others are not
-        tags=[*HUB_TAGS, kind, name],
-        datasets=[*sources][:_MOST_RESULTS],
-    )
+    known = scores.json()["encoders"][0]["scores"] if scores else {}
+    metadata = encoder_metadata(encoder, name, scores=known, datasets=sources)
     limits = "\n".join(_markdown_list(_limits(encoder)))
     return f"""{metadata}
 # {kind} ({markdown(name)})
@@ -353,22 +347,45 @@ def _limits(encoder: Encoder) -> list[str]:
     return limits
 
 
-def hub_metadata(name: str, scores: Mapping[str, Mapping[str, Any]], **about: Any) -> str:
+def encoder_metadata(
+    encoder: Encoder,
+    *tags: str,
+    scores: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    task: str = _TASK,
+    datasets: Iterable[str] = (),
+) -> str:
+    """Return the metadata of the card of a folder that paraembed loads, see ``hub_metadata``; it names a language only
+    for ``ptb-v1``, whose rules are those of English.
+    """
+    kind = encoder.config.name
+    return hub_metadata(
+        f"paraembed-{kind}",
+        scores,
+        task=task,
+        library_name="paraembed",
+        language="en" if encoder.tokenizer == "ptb-v1" else None,
+        tags=[*HUB_TAGS, kind, *tags],
+        datasets=[*datasets][:_MOST_RESULTS],
+    )
+
+
+def hub_metadata(name: str, scores: Mapping[str, Mapping[str, Any]], *, task: str = _TASK, **about: Any) -> str:
     """Return the YAML with which a card for the Hugging Face hub begins; values that are None or empty are left out.
 
     ``scores`` are those of an encoder in ``scores.json``; they become the ``model-index`` of ``name``, as fractions
-    rounded to four digits. JSON is YAML, whatever a name or a value contains, except numbers below 0.0001.
+    rounded to four digits. ``task`` is the hub's name of what the model does. JSON is YAML, whatever a name or a value
+    contains, except numbers below 0.0001.
     """
     results = [
         {
-            "task": {"type": _TASK},
+            "task": {"type": task},
             "dataset": {"type": label, "name": label},
             "metrics": [{"type": score["measure"], "value": round(float(score[score["measure"]]), 4)}],
         }
         for label, score in scores.items()
         if score["measure"] in score
     ]
-    about = {**about, "pipeline_tag": _TASK}
+    about = {**about, "pipeline_tag": task}
     if results:
         about["model-index"] = [{"name": name, "results": results[:_MOST_RESULTS]}]
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in about.items() if value]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from paraembed import checkpoint
 from paraembed.encoders.concat import Concat
+from paraembed.evaluation.report import encoder_metadata
 from paraembed.export.smaller import cards_of, names_of, training_of
 
 
@@ -17,6 +18,7 @@ def write_concat(folders: Sequence[Path], out: Path, *, overwrite: bool = False)
         raise ValueError(f"concat takes two encoders, got {len(folders)}; give `encoder` two folders")
     encoders = list(map(checkpoint.load, folders))
     lines = [
+        encoder_metadata(encoders[0], "concat"),
         f"# {' and '.join(names_of(folders))} as one encoder",
         "",
         "Written by jobs/export.py; a text vector is those of both encoders, each of length √½, one after the other.",

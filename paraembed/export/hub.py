@@ -1,6 +1,7 @@
 """Model card for the Hugging Face hub: the README of an exported folder, with the metadata that the hub reads."""
 
 from pathlib import Path
+from typing import Any
 
 from paraembed.encoders.base import Encoder
 from paraembed.evaluation.report import HUB_TAGS, hub_metadata, known_metadata, without_usage
@@ -17,7 +18,8 @@ def model_card(encoder: Encoder, readme: str, license_id: str, scores: Path | No
     language and data sets.
     """
     known = known_metadata(readme)
-    about = {name: known.get(name) for name in ("language", "datasets", *(["model-index"] if scores is None else []))}
+    kept = "language", "datasets", *(["model-index"] if scores is None else [])
+    about: dict[str, Any] = {name: known.get(name) for name in kept}
     report = {"encoders": [{"scores": {}}]} if scores is None else read_json(scores)
     try:
         metadata = hub_metadata(

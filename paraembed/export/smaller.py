@@ -26,7 +26,7 @@ from paraembed.encoders.averages import Avg, ScaledAvg, vectors_of
 from paraembed.encoders.base import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.tables import Floats, of_mean_length, principal_axes, with_row_length
-from paraembed.evaluation.report import without_usage
+from paraembed.evaluation.report import encoder_metadata, without_usage
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import text_blocks
@@ -321,6 +321,7 @@ def _card(
     names = names_of(folders)
     sources = [f"{name} ({source.fingerprint[:12]})" for name, source in zip(names, encoders, strict=True)]
     lines = [
+        encoder_metadata(encoders[0]),
         f"# {'Average' if len(names) > 1 else 'Smaller form'} of {', '.join(names)}",
         "",
         "Written by jobs/export.py; the mean of the vectors of its words, as the encoders that it is made from.",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ _OURS = {_PPDB_1, _PPDB_2, "pairs.tsv", "vectors.txt.gz", "test-pairs.tsv", "sen
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Paths of the files that ``write_sample`` wrote; None for a file that was not requested."""
+    """Paths of the files of a sample; None for a file that was not requested."""
 
     ppdb_1: Path | None
     ppdb_2: Path | None
@@ -44,54 +44,61 @@ class SampleFiles:
     suites: Path | None  # a folder
 
 
-def write_sample(
-    out: Path,
-    *,
-    lines: int = 100_000,
-    seed: int = 1,
-    dimension: int = 100,
-    sentences: int = 20_000,
-    test_pairs: int = 1_000,
-    ppdb_version: Literal["1.0", "2.0", "both"] = "both",
-    broken: float = 0.0,
-    pairs: int = 0,
-    suites: bool = False,
-) -> SampleFiles:
-    """Write a generated sample: pairs in the PPDB line formats, word vectors, sentences and scored test pairs.
+@dataclass(frozen=True)
+class Sample:
+    """Write a generated sample: pairs in the PPDB line formats, word vectors, sentences and scored test pairs."""
 
-    Args:
-        out: Output folder: new, empty or with an earlier sample, whose files are replaced.
-        lines: Lines of each file in a PPDB format; all hold the same pairs, by descending score.
-        seed: Random seed; equal settings give equal bytes.
-        dimension: Length of the word vectors.
-        sentences: Lines of sentences.txt.
-        test_pairs: Rows of test-pairs.tsv, without its header.
-        ppdb_version: PPDB line formats to write.
-        broken: Fraction of lines, 0 to 0.5, to damage (broken, repeated or swapped), for tests of the rejection;
-            default: 0.
-        pairs: Lines of pairs.tsv, two sentences per line, no header; 0: do not write the file.
-        suites: Also write a folder ``suites`` with generated examples in the file layout of every evaluation suite and
-            labeled task; they are not the published data sets.
+    out: Path
+    """Output folder: new, empty or with an earlier sample, whose files are replaced."""
+    lines: int = 100_000
+    """Lines of each file in a PPDB format; all hold the same pairs, by descending score."""
+    seed: int = 1
+    """Random seed; equal settings give equal bytes."""
+    dimension: int = 100
+    """Length of the word vectors."""
+    sentences: int = 20_000
+    """Lines of sentences.txt."""
+    test_pairs: int = 1_000
+    """Rows of test-pairs.tsv, without its header."""
+    ppdb_version: Literal["1.0", "2.0", "both"] = "both"
+    """PPDB line formats to write."""
+    broken: float = 0.0
+    """Fraction of lines, 0 to 0.5, to damage (broken, repeated or swapped), for tests of the rejection; default: 0."""
+    pairs: int = 0
+    """Lines of pairs.tsv, two sentences per line, no header; 0: do not write the file."""
+    suites: bool = False
+    """Also write a folder ``suites`` with generated examples in the file layout of every evaluation suite and labeled
+    task; they are not the published data sets.
+    """
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a number is out of range."""
+        least = {"lines": 1, "dimension": 1, "seed": 0, "sentences": 0, "test_pairs": 0, "pairs": 0}
+        for name, minimum in least.items():
+            if getattr(self, name) < minimum:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be at least {minimum}")
+        if not 0 <= self.broken <= 0.5:
+            raise ValueError(f"`broken` is {self.broken}; allowed: a fraction of the lines, 0 to 0.5, such as 0.001")
+
+
+def write_sample(out: Path, **settings: Any) -> SampleFiles:
+    """Write a sample with the settings of ``Sample``; return the paths of its files.
 
     Raises:
         ValueError: a number is out of range, or the lexicon has too few pairs for the lines.
         FileExistsError: ``out`` is a file or holds other files.
     """
-    least = {"lines": (lines, 1), "dimension": (dimension, 1), "seed": (seed, 0), "sentences": (sentences, 0)}
-    for name, (value, minimum) in (least | {"test_pairs": (test_pairs, 0), "pairs": (pairs, 0)}).items():
-        if value < minimum:
-            raise ValueError(f"{name} is {value}; it must be at least {minimum}")
-    if not 0 <= broken <= 0.5:
-        raise ValueError(f"broken is {broken}; it must be a fraction of the lines from 0 to 0.5, such as 0.001")
+    sample = Sample(out, **settings)
     _make_folder(out)
+    lines, seed, version = sample.lines, sample.seed, sample.ppdb_version
     return SampleFiles(
-        ppdb_1=None if ppdb_version == "2.0" else _write(out / _PPDB_1, ppdb_lines("1.0", lines, seed, broken)),
-        ppdb_2=None if ppdb_version == "1.0" else _write(out / _PPDB_2, ppdb_lines("2.0", lines, seed, broken)),
-        pairs=_write(out / "pairs.tsv", _sentence_pairs(pairs, seed)) if pairs else None,
-        vectors=_write(out / "vectors.txt.gz", _vectors(dimension, seed)),
-        test_pairs=_write(out / "test-pairs.tsv", _test_lines(test_pairs, seed)),
-        sentences=_write(out / "sentences.txt", _corpus(sentences, seed)),
-        suites=_write_suites(out / "suites", seed) if suites else None,
+        ppdb_1=None if version == "2.0" else _write(out / _PPDB_1, ppdb_lines("1.0", lines, seed, sample.broken)),
+        ppdb_2=None if version == "1.0" else _write(out / _PPDB_2, ppdb_lines("2.0", lines, seed, sample.broken)),
+        pairs=_write(out / "pairs.tsv", _sentence_pairs(sample.pairs, seed)) if sample.pairs else None,
+        vectors=_write(out / "vectors.txt.gz", _vectors(sample.dimension, seed)),
+        test_pairs=_write(out / "test-pairs.tsv", _test_lines(sample.test_pairs, seed)),
+        sentences=_write(out / "sentences.txt", _corpus(sample.sentences, seed)),
+        suites=_write_suites(out / "suites", seed) if sample.suites else None,
     )
 
 

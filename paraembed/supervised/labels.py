@@ -278,7 +278,7 @@ class Labels:
                 "published": {measure: dict(results) for measure, results in published.items()},
                 "notes": list(task.notes),
             },
-            model_card=model_card(name, self.recipe, model, task, rows, PICTURE),
+            model_card=model_card(name, self.recipe, model, task, scores["test"], rows, PICTURE),
             written=work.folder / "trained",
             overwrite=work.overwrite,
             write_more=write_more,

@@ -212,6 +212,8 @@ def save(
     same model whose weights and vocabulary are moved instead of being written again; ``write_more`` writes further
     files into the folder.
     """
+    from paraembed.evaluation.report import encoder_metadata  # noqa: PLC0415 - not in the code of a registered model
+
     check = partial(checkpoint.check_replaceable, overwrite=overwrite, read=read_config, what="a model")
     with new_folder(folder, check) as new:
         write_more(new)
@@ -220,7 +222,8 @@ def save(
             new / "encoder",
             recipe=recipe,
             provenance=_encoder_provenance(model, recipe, bool(provenance)),
-            model_card=f"The encoder of a {model.kind.task} model, trained with it; see the README.md above.\n",
+            model_card=f"{encoder_metadata(model.encoder)}\n"
+            f"The encoder of a {model.kind.task} model, trained with it; see the README.md above.\n",
             written=written and written / "encoder",
         )
         if written is None:

@@ -15,7 +15,7 @@ from paraembed.evaluation.measures import (
     intervals,
     resampled_means,
 )
-from paraembed.evaluation.report import settings_of
+from paraembed.evaluation.report import encoder_metadata, settings_of
 from paraembed.io.escape import markdown, markdown_row
 from paraembed.options import Count, checked
 from paraembed.recipe import SupervisedRecipe
@@ -119,9 +119,26 @@ def saved_rows(provenance: Mapping[str, Any], where: str) -> list[list[str]]:
 
 
 def model_card(
-    name: str, recipe: SupervisedRecipe, model: Supervised, task: Task, rows: Sequence[Sequence[str]], picture: str
+    name: str,
+    recipe: SupervisedRecipe,
+    model: Supervised,
+    task: Task,
+    test: TaskScores,
+    rows: Sequence[Sequence[str]],
+    picture: str,
 ) -> str:
-    """Return the README of a model folder: description, usage, scores (``score_rows``), recipe and training curves."""
+    """Return the README of a model folder: metadata for the Hugging Face hub with the scores on the test set,
+    description, usage, scores (``score_rows``), recipe and training curves.
+    """
+    has_classes = task.name in {"sentiment", "entailment"}
+    metadata = encoder_metadata(
+        model.encoder,
+        task.name,
+        name,
+        scores={f"{task.data_set}/{task.name}/test": {"measure": task.measure, **test.values}},
+        task="text-classification" if has_classes else "sentence-similarity",
+        datasets=[task.data_set],
+    )
     figures = {
         "sentiment": '["a warm , funny film"]',
         "similarity": '["a man plays a guitar"], ["a man is playing music"]',
@@ -132,7 +149,8 @@ def model_card(
     settings = "\n".join(markdown_row((key, str(value))) for key, value in settings_of(recipe, model.encoder).items())
     notes = "".join(f"* {markdown(note)}\n" for note in task.notes)
     sizes = ", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test"))
-    return f"""# {task.name} on {task.data_set}: {model.encoder.config.name} ({markdown(name)}, {recipe.mode})
+    return f"""{metadata}
+# {task.name} on {task.data_set}: {model.encoder.config.name} ({markdown(name)}, {recipe.mode})
 
 A paraphrastic encoder with a supervised head, trained by paraembed ({sizes} examples). The model of the highest score
 on the dev set was kept; the test part was scored once.

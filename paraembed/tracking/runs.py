@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -33,6 +33,7 @@ from paraembed.tracking.sender import Sender, is_waited_for, log_path
 
 log = logging.getLogger(__name__)
 _enclosing: ContextVar[Run | None] = ContextVar("run", default=None)
+_closers: list[Callable[[str], None]] = []  # of the open runs: record the end with a status
 
 
 TEMPORARY = "paraembed-mlflow-"
@@ -71,14 +72,24 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
         token = _enclosing.set(run)
         status = ""
 
-        def end(how: str) -> None:
+        def close(how: str) -> None:
             nonlocal status
             if not status:
                 status = how
                 file.append("end", [status, now()])
+
+        def end(how: str) -> None:
+            close(how)
             sender.finish(is_stopped=status == "KILLED")
 
-        with last_act(lambda exit_status: end("KILLED" if exit_status == STOPPED else "FAILED")):
+        def end_now(exit_status: int) -> None:
+            how = "KILLED" if exit_status == STOPPED else "FAILED"
+            for close_run in [*_closers]:  # all before any is sent, for which there may be no time
+                close_run(how)
+            end(how)
+
+        _closers.append(close)
+        with last_act(end_now):
             try:
                 yield run
             except KeyboardInterrupt:
@@ -90,6 +101,7 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
             else:
                 end("FINISHED")
             finally:
+                _closers.remove(close)
                 _enclosing.reset(token)
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from paraembed.aliases import current_names, on_disk
 from paraembed.io.atomic import write_json
@@ -166,6 +166,11 @@ class Ledger:
     def failed(self) -> list[TrialRecord]:
         """Return the records of failed trials."""
         return [record for record in self.in_order() if record.status == "failed"]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of trials of each status."""
+        statuses = [record.status for record in self.records.values()]
+        return {status: statuses.count(status) for status in get_args(Status)}
 
     def in_order(self) -> list[TrialRecord]:
         """Return all records by trial number."""

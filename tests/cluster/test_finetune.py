@@ -17,6 +17,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, GruConfig
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.choose import check_held_out
+from paraembed.evaluation.report import known_metadata
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.papers import find_supervised_recipe
@@ -152,6 +153,15 @@ def test_every_task_from_words_then_universal_then_features(data, tmp_path, stor
     card = (tmp_path / "similarity" / "README.md").read_text()
     assert "the test part was scored once" in card
     assert "Wieting 2016 table 5: avg 86.4" in card
+    for task, kind in (("entailment", "text-classification"), ("similarity", "sentence-similarity")):
+        scores = read_config(tmp_path / task)["provenance"]["scores"]["test"]["values"]
+        about, own = (known_metadata((tmp_path / task / name / "README.md").read_text()) for name in ("", "encoder"))
+        (result,) = about["model-index"][0]["results"]
+        (metric,) = result["metrics"]
+        assert (about["pipeline_tag"], result["task"]["type"], about["datasets"]) == (kind, kind, ["sick"])
+        assert metric["value"] == pytest.approx(scores[metric["type"]], abs=5e-5)
+        assert own["library_name"] == "paraembed"
+        assert not {*own} & {"model-index", "language", "license"}  # the tokenizer is space
     client = MlflowClient(store)
     runs = client.search_runs(["1"], "attributes.run_name = 'finetune similarity'")
     assert runs[0].data.metrics["test/pearson"] == pytest.approx(

@@ -1,5 +1,6 @@
 """Teaching on Ray: what a student learns, stages that are shared, and jobs that are killed at every stage."""
 
+import json
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig
+from paraembed.evaluation.report import known_metadata
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.loading import open_encoder
@@ -157,6 +159,9 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
     config = checkpoint.read_config(tmp_path / "1")
     assert config["recipe"] == recipe.to_dict()
     assert config["provenance"]["training"] == {"pairs": sha256_of(shards / "manifest.json")}
+    cards = [known_metadata((folder / "README.md").read_text()) for folder in (tmp_path / "1", taught[0])]
+    sources = [*read_json(shards / "manifest.json")["sources"]]
+    assert [(card["language"], card.get("datasets")) for card in cards] == [("en", sources), ("en", None)]
     with pytest.raises(ValueError, match=r"has max_tokens 5; allowed: None"):
         teach(replace(wanted, recipe=replace(recipe, max_tokens=5)), tmp_path / "3", work)
     with pytest.raises(ValueError, match=r"has encoder ProjConfig\(.*; allowed: AvgConfig"):
@@ -354,12 +359,19 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     both = checkpoint.load_any(out)
     assert (both.width, both.first.tokenizer, both.second.tokenizer, was_finished) == (10, "subword", "ptb-v1", False)
     assert all(units["units"] > 0 for units in record.values())
+    assert {"avg", "concat"} <= {*known_metadata((out / "README.md").read_text())["tags"]}
     for units, part in (("subword", "first"), ("word", "second")):
         own = teach(replace(wanted, settings=replace(wanted.settings, units=units)), tmp_path / units, work)[0]
         assert own == record[units]
         assert digests(tmp_path / units) == digests(out / part)
     assert len(list(work.glob("vectors-*"))) == 1
     assert teach(wanted, out, work) == (record, True)
+    flags = f"--texts {tmp_path / 'texts.txt'} --units both --min-count 1 --dim 5 --work {work} --out {out} --json"
+    capsys.readouterr()
+    assert run_job("teach", "--teacher", teacher, *flags.split()) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    words = sum(len(part.vocabulary) for part in (both.first, both.second))
+    assert (last["written"], last["texts"], last["units"]) == ([str(out)], 100, words)
     other = replace(wanted, settings=replace(wanted.settings, dim=4))
     before = digests(work, "**/*")
     with pytest.raises(ValueError, match=r"student-subword .* settings.dim \(was 5, is 4\)"):
@@ -421,7 +433,7 @@ def test_wrong_requests_change_nothing(data, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp_path, monkeypatch):
+def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp_path, capsys):
     recipe = replace(STUDENT, batch_size=40)
     write_json(tmp_path / "recipe.json", recipe.to_dict())
     settings = replace(EXACT, bigrams=2)
@@ -436,7 +448,10 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
     for awaited in stages:
         interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
         assert not (tmp_path / "out").exists()
-    assert run_job("teach", *given) == 0
+    capsys.readouterr()
+    assert run_job("teach", *given, "--json") == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (last["pairs"], last["texts"] > 0) == (397, True)
     assert digests(tmp_path / "out") == digests(tmp_path / "unbroken")
     assert not list((tmp_path / "work").glob(".*"))
 

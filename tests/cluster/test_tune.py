@@ -82,7 +82,7 @@ def test_the_best_recipe_trains_to_the_same_score(sample, swept, tmp_path):
 def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
     client = MlflowClient(store)
     parent = run_of(client, swept / "run.json")
-    assert parent.info.status == "FINISHED"
+    assert (parent.info.run_name, parent.info.status) == ("tune sweep", "FINISHED")
     children = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     trials = {run.data.tags["trial"]: run for run in children if "trial" in run.data.tags}
     assert sorted(trials) == ["0", "1", "2", "3"]
@@ -113,8 +113,12 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
 def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swept, store, capsys):
     before, model = records(swept), sha256_of(swept / "encoder" / "model.safetensors")
     same = replace(flags(sample, swept), protocol=True, register="test-smoke")
-    tune(same)
+    counts = tune(same)
     said = capsys.readouterr().err
+    best = json.loads((swept / "best.json").read_text())
+    assert (counts["best_trial"], counts["best_score"]) == (best["trial"], best["score"])
+    assert [counts[name] for name in ("trials", "finished", "stopped", "failed")] == [4, 4, 0, 0]
+    assert (f"a tie: {counts['ties']} of 3" in said) == (counts["ties"] > 0)
     assert f"{swept / 'encoder'} is already finished" in said
     assert "at a time" not in said
     assert "registered as" not in said

@@ -28,8 +28,10 @@ def export(run_job):
 
 def test_word2vec_text_that_train_reads(export, tmp_path, capsys):
     encoder = save("lstm", tmp_path / "encoder")
-    assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 0
-    told = capsys.readouterr().err
+    assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz --json") == 0
+    printed = capsys.readouterr()
+    last, told = json.loads(printed.out.splitlines()[-1]), printed.err
+    assert (last["written"], last["words"], last["width"]) == (["deep/vectors.txt.gz"], 4, 3)
     assert "wrote deep/vectors.txt.gz: 4 word vectors of width 3; <unk> is UUUNKKK" in told
     assert "left out: the layers of lstm, so the word vectors alone" in told
     read = read_words(tmp_path / "deep" / "vectors.txt.gz")
@@ -51,8 +53,9 @@ def test_a_model_folder_that_embeds_like_the_encoder(export, tmp_path, capsys):
     encoder = save("proj", tmp_path / "encoder", ["the", "cat", UNKNOWN])
     (tmp_path / "texts.txt").write_text("The cat's, U.S.\n\nzebra\n")
     line = "--encoder encoder --to sentence-transformers --out model"
-    assert export(f"{line} --check texts.txt") == 0
-    printed = capsys.readouterr().err
+    assert export(f"{line} --check texts.txt --json") == 0
+    out, printed = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1]).items() >= {"words": 3, "width": 3}.items()
     assert "wrote model: model folder with text vectors of width 3" in printed
     assert "--encoder st:model" in printed
     texts = ["the cat sat", "", "zebra"]

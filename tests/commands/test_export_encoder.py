@@ -23,8 +23,9 @@ def test_a_smaller_encoder_that_evaluate_and_embed_take(ray_cluster, export, run
     for seed, name in enumerate("ab"):
         saved(tmp_path / name, seed=seed)
     line = "--encoder a b --to encoder --out deep/small --texts texts.txt --max-words 3 --dim 2 --dtype int8"
-    assert export(line) == 0
-    printed = capsys.readouterr().err
+    assert export(f"{line} --json") == 0
+    out, printed = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1]).items() >= {"words": 6, "width": 2}.items()
     assert "wrote deep/small: 6 word vectors of width 2 in int8, 0.0 MB; " in printed
     assert "of the squared length of the text vectors is in these dimensions; 51.61% of the tokens are" in printed
     assert "out of vocabulary, before 12.90%" in printed
@@ -55,8 +56,10 @@ def test_a_smaller_encoder_that_evaluate_and_embed_take(ray_cluster, export, run
 def test_two_encoders_as_one_that_evaluate_embed_and_verify_take(ray_cluster, export, run_job, tmp_path, capsys):
     saved(tmp_path / "a", seed=1)
     line = "--encoder a small --to concat --out deep/both"
-    assert export(line) == 0
-    assert "wrote deep/both: avg of width 4 and avg of width 256 as one encoder" in capsys.readouterr().err
+    assert export(f"{line} --json") == 0
+    out, printed = capsys.readouterr()
+    assert "wrote deep/both: avg of width 4 and avg of width 256 as one encoder" in printed
+    assert json.loads(out.splitlines()[-1])["width"] == 260
     (tmp_path / "pairs.tsv").write_text("1\tthe cat\tcat\n5\tthe\tthe\n2\tcat home\tthe the cat\n")
     assert run_job("evaluate", "--encoder deep/both a --pairs pairs.tsv --out scored --resamples 0") == 0
     assert (

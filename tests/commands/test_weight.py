@@ -7,6 +7,7 @@ import pytest
 
 import paraembed
 from paraembed.evaluation.baselines import Sources, baseline
+from paraembed.evaluation.report import known_metadata
 
 
 @pytest.fixture
@@ -21,6 +22,9 @@ def test_an_encoder_that_embeds_as_the_baseline_does(weight, tmp_path):
     expected = baseline("sif", Sources(tmp_path / "vectors", tmp_path / "counts"))
     texts = ["the cat", "the dog", ""]
     np.testing.assert_array_equal(paraembed.load("sif").encode(texts), expected.encoder.encode(texts))
-    assert "weighted by a / (a + p(w)), a = 0.001, with p(w) from counts" in (tmp_path / "sif/README.md").read_text()
+    card = (tmp_path / "sif/README.md").read_text()
+    assert "weighted by a / (a + p(w)), a = 0.001, with p(w) from counts" in card
+    about = known_metadata(card)
+    assert (about["library_name"], about["language"], about["tags"][-1]) == ("paraembed", "en", "sif")
     assert weight("--words vectors --weighting avg --out sif --overwrite") == 0
     np.testing.assert_array_equal(paraembed.load("sif").encode("the cat"), [0, 0.5, 0.5])

@@ -4,13 +4,11 @@ import logging
 import os
 import re
 import sys
-from functools import wraps
 from importlib import import_module
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tyro
 
 from infra.bench import command as bench
 from paraembed.commands import JOBS, job
@@ -47,9 +45,6 @@ def parse(monkeypatch):
             bench.parse(arguments)
             return 0
         module = import_module(f"paraembed.commands.{name}")
-        if name == "sample":
-            tyro.cli(wraps(module.write_sample)(lambda **_: None), args=arguments)
-            return 0
 
         def without_main(main, *others, **named):
             return job.run(lambda _: None, *others, **named)

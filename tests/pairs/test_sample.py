@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import logging
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import paraembed
-from paraembed.commands.sample import command
+from paraembed.commands import sample
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import KNOWN_FILES, SUITES, read_suites
@@ -216,33 +217,50 @@ def test_broken_lines_are_as_many_as_asked_for(tmp_path):
         assert swaps == each
 
 
+@pytest.fixture
+def command(monkeypatch):
+    """Run ``paraembed sample`` with a command line; a job sets the handlers of the process."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", logging.getLogger().handlers[:])
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["paraembed sample", *map(str, arguments)])
+        return sample.command()
+
+    return run
+
+
 FEW = ("--lines", "20", "--sentences", "0", "--test-pairs", "0")
 
 
 @pytest.mark.parametrize(
     ("out", "flags", "told"),
     [
-        ("new", ["--lines", "0"], "lines is 0; it must be at least 1"),
-        ("new", ["--lines", "10", "--broken", "0.9"], "broken is 0.9; it must be a fraction"),
-        ("new", ["--lines", "10", "--dimension", "0"], "dimension is 0"),
+        ("new", ["--lines", "0"], "--lines is 0; it must be at least 1"),
+        ("new", ["--lines", "10", "--broken", "0.9"], "--broken is 0.9; allowed: a fraction"),
+        ("new", ["--lines", "10", "--dimension", "0"], "--dimension is 0"),
         ("new", ["--lines", "999999999999999999"], "give fewer lines"),
         ("", FEW, "contains other files (thesis.tex)"),
         ("thesis.tex", FEW, "is a file; give the path of a folder"),
     ],
 )
-def test_what_is_refused_takes_one_line_and_changes_nothing(tmp_path, capsys, out, flags, told):
+def test_what_is_refused_takes_one_line_and_changes_nothing(command, tmp_path, capsys, out, flags, told):
     (tmp_path / "thesis.tex").write_text("mine")
-    assert command(["--out", str(tmp_path / out), *flags]) != 0
+    assert command("--out", tmp_path / out, *flags, "--quiet") != 0
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
 
 
-def test_a_sample_is_replaced_and_the_command_names_the_next_step(tmp_path, capsys):
-    for _ in range(2):
-        assert command(["--out", str(tmp_path), *FEW, "--ppdb-version", "2.0"]) == 0
-    assert "next: python jobs/shard.py" in capsys.readouterr().err
+def test_a_sample_is_replaced_and_the_command_names_the_next_step(command, tmp_path, capsys):
+    given = "--out", tmp_path, *FEW, "--ppdb-version", "2.0"
+    assert command(*given, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+    assert command(*given, "--json") == 0
+    out, printed = capsys.readouterr()
+    assert "next: python jobs/shard.py" in printed
+    last = json.loads(out.splitlines()[-1])
+    assert (last["written"], last["lines"], last["sentences"]) == ([str(tmp_path)], 20, 0)
     assert {path.name for path in tmp_path.iterdir()} == {
         "ppdb-2.0-format.gz", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt"
     }  # fmt: skip

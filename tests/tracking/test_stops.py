@@ -24,8 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from paraembed.commands.job import run
 from paraembed.tracking.runs import send_left, tracked_run
-import os, signal
+import os, signal, time
 from paraembed.signals import fail_now
+
+def opened(*runs):
+    while not all(run.run_id for run in runs):
+        time.sleep(0.01)
 
 def hang_up():
     os.kill(os.getpid(), signal.SIGHUP)
@@ -35,9 +39,9 @@ class Flags:
     "End within a run."
 
 def main(_: Flags) -> None:
-    with tracked_run("outer", Path("outer")), tracked_run("inner", Path("inner")) as run:
+    with tracked_run("outer", Path("outer")) as outer, tracked_run("inner", Path("inner")) as run:
         run.metrics({"loss": 1.0})
-        END()
+        END
 
 sys.exit(run(main, Flags))
 """
@@ -50,12 +54,22 @@ sys.exit(run(main, Flags))
 def test_a_process_that_ends_at_once_closes_its_runs(empty_store, tmp_path, end, exit_status, status):
     uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
     environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
-    done = ran(sys.executable, "-c", JOB.replace("END", end), status=exit_status, env=environment, cwd=tmp_path)
+    job = JOB.replace("END", f"opened(outer, run); {end}()")  # importing MLflow may take longer than a process has
+    done = ran(sys.executable, "-c", job, status=exit_status, env=environment, cwd=tmp_path)
     assert "Traceback" not in done.stderr
     runs = {run.info.run_name: run for run in MlflowClient(uri).search_runs(["1"])}
     assert {name: run.info.status for name, run in runs.items()} == {"outer": status, "inner": status}
     assert runs["inner"].data.metrics == {"loss": 1.0}
     assert not [*tmp_path.glob("*.jsonl")]
+
+
+@pytest.mark.slow
+def test_the_ends_of_all_runs_are_kept_for_a_store_that_does_not_answer_in_time(tmp_path):
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": "sqlite:////proc/nowhere/mlflow.db"}
+    ran(sys.executable, "-c", JOB.replace("END", "fail_now()"), status=1, env=environment, cwd=tmp_path)
+    for name in ("outer", "inner"):
+        records = [json.loads(line) for line in record_path(tmp_path / name).read_text().splitlines()]
+        assert [value[0] for kind, value in records if kind == "end"] == ["FAILED"], name
 
 
 def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatch):
