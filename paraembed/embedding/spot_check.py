@@ -20,7 +20,7 @@ from paraembed.io.fingerprint import differences
 from paraembed.io.places import size_of
 from paraembed.io.store import Folder, Store
 from paraembed.loading import Fetch, open_encoder
-from paraembed.settings import Device, Inference, is_peer
+from paraembed.settings import Inference, is_peer
 
 _PARTS, _ROWS = 16, 256
 _TOLERANCE = {"float32": 0.0, "float16": 2e-3, "int8": 2e-2}  # of a row's largest value: rounding to the number type
@@ -90,8 +90,7 @@ def open_encoder_of(
     fields = ("precision", "prompt", "backend", "pooling", "batch_tokens")
     settings = {field: run.identity[field] for field in fields if run.identity.get(field) is not None}
     settings |= {} if prompt is None else {"prompt": prompt}
-    has_gpu = chosen_device("auto", gains=True) == "cuda"
-    device: Device = "cuda" if has_gpu and run.identity.get("device") == "cuda" else "cpu"
+    device = chosen_device("auto", gains=run.identity.get("device") == "cuda")
     encoder = open_encoder(name, Inference(device=device, trust_remote_code=trust_remote_code, **settings), fetch)
     tolerated = {*_OF_A_MACHINE, *(() if prompt is None else ("prompt", "max_tokens"))}
     before, now = (

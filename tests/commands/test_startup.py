@@ -87,6 +87,8 @@ def test_a_finished_output_is_recognized_without_slow_imports(tmp_path):
     assert "already finished, 2 rows; nothing to do" in said
     assert not {"ray", "torch"} & first[0][2]
     assert not (SLOW | {"pandas"}) & again[0][2]
+    used, _ = answers(f"search {tmp_path}/out --query cat", f"verify {tmp_path}/out --encoder small --input {tmp_path}")
+    assert [(status, found & {"ray", "mlflow", "torch"}) for _, status, found in used] == [(0, set())] * 2
 
 
 def test_encoders_are_named_without_pytorch_and_imported_when_asked_for():
