@@ -2,6 +2,7 @@
 output record which parts are done, so one engine finishes the run of the other.
 """
 
+import json
 import math
 import time
 from collections import Counter
@@ -35,6 +36,8 @@ from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, In
 from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
+
+_REASONS_BYTES = 1 << 20  # of the rejected rows of a part, to find the most frequent reason
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,6 @@ def embed(
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
     check_workers(workers)
-    if limits.max_rejected is not None and limits.max_rejected < 0:
-        raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
     if not (overwrite or loaded) and gpus == DEFAULT_GPUS:
         files, finished = _finished_before(home, str(encoder), inference, inputs, limits, files, settings, workers)
         if finished:
@@ -124,7 +125,7 @@ def embed(
             describe(into.tracked, str(encoder), run, workers)
             before = [Done(report, peak_memory=0) for report in reports.values()]
             new = stack.enter_context(closing(done_now))
-            for part in _within(limits, settings, store, chain(before, new)):
+            for part in _within(limits, run.plan, store, chain(before, new)):
                 reports[part.report.name], peak = part.report, max(peak, part.peak_memory)
             if changed := changed_inputs(files):
                 remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
@@ -268,23 +269,35 @@ def _run(
     return replace(new, plan=plan)
 
 
-def _within(limits: Limits, settings: Settings, store: Store, results: Iterable[Done]) -> Iterator[Done]:
+def _within(limits: Limits, plan: Plan, store: Store, results: Iterable[Done]) -> Iterator[Done]:
     """Yield results, those of earlier runs first; raise RunFailedError if a limit is exceeded."""
-    rejected = 0
+    rejected, rows, share = 0, plan.rows, limits.max_rejected_share
     for done in results:
         report = done.report
         rejected += report.n_rejected
         if limits.max_rejected is not None and rejected > limits.max_rejected:
-            raise RunFailedError(
-                f"{rejected:,} rows cannot be read, but `max_rejected` is {limits.max_rejected}; the reasons are in "
-                f"{store}/{rejected_name(report.name)}: correct the input, or resume with a larger `max_rejected`"
-            )
+            raise _too_many(store, report, rejected, rows, "max_rejected", limits.max_rejected)
+        if rejected == rows or rejected > share * rows:
+            raise _too_many(store, report, rejected, rows, "max_rejected_share", share)
         if report.n_null_ids and limits.on_duplicate_id == "fail":
             raise RunFailedError(
-                f"{report.null_id}: {settings.id_column!r} is null, but every row needs an id; correct the input, or "
-                "resume with `on_duplicate_id` keep"
+                f"{report.null_id}: {plan.settings.id_column!r} is null, but every row needs an id; correct the input, "
+                "or resume with `on_duplicate_id` keep"
             )
         yield done
+
+
+def _too_many(store: Store, report: PartReport, rejected: int, rows: int, limit: str, value: float) -> RunFailedError:
+    """Return the error of a run with too many rejected rows, with the most frequent reason of one of its parts."""
+    name = rejected_name(report.name)
+    with store.open(name) as file:
+        lines = file.read(_REASONS_BYTES).rpartition(b"\n")[0].splitlines()
+    reason = Counter(json.loads(line)["reason"] for line in lines).most_common(1)[0][0]
+    remedy = "" if rejected == rows else f", or resume with a larger `{limit}`"
+    return RunFailedError(
+        f"{rejected:,} of {rows:,} rows cannot be read, but `{limit}` is {value:g}; most often in {store}/{name}: "
+        f"{reason}; correct the input{remedy}"
+    )
 
 
 def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: TextEncoder) -> None:

@@ -9,7 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import doing, say
-from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings
+from paraembed.embedding.settings import DEFAULT_LIMITS, Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import check_destination
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
@@ -18,7 +18,8 @@ DEFAULTS = Settings()
 
 
 GROUPS = {
-    "data": "id_kind tree_column max_rejected on_duplicate_id max_line_bytes max_inflation max_field_lines",
+    "data": "id_kind tree_column max_rejected max_rejected_share on_duplicate_id max_line_bytes max_inflation "
+    "max_field_lines",
     "output": "normalize dim part_rows compression",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "engine batch_size device precision gpus gpu_share price_per_hour",
@@ -72,6 +73,8 @@ class Embed:
     """Maximum number of unreadable rows before the job fails; default: no limit, unreadable rows are listed and left
     out.
     """
+    max_rejected_share: float = DEFAULT_LIMITS.max_rejected_share
+    """Maximum share of all rows that are unreadable, 0 to 1, before the job fails."""
     on_duplicate_id: OnDuplicateId = "fail"
     """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
     workers: int = 2
@@ -93,6 +96,7 @@ class Embed:
 
 def main(flags: Embed) -> dict[str, Any]:
     """Embed, and print the next command."""
+    limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading, flags.max_rejected_share)
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
@@ -122,7 +126,6 @@ def main(flags: Embed) -> dict[str, Any]:
         return {}
     from paraembed.cluster.embed import embed
 
-    limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
     options |= {"engine": flags.engine}
     done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:

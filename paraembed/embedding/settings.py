@@ -63,6 +63,7 @@ class Limits:
 
     Attributes:
         max_rejected: maximum number of rejected rows; default: no limit.
+        max_rejected_share: maximum share of all rows that are rejected, 0 to 1; if no row is left, a run always fails.
         on_duplicate_id: if an id is null or repeated, ``fail``, or ``keep`` the row and count it.
         reading: limits on reading an input file.
     """
@@ -70,6 +71,14 @@ class Limits:
     max_rejected: int | None = None
     on_duplicate_id: OnDuplicateId = "fail"
     reading: TableLimits = DEFAULT_TABLE_LIMITS
+    max_rejected_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a number is out of range."""
+        if self.max_rejected is not None and self.max_rejected < 0:
+            raise ValueError(f"`max_rejected` is {self.max_rejected}; it must be at least 0")
+        if not 0 <= self.max_rejected_share <= 1:
+            raise ValueError(f"`max_rejected_share` is {self.max_rejected_share}; allowed: 0 to 1")
 
 
 DEFAULT_LIMITS = Limits()

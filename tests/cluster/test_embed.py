@@ -424,8 +424,15 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     settings = Settings("body", "id", part_rows=1000)
     few = Limits(max_rejected=0)
     for _ in range(2):  # the second time, nothing is left to embed
-        with pytest.raises(ValueError, match=r"1 rows .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
+        with pytest.raises(ValueError, match=r"1 of 5,000 .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
             embed(tiny_encoder_folder, [source], tmp_path / "one", Settings("body"), workers=1, limits=few)
+    nested, most = tmp_path / "nested.jsonl", Limits(max_rejected_share=0.75)
+    nested.write_text('{"doc": {"body": "the cat"}}\n' * 3 + '{"doc": "the dog"}\n')
+    mostly = r"3 of 4 .*max_rejected_share` is 0.5; .*part-00000-of-00001.jsonl: 'doc' is no string"
+    with pytest.raises(ValueError, match=mostly):
+        embed(tiny_encoder_folder, [nested], tmp_path / "none", Settings("doc"), engine="local")
+    assert not {"_SUCCESS", "_manifest.json"} & {path.name for path in (tmp_path / "none").iterdir()}
+    embed(tiny_encoder_folder, [nested], tmp_path / "none", Settings("doc"), engine="local", limits=most)
     with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null.*`on_duplicate_id`"):
         embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=1))
     capsys.readouterr()
@@ -513,12 +520,18 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"contains a file .*: notes\.txt"),
         ({"out": corpus}, NotADirectoryError, "is a file"),
         ({"workers": 0}, ValueError, "`workers` is 0"),
-        ({"limits": Limits(max_rejected=-1)}, ValueError, "`max_rejected` is -1"),
         ({"settings": Settings(dim=5)}, ValueError, "`dim` is 5"),
     ):
         with pytest.raises(kind, match=message):
             embed(**(good | change))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("wrong", [{"max_rejected": -1}, {"max_rejected_share": 1.5}, {"max_rejected_share": -0.1}])
+def test_limits_have_ranges(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"`{name}` is {value}; "):
+        Limits(**wrong)
 
 
 def test_progress_in_words():
