@@ -40,7 +40,9 @@ class Embed:
     or models:/NAME@ALIAS.
     """
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
-    """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet."""
+    """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet; a
+    folder can be a Delta table.
+    """
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""
     text_column: str | None = None
@@ -52,7 +54,9 @@ class Embed:
     (file-row).
     """
     keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
-    """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt."""
+    """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt; names
+    of Hive folders such as lang=en are columns.
+    """
     tree_column: str | None = None
     """Column with binary trees of the texts, for encoders that read trees; default: 'tree' if it exists."""
     dtype: Dtype = DEFAULTS.dtype

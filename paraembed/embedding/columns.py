@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.embedding.inputs import TEXT_FIELD, InputFile
+from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.encoders.tables import normalized, to_int8
 from paraembed.io import tables
@@ -29,7 +29,15 @@ def output_fields(dtype: str) -> list[str]:
 
 
 def columns_of(source: InputFile) -> pa.Schema:
-    """Return the columns of an input; all columns are strings unless it is Parquet."""
+    """Return the columns of an input, and those of its Hive folders that it does not have, which are strings."""
+    schema = own_columns(source)
+    return pa.schema(
+        [*schema, *(pa.field(name, pa.string()) for name in source.partitions if name not in schema.names)]
+    )
+
+
+def own_columns(source: InputFile) -> pa.Schema:
+    """Return the columns in an input file; all columns are strings unless it is Parquet."""
     if source.kind != "parquet":
         return pa.schema([(name, pa.string()) for name in source.columns])
     with open_parquet(source.place, state=source.state) as file:
@@ -112,15 +120,15 @@ def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
     if source.kind == "text":
         _check_text(source, settings)
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
-    schema = columns_of(source)
+    schema, own = columns_of(source), own_columns(source)
     if settings.text_column is None:
-        raise ValueError(f"{source.shown} needs `text_column`; allowed: {_names(schema, is_text)}")
+        raise ValueError(f"{source.shown} needs `text_column`; allowed: {_names(own, is_text)}")
     if source.kind == "jsonl":  # keys are read from all rows, see ``check_keys``
         id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
-    _column(source, schema, "`text_column`", settings.text_column, is_text)
+    _column(source, own, "`text_column`", settings.text_column, is_text)
     if settings.tree_column is not None:
-        _column(source, schema, "`tree_column`", settings.tree_column, is_text)
+        _column(source, own, "`tree_column`", settings.tree_column, is_text)
     if settings.id_column is not None:
         id_field = _column(source, schema, "`id_column`", settings.id_column, is_id)
     return [id_field, *(_column(source, schema, "`keep`", name, _any) for name in settings.keep)]
@@ -131,8 +139,10 @@ def _check_text(source: InputFile, settings: Settings) -> None:
     for option, column in ((f"`{name}_column`", column) for name, column in columns.items()):
         if column is not None:
             raise ValueError(f"{option} is {column!r}, but {source.shown} is text without columns; leave it out")
-    if settings.keep not in ((), (TEXT_FIELD,)):
-        raise ValueError(f"`keep` is {listed(settings.keep)}, but a text file has only the column {TEXT_FIELD!r}")
+    schema = columns_of(source)
+    if not {*settings.keep} <= {*schema.names}:
+        known = _names(schema, _any)
+        raise ValueError(f"`keep` is {listed(settings.keep)}, but {source.shown} is text; it can be: {known}")
 
 
 def _column(
@@ -142,6 +152,7 @@ def _column(
     if index < 0:
         raise ValueError(f"{source.shown} has no column {name!r}; {option} can be: {_names(schema, allowed)}")
     kind = schema.field(index).type
+    kind = pa.string() if pa.types.is_string_view(kind) else kind  # see ``rows._mended``
     if not allowed(kind):
         raise ValueError(f"{source.shown}: {option} {name!r} is {kind}; it can be: {_names(schema, allowed)}")
     return pa.field(name, kind)
@@ -158,7 +169,7 @@ def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
     named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
     named += [("`keep`", name) for name in settings.keep]
     options = {name: option for option, name in named if name is not None}
-    missing = options.keys() - {key for file in inputs for key in file.columns}
+    missing = options.keys() - {key for file in inputs for key in (*file.columns, *file.partitions)}
     for file in inputs:
         text = {settings.text_column or ""} - {*file.columns}
         present = keys_found(file, text | missing)
@@ -202,6 +213,7 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
         or (pa.types.is_dictionary(kind) and is_text(kind.value_type))
     )
 

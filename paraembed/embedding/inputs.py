@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from paraembed.console import doing
+from paraembed.embedding.delta import current_files
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import BLOCK_BYTES, is_compressed, read_blocks
@@ -35,6 +36,10 @@ _NO_TEXT = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_DELTA_LOG = "_delta_log/"
+_VISIBLE = re.compile(rf"(?!.*(?:^|/)(?:\.|_(?!{_DELTA_LOG[1:]}))).*", re.DOTALL)
+_ICEBERG = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
 _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _DECIDING = ("max_line_bytes", "max_field_lines")
@@ -83,6 +88,12 @@ class InputFile:
         return to_place(self.path)
 
     @property
+    def partitions(self) -> dict[str, str | None]:
+        """Columns of Hive folders such as ``lang=en`` in ``name``, with the value of all rows of the file."""
+        pairs = (folder.split("=", 1) for folder in self.name.split("/")[:-1] if "=" in folder[1:])
+        return {unquote(name): None if value == _HIVE_NULL else unquote(value) for name, value in pairs}
+
+    @property
     def state(self) -> str:
         """Value that changes with the file."""
         return f"{self.size} {self.sha256} {self.stamp}"
@@ -118,9 +129,10 @@ def find_inputs(
 ) -> tuple[InputFile, ...]:
     """Find the input files, and check that they exist, have the same known kind, and are neither empty nor binary.
 
-    ``asked`` are files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``) and
-    globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a folder or
-    glob are sorted by name. ``block_bytes`` are read and parsed at a time.
+    ``asked`` are files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``; of a
+    Delta table, see ``current_files``) and globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?``
+    begins the options). The files of a folder or glob are sorted by name. ``block_bytes`` are read and parsed at a
+    time.
 
     A missing file or broken link is a FileNotFoundError; a file that cannot be used, or is given twice (possibly
     through links), a ValueError.
@@ -226,7 +238,7 @@ def _find(text: str) -> list[tuple[Place, str]]:
     filesystem, path = locate(text)
     kind = filesystem.get_file_info(path).type
     if kind == pa.fs.FileType.Directory:
-        files = list(_below(text, re.compile(r"(?!.*(?:^|/)[._]).*", re.DOTALL)))
+        files = _without_tables(text, shown, list(_below(text, _VISIBLE)))
         known = [(place, name) for place, name in files if kind_of(name)]
         if len(known) < len(files):
             other = next(name for _, name in files if not kind_of(name))
@@ -245,6 +257,25 @@ def _find(text: str) -> list[tuple[Place, str]]:
         return files
     place = to_place(text) if "://" in text else Path(text).absolute()
     return [(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
+
+
+def _without_tables(text: str, shown: str, files: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
+    """Return the files of a folder; of a Delta table, those of its current version. Raise ValueError for an Iceberg
+    table, and for a table below the folder, because some of its files may be out of date.
+    """
+    logs = {name.partition(_DELTA_LOG)[0] for _, name in files if _DELTA_LOG in name}
+    files = [(place, name) for place, name in files if _DELTA_LOG not in name]
+    iceberg = next((name for _, name in files if _ICEBERG.search(name)), None)
+    if iceberg is not None:
+        raise ValueError(
+            f"{shown} has an Iceberg table ({iceberg}), in which files can be out of date; write its current rows to "
+            "Parquet files, or give its files one by one"
+        )
+    if logs == {""}:
+        return current_files(text, files)
+    if logs:
+        raise ValueError(f"{shown}/{min(logs)} is a Delta table; give the table itself as an input")
+    return files
 
 
 def _first_wildcard(text: str) -> tuple[str, str] | None:

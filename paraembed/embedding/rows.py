@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.embedding.columns import own_columns
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, Plan
 from paraembed.embedding.settings import Settings
@@ -102,11 +103,16 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
     named = {"text": text_column} | ({} if settings.tree_column is None else {"tree": settings.tree_column})
     wanted = list(dict.fromkeys([*named.values(), *kept]))
+    of_path = source.partitions.keys() & wanted
+    of_path = of_path and of_path - {*own_columns(source).names}  # of the footer, for Parquet
+    wanted = [name for name in wanted if name not in of_path]
     if source.kind == "parquet":
         blocks = _read_parquet(source, part, wanted, settings.batch_size)
     else:
         blocks = _read_text(source, part, wanted, data)
     for block in blocks:
+        for name in of_path:
+            block.columns[name] = pa.repeat(pa.scalar(source.partitions[name], pa.string()), len(block.row_numbers))
         carried = [block.columns[name] for name in kept]
         if settings.id_column is None:
             carried.insert(0, _made_ids(source, part, settings, block.row_numbers))
@@ -247,7 +253,11 @@ def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: 
 
 
 def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Decode a Parquet column [n] like ``_decoded``; also return which values changed, bool [n]."""
+    """Decode a Parquet column [n] like ``_decoded``; also return which values changed, bool [n]. Views of strings
+    become strings, as other files of a table have them.
+    """
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
     kind = column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type
     if kind not in {pa.string(), pa.large_string()}:
         return column, np.zeros(len(column), bool)

@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -159,6 +160,45 @@ def test_inputs_without_a_name_and_a_loop(none):
     for asked, message in (("", "an input is ''"), (" ", "an input is ' '"), (loop, "symbolic link to itself")):
         with pytest.raises((ValueError, OSError), match=message):
             list_inputs([asked])
+
+
+def test_the_current_version_of_a_delta_table_is_read(tmp_path, monkeypatch):
+    delta = pytest.importorskip("deltalake")
+    where, settings = str(tmp_path / "lake" / "t"), Settings("body", keep=("lang",))
+    columns = {"body": pa.array(["a cat", "a dog"], pa.string_view()), "lang": ["en", "d e"]}
+    for mode in ("append", "overwrite", "append"):
+        delta.write_deltalake(where, pa.table(columns), mode=mode, partition_by=["lang"])
+    delta.DeltaTable(where).delete("body = 'a dog'")
+    files = list_inputs([where])
+    assert [(file.partitions, len(pq.read_table(file.path))) for file in files] == [({"lang": "en"}, 1)] * 2
+    assert make_plan(files, settings).rows == 2
+    assert len(list_inputs([f"{where}/*/*.parquet"])) == 6, "files that are named are read"
+    with pytest.raises(ValueError, match=r"lake/t/ is a Delta table"):
+        list_inputs([tmp_path / "lake"])
+    files[0].place.unlink()
+    with pytest.raises(FileNotFoundError, match=r"/lang=en/.* of the Delta table"):
+        list_inputs([where])
+    first = tmp_path / "lake" / "t" / "_delta_log" / f"{0:020}.json"
+    entries = [json.loads(line) for line in first.read_text().splitlines()]
+    for entry in entries:
+        entry.get("metaData", {}).get("configuration", {})["delta.columnMapping.mode"] = "name"
+    first.write_text("\n".join(map(json.dumps, entries)))
+    with pytest.raises(ValueError, match="Delta table with renamed columns"):
+        list_inputs([where])
+    first.write_text("{")
+    with pytest.raises(ValueError, match="log of the Delta table"):
+        list_inputs([where])
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(ValueError, match="pip install deltalake"):
+        list_inputs([where])
+
+
+def test_an_iceberg_table_is_refused(tmp_path):
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "v1.metadata.json").touch()
+    pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"metadata/v1\.metadata\.json"):
+        list_inputs([tmp_path])
 
 
 def test_links_do_not_double_rows(folder):

@@ -1,10 +1,12 @@
 import bz2
 import gzip
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
@@ -94,6 +96,27 @@ def test_rows_of_every_depth_are_kept_or_rejected(tmp_path):
     read = read_all([tmp_path / "t.jsonl"], Settings("body", keep=("k",)))
     assert {reason for _, reason in rejected(read)} == {"no JSON"}
     assert 500 < len(texts(read)) < len(rows)
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "parquet"])
+def test_the_names_of_hive_folders_are_columns(kind, tmp_path):
+    """A column of the file itself is kept as it is."""
+    folders = {"lang=en": "en", "lang=d%20e": "d e", "lang=__HIVE_DEFAULT_PARTITION__": None, "lang=": ""}
+    lines = {"txt": "a\n", "csv": "body,year\na,7\n", "jsonl": '{"body": "a", "year": "7"}\n'}
+    for folder in folders:
+        path = tmp_path / "year=2024" / folder / f"t.{kind}"
+        path.parent.mkdir(parents=True)
+        if kind == "parquet":
+            pq.write_table(pa.table({"body": ["a"], "year": [7]}), path)
+        else:
+            path.write_text(lines[kind])
+    settings = Settings(None if kind == "txt" else "body", keep=("lang", "year"))
+    blocks = read_all([tmp_path], settings)
+    assert column(blocks, 1) == [folders[folder] for folder in sorted(folders)]
+    assert column(blocks, 2) == [{"txt": "2024", "parquet": 7}.get(kind, "7")] * 4
+    if kind != "jsonl":
+        of_all = complete_settings(replace(settings, keep=("all",)), list_inputs([tmp_path]), reads_trees=False)
+        assert of_all.keep == ("text" if kind == "txt" else "body", "year", "lang")
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "tsv", "parquet"])
