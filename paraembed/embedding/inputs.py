@@ -42,7 +42,8 @@ _VISIBLE = re.compile(rf"(?!.*(?:^|/)(?:\.|_(?!{_DELTA_LOG[1:]}))).*", re.DOTALL
 _ICEBERG = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
 _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
-_DECIDING = ("max_line_bytes", "max_field_lines")
+_LIMITS = ("max_line_bytes", "max_field_lines")
+_DECIDING = (*_LIMITS, "has_cr_ends")
 _LOOKERS = 16  # threads that ask for stamps; an answer of an object store takes 20 ms and more
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class InputFile:
         block_bytes: bytes to read and parse at a time.
         max_line_bytes: CSV only: limit of a row of several lines, which affects the rejected lines.
         max_field_lines: CSV only: limit of a quoted cell, which also affects the rejected lines.
+        has_cr_ends: text only: lines end in CR, because the first MiB has CR, but no LF.
     """
 
     path: str
@@ -81,6 +83,7 @@ class InputFile:
     block_bytes: int = field(default=BLOCK_BYTES, compare=False)
     max_line_bytes: int = DEFAULT_TABLE_LIMITS.max_line_bytes
     max_field_lines: int = DEFAULT_TABLE_LIMITS.max_field_lines
+    has_cr_ends: bool = False
 
     @property
     def place(self) -> Place:
@@ -104,21 +107,22 @@ class InputFile:
         return without_credentials(self.path)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without credentials and without limits that have their defaults."""
+        """Return the fields as JSON values, without credentials and without those that have their defaults."""
         values = asdict(replace(self, path=self.shown))
         for name in ("stamp", "limits", "block_bytes", *_DECIDING):
             del values[name]
-        return values | self.other_limits()
+        return values | self.how_read()
 
-    def other_limits(self) -> dict[str, int]:
-        """Return the limits that affect the rejected lines and differ from the default, by name."""
-        limits = {name: getattr(self, name) for name in _DECIDING}
-        return {name: value for name, value in limits.items() if value != getattr(DEFAULT_TABLE_LIMITS, name)}
+    def how_read(self) -> dict[str, int]:
+        """Return what affects the rows, or the rejected lines, and differs from the default, by name."""
+        return {name: getattr(self, name) for name in _DECIDING if getattr(self, name) != getattr(InputFile, name)}
 
     def cut_records(self, pieces: Iterable[bytes] | None = None, start: int = 0) -> Iterator[Records]:
         """Split the file, or ``pieces`` that begin with the record at byte ``start``, into records."""
         if pieces is None:
             pieces = read_blocks(self.place, self.block_bytes, self.limits.max_inflation)
+        if self.has_cr_ends:
+            pieces = (piece.replace(b"\r", b"\n") for piece in pieces)
         most = self.max_line_bytes if self.kind == "csv" else self.limits.max_line_bytes
         table = TableFormat(len(self.columns), self.max_field_lines, start == 0)
         return read_records(pieces, self.kind, self.shown, most, table)
@@ -376,7 +380,7 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
     shown = without_credentials(str(place))
     if kind is None:
         raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
-    columns, compressed = tuple[str, ...](), False
+    columns, compressed, head = tuple[str, ...](), False, b""
     if kind == "parquet":
         if not is_parquet(place):
             raise ValueError(
@@ -391,7 +395,8 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
     if len(set(columns)) < len(columns):
         repeated = Counter(columns).most_common(1)[0][0]
         raise ValueError(f"{shown}: column {listed([repeated])!r} occurs twice in the header; rename one of them")
-    deciding = {name: getattr(limits, name) for name in _DECIDING} if kind == "csv" else {}
+    deciding = {name: getattr(limits, name) for name in _LIMITS} if kind == "csv" else {}
+    deciding |= {"has_cr_ends": kind == "text" and b"\r" in head and b"\n" not in head}
     file = InputFile(str(place), name, kind, compressed, columns, size=size_of(place), sha256="", stamp=stamp)
     return replace(file, limits=limits, **deciding)
 

@@ -103,13 +103,15 @@ def part_name(number: int, count: int) -> str:
 def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[dict[str, Any]]:
     """Return what decides the output: sizes and contents of the inputs, in order, and their names if ids contain them.
 
-    For CSV this includes the limits that affect the rejected lines, if they differ from the default.
+    For CSV this includes the limits that affect the rejected lines, if they differ from the default; for columns of
+    Hive folders their values.
     """
-    named = settings.id_kind == "file-row"
+    named, carried = settings.id_kind == "file-row", {settings.id_column, *settings.keep}
     return [
         {"size": file.size, "sha256": file.sha256, "kind": file.kind}
         | ({"name": file.name} if named else {})
-        | file.other_limits()
+        | file.how_read()
+        | {f"{name}=": value for name, value in file.partitions.items() if name in carried}
         for file in inputs
     ]
 

@@ -1,5 +1,6 @@
 import bz2
 import gzip
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -7,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.plan import make_plan
+from paraembed.embedding.plan import inputs_identity, make_plan
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
@@ -96,6 +97,29 @@ def test_rows_of_every_depth_are_kept_or_rejected(tmp_path):
     read = read_all([tmp_path / "t.jsonl"], Settings("body", keep=("k",)))
     assert {reason for _, reason in rejected(read)} == {"no JSON"}
     assert 500 < len(texts(read)) < len(rows)
+
+
+def test_lines_of_text_that_end_in_cr_alone(tmp_path):
+    """Of a file without LF in its first MiB; elsewhere CR is part of a line."""
+    for name, data, expected in (
+        ("cr.txt", b"a b\rc\r\rd", ["a b", "c", "", "d"]),
+        ("cr.txt.gz", gzip.compress(b"a b\rc\r"), ["a b", "c"]),
+        ("mixed.txt", b"a\rb\nc\r\n", ["a\rb", "c"]),
+    ):
+        (tmp_path / name).write_bytes(data)
+        for rows in (1, 100):
+            assert texts(read_all([tmp_path / name], Settings(part_rows=rows), block_bytes=2)) == expected
+    (plain,) = list_inputs([tmp_path / "mixed.txt"])
+    assert "has_cr_ends" not in plain.to_json(), "plans of other files keep their bytes"
+
+
+def test_values_of_hive_folders_decide_whether_parts_are_used_again(tmp_path):
+    for lang in ("en", "de"):
+        (tmp_path / lang / f"lang={lang}").mkdir(parents=True)
+        (tmp_path / lang / f"lang={lang}" / "t.txt").write_text("a\n")
+    for keep, count in ((("lang",), 2), (("text",), 1)):
+        of_files = [inputs_identity(list_inputs([tmp_path / lang]), Settings(keep=keep)) for lang in ("en", "de")]
+        assert len({json.dumps(one) for one in of_files}) == count
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "parquet"])
