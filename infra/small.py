@@ -28,7 +28,15 @@ NOVELS = "gutenberg-prose.sentences.txt.gz"
 WORDS, EVERY = range(4, 16), 12
 """Words of a sentence of Wikipedia or of a novel; of those of novels, every 12th is taken."""
 SETTINGS = ["--units", "wordpiece", "--l2", "0.1", "--dim", "256", "--dtype", "int8"]
-CARD = """# small: the encoder that ships with paraembed
+CARD = """---
+license: "apache-2.0"
+library_name: "paraembed"
+language: "en"
+tags: ["sentence-similarity", "feature-extraction", "paraembed", "avg"]
+pipeline_tag: "sentence-similarity"
+---
+
+# small: the encoder that ships with paraembed
 
 `paraembed.load("small")`: a static encoder of English, 256 dimensions. The vector of a text is the mean of the vectors
 of its word pieces, {units:,} pieces of uncased BERT in int8 with a scale for each row.

@@ -20,7 +20,7 @@ from paraembed.io.places import Place, absolute_name, to_place
 from paraembed.io.resume import check_destination
 from paraembed.loading import open_encoder
 from paraembed.options import checked
-from paraembed.papers import find_recipe
+from paraembed.papers import OWN_RECIPES, find_recipe
 from paraembed.process import one_thread
 from paraembed.recipe import Recipe
 from paraembed.settings import (
@@ -28,6 +28,7 @@ from paraembed.settings import (
     DEFAULT_INFERENCE,
     MIN_COVERAGE,
     RESAMPLES,
+    SHIPPED,
     SHIPPED_FOLDER,
     Engine,
     Gpus,
@@ -113,8 +114,8 @@ def load(name: AnyPath, inference: Inference = DEFAULT_INFERENCE) -> "Encoder | 
 @_typed
 def train(
     pairs: AnyPath,
-    words: AnyPath,
-    out: AnyPath,
+    words: AnyPath | None = None,
+    out: AnyPath | None = None,
     *,
     recipe: str | Recipe = "iclr2016/avg",
     suites: str | Sequence[str] = (),
@@ -131,9 +132,10 @@ def train(
 
     Args:
         pairs: folder of pair shards, written by jobs/shard.py.
-        words: word-vector file, or the folder of an encoder avg, or ``small``, whose vectors and tokenizer are taken.
+        words: word-vector file, or the folder of an encoder avg, or ``small``, whose vectors and tokenizer are taken;
+            only the recipe ``small`` has a default, ``small``.
         out: encoder folder to write.
-        recipe: name of a recipe (``paraembed.RECIPES``), path of a .json file, or a recipe.
+        recipe: name of a recipe (``paraembed.RECIPES``, or ``small``), path of a .json file, or a recipe.
         suites: names of suites in ``data`` to evaluate on during training; the best checkpoint is kept.
         data: folder of the evaluation suites.
         evaluate_pairs: tab-separated files of scored pairs to evaluate on.
@@ -156,6 +158,9 @@ def train(
 
     name, base = (recipe, find_recipe(recipe)) if isinstance(recipe, str) else ("recipe", recipe)
     chosen = replace(base, **_checked(settings, Recipe, "recipe"))
+    words = SHIPPED if words is None and name in OWN_RECIPES else words
+    if words is None or out is None:
+        raise ValueError(f"`{'words' if words is None else 'out'}` is missing; only the recipe small has default words")
     if bool(suites) != (data is not None):
         raise ValueError("`suites` and `data` must be given together, for example suites=['sts'], data='eval'")
     names, files = _several(suites), _several(evaluate_pairs)

@@ -74,14 +74,18 @@ def run(
         with _stops_raise():
             if listing is not None and "--list" in arguments:
                 show(*listing())
-                return 0
-            line, defaults = with_common(flags, default and default(arguments))
-            values = parse_flags(line, arguments, {**groups, **COMMON}, defaults)
-            with quiet() if values.common.quiet else shown_status(), _labeled(values.common):
-                doing("starting")
-                counts = main(values.own) or {}
-            out = None if getattr(values.own, "dry_run", False) else getattr(values.own, "out", None)
-            outcome |= {"written": [] if out is None else [out], **counts}
+            else:
+                line, defaults = with_common(flags, default and default(arguments))
+                values = parse_flags(line, arguments, {**groups, **COMMON}, defaults)
+                with quiet() if values.common.quiet else shown_status(), _labeled(values.common):
+                    doing("starting")
+                    counts = main(values.own) or {}
+                out = None if getattr(values.own, "dry_run", False) else getattr(values.own, "out", None)
+                outcome |= {"written": [] if out is None else [out], **counts}
+    except SystemExit as stop:
+        if not (stop.code and isinstance(stop.code, int)):
+            raise  # of --help
+        outcome |= {"status": stop.code, "error": "stopped by the reason on stderr"}
     except KeyboardInterrupt:
         say(STOPPED_LINE)
         outcome |= {"status": STOPPED, "error": STOPPED_LINE}

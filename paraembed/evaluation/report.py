@@ -29,7 +29,9 @@ from paraembed.io.fingerprint import json_bytes
 from paraembed.papers.results import MEANS, PAPERS_22
 from paraembed.process import versions
 from paraembed.recipe import BaseRecipe, Recipe
-from paraembed.settings import RESAMPLES
+from paraembed.settings import RESAMPLES, SHIPPED_FOLDER
+from paraembed.text import WORDPIECE
+from paraembed.text.vocabulary import load_vocabulary
 
 HUB_TAGS = ("sentence-similarity", "feature-extraction", "paraembed")
 _TASK = "sentence-similarity"
@@ -355,15 +357,17 @@ def encoder_metadata(
     datasets: Iterable[str] = (),
 ) -> str:
     """Return the metadata of the card of a folder that paraembed loads, see ``hub_metadata``; it names a language only
-    for ``ptb-v1``, whose rules are those of English.
+    for ``ptb-v1``, whose rules are those of English, and for the words of ``small``.
     """
-    kind = encoder.config.name
+    kind, language = encoder.config.name, "en" if encoder.tokenizer == "ptb-v1" else None
+    if encoder.tokenizer == WORDPIECE and encoder.vocabulary.equals(load_vocabulary(SHIPPED_FOLDER / "words.txt")):
+        language = "en"
     return hub_metadata(
         f"paraembed-{kind}",
         scores,
         task=task,
         library_name="paraembed",
-        language="en" if encoder.tokenizer == "ptb-v1" else None,
+        language=language,
         tags=[*HUB_TAGS, kind, *tags],
         datasets=[*datasets][:_MOST_RESULTS],
     )

@@ -5,7 +5,7 @@ import re
 import sys
 
 from paraembed.commands import JOBS
-from tests.jobs import ran
+from tests.jobs import job_command, ran
 
 ARROW = {"numpy", "pyarrow"}  # 0.3 s
 SLOW = {"ray", "mlflow", "torch", "scipy", "matplotlib", "numba", "optuna"}
@@ -66,6 +66,15 @@ def test_mistakes_are_answered_without_slow_imports(tmp_path):
     absent = [line for line in errors.splitlines() if f"error: {tmp_path}/" in line]
     assert [re.findall("does not exist", line) for line in absent] == [["does not exist"]] * len(missing)
     assert not [*tmp_path.iterdir()]
+
+
+def test_json_answers_wrong_flags_and_lists():
+    for line in ("--no-such-flag 1", "--part-rows many"):
+        command = *job_command("embed"), *line.split(), "--json", "--quiet"
+        outcome = json.loads(ran(*command, status=2).stdout)
+        assert (outcome["job"], outcome["status"]) == ("embed", 2)
+    listed = ran(*job_command("train"), "--list", "--json").stdout.splitlines()
+    assert json.loads(listed[-1])["status"] == 0
 
 
 def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import paraembed
 from paraembed.export.folder import write_folder
-from tests.docs.pages import blocks, save_encoder, text_of
+from tests.docs.pages import blocks, text_of
 
 PAGE = "docs/neighbors.md"
 TEXTS = ["a cat sat on the mat", "how can i sleep better at night", "one text", "the better cat", "i sleep"]
@@ -39,10 +40,10 @@ def python(section):
 
 @pytest.fixture
 def encoder(tmp_path, monkeypatch):
-    """The working folder: an encoder, its embeddings, and its form for sentence-transformers."""
+    """The encoder ``small``; in the working folder its embeddings and its form for sentence-transformers."""
     monkeypatch.chdir(tmp_path)
-    encoder = save_encoder(sorted({*" ".join(TEXTS).split(), "how", "do"}), tmp_path / "encoder")
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(encoder.encode(TEXTS).ravel()), 300)
+    encoder = paraembed.load("small")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(encoder.encode(TEXTS).ravel()), 256)
     (tmp_path / "embeddings").mkdir()
     columns = {"row": pa.array(range(len(TEXTS)), pa.int64()), "text": TEXTS, "embedding": vectors}
     pq.write_table(pa.table(columns), tmp_path / "embeddings" / "part-00000-of-00001.parquet", row_group_size=4)
