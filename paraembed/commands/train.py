@@ -66,6 +66,8 @@ class Train:
     """Minimum fraction of the pairs' tokens that must have a word vector, 0 to 1; 0: no check."""
     register: str | None = None
     """Name under which MLflow registers the encoder, as models:/NAME@champion; default: not registered."""
+    license: str = ""
+    """License of the encoder in its model card, such as apache-2.0; default: none is named."""
     overwrite: bool = False
     """Replace an existing encoder or an unfinished training at --out."""
     list: bool = False
@@ -131,6 +133,7 @@ def main(flags: Train) -> dict[str, Any]:
             selection=flags.selection,
             min_coverage=flags.min_coverage,
             max_bytes=flags.placement.pairs_bytes,
+            license_id=flags.license,
         )
         data.check_tokens()
         training = Training(

@@ -283,6 +283,7 @@ def model_card(
     scores: Report | None,
     kept: str = "",
     start: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    license_id: str = "",
 ) -> str:
     """Return the README of an encoder folder: metadata for the Hugging Face hub, description, usage, how it was made,
     limits and scores.
@@ -303,7 +304,7 @@ def model_card(
     origin["versions"] = ", ".join(f"{package} {number}" for package, number in versions().items())
     origins = "\n".join(map(markdown_row, origin.items()))
     known = scores.json()["encoders"][0]["scores"] if scores else {}
-    metadata = encoder_metadata(encoder, name, scores=known, datasets=sources)
+    metadata = encoder_metadata(encoder, name, scores=known, datasets=sources, license_id=license_id)
     limits = "\n".join(_markdown_list(_limits(encoder)))
     return f"""{metadata}
 # {kind} ({markdown(name)})
@@ -355,6 +356,7 @@ def encoder_metadata(
     scores: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     task: str = _TASK,
     datasets: Iterable[str] = (),
+    license_id: str = "",
 ) -> str:
     """Return the metadata of the card of a folder that paraembed loads, see ``hub_metadata``; it names a language only
     for ``ptb-v1``, whose rules are those of English, and for the words of ``small``.
@@ -366,6 +368,7 @@ def encoder_metadata(
         f"paraembed-{kind}",
         scores,
         task=task,
+        license=license_id,
         library_name="paraembed",
         language=language,
         tags=[*HUB_TAGS, kind, *tags],

@@ -12,7 +12,7 @@ def model_card(encoder: Encoder, readme: str, license_id: str, scores: Path | No
     """Return the README of an exported encoder: metadata, usage, then the encoder folder's ``readme`` without the usage
     section in it.
 
-    ``license_id`` is the license of the encoder as the hub names it, such as apache-2.0; empty: the card names none.
+    ``license_id`` is the license of the encoder as the hub names it, such as apache-2.0; empty: that of ``readme``.
     The first column of ``scores``, the ``scores.json`` of ``jobs/evaluate.py`` for this encoder, becomes the
     ``model-index``; another file is a ValueError. Without it, the scores in the metadata of ``readme`` stay, as do
     language and data sets.
@@ -26,7 +26,7 @@ def model_card(encoder: Encoder, readme: str, license_id: str, scores: Path | No
             f"paraembed-{encoder.config.name}",
             report["encoders"][0]["scores"],
             library_name="sentence-transformers",
-            license=license_id,
+            license=license_id or known.get("license"),
             tags=["sentence-transformers", *HUB_TAGS],
             **about,
         )

@@ -73,6 +73,7 @@ class Pairs:
         max_bytes: memory of a worker for the pairs; larger data are read from disk.
         has_ptb_tokens: the texts are tokens of ``ptb-v1``, even if the shards have another tokenizer: shards made from
             shards.
+        license_id: license of the encoder, for its model card.
     """
 
     recipe: Recipe
@@ -83,6 +84,7 @@ class Pairs:
     min_coverage: float = MIN_COVERAGE
     max_bytes: int = 2**62
     has_ptb_tokens: bool = False
+    license_id: str = ""
 
     job: ClassVar[str] = "train"
     model: ClassVar[str] = "encoder"
@@ -334,7 +336,8 @@ class Pairs:
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
         words, title = best.in_words() if best else "", f"{name}: {self.recipe.encoder.name}"
         start = self.start_of(work.fingerprint)
-        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, words, start)
+        made = words, start, self.license_id
+        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, *made)
         checkpoint.save(
             encoder,
             work.out,

@@ -36,7 +36,7 @@ def test_the_hub_reads_the_metadata_of_a_card(tiny_encoder_folder, tmp_path):
     report = compare([candidate], [read_pairs_files([pairs])], resamples=0)
     pearson = next(value for name, value in report.metrics().items() if name.endswith("pearson"))
     start = {"words": {"name": "v.txt", "bytes": 12, "sha256": "ab"}}
-    text = model_card("iclr2016/avg", RECIPE, candidate.encoder, 0.5, {"ppdb: xl": 3}, report, start=start)
+    text = model_card("iclr2016/avg", RECIPE, candidate.encoder, 0.5, {"ppdb: xl": 3}, report, "", start, "mit")
     of_hub = hub.model_card(candidate.encoder, text, "apache-2.0", None)
     for name, card in (("paraembed", cards.ModelCard(text)), ("sentence-transformers", cards.ModelCard(of_hub))):
         data = card.data
@@ -45,7 +45,8 @@ def test_the_hub_reads_the_metadata_of_a_card(tiny_encoder_folder, tmp_path):
         assert f"{100 * result.metric_value:.1f}" in card.content.split("## Scores")[1]
         assert result.metric_value == round(pearson, 4)
         assert "| words | name v.txt, bytes 12, sha256 ab |" in card.content
-    assert (cards.ModelCard(text).data.license, cards.ModelCard(of_hub).data.license) == (None, "apache-2.0")
+    kept = hub.model_card(candidate.encoder, text, "", None)
+    assert [cards.ModelCard(card).data.license for card in (text, of_hub, kept)] == ["mit", "apache-2.0", "mit"]
     assert of_hub.count("library_name") == 1
     assert "not among its 12 words" in text
 
@@ -67,6 +68,7 @@ def test_the_card_has_the_values_of_the_configuration_by_current_names(tmp_path,
     assert (rows["bos_eos_tokens"], rows["max_tokens"]) == (config["boundary_tokens"], str(config["max_tokens"]))
     assert not rows.keys() & {*ON_DISK.values()}
     assert rows.keys() >= {*RECIPE.values()} - {"encoder"}
+    assert ('language: "en"' in card, "license:" in card) == (True, False)
     monkeypatch.chdir(tmp_path / "e")
     assert run(card)["encoder"].fingerprint == config["fingerprint"]
 
