@@ -49,5 +49,7 @@ def run_named() -> int:
     if name in {"-h", "--help"}:
         sys.stdout.write(f"{INTRODUCTION}\n{usage}\n")
         return 0
-    sys.stderr.write(f"error: unknown job {name!r}; choose one of these\n{usage}\n")
+    from paraembed.aliases import did_you_mean
+
+    sys.stderr.write(f"error: unknown job {name!r}{did_you_mean(name, JOBS) or '; choose one of these'}\n{usage}\n")
     return 2

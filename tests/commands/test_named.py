@@ -29,5 +29,5 @@ def test_a_job_runs_by_its_name(tmp_path):
     assert version.stdout == f"paraembed {paraembed.__version__}\n"
     unknown = run("emebd", folder=tmp_path, status=2)
     assert unknown.stdout == ""
-    assert "'emebd'" in unknown.stderr
+    assert "'emebd'; did you mean embed?" in unknown.stderr
     assert str(tmp_path / "nothing") in run("verify", tmp_path / "nothing", folder=tmp_path, status=2).stderr
