@@ -39,7 +39,7 @@ def columns_of(source: InputFile) -> pa.Schema:
 def own_columns(source: InputFile) -> pa.Schema:
     """Return the columns in an input file; all columns are strings unless it is Parquet."""
     if source.kind != "parquet":
-        return pa.schema([(name, pa.string()) for name in source.columns])
+        return pa.schema([(name, pa.string()) for name in source.columns if name or source.columns.count(name) == 1])
     with open_parquet(source.place, state=source.state) as file:
         return file.schema_arrow
 

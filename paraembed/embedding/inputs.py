@@ -333,13 +333,15 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[tuple[Place, str]]:
-    """Yield the files below a folder whose relative path matches ``names``, sorted by this path."""
+    """Yield the files below a folder whose relative path matches ``names``, sorted by this path, but no empty ones."""
     filesystem, base = locate(folder)
-    files, others = list[str](), list[str]()
+    files, empty, others = list[str](), list[str](), list[str]()
     try:
         for info in filesystem.get_file_info(pa.fs.FileSelector(base, allow_not_found=True, recursive=recursive)):
             if info.type != pa.fs.FileType.Directory:
-                (files if info.type == pa.fs.FileType.File else others).append(info.path[len(base) :].lstrip("/"))
+                is_empty = info.type == pa.fs.FileType.File and not info.size and kind_of(info.path)
+                of_type = empty if is_empty else files if info.type == pa.fs.FileType.File else others
+                of_type.append(info.path[len(base) :].lstrip("/"))
     except UnicodeDecodeError as error:
         _check_name(os.fsdecode(error.object))
         raise
@@ -348,6 +350,9 @@ def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> It
     for name in filter(names.fullmatch, others):
         if kind_of(name):
             raise FileNotFoundError(f"{base}/{name} is a broken link or not a regular file; repair or remove it")
+    if left_out := sorted(filter(names.fullmatch, empty)):
+        shown = without_credentials(folder)
+        log.warning("%s: empty files are left out: %d, the first is %s", shown, len(left_out), left_out[0])
     for name in sorted(filter(names.fullmatch, files)):
         if "://" in folder:
             yield _with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name
@@ -392,8 +397,9 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
         head = next(pieces, b"")
         _check_head(head, shown)
         columns = _columns(kind, chain([head], pieces), shown, limits)
-    if len(set(columns)) < len(columns):
-        repeated = Counter(columns).most_common(1)[0][0]
+    named = [name for name in columns if name]  # several columns without a name are ignored
+    if len(set(named)) < len(named):
+        repeated = Counter(named).most_common(1)[0][0]
         raise ValueError(f"{shown}: column {listed([repeated])!r} occurs twice in the header; rename one of them")
     deciding = {name: getattr(limits, name) for name in _LIMITS} if kind == "csv" else {}
     deciding |= {"has_cr_ends": kind == "text" and b"\r" in head and b"\n" not in head}

@@ -162,6 +162,21 @@ def test_inputs_without_a_name_and_a_loop(none):
             list_inputs([asked])
 
 
+def test_empty_files_of_a_folder_and_columns_without_a_name_are_left_out(tmp_path, caplog):
+    (tmp_path / "a.csv").write_text(",text,,\n0,a cat,,\n")
+    (tmp_path / "b.csv").touch()
+    for asked in (tmp_path, f"{tmp_path}/*.csv"):
+        caplog.clear()
+        (file,) = list_inputs([asked])
+        assert "empty files are left out: 1, the first is b.csv" in caplog.text
+    settings = complete_settings(Settings("text", keep=ALL), [file], reads_trees=False)
+    (part,) = make_plan((file,), settings).parts
+    (block,) = read_part(file, part, settings)
+    assert (settings.keep, [column.to_pylist() for column in block.carried]) == (("text",), [[0], ["a cat"]])
+    with pytest.raises(ValueError, match=r"b\.csv is empty"):
+        list_inputs([tmp_path / "b.csv"])
+
+
 def test_the_current_version_of_a_delta_table_is_read(tmp_path, monkeypatch):
     delta = pytest.importorskip("deltalake")
     where, settings = str(tmp_path / "lake" / "t"), Settings("body", keep=("lang",))
