@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from paraembed.cluster.tasks import Tasks, started_tasks
 from paraembed.console import doing, say
 from paraembed.io.atomic import replace_folder, work_folder
+from paraembed.io.escape import listed
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, shown
@@ -133,13 +134,22 @@ def shard_pairs(
     if not inputs:
         raise ValueError("no input files; give pair files with `input`")
     doing("reading the first rows of the inputs")
-    sources = read_heads(inputs, reading_of(settings, limits))
+    reading = reading_of(settings, limits)
+    sources = read_heads(inputs, reading)
     vocabulary = read_vocabulary(words, max_words) if words else None
     row_rules(settings, vocabulary)
+    labeled = [source for source in sources if source.is_labeled]
+    if settings.keep_labels and not labeled:
+        raise ValueError(
+            "`keep_labels` is given, but the first rows of the inputs have no labels; leave it out, or give a column "
+            "the role relation with `columns`"
+        )
     doing(f"hashing {len(inputs):,} inputs")
     identity: dict[str, Any] = {
         "format": FORMAT,
-        "settings": outputs.settings_to_json(settings),
+        "settings": outputs.settings_to_json(
+            settings, has_labels=any(reading.labels.applies_to(source.form) for source in labeled)
+        ),
         "inputs": digests_of(inputs),
         "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
         "max_line_bytes": limits.max_line_bytes,
@@ -265,6 +275,8 @@ def _parse_all(task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partition
         report = reports[parsed.number] = load_report(part.report)
         when = " (parsed before)" if parsed.before else ""
         say(f"  {part}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
+        if labels := [f"{label} ({count:,})" for label, count in report.labels.items()]:
+            say(f"  labels kept: {listed(labels)}")
     return [reports[number] for number in range(len(parts))]
 
 
@@ -282,6 +294,7 @@ def _parse(number: int, part: SourcePart, shared: Callable[[], _Task], partition
             partitions,
             vocabulary=task.vocabulary,
             span=part.span,
+            is_labeled=part.is_labeled,
             sampled=task.sampled,
             limits=task.limits,
         )

@@ -19,6 +19,7 @@ from paraembed.io.inflate import BLOCK_BYTES
 from paraembed.io.lines import read_lines
 from paraembed.text.hashing import text_column
 from paraembed.text.tokenize import Tokens
+from paraembed.text.vocabulary import spaced
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: in
         text = lines.text
         if lines.first == 0 and pc.match_substring_regex(text[0], r"^\d+ \d+ *$").as_py():
             text = text.slice(1)
-        here = pc.utf8_lower(pc.list_element(pc.split_pattern(text.drop_null(), " ", max_splits=1), 0))
+        here = pc.utf8_lower(pc.list_element(pc.split_pattern(spaced(text.drop_null()), " ", max_splits=1), 0))
         words.update(dict.fromkeys(here.to_pylist()))
         if max_words is not None and len(words) >= max_words:
             break

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from paraembed.pairs.columns import (
     say_the_pair,
     shown_names,
 )
+from paraembed.pairs.labels import LabelRule
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.pairs.settings import Format, Role
 
@@ -55,6 +56,7 @@ class Reading:
     no_header: bool = False  # whether the first row of TSV or CSV is a pair even if it looks like a header
     limits: ReadLimits = DEFAULT_LIMITS
     block_bytes: int = BLOCK_BYTES  # bytes to read at a time
+    labels: LabelRule = field(default_factory=LabelRule)
 
 
 def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
@@ -93,13 +95,19 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file is missing or a folder.
-        ValueError: the file is empty or binary, its compressed stream is damaged, or its format or columns are unknown.
+        ValueError: the file is empty or binary, its compressed stream is damaged, or its format, columns or labels are
+            unknown.
 
     Example:
         >>> for block in read_pairs(Path("pairs.tsv")):
         ...     print(block.form, block.pairs.first.to_pylist(), block.pairs.second.to_pylist())
         tsv ['the cat sat', 'a dog ran'] ['a cat sat', 'the dog ran']
     """
+    for block in _read_blocks(source, reading, span):
+        yield reading.labels.filter(block, str(source))
+
+
+def _read_blocks(source: Source, reading: Reading, span: Span | None) -> Iterator[Block]:
     columns = reading.columns
     if columns and not say_the_pair(columns):
         raise ValueError(
@@ -319,14 +327,15 @@ def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) 
         none = pa.nulls(len(rows), pa.string())
         cells: dict[Role, pa.StringArray] = {"first": none, "second": none}
         for role, name in roles.items():
-            cells[role] = pa.array([_cell(row.get(name)) if isinstance(row, dict) else None for row in rows], none.type)
+            values = [_cell(row.get(name), role) if isinstance(row, dict) else None for row in rows]
+            cells[role] = pa.array(values, none.type)
         tests = [*lines.tests(), (pa.array([isinstance(row, str) for row in rows], pa.bool_()), "no JSON object")]
         yield Block("jsonl", lines.first, lines.__getitem__, assemble(cells, tests), columns=shown_names(roles))
 
 
-def _cell(value: object) -> str | None:
-    """Return a value as text; None if it is neither text nor number, or cannot be encoded as UTF-8."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+def _cell(value: object, role: Role) -> str | None:
+    """Return a value as text; None if it is neither text, number nor boolean label, or cannot be encoded as UTF-8."""
+    if isinstance(value, int | float) and (role == "relation" or not isinstance(value, bool)):
         return repr(value)
     if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value if not char.isascii()):
         return None

@@ -21,7 +21,7 @@ from paraembed.pairs.shards import FORMAT, SUBSETS_FORMAT, length_histogram, loa
 from paraembed.pairs.source_parts import ParsedPart, about_sources, reports_of, sum_counts
 
 JOB = "jobs/shard.py"
-_CODE = 3
+_CODE = 4
 """Version of the files in a work folder; files of another version are discarded."""
 _SHARD = r"pairs-\d{5,}-of-\d{5,}\.parquet"
 _FILE = rf"(manifest\.json|_SUCCESS|lengths\.json|vocabulary\.parquet|rejected-sample\.jsonl|{_SHARD})"
@@ -31,10 +31,14 @@ OUTPUT_FILES = re.compile(_OUTPUT)
 _WORK_FILES = re.compile(rf"{_STEP}|\.{_STEP}\.[0-9a-f]{{8}}\.tmp|{_SHARD}/(lengths|words)|result/{_OUTPUT}")
 
 
-def settings_to_json(settings: ShardSettings) -> dict[str, Any]:
-    """Return settings as JSON, without unset fields that the first version did not have."""
+def settings_to_json(settings: ShardSettings, *, has_labels: bool = False) -> dict[str, Any]:
+    """Return settings as JSON, without fields that the first version did not have and that have no effect: an unset
+    ``no_header``, and ``keep_labels`` of inputs without labels.
+    """
     values: dict[str, Any] = on_disk(json.loads(json.dumps(asdict(settings))))
-    return values if settings.no_header else {name: value for name, value in values.items() if name != "no_header"}
+    values["keep_labels"] = values["keep_labels"] or "default"
+    effective = {"no_header": settings.no_header, "keep_labels": has_labels}
+    return {name: value for name, value in values.items() if effective.get(name, True)}
 
 
 def finished_output(out: Path, identity: dict[str, Any], *, overwrite: bool) -> Work:

@@ -20,11 +20,12 @@ from paraembed.pairs.blocks import Block, refuse
 from paraembed.pairs.deduplicate import partition_writer
 from paraembed.pairs.filters import EQUAL_TEXTS
 from paraembed.pairs.formats import Reading, Source, read_pairs
+from paraembed.pairs.labels import LabelRule
 from paraembed.pairs.ppdb import PpdbPairs
 from paraembed.pairs.schema import PAIRS, SourceReport
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import GROUP_ROWS, REPEATING, Mask, schema_of
-from paraembed.pairs.source_parts import SAMPLED
+from paraembed.pairs.source_parts import SAMPLED, sum_counts
 from paraembed.pairs.training_sets import RowRules, judge_rows, row_rules, set_of
 from paraembed.process import keep_memory
 from paraembed.text.ragged import string_bytes
@@ -41,6 +42,7 @@ def parse_source(
     vocabulary: pa.StringArray | None = None,
     span: Span | None = None,
     *,
+    is_labeled: bool = False,
     sampled: int = SAMPLED,
     limits: ReadLimits = DEFAULT_LIMITS,
     block_bytes: int = BLOCK_BYTES,
@@ -53,18 +55,21 @@ def parse_source(
     (``paraembed.pairs.training_sets``). A second file next to ``out`` holds the rows by partition (``partitions_of``),
     for the search for duplicates. ``name`` is the value of the column ``source``; ``vocabulary`` [V] holds the known
     words, for the training sets that need them. Ranks are counted from the beginning of the ``span``, which is one of
-    ``formats.spans_of``. At most ``sampled`` rejected rows are kept as examples for each reason. Raise the errors of
-    ``read_pairs`` and ``row_rules``.
+    ``formats.spans_of``. With ``is_labeled``, rows without a label are rejected. At most ``sampled`` rejected rows are
+    kept as examples for each reason. Raise the errors of ``read_pairs`` and ``row_rules``.
     """
     keep_memory()
     report, totals, versions = SourceReport(0, 0, {}), Counter[str](), set[str]()
     rules, schema = row_rules(settings, vocabulary), schema_of(settings)
 
     def tables() -> Iterator[pa.Table]:
-        reading = replace(reading_of(settings, limits), block_bytes=block_bytes)
+        reading = reading_of(settings, limits)
+        labels = replace(reading.labels, is_labeled=is_labeled)
+        reading = replace(reading, labels=labels, block_bytes=block_bytes)
         for block in read_pairs(source, reading, span):
             table, refused = keep_pairs(block, name, _tokenizer(block, settings), settings.remove, rules)
             totals.update(read=len(block), parsed=table.num_rows)
+            report.labels.update(sum_counts([report.labels, labels.count(block)]))
             totals["lines"] = block.first_row + len(block)
             versions.update(block.pairs.versions if isinstance(block.pairs, PpdbPairs) else ())
             _count(name, block, refused, report, sampled)
@@ -91,7 +96,8 @@ def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> 
     """Return how to read pair files with these settings; a bigram set needs the alignment."""
     alignment = settings.alignment or set_of(settings).bigrams is not None
     columns, features = settings.columns, settings.features
-    return Reading(settings.format, columns, features, alignment, settings.non_terminals, settings.no_header, limits)
+    reading = Reading(settings.format, columns, features, alignment, settings.non_terminals, settings.no_header, limits)
+    return replace(reading, labels=LabelRule(settings.keep_labels, all_entailments=settings.training_set is not None))
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:

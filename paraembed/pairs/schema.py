@@ -43,3 +43,4 @@ class SourceReport:
     lines: Count = 0  # number of lines; the ranks of the next span start at this number
     # Version of PPDB, ``1.0``, ``2.0`` (which adds the entailment) or ``mixed``; None for other formats.
     version: str | None = None
+    labels: dict[str, Count] = field(default_factory=dict)  # number of rows of each label that is kept

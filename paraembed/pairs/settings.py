@@ -96,6 +96,10 @@ class ShardSettings(FilterOptions):
     """PPDB features to write as columns, such as PPDB1.0Score or AGigaSim; NA becomes null."""
     alignment: bool = False
     """Write the word alignment of PPDB as a column."""
+    keep_labels: tuple[str, ...] = ()
+    """Labels of pairs to keep, in any case; the pairs of all other labels are rejected. Default: 1, true, entailment,
+    paraphrase and the like; of PPDB, all but Exclusion and Independent, or all for the training set of a paper.
+    """
     non_terminals: bool = False
     """Keep syntactic rules of PPDB with non-terminals such as [NP,1]."""
     tokenizer: str = "auto"

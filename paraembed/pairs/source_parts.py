@@ -17,6 +17,7 @@ from paraembed.io.escape import listed
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.inflate import Span
 from paraembed.io.places import Place, name_of, size_of, without_credentials
+from paraembed.pairs.blocks import filled
 from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of, spans_of
 from paraembed.pairs.schema import Rejected, SourceReport
 
@@ -58,6 +59,7 @@ def join_reports(spans: Sequence[SourceReport]) -> SourceReport:
         parsed=sum(span.parsed for span in spans),
         refused=sum_counts([span.refused for span in spans]),
         sample=sample,
+        labels=sum_counts([span.labels for span in spans]),
         groups=[rows for span in spans for rows in span.groups],
         lines=before,
         version="mixed" if len(versions) > 1 else next(iter(versions), None),
@@ -72,6 +74,7 @@ class SourcePart:
     name: str  # name of the source, for messages and the column ``source``
     span: Span | None  # span of its bytes; None for the whole source
     parsed: Path  # file for its pairs (``parse.parse_source``); the other files of the part are named after it
+    is_labeled: bool = False  # whether the first rows of the source have labels
 
     def __str__(self) -> str:
         return self.name if self.span is None else f"{self.name}, bytes {self.span[0]:,} to {self.span[1]:,}"
@@ -145,6 +148,7 @@ def about_sources(files: Sequence[ParsedPart]) -> dict[str, dict[str, Any]]:
             "pairs": report.parsed,
             "duplicates": duplicates[name],
             "refused": report.refused,
+            **({"labels": report.labels} if report.labels else {}),
         }
         for name, report in reports.items()
     }
@@ -170,6 +174,7 @@ class InputSource:
     form: str
     columns: tuple[tuple[str, str], ...]  # (role, name of the column), in order
     pairs: list[tuple[str, str]]  # the first pairs, at most three
+    is_labeled: bool  # whether the first rows have labels
 
 
 def read_heads(inputs: Sequence[Place], reading: Reading) -> list[InputSource]:
@@ -197,7 +202,8 @@ def _read_head(source: Source, name: str, reading: Reading) -> InputSource:
         pairs = block.pairs
         rows = np.flatnonzero(pairs.refused.is_null())[:_SHOWN_PAIRS]
         texts = [column.take(pa.array(rows)).to_pylist() for column in (pairs.first, pairs.second)]
-        return InputSource(source, name, block.form, tuple(block.columns.items()), list(zip(*texts, strict=True)))
+        columns, is_labeled = tuple(block.columns.items()), filled(pairs.relation).null_count < len(block)
+        return InputSource(source, name, block.form, columns, list(zip(*texts, strict=True)), is_labeled)
     raise ValueError(f"{name} has no rows; leave it out, or write it again")
 
 
@@ -220,11 +226,12 @@ def describe(sources: Sequence[InputSource], *, with_pairs: bool) -> list[str]:
 def cut_parts(sources: Sequence[InputSource], folder: Path, span_bytes: int) -> list[SourcePart]:
     """Split sources into the parts that one task parses each; the result files of the parts go to ``folder``."""
     spans = [
-        (source.source, source.name, span)
-        for source in sources
-        for span in spans_of(source.source, source.form, span_bytes=span_bytes)
+        (source, span) for source in sources for span in spans_of(source.source, source.form, span_bytes=span_bytes)
     ]
-    return [SourcePart(*span, folder / f"parsed-{number:05d}.parquet") for number, span in enumerate(spans)]
+    return [
+        SourcePart(source.source, source.name, span, folder / f"parsed-{number:05d}.parquet", source.is_labeled)
+        for number, (source, span) in enumerate(spans)
+    ]
 
 
 def digests_of(inputs: Sequence[Place]) -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
 """Word-vector files, vocabularies, and the vector of out-of-vocabulary (OOV) tokens.
 
-The text format has one row per word: ``word v1 … vd``, separated by single spaces, plain or gzipped. word2vec's header
-line (``rows width``) is accepted if it is correct. The vector of OOV tokens is the row ``UUUNKKK`` if the file has one,
-like the papers' files. Otherwise it is the mean of the rows after the vocabulary cut (Wieting 2015 §5), or the mean of
-all rows if nothing is cut.
+The text format has one row per word: ``word v1 … vd``, separated by single spaces or tabs, plain or gzipped. word2vec's
+header line (``rows width``) is accepted if it is correct. The vector of OOV tokens is the row ``UUUNKKK`` if the file
+has one, like the papers' files, or a row of ``OOV_NAMES``. Otherwise it is the mean of the rows after the vocabulary
+cut (Wieting 2015 §5), or the mean of all rows if nothing is cut.
 """
 
 import logging
@@ -25,6 +25,8 @@ from paraembed.text.word_formats import Block, binary_blocks, is_binary, model_b
 LOW_COVERAGE = 0.5
 """Fraction of tokens with a vector below which a warning is logged."""
 UNKNOWN = "UUUNKKK"
+OOV_NAMES = ("<unk>", "<UNK>", "UNK", "*UNKNOWN*")
+"""Other names of the row of OOV tokens, in the files of GloVe, word2vec and others, by precedence."""
 START, END = "<S>", "</S>"
 """BOS and EOS tokens. They are upper-case, like UNKNOWN, so they cannot equal a lower-cased token."""
 BOS_EOS = {"none": (), "start": (START,), "end": (END,), "both": (START, END)}
@@ -87,7 +89,8 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
             vector for OOV tokens, the mean of the other rows becomes that vector.
 
     Returns:
-        The words of the file in its order; a row ``UNKNOWN`` is added at the end if the file has none.
+        The words of the file in its order; ``UNKNOWN`` replaces the first of ``OOV_NAMES`` that the file has, or is
+        added at the end.
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file is missing or a folder.
@@ -108,6 +111,7 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
         blocks = model_blocks(path, UNKNOWN)
     rows: dict[str, int] = {}
     spellings: set[str] = set()
+    oov: dict[str, npt.NDArray[np.float32]] = {}
     kept: list[npt.NDArray[np.float32]] = []
     repeated = num_rows = num_beyond = 0
     sum_all = sum_beyond = np.zeros(1)
@@ -117,6 +121,8 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
         for row, (spelling, lower) in enumerate(zip(words, pc.utf8_lower(pa.array(words)).to_pylist(), strict=True)):
             repeated += spelling in spellings
             spellings.add(spelling)
+            if spelling in OOV_NAMES:
+                oov.setdefault(spelling, block[row])
             word = spelling if spelling == UNKNOWN else lower
             if word in rows:
                 continue
@@ -131,11 +137,36 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
         sum_beyond = sum_beyond + block[beyond].sum(axis=0, dtype=np.float64)
     if repeated:
         log.warning("%s: %d repeated words; only the first row of each is used", path, repeated)
-    if UNKNOWN not in rows:
-        mean = sum_beyond / num_beyond if num_beyond else sum_all / num_rows
-        rows[UNKNOWN] = len(rows)
-        kept.append(mean.astype(np.float32)[None])
-    return Words(pa.array(list(rows), pa.string()), np.concatenate(kept))
+    if UNKNOWN in rows:
+        return Words(pa.array([*rows], pa.string()), np.concatenate(kept))
+    mean = sum_beyond / num_beyond if num_beyond else sum_all / num_rows
+    return _with_unknown(path, rows, kept, oov, mean)
+
+
+def _with_unknown(
+    path: Path,
+    rows: dict[str, int],
+    kept: Sequence[npt.NDArray[np.float32]],
+    oov: dict[str, npt.NDArray[np.float32]],
+    mean: npt.NDArray[np.float64],
+) -> Words:
+    """Return the words with ``UNKNOWN``: the first of ``OOV_NAMES`` in ``oov``, renamed, or ``mean`` at the end."""
+    name = next((name for name in OOV_NAMES if name in oov), "")
+    if name:
+        log.info("%s: the vector of out-of-vocabulary tokens is that of the row %r", path, name)
+    vector = oov.get(name, mean).astype(np.float32)
+    vocabulary, matrix = [*rows, UNKNOWN], np.concatenate([*kept, vector[None]])
+    if name and (place := rows.get(name.lower())) is not None:
+        vocabulary[place], matrix[place] = UNKNOWN, vector
+        return Words(pa.array(vocabulary[:-1], pa.string()), matrix[:-1])
+    return Words(pa.array(vocabulary, pa.string()), matrix)
+
+
+def spaced(text: pa.StringArray) -> pa.StringArray:
+    """Return rows [n] of a word-vector file with a space for each tab before a number."""
+    if not pc.any(pc.match_substring(text, "\t")).as_py():
+        return text
+    return pc.replace_substring_regex(text, r"\t([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\b", r" \1")
 
 
 def _blocks(path: Path) -> Iterator[Block]:
@@ -148,7 +179,7 @@ def _blocks(path: Path) -> Iterator[Block]:
         if lines.first == 0:
             header = _header(lines.text[0].as_py())
         skip = int(lines.first == 0 and header is not None)
-        text, number = pc.utf8_rtrim(lines.text.slice(skip), " "), lines.first + 1 + skip
+        text, number = pc.utf8_rtrim(spaced(lines.text.slice(skip)), " "), lines.first + 1 + skip
         if not len(text):
             continue
         cells = pc.split_pattern(text, " ")
@@ -208,11 +239,11 @@ def _fault(lines: Lines, row: int, width: int) -> str:
     if not lines.text[row].is_valid:
         reason = f"longer than {lines.limits.max_line_bytes:,} bytes" if lines.too_long[row].as_py() else "not UTF-8"
         return f"{reason}; expected text rows 'word v1 … vd'"
-    word, *values = lines.text[row].as_py().rstrip(" ").split(" ")
+    word, *values = spaced(lines.text[row : row + 1])[0].as_py().rstrip(" ").split(" ")
     what = f"a word with {len(values)} values" if word else "no word"
     return (
-        f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces; correct or delete "
-        "the line"
+        f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces or tabs; correct "
+        "or delete the line"
     )
 
 

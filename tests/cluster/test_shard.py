@@ -379,6 +379,25 @@ def test_columns_that_were_asked_for(ray_cluster, inputs, tmp_path):
     ]
 
 
+def test_labels_decide_rows_and_are_settings_of_inputs_that_have_them(tmp_path):
+    for name, header in (("p.tsv", "text1\ttext2\tlabel"), ("q.tsv", "text1\ttext2\tid")):
+        (tmp_path / name).write_text(f"{header}\na\tb\t1\nc\td\t0\ne\tf\t1\n")
+    (tmp_path / "r.tsv").write_text("text1\ttext2\tlabel\na\tb\tgood\n")
+    manifest, _ = shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", ShardSettings(), engine="local")
+    assert manifest["settings"]["keep_labels"] == "default"
+    assert manifest["counts"]["reasons"] == {"label 0": 1}
+    assert manifest["sources"]["p.tsv"]["labels"] == {"1": 2}
+    zeros = ShardSettings(keep_labels=("0",))
+    with pytest.raises(ValueError, match=r"another settings\.keep_labels"):
+        shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", zeros, engine="local")
+    manifest, _ = shard_pairs([tmp_path / "q.tsv"], tmp_path / "q", ShardSettings(), engine="local")
+    assert (manifest["counts"]["kept"], "keep_labels" in manifest["settings"]) == (3, False)
+    for name, settings, message in (("q.tsv", zeros, "have no labels"), ("r.tsv", ShardSettings(), "labels good;")):
+        with pytest.raises(ValueError, match=message):
+            shard_pairs([tmp_path / name], tmp_path / "out", settings, engine="local")
+    assert {path.name for path in tmp_path.iterdir()} == {"p", "q", "p.tsv", "q.tsv", "r.tsv"}
+
+
 def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):
     inputs = []
     for number in range(4):

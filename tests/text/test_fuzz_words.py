@@ -1,6 +1,7 @@
 """Fuzzing of files of words and word vectors."""
 
 import gzip
+import re
 import shutil
 
 import numpy as np
@@ -10,12 +11,16 @@ from paraembed.text.vocabulary import UNKNOWN, read_words
 from tests.fuzz import mutated, run, sign_files
 
 MARKS = (b"\n", b"\r\n", b" ", b"\t", b"-", b"\xff", b"\0", b"\xe2\x80\xa8")
+NUMBER = re.compile(r"\t([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\b", re.ASCII)  # and the tab before it
 TOKENS = (*MARKS, b"nan", b"inf", b"1e39", b"2 3\n", b"9 9\n")
 
 
 def plain_reading(data):
     """Words, lower-cased, and vectors, by a loop over lines; only for files that ``read_words`` takes."""
-    rows = [line.removesuffix("\r").rstrip(" ") for line in data.decode().removeprefix("\ufeff").split("\n")]
+    rows = [
+        NUMBER.sub(r" \1", line.removesuffix("\r")).rstrip(" ")
+        for line in data.decode().removeprefix("\ufeff").split("\n")
+    ]
     rows = rows[:-1] if not rows[-1] else rows
     cells = rows[0].split(" ")
     if len(cells) == 2 and all(cell.isascii() and cell.isdecimal() and len(cell) <= 100 for cell in cells):

@@ -52,6 +52,20 @@ READ = {  # rows, most words, vocabulary, matrix, what is logged
     "a row for unknown words": (
         [ROWS[0], f"{UNKNOWN} 7 8 9", ROWS[1]], None, ["the", UNKNOWN, "cat"], [MATRIX[0], [7, 8, 9], MATRIX[1]], "",
     ),
+    **{
+        f"{count} tabs": ([row.replace(" ", "\t", count) for row in ROWS], 3, [*WORDS, UNKNOWN], [*MATRIX, MEAN], "")
+        for count in (1, 3)
+    },
+    "a row for unknown words, by GloVe": (
+        [ROWS[0], "<unk> 7 8 9", ROWS[1], "unk 0 0 0"], None, ["the", UNKNOWN, "cat", "unk"],
+        [MATRIX[0], [7, 8, 9], MATRIX[1], [0] * 3], "tokens is that of the row '<unk>'",
+    ),
+    "two names, behind the most words": (
+        [*ROWS, "*UNKNOWN* 5 5 5", "UNK 7 8 9"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], [7, 8, 9]], "row 'UNK'",
+    ),
+    "two names, one of the papers": (
+        ["<unk> 7 8 9", f"{UNKNOWN} 5 5 5"], None, ["<unk>", UNKNOWN], [[7, 8, 9], [5] * 3], "",
+    ),
     "behind the most words": (
         [*ROWS, f"{UNKNOWN} 7 8 9"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], [7, 8, 9]], "",
     ),
@@ -64,6 +78,7 @@ READ = {  # rows, most words, vocabulary, matrix, what is logged
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
 @pytest.mark.parametrize(("rows", "max_words", "vocabulary", "matrix", "logged"), READ.values(), ids=READ)
 def test_files(tmp_path, caplog, rows, max_words, vocabulary, matrix, logged, name):
+    caplog.set_level("INFO")
     words = read_words(written(tmp_path, rows, name), max_words)
     assert words.vocabulary.to_pylist() == vocabulary
     assert words.unknown == vocabulary.index(UNKNOWN)
