@@ -336,8 +336,8 @@ class Pairs:
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
         words, title = best.in_words() if best else "", f"{name}: {self.recipe.encoder.name}"
         start = self.start_of(work.fingerprint)
-        made = words, start, self.license_id
-        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, *made)
+        facts = words, start, self.license_id
+        card = model_card(name, self.recipe, encoder, counters.last_loss, sources, scores, *facts)
         checkpoint.save(
             encoder,
             work.out,
