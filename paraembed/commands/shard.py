@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing, existing_encoder, staged_input, staged_output, staged_places
+from paraembed.commands.paths import existing, staged_input, staged_output, staged_places
 from paraembed.console import print_table, say
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import require_file, shown, to_place
 from paraembed.pairs.settings import ShardSettings
-from paraembed.settings import SHIPPED, SHIPPED_FOLDER, Engine, check_workers, is_shipped
+from paraembed.settings import SHIPPED, SHIPPED_FOLDER, Engine, check_workers, is_shipped, suggested
 from paraembed.text import TOKENIZERS
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ def _settings_for(encoder: str, settings: ShardSettings) -> ShardSettings:
 
     if settings.tokenizer != "auto":
         raise ValueError(f"--for sets the tokenizer, but --tokenizer is {settings.tokenizer}; leave one of them out")
-    folder = SHIPPED_FOLDER if is_shipped(encoder) else existing_encoder(Path(encoder), "--for")
+    expected = f"expected an encoder folder{suggested(encoder)}"
+    folder = SHIPPED_FOLDER if is_shipped(encoder) else existing(Path(encoder), "--for", expected)
     tokenizer = read_config(folder)["tokeniser"]
     return replace(settings, tokenizer=tokenizer if tokenizer in TOKENIZERS else "space")
 
