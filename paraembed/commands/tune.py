@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import join, quote
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -25,7 +26,16 @@ from paraembed.commands.paths import (
 from paraembed.console import doing, duration, print_table, say
 from paraembed.papers import OWN_RECIPES
 from paraembed.recipe import Recipe
-from paraembed.settings import MIN_COVERAGE, SHIPPED, DataSet, Placement, SearchSettings, TaskName, check_register
+from paraembed.settings import (
+    MIN_COVERAGE,
+    SHIPPED,
+    SHIPPED_FOLDER,
+    DataSet,
+    Placement,
+    SearchSettings,
+    TaskName,
+    check_register,
+)
 from paraembed.tuning.points import Points
 from tune_spaces import SPACES, find_space
 from tune_spaces.space import Selection, Space
@@ -146,13 +156,15 @@ def main(flags: Tune) -> dict[str, Any]:
         pairs, words, data = write_smoke_inputs(Path(folder))
         out = flags.out or str(Path(folder) / "sweep")
         given = replace(flags, pairs=str(pairs), words=str(words), data=str(data), out=out)
-        counts = _tune(given, stage, is_kept=flags.out is not None)
+        counts = _tune(given, stage, is_generated=True)
     if flags.out is None:
         say("the generated data and the results were removed; to keep the results, give --out")
+    else:
+        say(f"wrote {flags.out}; the generated data were removed")
     return counts
 
 
-def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> dict[str, Any]:
+def _tune(flags: Tune, stage: "Staging", *, is_generated: bool = False) -> dict[str, Any]:
     space = _space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
     name = Path(flags.space).stem if _is_file(flags.space) else flags.space
@@ -210,7 +222,7 @@ def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> dict[str, A
         protocol = protocol_of(sweep, paths["data"], final_pairs, flags.final_epochs, flags.register)
     tuned = tune_encoder(sweep, protocol, overwrite=flags.overwrite)
     _report(sweep, tuned)
-    if is_kept:
+    if not is_generated:  # else the data of the next command are removed
         say(*map(stage.in_uris, _next(sweep, tuned)))
     counts = {"trials": len(tuned.ledger.records), **tuned.ledger.counts(), "ties": len(tuned.ledger.ties())}
     return {**counts, "best_trial": tuned.best.number, "best_score": tuned.best.score}
@@ -355,8 +367,8 @@ def _next(sweep: "Sweep", tuned: "Tuned") -> list[str]:
 
     out, share = sweep.out, tuned.best.share
     if tuned.encoder is not None:
-        return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {tuned.encoder} …"]
-    lines = [f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {out / RECIPE}"]
+        return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {quote(str(tuned.encoder))} …"]
+    lines = [f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"]
     if share < 1:
         lines.append(f"the best trial used {share:.0%} of the pairs, which its recipe does not record")
     return lines
@@ -366,15 +378,16 @@ def _retraining(sweep: "Sweep") -> str:
     """Return the start of the command that trains the best recipe."""
     from paraembed.training.data import Pairs
 
-    workers, gpus = sweep.placement.most, sweep.placement.gpus
-    placed = (f" --workers {workers}" if workers > 1 else "") + (" --gpus" if gpus else "")  # batches are per worker
-    if isinstance(sweep.data, Pairs):
-        return f"train.py --pairs PAIRS --words WORDS --out ENCODER{placed}"
-    labels, task = sweep.data, sweep.data.task
-    start = f"--{'pretrained' if labels.recipe.starts_from_encoder else 'words'} {labels.start}"
-    return (
-        f"finetune.py --task {task.name} --data-set {task.data_set} --data {labels.folder} {start} --out MODEL{placed}"
-    )
+    data, workers = sweep.data, sweep.placement.most
+    placed = ["--workers", str(workers)] if workers > 1 else []  # batches are per worker
+    placed += ["--gpus"] if sweep.placement.gpus else []
+    placed += ["--min-coverage", f"{data.min_coverage:g}"] if data.min_coverage != MIN_COVERAGE else []
+    if isinstance(data, Pairs):
+        words = SHIPPED if data.words == SHIPPED_FOLDER else str(data.words)
+        return join(["train.py", "--pairs", str(data.folder), "--words", words, "--out", "ENCODER", *placed])
+    start = "--pretrained" if data.recipe.starts_from_encoder else "--words"
+    task = ["--task", data.task.name, "--data-set", data.task.data_set, "--data", str(data.folder)]
+    return join(["finetune.py", *task, start, str(data.start), "--out", "MODEL", *placed])
 
 
 def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:

@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
+from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begun, run_sweep
 from paraembed.cluster.tune_trials import _on_group, _Shared
@@ -136,6 +138,18 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
         tune(replace(same, data=other))
     assert records(swept) == before
     assert sha256_of(swept / "encoder" / "model.safetensors") == model
+
+
+def test_the_next_command_trains_the_best_recipe(sample, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sweep = replace(flags(sample, tmp_path / "a sweep"), settings=SearchSettings("random", 1), min_coverage=0.125)
+    tune(sweep)
+    command = shlex.split(re.search(r"next: python jobs/train\.py (.*)", capsys.readouterr().err)[1])
+    assert command[command.index("--min-coverage") + 1] == "0.125"
+    assert run_job("train", *command) == 0
+    assert checkpoint.read_config(tmp_path / "ENCODER")["recipe"] == json.loads(
+        (sweep.out / "best-recipe.json").read_text()
+    )
 
 
 def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
