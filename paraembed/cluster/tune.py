@@ -342,7 +342,7 @@ def _say_score_before(sweep: Sweep, inputs: Mapping[str, TrialInputs], scorer: S
     try:
         model = inputs[inputs_key(recipe)].model(recipe)
         before, _ = scorer(model)
-        say(f"{sweep.metric} is {before:.4f} before training")
+        say(f"{sweep.metric} is {100 * before:.2f} before training")
         write_json(sweep.out / UNTRAINED, {"score": before, "replicates": replicates_of(scorer, model)})
     except ValueError as error:
         if not scorer.keeps_best:  # else an epoch may be without a score, too

@@ -221,9 +221,9 @@ def _tune(flags: Tune, stage: "Staging", *, is_generated: bool = False) -> dict[
     if flags.protocol:
         protocol = protocol_of(sweep, paths["data"], final_pairs, flags.final_epochs, flags.register)
     tuned = tune_encoder(sweep, protocol, overwrite=flags.overwrite)
-    _report(sweep, tuned)
+    is_better = _report(sweep, tuned)
     if not is_generated:  # else the data of the next command are removed
-        say(*map(stage.in_uris, _next(sweep, tuned)))
+        say(*map(stage.in_uris, _next(sweep, tuned, is_better)))
     counts = {"trials": len(tuned.ledger.records), **tuned.ledger.counts(), "ties": len(tuned.ledger.ties())}
     return {**counts, "best_trial": tuned.best.number, "best_score": tuned.best.score}
 
@@ -319,55 +319,64 @@ def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[La
     return labels, points
 
 
-def _report(sweep: "Sweep", tuned: "Tuned") -> None:
+def _report(sweep: "Sweep", tuned: "Tuned") -> bool:
+    """Print the trials and what they show; return False if the best one is not better than the untrained encoder."""
     from paraembed.tuning.table import best_first
 
     best, points = tuned.best, sweep.points
     print_table(*best_first(points, tuned.ledger))
     shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
-    say(f"best: trial {best.number}, {sweep.metric} {best.score:.4f}: {shown}")
-    say(*_compared(sweep, tuned))
+    say(f"best: trial {best.number}, {sweep.metric} {100 * best.score:.2f}: {shown}")
+    is_better = not best.replicates or _compare(sweep, tuned)
     if tuned.scores is not None:
         print_table(*tuned.scores)
+    return is_better
 
 
-def _compared(sweep: "Sweep", tuned: "Tuned") -> list[str]:
-    """Return whether the best trial is better than the other trials and than the untrained encoder."""
+def _compare(sweep: "Sweep", tuned: "Tuned") -> bool:
+    """Print whether the best trial is better than the other trials and than the untrained encoder; return False if it
+    is not better than the latter.
+    """
     from paraembed.cluster.tune import UNTRAINED
     from paraembed.evaluation.paired import compare_replicates
     from paraembed.io.escape import listed
     from paraembed.io.fingerprint import read_json
 
     best, ties = tuned.best, tuned.ledger.ties()
-    if not best.replicates:
-        return []
     others = sum(record.status == "finished" for record in tuned.ledger.in_order()) - 1
-    lines = []
+    trials = f"{others} other trial{'s'[: others != 1]}"
     if ties:
         numbers = listed([record.number for record in ties])
-        lines.append(
-            f"a tie: {len(ties)} of {others} other trials do not differ significantly from it (p ≥ 0.05, paired "
-            f"bootstrap): {numbers}"
-        )
+        say(f"a tie with {len(ties)} of {trials}, by the paired bootstrap (p ≥ 0.05): {numbers}")
     elif others:
-        lines.append(f"it differs significantly from all {others} other trials (p < 0.05, paired bootstrap)")
-    if (sweep.out / UNTRAINED).exists():
-        before = read_json(sweep.out / UNTRAINED)
-        test = compare_replicates(best.score, best.replicates, before["score"], before["replicates"])
-        lines.append(
-            f"the untrained encoder has {before['score']:.4f}; difference {test.difference:+.4f}, 95 % interval "
-            f"{test.low:+.4f} to {test.high:+.4f}{', a tie' if test.is_tie else ''}"
+        say(f"it differs significantly from {'all ' * (others > 1)}{trials} (p < 0.05, paired bootstrap)")
+    if not (sweep.out / UNTRAINED).exists():
+        return True
+    before = read_json(sweep.out / UNTRAINED)
+    test = compare_replicates(best.score, best.replicates, before["score"], before["replicates"])
+    # Replicates have six decimals, so that these have four.
+    difference, low, high = (f"{round(100 * value, 4):+.3g}" for value in (test.difference, test.low, test.high))
+    say(
+        f"the untrained encoder has {100 * before['score']:.2f}; difference {difference}, 95 % interval {low} to {high}"
+    )
+    is_gain = not test.low <= 0  # True for NaN, too
+    if not is_gain:
+        say(
+            "no trial is significantly better than the untrained encoder; try other values of the axes, such as lower "
+            "learning rates, or more epochs"
         )
-    return lines
+    return is_gain
 
 
-def _next(sweep: "Sweep", tuned: "Tuned") -> list[str]:
-    """Return what was written, and the next command."""
+def _next(sweep: "Sweep", tuned: "Tuned", is_better: bool) -> list[str]:
+    """Return what was written, and the next command unless the best recipe is not worth its training."""
     from paraembed.tuning.table import RECIPE
 
     out, share = sweep.out, tuned.best.share
     if tuned.encoder is not None:
         return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {quote(str(tuned.encoder))} …"]
+    if not is_better:
+        return [f"wrote {out}"]
     lines = [f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"]
     if share < 1:
         lines.append(f"the best trial used {share:.0%} of the pairs, which its recipe does not record")

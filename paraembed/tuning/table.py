@@ -1,4 +1,4 @@
-"""Results of a sweep: one row per trial, on the terminal and in files, and plots."""
+"""Results of a sweep: one row per trial, on the terminal and in files, and plots; scores are × 100 except in files."""
 
 import math
 import time
@@ -135,7 +135,7 @@ class GrowingTable:
 
     def epoch(self, trial: int, epoch: int, score: float | None) -> None:
         """Show the progress of a trial."""
-        self._show(f"  trial {trial}: epoch {epoch}, {'no score' if score is None else f'{score:.4f}'}")
+        self._show(f"  trial {trial}: epoch {epoch}, {'no score' if score is None else f'{100 * score:.2f}'}")
 
     def add(self, record: TrialRecord) -> None:
         """Write the row of a trial that has ended."""
@@ -143,10 +143,10 @@ class GrowingTable:
         self._show("")
 
     def row(self, record: TrialRecord) -> str:
-        """Return a row, for example ``   12   0.7012     0.6         1e-05   2/2    3.1 s  finished``."""
+        """Return a row, for example ``   12    70.12     0.6         1e-05   2/2    3.1 s  finished``."""
         shown = self._points.shown(record.recipe, record.share)
         cells = [value_text(value).rjust(self._widths[name]) for name, value in shown.items()]
-        score = (f"{record.score:.4f}" if record.counted else "").rjust(_SCORE)
+        score = (f"{100 * record.score:.2f}" if record.counted else "").rjust(_SCORE)
         epochs = f"{len(record.curve)}/{record.recipe['epochs']}".rjust(6)
         status = record.status if not record.reason else f"{record.status}: {record.reason.splitlines()[0]}"
         return "  ".join([f"{record.number:5}", score, *cells, epochs, f"{record.seconds:5.1f} s", status])
@@ -156,7 +156,7 @@ class GrowingTable:
         best = self._ledger.best()
         line = f"{done} of {self._total} trials"
         if best is not None:
-            line += f"  best {best.score:.4f} (trial {best.number})"
+            line += f"  best {100 * best.score:.2f} (trial {best.number})"
         if done > self._before:
             left = (time.monotonic() - self._started) / (done - self._before) * (self._total - done)
             line += f"  {duration(left)} left"
@@ -178,7 +178,7 @@ def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str
         cells = map(value_text, points.shown(record.recipe, record.share).values())
         p = None if record is finished[0] else p_value(finished[0], record)
         shown = "" if p is None else f"{p:.3f}"
-        rows.append([str(record.number), f"{record.score:.4f}", shown, *cells, f"{record.seconds:.1f}"])
+        rows.append([str(record.number), f"{100 * record.score:.2f}", shown, *cells, f"{record.seconds:.1f}"])
     return ["trial", "score", "p", *points.columns(), "seconds"], rows
 
 

@@ -281,7 +281,7 @@ class _Watcher:
             return "failed", problem
         cut = self.cut_offs.get(report.epoch, -math.inf)
         if reached < cut:
-            return "stopped", f"after epoch {report.epoch} its score {reached:.4f} is below {cut:.4f}"
+            return "stopped", f"after epoch {report.epoch} its score {100 * reached:.2f} is below {100 * cut:.2f}"
         return "finished", ""
 
     def _scored(self, epoch: int) -> tuple[float | None, dict[str, float], str]:

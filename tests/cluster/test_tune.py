@@ -120,7 +120,7 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
     best = json.loads((swept / "best.json").read_text())
     assert (counts["best_trial"], counts["best_score"]) == (best["trial"], best["score"])
     assert [counts[name] for name in ("trials", "finished", "stopped", "failed")] == [4, 4, 0, 0]
-    assert (f"a tie: {counts['ties']} of 3" in said) == (counts["ties"] > 0)
+    assert (f"a tie with {counts['ties']} of 3" in said) == (counts["ties"] > 0)
     assert f"{swept / 'encoder'} is already finished" in said
     assert "at a time" not in said
     assert "registered as" not in said

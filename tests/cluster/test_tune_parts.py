@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _check_memory, begun, fitting, log_trial, trial_inputs
+from paraembed.cluster.tune import UNTRAINED, Sweep, Tuned, _check_memory, begun, fitting, log_trial, trial_inputs
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
-from paraembed.commands.tune import Tune
+from paraembed.commands.tune import Tune, _next, _report
 from paraembed.commands.tune import main as tune
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.atomic import write_json
@@ -241,7 +241,26 @@ def test_the_table_has_the_finished_trials_the_best_first(tmp_path):
         ledger.add(one)
     head, rows = best_first(POINTS, ledger)
     assert head == ["trial", "score", "p", "margin", "word_l2", "seconds"]
-    assert [row[:4] for row in rows] == [["2", "0.3000", "", "0.6"], ["0", "0.1000", "", "0.4"]]
+    assert [row[:4] for row in rows] == [["2", "30.00", "", "0.6"], ["0", "10.00", "", "0.4"]]
+
+
+@pytest.mark.parametrize(
+    ("gain", "noise", "shown"), [(-4e-5, 0, "-0.004"), (1e-3, 1e-2, "+0.1"), (1e-3, 1e-5, "+0.1"), (0.2, 1e-2, "+20")]
+)
+def test_only_a_better_encoder_than_the_untrained_one_is_worth_a_training(gain, noise, shown, tmp_path, capsys):
+    draw, some = np.random.default_rng(0), sweep(tmp_path)
+    before = draw.normal(0.7, 0.01, 1000)
+    after = before + gain + noise * draw.standard_normal(1000)
+    best = replace(record(0, [0.7 + gain]), replicates=tuple(after))
+    write_json(some.out / UNTRAINED, {"score": 0.7, "replicates": before.tolist()})
+    tuned = Tuned(Ledger(some.trials), best)
+    tuned.ledger.add(best)
+    lines = _next(some, tuned, _report(some, tuned))
+    printed = capsys.readouterr().err
+    assert f"has 70.00; difference {shown}," in printed
+    is_better = gain > 2 * noise
+    assert ("no trial is significantly better" in printed) == (not is_better)
+    assert any("next: " in line for line in lines) == is_better
 
 
 def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
@@ -299,6 +318,6 @@ def test_the_growing_table_shows_the_score_that_counts(tmp_path, monkeypatch):
     growing.epoch(0, 1, None)
     assert shown == ["0 of 4 trials  trial 0: epoch 1, no score"]
     plain = replace(record(0, [0.1, 0.4, 0.2]), keeps_best=True)
-    assert growing.row(plain).split()[:2] == ["0", "0.4000"]
+    assert growing.row(plain).split()[:2] == ["0", "40.00"]
     without = replace(plain, curve=tuple(replace(one, score=None) for one in plain.curve), status="failed", reason="no")
     assert growing.row(without).split()[:2] == ["0", "0.4"]  # the margin
