@@ -19,7 +19,8 @@ from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.io.atomic import write_json
-from paraembed.io.resume import Work
+from paraembed.io.places import shown
+from paraembed.io.resume import Work, described
 from paraembed.io.staging import Mirror, child
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
@@ -29,12 +30,13 @@ from paraembed.signals import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.tasks import write_split
 from paraembed.tracking.records import Run
+from paraembed.tracking.runs import send_left
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs, Table
 from paraembed.training.initial import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import GrowingTable, draw_results, write_results
+from paraembed.tuning.table import PARQUET, GrowingTable, draw_results, results, write_results
 from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs, replicates_of
 from tune_spaces.space import Selection
 
@@ -119,6 +121,7 @@ class Tuned:
     best: TrialRecord
     encoder: Path | None = None
     scores: Table | None = None
+    was_finished: bool = False  # nothing was left to do
 
 
 def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
@@ -156,6 +159,33 @@ def begun(sweep: Sweep, overwrite: bool) -> Sweep:
         say(f"resuming the work in {sweep.out}")
     sweep.home.push("sweep.json")
     return sweep
+
+
+def finished_before(sweep: Sweep) -> Tuned | None:
+    """Return the result of a finished sweep of the same settings, without Ray; None if something is left to do."""
+    concurrent = sweep.concurrent or described(sweep.out / "sweep.json").get("concurrent") or 1
+    if not _work(sweep, _identity(replace(sweep, concurrent=concurrent)), overwrite=False).is_recorded():
+        return None
+    ledger, most_failures = _ledger(sweep), 0 if sweep.retry_failed else sweep.max_failures
+    best = ledger.best()
+    if best is None or len(ledger.records) < sweep.num_trials or len(ledger.failed()) > most_failures:
+        return None
+    try:
+        if not pq.read_table(sweep.out / PARQUET).equals(results(sweep.points, ledger)):
+            return None
+    except (OSError, ValueError):  # missing or damaged
+        return None
+    send_left(sweep.home.records)
+    say(f"{shown(sweep.uri or sweep.out)} is already finished; nothing to do")
+    return Tuned(ledger, best, was_finished=True)
+
+
+def _ledger(sweep: Sweep) -> Ledger:
+    """Return the records of the sweep's trials; raise ValueError if one is not of a trial of this sweep."""
+    ledger = Ledger(sweep.trials, sweep.uri and child(sweep.uri, "trials"))
+    for record in ledger.in_order():
+        sweep.points.check_record(record, sweep.num_trials)
+    return ledger
 
 
 def _work(sweep: Sweep, identity: dict[str, Any], overwrite: bool) -> Work:
@@ -215,9 +245,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Tuned:
 
     Raise OSError or ValueError if the inputs cannot be used, or too many trials failed.
     """
-    ledger = Ledger(sweep.trials, sweep.uri and child(sweep.uri, "trials"))
-    for record in ledger.in_order():
-        sweep.points.check_record(record, sweep.num_trials)
+    ledger = _ledger(sweep)
     if sweep.retry_failed:
         ledger.drop_failed()
     sweep = replace(sweep, data=_drawn(sweep))
@@ -227,11 +255,11 @@ def run_sweep(sweep: Sweep, run: Run) -> Tuned:
     if is_left and len(ledger.failed()) <= sweep.max_failures:
         _run_trials(sweep, ledger, run)
     doing("writing and plotting the results")
-    paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
+    paths = draw_results(sweep.points, ledger, sweep.out, sweep.metric)
     if isinstance(sweep.data, Labels):
         paths += write_split(sweep.data.task, sweep.out)
-    paths += draw_results(sweep.points, ledger, sweep.out, sweep.metric)
+    paths += write_results(sweep.points, ledger, sweep.out)
     for path in paths:
         run.artifacts(path)
     run.metrics({"trials": len(ledger.records), "failed": len(failed)})

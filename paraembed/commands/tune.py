@@ -149,10 +149,9 @@ def main(flags: Tune) -> dict[str, Any]:
             return _tune(flags, stage)
     if flags.words is not None or flags.data is not None:
         raise ValueError("smoke without --pairs uses generated data; add --pairs, or leave out --words and --data")
-    from paraembed.cluster.session import ray_session
     from paraembed.cluster.tune import write_smoke_inputs
 
-    with TemporaryDirectory() as folder, ray_session(2), staged_places() as stage:
+    with TemporaryDirectory() as folder, staged_places() as stage:
         pairs, words, data = write_smoke_inputs(Path(folder))
         out = flags.out or str(Path(folder) / "sweep")
         given = replace(flags, pairs=str(pairs), words=str(words), data=str(data), out=out)
@@ -375,9 +374,11 @@ def _next(sweep: "Sweep", tuned: "Tuned", is_better: bool) -> list[str]:
     out, share = sweep.out, tuned.best.share
     if tuned.encoder is not None:
         return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {quote(str(tuned.encoder))} …"]
+    wrote = [] if tuned.was_finished else [f"wrote {out}"]
     if not is_better:
-        return [f"wrote {out}"]
-    lines = [f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"]
+        return wrote
+    command = f"python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"
+    lines = ["; ".join([*wrote, f"next: {command}"])]
     if share < 1:
         lines.append(f"the best trial used {share:.0%} of the pairs, which its recipe does not record")
     return lines

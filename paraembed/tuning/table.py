@@ -47,16 +47,16 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 
 
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
-    """Write the table as Parquet and CSV and, if a trial finished, the best trial and its recipe; return the paths.
+    """Write the table as CSV and Parquet and, if a trial finished, the best trial and its recipe; return the paths.
 
-    jobs/train.py reads the recipe; for labeled examples jobs/finetune.py does.
+    jobs/train.py reads the recipe; for labeled examples jobs/finetune.py does. The Parquet file, by which a finished
+    sweep is recognized, is written last.
     """
     table = results(points, ledger)
     shown = pa.table({name: [csv_cell(cell) for cell in column] for name, column in table.to_pydict().items()})
     shown = shown.cast(table.schema)
-    write_file(folder / PARQUET, lambda file: pq.write_table(table, file))
     write_file(folder / CSV, lambda file: pyarrow.csv.write_csv(shown, file))
-    paths = [folder / PARQUET, folder / CSV]
+    paths = [folder / CSV]
     best = ledger.best()
     if best is not None:
         assert best.counted is not None
@@ -65,7 +65,8 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
         write_json(folder / BEST, {**header, "metrics": best.counted.metrics, "recipe": best.recipe})
         write_json(folder / RECIPE, best.recipe)
         paths += [folder / BEST, folder / RECIPE]
-    return paths
+    write_file(folder / PARQUET, lambda file: pq.write_table(table, file))
+    return [*paths, folder / PARQUET]
 
 
 def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> list[Path]:

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import UNTRAINED, Sweep, Tuned, _check_memory, begun, fitting, log_trial, trial_inputs
+from paraembed.cluster.tune import (
+    UNTRAINED,
+    Sweep,
+    Tuned,
+    _check_memory,
+    begun,
+    finished_before,
+    fitting,
+    log_trial,
+    trial_inputs,
+)
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune, _next, _report
@@ -31,7 +41,7 @@ from paraembed.training.data import Pairs
 from paraembed.tuning import table
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import GrowingTable, best_first
+from paraembed.tuning.table import GrowingTable, best_first, write_results
 from paraembed.tuning.trial import Ended
 from tune_spaces import SPACES
 
@@ -261,6 +271,28 @@ def test_only_a_better_encoder_than_the_untrained_one_is_worth_a_training(gain, 
     is_better = gain > 2 * noise
     assert ("no trial is significantly better" in printed) == (not is_better)
     assert any("next: " in line for line in lines) == is_better
+
+
+def test_only_a_sweep_whose_results_are_those_of_all_its_trials_is_finished(tmp_path):
+    some = begun(sweep(tmp_path, concurrent=1), overwrite=False)
+    ledger = Ledger(some.trials)
+    for number in range(3):
+        ledger.add(record(number, [0.1 * number]))
+    write_results(POINTS, ledger, some.out)
+    assert finished_before(some) is None  # a trial is missing
+    ledger.add(record(3, [], "failed"))
+    assert finished_before(some) is None  # the results are older than the last trial
+    write_results(POINTS, ledger, some.out)
+    assert finished_before(some).best == ledger.records[2]
+    for other in ({"retry_failed": True}, {"max_failures": 0}, {"sample": 100}):
+        assert finished_before(replace(some, **other)) is None
+    ledger.drop_failed()
+    ledger.add(record(3, [0.4]))
+    assert finished_before(some) is None
+    write_results(POINTS, ledger, some.out)
+    assert finished_before(replace(some, retry_failed=True)).best == ledger.records[3]
+    (some.out / "results.parquet").write_bytes(b"")
+    assert finished_before(some) is None
 
 
 def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
