@@ -55,6 +55,7 @@ GROUPS = {
     "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",
     "resources": "workers gpus max_failures retry_failed profile gpus_per_trial memory_per_trial_gb",
 }
+_START_SECONDS = 20.0  # of a sweep, besides its trials: imports, Ray, the trials' processes, plots (2 cores: 17 to 25)
 
 
 @dataclass(frozen=True)
@@ -428,10 +429,11 @@ def _print_time(sweep: "Sweep") -> None:
     measured = [points.at(points.space.choices(trial)) for trial in {0, points.space.size // 2, points.space.size - 1}]
     each = trial_seconds(measured, inputs, data.scorer(sweep.selection.metric), rows / total)
     trials = sweep.num_trials
-    seconds = each * -(-trials // number)
+    seconds = _START_SECONDS + each * -(-trials // number)
     say(
-        f"the trials train on {rows:,} of {total:,} {data.unit}; about {duration(each)} a trial on one core, so "
-        f"{duration(seconds)} for {trials:,} trials, {number} at a time; next: the same command without --dry-run"
+        f"the trials train on {rows:,} of {total:,} {data.unit}; about {duration(each)} a trial on one core and "
+        f"{duration(_START_SECONDS)} for the start, so {duration(seconds)} for {trials:,} trial{'s'[: trials != 1]}, "
+        f"{number} at a time; next: the same command without --dry-run"
     )
 
 

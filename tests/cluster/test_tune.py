@@ -160,6 +160,19 @@ def test_the_next_command_trains_the_best_recipe_and_the_same_again_needs_no_ray
     )
 
 
+def test_a_dry_run_counts_the_start_and_at_least_a_second_for_each_trial(sample, tmp_path, capsys):
+    tune(replace(flags(sample, tmp_path / "out"), dry_run=True, sample=500))
+    line = re.search(
+        r"on 500 of .*; about (\d+) s a trial .* (\d+) s for the start, so (\d+) s for 4 trials",
+        capsys.readouterr().err,
+    )
+    each, start, total = map(int, line.groups())
+    assert each >= 1
+    assert start >= 8
+    assert total == pytest.approx(start + 2 * each, abs=1)
+    assert not (tmp_path / "out").exists()
+
+
 def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     good = flags(sample, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match=r"test-pairs.tsv does not exist"):
