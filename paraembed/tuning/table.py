@@ -72,13 +72,12 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
 def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> list[Path]:
     """Plot the trials that have a score, which is called ``metric``; return the paths."""
     parameters, trials = _plotted(points, ledger)
-    best, ties = ledger.best(), ledger.ties()
-    band = (ties[-1].score, best.score) if best and ties else None
-    return draw_sweep(folder, parameters, trials, None if best is None else best.number, metric, band)
+    best, ties = ledger.best(), {record.number for record in ledger.ties()}
+    return draw_sweep(folder, parameters, trials, None if best is None else best.number, f"{metric} × 100", ties)
 
 
 def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list[Trial]]:
-    """Return the parameters with several values, as text, and the trials that have a score."""
+    """Return the parameters with several values, as text, and the trials that have a score, with scores × 100."""
     scored = [record for record in ledger.in_order() if record.counted]
     shown = [points.shown(record.recipe, record.share) for record in scored]
     levels = {name: _levels([row[name] for row in shown]) for name in points.columns()}
@@ -87,8 +86,8 @@ def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list
         Trial(
             record.number,
             {name: values.index(row[name]) for name, values in searched.items()},
-            record.score,
-            [(epoch.epoch, epoch.score) for epoch in record.curve if epoch.score is not None],
+            100 * record.score,
+            [(epoch.epoch, 100 * epoch.score) for epoch in record.curve if epoch.score is not None],
         )
         for record, row in zip(scored, shown, strict=True)
     ]

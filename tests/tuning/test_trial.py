@@ -202,8 +202,8 @@ def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
     parameters, trials = _plotted(POINTS, ledger)
     assert parameters == {"word_l2": ["0", "1e-05"]}
     assert [(trial.number, trial.levels, trial.score, trial.curve) for trial in trials] == [
-        (0, {"word_l2": 1}, 0.7, [(1, 0.1), (2, 0.7), (3, 0.3)]),
-        (1, {"word_l2": 0}, 0.6, [(1, 0.6), (3, 0.6)]),
+        (0, {"word_l2": 1}, 70, [(1, 10), (2, 70), (3, 30)]),
+        (1, {"word_l2": 0}, 60, [(1, 60), (3, 60)]),
     ]
 
 
