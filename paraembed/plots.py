@@ -444,19 +444,15 @@ def _effects_figure(
     figure = _figure(max(7.5, 3.4 * columns + 0.6), 2.9 * rows + 0.9, f"{metric} by parameter")
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     scores = np.array([trial.score for trial in trials])
-    is_best = np.array([trial.number == best for trial in trials])
-    is_tied = np.array([trial.number in ties for trial in trials])
-    looks: list[tuple[str, Vector, dict[str, Any]]] = [
-        ("trial", ~is_best & ~is_tied, {"s": 14, "color": _SKY, "alpha": 0.7}),
-        (_TIE, is_tied, {"s": 18, "color": _ORANGE, "zorder": 3}),
-        ("best trial", is_best, {"s": 60, "color": _ORANGE, "zorder": 3, "marker": "*"}),
-    ]
+    kinds = np.array([2 if trial.number == best else trial.number in ties for trial in trials])
+    looks = ("trial", 14, _SKY, "o"), (_TIE, 18, _ORANGE, "o"), ("best trial", 60, _ORANGE, "*")
     for axes, (name, values) in zip(panels, parameters.items(), strict=False):
         places = np.array([trial.levels[name] for trial in trials])
-        offsets = np.random.default_rng(0).uniform(-0.12, 0.12, len(places))  # so that dots do not hide each other
-        for label, chosen, look in looks:
-            if chosen.any():
-                axes.scatter((places + offsets)[chosen], scores[chosen], label=label, **look)
+        spread = places + np.random.default_rng(0).uniform(-0.12, 0.12, len(places))  # so that no dot hides another
+        for kind, (label, size, color, marker) in enumerate(looks):
+            of = kinds == kind
+            if of.any():
+                axes.scatter(spread[of], scores[of], s=size, color=color, marker=marker, zorder=1 + kind, label=label)
         means = [np.mean(scores[places == level]) for level in range(len(values))]
         axes.plot(range(len(values)), means, color=_BLUE, marker="o", linewidth=2, label="mean")
         axes.set_xticks(range(len(values)), values, fontsize=8)

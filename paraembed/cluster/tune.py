@@ -36,7 +36,7 @@ from paraembed.training.data import Pairs, Table
 from paraembed.training.initial import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import PARQUET, GrowingTable, draw_results, results, write_results
+from paraembed.tuning.table import PARQUET, GrowingTable, counted, draw_results, results, write_results
 from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs, replicates_of
 from tune_spaces.space import Selection
 
@@ -166,7 +166,9 @@ def finished_before(sweep: Sweep) -> Tuned | None:
     concurrent = sweep.concurrent or described(sweep.out / "sweep.json").get("concurrent") or 1
     if not _work(sweep, _identity(replace(sweep, concurrent=concurrent)), overwrite=False).is_recorded():
         return None
-    ledger, most_failures = _ledger(sweep), 0 if sweep.retry_failed else sweep.max_failures
+    ledger, most_failures = Ledger(sweep.trials), 0 if sweep.retry_failed else sweep.max_failures
+    for record in ledger.in_order():
+        sweep.points.check_record(record, sweep.num_trials)
     best = ledger.best()
     if best is None or len(ledger.records) < sweep.num_trials or len(ledger.failed()) > most_failures:
         return None
@@ -178,14 +180,6 @@ def finished_before(sweep: Sweep) -> Tuned | None:
     send_left(sweep.home.records)
     say(f"{shown(sweep.uri or sweep.out)} is already finished; nothing to do")
     return Tuned(ledger, best, was_finished=True)
-
-
-def _ledger(sweep: Sweep) -> Ledger:
-    """Return the records of the sweep's trials; raise ValueError if one is not of a trial of this sweep."""
-    ledger = Ledger(sweep.trials, sweep.uri and child(sweep.uri, "trials"))
-    for record in ledger.in_order():
-        sweep.points.check_record(record, sweep.num_trials)
-    return ledger
 
 
 def _work(sweep: Sweep, identity: dict[str, Any], overwrite: bool) -> Work:
@@ -245,7 +239,9 @@ def run_sweep(sweep: Sweep, run: Run) -> Tuned:
 
     Raise OSError or ValueError if the inputs cannot be used, or too many trials failed.
     """
-    ledger = _ledger(sweep)
+    ledger = Ledger(sweep.trials, sweep.uri and child(sweep.uri, "trials"))
+    for record in ledger.in_order():
+        sweep.points.check_record(record, sweep.num_trials)
     if sweep.retry_failed:
         ledger.drop_failed()
     sweep = replace(sweep, data=_drawn(sweep))
@@ -358,8 +354,8 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
         points, sweep.settings, ledger, concurrent, sweep.max_failures, on_record=on_record, on_epoch=table.epoch
     )
     _say_score_before(sweep, inputs, scorer)
-    epochs, unit = points.space.tuning_epochs, sweep.data.unit
-    say(f"{len(searcher.todo):,} trials of {epochs} epochs on {sweep.data.size()[1]:,} {unit}, {concurrent} at a time")
+    trials, epochs = counted(len(searcher.todo), "trial"), counted(points.space.tuning_epochs, "epoch")
+    say(f"{trials} of {epochs} on {sweep.data.size()[1]:,} {sweep.data.unit}, {concurrent} at a time")
     table.begin()
     run_trials(searcher, inputs, scorer, placement, sweep.resources(), sweep.home)
 

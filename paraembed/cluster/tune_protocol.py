@@ -29,7 +29,7 @@ from paraembed.tracking.records import Run
 from paraembed.tracking.registry import ALIAS
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
-from paraembed.tuning.table import PARQUET
+from paraembed.tuning.table import PARQUET, counted
 
 _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuning-pairs", "ray")
 """Folders of an output that its trainings write; they upload what belongs on the object store."""
@@ -123,7 +123,7 @@ def _about_data(sweep: Sweep) -> dict[str, Any]:
 def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
     """Train the best recipe and score it: once on the task's test set, or on suites next to the untrained average."""
     data = sweep.data
-    on = f"{tuned.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the labeled examples'}"
+    on = f"{tuned.best.number}, for {counted(protocol.epochs, 'epoch')} on {protocol.pairs or 'the labeled examples'}"
     say(f"training the best recipe, of trial {on}")
     recipe = replace(sweep.points.kind.from_dict(tuned.best.recipe), epochs=protocol.epochs)
     if isinstance(data, Pairs):

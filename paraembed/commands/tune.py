@@ -26,16 +26,7 @@ from paraembed.commands.paths import (
 from paraembed.console import doing, duration, print_table, say
 from paraembed.papers import OWN_RECIPES
 from paraembed.recipe import Recipe
-from paraembed.settings import (
-    MIN_COVERAGE,
-    SHIPPED,
-    SHIPPED_FOLDER,
-    DataSet,
-    Placement,
-    SearchSettings,
-    TaskName,
-    check_register,
-)
+from paraembed.settings import MIN_COVERAGE, SHIPPED, DataSet, Placement, SearchSettings, TaskName, check_register
 from paraembed.tuning.points import Points
 from tune_spaces import SPACES, find_space
 from tune_spaces.space import Selection, Space
@@ -327,24 +318,22 @@ def _report(sweep: "Sweep", tuned: "Tuned") -> bool:
     print_table(*best_first(points, tuned.ledger))
     shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
     say(f"best: trial {best.number}, {sweep.metric} {100 * best.score:.2f}: {shown}")
-    is_better = not best.replicates or _compare(sweep, tuned)
     if tuned.scores is not None:
         print_table(*tuned.scores)
-    return is_better
+    return not best.replicates or _compare(sweep, tuned)
 
 
 def _compare(sweep: "Sweep", tuned: "Tuned") -> bool:
-    """Print whether the best trial is better than the other trials and than the untrained encoder; return False if it
-    is not better than the latter.
-    """
+    """Compare the best trial with the others and the untrained encoder; return False if it is not better than that."""
     from paraembed.cluster.tune import UNTRAINED
     from paraembed.evaluation.paired import compare_replicates
     from paraembed.io.escape import listed
     from paraembed.io.fingerprint import read_json
+    from paraembed.tuning.table import counted
 
     best, ties = tuned.best, tuned.ledger.ties()
     others = sum(record.status == "finished" for record in tuned.ledger.in_order()) - 1
-    trials = f"{others} other trial{'s'[: others != 1]}"
+    trials = counted(others, "other trial")
     if ties:
         numbers = listed([record.number for record in ties])
         say(f"a tie with {len(ties)} of {trials}, by the paired bootstrap (p ≥ 0.05): {numbers}")
@@ -355,17 +344,11 @@ def _compare(sweep: "Sweep", tuned: "Tuned") -> bool:
     before = read_json(sweep.out / UNTRAINED)
     test = compare_replicates(best.score, best.replicates, before["score"], before["replicates"])
     # Replicates have six decimals, so that these have four.
-    difference, low, high = (f"{round(100 * value, 4):+.3g}" for value in (test.difference, test.low, test.high))
-    say(
-        f"the untrained encoder has {100 * before['score']:.2f}; difference {difference}, 95 % interval {low} to {high}"
-    )
-    is_gain = not test.low <= 0  # True for NaN, too
-    if not is_gain:
-        say(
-            "no trial is significantly better than the untrained encoder; try other values of the axes, such as lower "
-            "learning rates, or more epochs"
-        )
-    return is_gain
+    gain, low, high = (f"{round(100 * value, 4):+.3g}" for value in (test.difference, test.low, test.high))
+    say(f"the untrained encoder has {100 * before['score']:.2f}; difference {gain}, 95 % interval {low} to {high}")
+    if test.low <= 0:
+        say("no trial is significantly better than the untrained encoder; try lower learning rates, or more epochs")
+    return not test.low <= 0  # True for NaN, too
 
 
 def _next(sweep: "Sweep", tuned: "Tuned", is_better: bool) -> list[str]:
@@ -378,8 +361,7 @@ def _next(sweep: "Sweep", tuned: "Tuned", is_better: bool) -> list[str]:
     wrote = [] if tuned.was_finished else [f"wrote {out}"]
     if not is_better:
         return wrote
-    command = f"python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"
-    lines = ["; ".join([*wrote, f"next: {command}"])]
+    lines = ["; ".join([*wrote, f"next: python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"])]
     if share < 1:
         lines.append(f"the best trial used {share:.0%} of the pairs, which its recipe does not record")
     return lines
@@ -387,6 +369,7 @@ def _next(sweep: "Sweep", tuned: "Tuned", is_better: bool) -> list[str]:
 
 def _retraining(sweep: "Sweep") -> str:
     """Return the start of the command that trains the best recipe."""
+    from paraembed.settings import SHIPPED_FOLDER
     from paraembed.training.data import Pairs
 
     data, workers = sweep.data, sweep.placement.most
@@ -403,22 +386,24 @@ def _retraining(sweep: "Sweep") -> str:
 
 def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:
     from paraembed.tuning.search import planned
-    from paraembed.tuning.table import whole_grid
+    from paraembed.tuning.table import counted, whole_grid
 
     space = points.space
     total = settings.num_trials(space.size)
     print_table(*whole_grid(points, planned(space, settings)))
     metric = ", ".join(f"{weight:g} × {name}" if weight != 1 else name for weight, name in selection.metric)
     say(
-        f"{points.name}: {space.source}; {total:,} trials of {space.size:,} points, {space.tuning_epochs} epochs on "
-        f"{space.tuning_data} ({'all' if sample is None else f'{sample:,} pairs'}); chosen by "
-        f"{metric} ({selection.split}); then {space.final_epochs} epochs on {space.final_data}"
+        f"{points.name}: {space.source}; {counted(total, 'trial')} of {counted(space.size, 'point')}, "
+        f"{counted(space.tuning_epochs, 'epoch')} on {space.tuning_data} "
+        f"({'all' if sample is None else counted(sample, 'pair')}); chosen by {metric} ({selection.split}); "
+        f"then {counted(space.final_epochs, 'epoch')} on {space.final_data}"
     )
 
 
 def _print_time(sweep: "Sweep") -> None:
     """Print the size of the user's data, and the time of the trials, measured on some steps of a few of them."""
     from paraembed.cluster.tune import concurrency, trial_inputs
+    from paraembed.tuning.table import counted
     from paraembed.tuning.trial import trial_seconds
 
     doing("measuring some steps of the first, the middle and the last trial")
@@ -432,7 +417,7 @@ def _print_time(sweep: "Sweep") -> None:
     seconds = _START_SECONDS + each * -(-trials // number)
     say(
         f"the trials train on {rows:,} of {total:,} {data.unit}; about {duration(each)} a trial on one core and "
-        f"{duration(_START_SECONDS)} for the start, so {duration(seconds)} for {trials:,} trial{'s'[: trials != 1]}, "
+        f"{duration(_START_SECONDS)} for the start, so {duration(seconds)} for {counted(trials, 'trial')}, "
         f"{number} at a time; next: the same command without --dry-run"
     )
 

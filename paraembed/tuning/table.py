@@ -49,8 +49,7 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
     """Write the table as CSV and Parquet and, if a trial finished, the best trial and its recipe; return the paths.
 
-    jobs/train.py reads the recipe; for labeled examples jobs/finetune.py does. The Parquet file, by which a finished
-    sweep is recognized, is written last.
+    jobs/train.py or jobs/finetune.py reads the recipe. The Parquet file, which marks a finished sweep, is last.
     """
     table = results(points, ledger)
     shown = pa.table({name: [csv_cell(cell) for cell in column] for name, column in table.to_pydict().items()})
@@ -101,6 +100,11 @@ def value_text(value: Any) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 trial``, ``2,000 trials``."""
+    return f"{number:,} {noun}{'s'[: number != 1]}"
 
 
 def _levels(values: Sequence[Any]) -> list[Any]:

@@ -193,9 +193,11 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
     assert [row[0] for row in rows] == [str(number) for number in range(18)]
     assert rows[0][1:] == ["0.4", "0.0001"]
     assert "18 trials of 18 points, 7 epochs" in printed.err
-    assert "(500 pairs); chosen by papers-22/mean (the metric asked for)" in printed.err
+    assert "(500 pairs); chosen by papers-22/mean (your metric)" in printed.err
     tune(Tune("acl2017/avg", dry_run=True, settings=SearchSettings("random", 3)))
     assert len([line for line in capsys.readouterr().out.splitlines() if line.strip("- ")]) == 4
+    tune(Tune("smoke", dry_run=True, settings=SearchSettings("random", 1), epochs=1))
+    assert "; 1 trial of 4 points, 1 epoch on " in capsys.readouterr().err
     tune(Tune("acl2017/universal-gran", dry_run=True))
     assert "encoder_l2" in capsys.readouterr().out
 
