@@ -7,7 +7,7 @@ matplotlib takes 0.7 s.
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ _TITLE, _LABEL = 60, 40  # characters; a longer one would take all of the pictur
 _LABEL_HEIGHT = 0.045  # of the axis
 _BINS = 100  # of a training's thick line
 _SCORE_INCHES, _MOST_INCHES = 0.24, 14.0
+_TIE = "no significant difference from the best trial"
+_LEGEND: dict[str, Any] = {"loc": "outside lower left", "ncols": 4, "frameon": False, "fontsize": 9}
 
 EFFECTS, CURVES, PARALLEL = "effects.png", "curves.png", "parallel.png"
 """File names that ``draw_sweep`` writes."""
@@ -271,19 +273,19 @@ def draw_sweep(
     trials: Sequence[Trial],
     best: int | None,
     metric: str,
-    band: tuple[float, float] | None = None,
+    ties: Collection[int] = (),
 ) -> list[Path]:
     """Plot the effect of each parameter, the scores by epoch, and parallel coordinates of all trials; return the files.
 
-    The parameters are those with several values, in order, as text. ``band``: lowest and highest score that do not
-    differ significantly from the best. Without a trial that has a score, nothing is written.
+    The parameters are those with several values, in order, as text. ``ties``: numbers of the trials that do not
+    differ significantly from the best one, drawn in orange. Without a trial that has a score, nothing is written.
     """
     if not trials:
         return []
     figures = {CURVES: _curves_figure(trials, best, metric)}
     if parameters:
-        figures = {EFFECTS: _effects_figure(parameters, trials, best, metric, band)} | figures
-        figures[PARALLEL] = _parallel_figure(parameters, trials, best, metric, band)
+        figures = {EFFECTS: _effects_figure(parameters, trials, best, metric, ties)} | figures
+        figures[PARALLEL] = _parallel_figure(parameters, trials, best, metric, ties)
     for name, figure in figures.items():
         _write(folder / name, figure)
     return [folder / name for name in figures]
@@ -434,30 +436,30 @@ def _effects_figure(
     trials: Sequence[Trial],
     best: int | None,
     metric: str,
-    band: tuple[float, float] | None,
+    ties: Collection[int],
 ) -> "Figure":
-    """Draw the scores of all trials over each parameter's values, with the mean per value, and the band of ties."""
+    """Draw the scores of all trials over each parameter's values, with the mean per value."""
     columns = min(4, len(parameters))
     rows = -(-len(parameters) // columns)
-    about = "" if band is None else " (orange band: no significant difference from the best)"
-    figure = _figure(max(7.5, 3.4 * columns + 0.6), 2.9 * rows + 0.6, f"{metric} by parameter{about}")
+    figure = _figure(max(7.5, 3.4 * columns + 0.6), 2.9 * rows + 0.9, f"{metric} by parameter")
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     scores = np.array([trial.score for trial in trials])
+    kinds = np.array([2 if trial.number == best else trial.number in ties for trial in trials])
+    looks = ("trial", 14, _SKY, "o"), (_TIE, 18, _ORANGE, "o"), ("best trial", 60, _ORANGE, "*")
     for axes, (name, values) in zip(panels, parameters.items(), strict=False):
         places = np.array([trial.levels[name] for trial in trials])
-        offsets = np.random.default_rng(0).uniform(-0.12, 0.12, len(places))  # so that dots do not hide each other
-        if band is not None:
-            axes.axhspan(*band, color=_ORANGE, alpha=0.15, linewidth=0)
-        axes.scatter(places + offsets, scores, s=14, color=_SKY, alpha=0.7)
+        spread = places + np.random.default_rng(0).uniform(-0.12, 0.12, len(places))  # so that no dot hides another
+        for kind, (label, size, color, marker) in enumerate(looks):
+            of = kinds == kind
+            if of.any():
+                axes.scatter(spread[of], scores[of], s=size, color=color, marker=marker, zorder=1 + kind, label=label)
         means = [np.mean(scores[places == level]) for level in range(len(values))]
-        axes.plot(range(len(values)), means, color=_BLUE, marker="o", linewidth=2)
-        for trial in trials:
-            if trial.number == best:
-                axes.scatter([trial.levels[name]], [trial.score], s=60, marker="*", color=_ORANGE, zorder=3)
+        axes.plot(range(len(values)), means, color=_BLUE, marker="o", linewidth=2, label="mean")
         axes.set_xticks(range(len(values)), values, fontsize=8)
         _tidy(axes, name)
     for axes in panels[len(parameters) :]:
         axes.set_visible(False)
+    figure.legend(*panels[0].get_legend_handles_labels(), **_LEGEND)
     return figure
 
 
@@ -490,10 +492,10 @@ def _parallel_figure(
     trials: Sequence[Trial],
     best: int | None,
     metric: str,
-    band: tuple[float, float] | None,
+    ties: Collection[int],
 ) -> "Figure":
-    """Draw each trial as a line through its values, colored by score; the line of the best trial is thick, and a bar at
-    the scores is the band of ties.
+    """Draw each trial as a line through its values, colored by score; the line of the best trial is thick, and its
+    ties end in a dot.
     """
     from matplotlib import colormaps  # noqa: PLC0415 - see the first lines
 
@@ -513,13 +515,14 @@ def _parallel_figure(
         for place, values in enumerate(parameters.values())
         for number, text in enumerate(values)
     ]
-    for place, height, text in [*labels, (width, 0, f"{low:.4f}"), (width, 1, f"{high:.4f}")]:
+    for place, height, text in [*labels, (width, 0, f"{low:.2f}"), (width, 1, f"{high:.2f}")]:
         axes.annotate(text, (place, height), (4, 2), textcoords="offset points", fontsize=8)
     for place in range(width + 1):
         axes.axvline(place, color="#444444", linewidth=0.8)
-    if band is not None:
-        bottom, top = ((score - low) / (high - low or 1.0) for score in band)
-        axes.plot([width, width], [bottom, top], color=_ORANGE, linewidth=8, alpha=0.4, solid_capstyle="butt")
+    tied = [height for trial, height in zip(trials, heights, strict=True) if trial.number in ties]
+    if tied:
+        axes.scatter([width] * len(tied), tied, s=30, color=_ORANGE, zorder=3, label=_TIE)
+        figure.legend(**_LEGEND)
     axes.set_xticks(range(width + 1), [*parameters, "score"], fontsize=9)
     axes.set_yticks([])
     axes.set_ylim(-0.06, 1.1)

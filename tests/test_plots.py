@@ -6,7 +6,21 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from paraembed.plots import COLORS, Panel, ScoreChange, ScoreCurve, Series, bars, draw_training, lines, scatter
+from paraembed.plots import (
+    _TIE,
+    COLORS,
+    Panel,
+    ScoreChange,
+    ScoreCurve,
+    Series,
+    Trial,
+    _effects_figure,
+    _parallel_figure,
+    bars,
+    draw_training,
+    lines,
+    scatter,
+)
 
 CURVE = [(100 * at, 1000 * at, 1 / at, 1 / at) for at in range(1, 31)]
 BLUE = COLORS[0]
@@ -113,3 +127,16 @@ def test_points_are_colored_by_their_shades():
     points = pixels[:, : pixels.shape[1] * 3 // 4]  # without the scale
     assert (points[..., 2] < points[..., 0] - 0.2).sum() > 20  # yellow at one end of the scale, blue at the other
     assert (points[..., 2] > points[..., 0] + 0.1).sum() > 20
+
+
+def test_only_the_ties_are_marked_also_if_another_score_is_between_them():
+    trials = [Trial(number, {"margin": number}, score, []) for number, score in enumerate([90.0, 88.0, 89.0, 70.0])]
+    parameters = {"margin": ["0.1", "0.2", "0.3", "0.4"]}
+    effects = _effects_figure(parameters, trials, 0, "pearson", {1})
+    scores = {points.get_label(): points.get_offsets()[:, 1].tolist() for points in effects.axes[0].collections}
+    assert scores == {"trial": [89.0, 70.0], _TIE: [88.0], "best trial": [90.0]}
+    assert [text.get_text() for text in effects.legends[0].get_texts()] == ["trial", _TIE, "best trial", "mean"]
+    effects.draw_without_rendering()
+    assert effects.legends[0].get_window_extent().x1 < effects.bbox.x1
+    (dots,) = _parallel_figure(parameters, trials, 0, "pearson", {1}).axes[0].collections
+    assert dots.get_offsets().tolist() == [[1, pytest.approx(0.9)]]

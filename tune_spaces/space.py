@@ -58,7 +58,7 @@ class Space:
     tuning_data: str
     tuning_epochs: int
     final_epochs: int
-    final_data: str = "the same"
+    final_data: str = "the same data"
     tuning_pairs: int | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)
     best: tuple[str, ...] = ()

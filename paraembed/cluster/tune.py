@@ -19,7 +19,8 @@ from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.io.atomic import write_json
-from paraembed.io.resume import Work
+from paraembed.io.places import shown
+from paraembed.io.resume import Work, described
 from paraembed.io.staging import Mirror, child
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
@@ -29,12 +30,13 @@ from paraembed.signals import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.tasks import write_split
 from paraembed.tracking.records import Run
+from paraembed.tracking.runs import send_left
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs, Table
 from paraembed.training.initial import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import GrowingTable, draw_results, write_results
+from paraembed.tuning.table import PARQUET, GrowingTable, counted, draw_results, results, write_results
 from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs, replicates_of
 from tune_spaces.space import Selection
 
@@ -119,6 +121,7 @@ class Tuned:
     best: TrialRecord
     encoder: Path | None = None
     scores: Table | None = None
+    was_finished: bool = False  # nothing was left to do
 
 
 def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
@@ -156,6 +159,27 @@ def begun(sweep: Sweep, overwrite: bool) -> Sweep:
         say(f"resuming the work in {sweep.out}")
     sweep.home.push("sweep.json")
     return sweep
+
+
+def finished_before(sweep: Sweep) -> Tuned | None:
+    """Return the result of a finished sweep of the same settings, without Ray; None if something is left to do."""
+    concurrent = sweep.concurrent or described(sweep.out / "sweep.json").get("concurrent") or 1
+    if not _work(sweep, _identity(replace(sweep, concurrent=concurrent)), overwrite=False).is_recorded():
+        return None
+    ledger, most_failures = Ledger(sweep.trials), 0 if sweep.retry_failed else sweep.max_failures
+    for record in ledger.in_order():
+        sweep.points.check_record(record, sweep.num_trials)
+    best = ledger.best()
+    if best is None or len(ledger.records) < sweep.num_trials or len(ledger.failed()) > most_failures:
+        return None
+    try:
+        if not pq.read_table(sweep.out / PARQUET).equals(results(sweep.points, ledger)):
+            return None
+    except (OSError, ValueError):  # missing or damaged
+        return None
+    send_left(sweep.home.records)
+    say(f"{shown(sweep.uri or sweep.out)} is already finished; nothing to do")
+    return Tuned(ledger, best, was_finished=True)
 
 
 def _work(sweep: Sweep, identity: dict[str, Any], overwrite: bool) -> Work:
@@ -227,11 +251,11 @@ def run_sweep(sweep: Sweep, run: Run) -> Tuned:
     if is_left and len(ledger.failed()) <= sweep.max_failures:
         _run_trials(sweep, ledger, run)
     doing("writing and plotting the results")
-    paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
+    paths = draw_results(sweep.points, ledger, sweep.out, sweep.metric)
     if isinstance(sweep.data, Labels):
         paths += write_split(sweep.data.task, sweep.out)
-    paths += draw_results(sweep.points, ledger, sweep.out, sweep.metric)
+    paths += write_results(sweep.points, ledger, sweep.out)
     for path in paths:
         run.artifacts(path)
     run.metrics({"trials": len(ledger.records), "failed": len(failed)})
@@ -330,8 +354,8 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
         points, sweep.settings, ledger, concurrent, sweep.max_failures, on_record=on_record, on_epoch=table.epoch
     )
     _say_score_before(sweep, inputs, scorer)
-    epochs, unit = points.space.tuning_epochs, sweep.data.unit
-    say(f"{len(searcher.todo):,} trials of {epochs} epochs on {sweep.data.size()[1]:,} {unit}, {concurrent} at a time")
+    trials, epochs = counted(len(searcher.todo), "trial"), counted(points.space.tuning_epochs, "epoch")
+    say(f"{trials} of {epochs} on {sweep.data.size()[1]:,} {sweep.data.unit}, {concurrent} at a time")
     table.begin()
     run_trials(searcher, inputs, scorer, placement, sweep.resources(), sweep.home)
 
@@ -342,7 +366,7 @@ def _say_score_before(sweep: Sweep, inputs: Mapping[str, TrialInputs], scorer: S
     try:
         model = inputs[inputs_key(recipe)].model(recipe)
         before, _ = scorer(model)
-        say(f"{sweep.metric} is {before:.4f} before training")
+        say(f"{sweep.metric} is {100 * before:.2f} before training")
         write_json(sweep.out / UNTRAINED, {"score": before, "replicates": replicates_of(scorer, model)})
     except ValueError as error:
         if not scorer.keeps_best:  # else an epoch may be without a score, too

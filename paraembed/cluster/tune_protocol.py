@@ -10,7 +10,7 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.session import ray_session, wait_for_workers
 from paraembed.cluster.train import Training, check_placement, remove_other, train_model
-from paraembed.cluster.tune import FILES, Sweep, Tuned, begun, run_sweep
+from paraembed.cluster.tune import FILES, Sweep, Tuned, begun, finished_before, run_sweep
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -29,6 +29,7 @@ from paraembed.tracking.records import Run
 from paraembed.tracking.registry import ALIAS
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
+from paraembed.tuning.table import PARQUET, counted
 
 _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuning-pairs", "ray")
 """Folders of an output that its trainings write; they upload what belongs on the object store."""
@@ -69,11 +70,16 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     doing("checking the inputs")
     sweep.data.check_sweep(sweep.placement.most, None if protocol is None else protocol.pairs)
     check_placement(sweep.placement)
-    joins = on_cluster()  # then the cluster says how many trials there are at a time
     if sweep.uri is not None:
         doing(f"looking for earlier work at {shown(sweep.uri)}")
         names = sweep.home.check(FILES, "jobs/tune.py")
         sweep.home.pull([name for name in names if name.partition("/")[0] not in _OF_TRAININGS])
+    before = finished_before(sweep) if protocol is None else None
+    return before or _tune(sweep, protocol, overwrite=overwrite)
+
+
+def _tune(sweep: Sweep, protocol: Protocol | None, *, overwrite: bool) -> Tuned:
+    joins = on_cluster()  # then the cluster says how many trials there are at a time
     doing("starting Ray and MLflow")
     with work_folder(sweep.out):
         if not joins:
@@ -102,7 +108,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
 
 def _push_results(sweep: Sweep) -> None:
     """Upload tables, figures and scores; records of trials and the encoder are on the object store already."""
-    for path in sorted(sweep.out.iterdir()):
+    for path in sorted(sweep.out.iterdir(), key=lambda path: (path.name == PARQUET, path.name)):
         if path.name not in {"trials", *_OF_TRAININGS} and not path.name.startswith("."):
             sweep.home.push(path.name)
 
@@ -117,7 +123,7 @@ def _about_data(sweep: Sweep) -> dict[str, Any]:
 def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
     """Train the best recipe and score it: once on the task's test set, or on suites next to the untrained average."""
     data = sweep.data
-    on = f"{tuned.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the labeled examples'}"
+    on = f"{tuned.best.number}, for {counted(protocol.epochs, 'epoch')} on {protocol.pairs or 'the labeled examples'}"
     say(f"training the best recipe, of trial {on}")
     recipe = replace(sweep.points.kind.from_dict(tuned.best.recipe), epochs=protocol.epochs)
     if isinstance(data, Pairs):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import join, quote
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -45,6 +46,7 @@ GROUPS = {
     "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",
     "resources": "workers gpus max_failures retry_failed profile gpus_per_trial memory_per_trial_gb",
 }
+_START_SECONDS = 20.0  # of a sweep, besides its trials: imports, Ray, the trials' processes, plots (2 cores: 17 to 25)
 
 
 @dataclass(frozen=True)
@@ -139,20 +141,21 @@ def main(flags: Tune) -> dict[str, Any]:
             return _tune(flags, stage)
     if flags.words is not None or flags.data is not None:
         raise ValueError("smoke without --pairs uses generated data; add --pairs, or leave out --words and --data")
-    from paraembed.cluster.session import ray_session
     from paraembed.cluster.tune import write_smoke_inputs
 
-    with TemporaryDirectory() as folder, ray_session(2), staged_places() as stage:
+    with TemporaryDirectory() as folder, staged_places() as stage:
         pairs, words, data = write_smoke_inputs(Path(folder))
         out = flags.out or str(Path(folder) / "sweep")
         given = replace(flags, pairs=str(pairs), words=str(words), data=str(data), out=out)
-        counts = _tune(given, stage, is_kept=flags.out is not None)
+        counts = _tune(given, stage, is_generated=True)
     if flags.out is None:
         say("the generated data and the results were removed; to keep the results, give --out")
+    else:
+        say(f"wrote {flags.out}; the generated data were removed")
     return counts
 
 
-def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> dict[str, Any]:
+def _tune(flags: Tune, stage: "Staging", *, is_generated: bool = False) -> dict[str, Any]:
     space = _space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
     name = Path(flags.space).stem if _is_file(flags.space) else flags.space
@@ -209,9 +212,9 @@ def _tune(flags: Tune, stage: "Staging", *, is_kept: bool = True) -> dict[str, A
     if flags.protocol:
         protocol = protocol_of(sweep, paths["data"], final_pairs, flags.final_epochs, flags.register)
     tuned = tune_encoder(sweep, protocol, overwrite=flags.overwrite)
-    _report(sweep, tuned)
-    if is_kept:
-        say(*map(stage.in_uris, _next(sweep, tuned)))
+    is_better = _report(sweep, tuned)
+    if not is_generated:  # else the data of the next command are removed
+        say(*map(stage.in_uris, _next(sweep, tuned, is_better)))
     counts = {"trials": len(tuned.ledger.records), **tuned.ledger.counts(), "ties": len(tuned.ledger.ties())}
     return {**counts, "best_trial": tuned.best.number, "best_score": tuned.best.score}
 
@@ -307,56 +310,58 @@ def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[La
     return labels, points
 
 
-def _report(sweep: "Sweep", tuned: "Tuned") -> None:
+def _report(sweep: "Sweep", tuned: "Tuned") -> bool:
+    """Print the trials and what they show; return False if the best one is not better than the untrained encoder."""
     from paraembed.tuning.table import best_first
 
     best, points = tuned.best, sweep.points
     print_table(*best_first(points, tuned.ledger))
     shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
-    say(f"best: trial {best.number}, {sweep.metric} {best.score:.4f}: {shown}")
-    say(*_compared(sweep, tuned))
+    say(f"best: trial {best.number}, {sweep.metric} {100 * best.score:.2f}: {shown}")
     if tuned.scores is not None:
         print_table(*tuned.scores)
+    return not best.replicates or _compare(sweep, tuned)
 
 
-def _compared(sweep: "Sweep", tuned: "Tuned") -> list[str]:
-    """Return whether the best trial is better than the other trials and than the untrained encoder."""
+def _compare(sweep: "Sweep", tuned: "Tuned") -> bool:
+    """Compare the best trial with the others and the untrained encoder; return False if it is not better than that."""
     from paraembed.cluster.tune import UNTRAINED
     from paraembed.evaluation.paired import compare_replicates
     from paraembed.io.escape import listed
     from paraembed.io.fingerprint import read_json
+    from paraembed.tuning.table import counted
 
     best, ties = tuned.best, tuned.ledger.ties()
-    if not best.replicates:
-        return []
     others = sum(record.status == "finished" for record in tuned.ledger.in_order()) - 1
-    lines = []
+    trials = counted(others, "other trial")
     if ties:
         numbers = listed([record.number for record in ties])
-        lines.append(
-            f"a tie: {len(ties)} of {others} other trials do not differ significantly from it (p ≥ 0.05, paired "
-            f"bootstrap): {numbers}"
-        )
+        say(f"a tie with {len(ties)} of {trials}, by the paired bootstrap (p ≥ 0.05): {numbers}")
     elif others:
-        lines.append(f"it differs significantly from all {others} other trials (p < 0.05, paired bootstrap)")
-    if (sweep.out / UNTRAINED).exists():
-        before = read_json(sweep.out / UNTRAINED)
-        test = compare_replicates(best.score, best.replicates, before["score"], before["replicates"])
-        lines.append(
-            f"the untrained encoder has {before['score']:.4f}; difference {test.difference:+.4f}, 95 % interval "
-            f"{test.low:+.4f} to {test.high:+.4f}{', a tie' if test.is_tie else ''}"
-        )
-    return lines
+        say(f"it differs significantly from {'all ' * (others > 1)}{trials} (p < 0.05, paired bootstrap)")
+    if not (sweep.out / UNTRAINED).exists():
+        return True
+    before = read_json(sweep.out / UNTRAINED)
+    test = compare_replicates(best.score, best.replicates, before["score"], before["replicates"])
+    # Replicates have six decimals, so that these have four.
+    gain, low, high = (f"{round(100 * value, 4):+.3g}" for value in (test.difference, test.low, test.high))
+    say(f"the untrained encoder has {100 * before['score']:.2f}; difference {gain}, 95 % interval {low} to {high}")
+    if test.low <= 0:
+        say("no trial is significantly better than the untrained encoder; try lower learning rates, or more epochs")
+    return not test.low <= 0  # True for NaN, too
 
 
-def _next(sweep: "Sweep", tuned: "Tuned") -> list[str]:
-    """Return what was written, and the next command."""
+def _next(sweep: "Sweep", tuned: "Tuned", is_better: bool) -> list[str]:
+    """Return what was written, and the next command unless the best recipe is not worth its training."""
     from paraembed.tuning.table import RECIPE
 
     out, share = sweep.out, tuned.best.share
     if tuned.encoder is not None:
-        return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {tuned.encoder} …"]
-    lines = [f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {out / RECIPE}"]
+        return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {quote(str(tuned.encoder))} …"]
+    wrote = [] if tuned.was_finished else [f"wrote {out}"]
+    if not is_better:
+        return wrote
+    lines = ["; ".join([*wrote, f"next: python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"])]
     if share < 1:
         lines.append(f"the best trial used {share:.0%} of the pairs, which its recipe does not record")
     return lines
@@ -364,37 +369,41 @@ def _next(sweep: "Sweep", tuned: "Tuned") -> list[str]:
 
 def _retraining(sweep: "Sweep") -> str:
     """Return the start of the command that trains the best recipe."""
+    from paraembed.settings import SHIPPED_FOLDER
     from paraembed.training.data import Pairs
 
-    workers, gpus = sweep.placement.most, sweep.placement.gpus
-    placed = (f" --workers {workers}" if workers > 1 else "") + (" --gpus" if gpus else "")  # batches are per worker
-    if isinstance(sweep.data, Pairs):
-        return f"train.py --pairs PAIRS --words WORDS --out ENCODER{placed}"
-    labels, task = sweep.data, sweep.data.task
-    start = f"--{'pretrained' if labels.recipe.starts_from_encoder else 'words'} {labels.start}"
-    return (
-        f"finetune.py --task {task.name} --data-set {task.data_set} --data {labels.folder} {start} --out MODEL{placed}"
-    )
+    data, workers = sweep.data, sweep.placement.most
+    placed = ["--workers", str(workers)] if workers > 1 else []  # batches are per worker
+    placed += ["--gpus"] if sweep.placement.gpus else []
+    placed += ["--min-coverage", f"{data.min_coverage:g}"] if data.min_coverage != MIN_COVERAGE else []
+    if isinstance(data, Pairs):
+        words = SHIPPED if data.words == SHIPPED_FOLDER else str(data.words)
+        return join(["train.py", "--pairs", str(data.folder), "--words", words, "--out", "ENCODER", *placed])
+    start = "--pretrained" if data.recipe.starts_from_encoder else "--words"
+    task = ["--task", data.task.name, "--data-set", data.task.data_set, "--data", str(data.folder)]
+    return join(["finetune.py", *task, start, str(data.start), "--out", "MODEL", *placed])
 
 
 def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:
     from paraembed.tuning.search import planned
-    from paraembed.tuning.table import whole_grid
+    from paraembed.tuning.table import counted, whole_grid
 
     space = points.space
     total = settings.num_trials(space.size)
     print_table(*whole_grid(points, planned(space, settings)))
     metric = ", ".join(f"{weight:g} × {name}" if weight != 1 else name for weight, name in selection.metric)
     say(
-        f"{points.name}: {space.source}; {total:,} trials of {space.size:,} points, {space.tuning_epochs} epochs on "
-        f"{space.tuning_data} ({'all' if sample is None else f'{sample:,} pairs'}); chosen by "
-        f"{metric} ({selection.split}); then {space.final_epochs} epochs on {space.final_data}"
+        f"{points.name}: {space.source}; {counted(total, 'trial')} of {counted(space.size, 'point')}, "
+        f"{counted(space.tuning_epochs, 'epoch')} on {space.tuning_data} "
+        f"({'all' if sample is None else counted(sample, 'pair')}); chosen by {metric} ({selection.split}); "
+        f"then {counted(space.final_epochs, 'epoch')} on {space.final_data}"
     )
 
 
 def _print_time(sweep: "Sweep") -> None:
     """Print the size of the user's data, and the time of the trials, measured on some steps of a few of them."""
     from paraembed.cluster.tune import concurrency, trial_inputs
+    from paraembed.tuning.table import counted
     from paraembed.tuning.trial import trial_seconds
 
     doing("measuring some steps of the first, the middle and the last trial")
@@ -405,10 +414,11 @@ def _print_time(sweep: "Sweep") -> None:
     measured = [points.at(points.space.choices(trial)) for trial in {0, points.space.size // 2, points.space.size - 1}]
     each = trial_seconds(measured, inputs, data.scorer(sweep.selection.metric), rows / total)
     trials = sweep.num_trials
-    seconds = each * -(-trials // number)
+    seconds = _START_SECONDS + each * -(-trials // number)
     say(
-        f"the trials train on {rows:,} of {total:,} {data.unit}; about {duration(each)} a trial on one core, so "
-        f"{duration(seconds)} for {trials:,} trials, {number} at a time; next: the same command without --dry-run"
+        f"the trials train on {rows:,} of {total:,} {data.unit}; about {duration(each)} a trial on one core and "
+        f"{duration(_START_SECONDS)} for the start, so {duration(seconds)} for {counted(trials, 'trial')}, "
+        f"{number} at a time; next: the same command without --dry-run"
     )
 
 

@@ -87,7 +87,7 @@ def selection_by(metric: str) -> Selection:
     if suite == "pairs" and len(parts) < 2:
         raise ValueError(f"`metric` is {metric}; expected pairs/NAME/pearson, where `data` contains NAME.tsv")
     files = (f"{parts[0]}.tsv",) if suite == "pairs" else ()
-    return Selection(_SPREAD.get(suite, (suite,)), ((1, metric),), "the metric asked for", files)
+    return Selection(_SPREAD.get(suite, (suite,)), ((1, metric),), "your metric", files)
 
 
 def gold_selection(selection: Selection, task: str | None) -> Selection:

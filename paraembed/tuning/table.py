@@ -1,4 +1,4 @@
-"""Results of a sweep: one row per trial, on the terminal and in files, and plots."""
+"""Results of a sweep: one row per trial, on the terminal and in files, and plots; scores are × 100 except in files."""
 
 import math
 import time
@@ -47,16 +47,15 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 
 
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
-    """Write the table as Parquet and CSV and, if a trial finished, the best trial and its recipe; return the paths.
+    """Write the table as CSV and Parquet and, if a trial finished, the best trial and its recipe; return the paths.
 
-    jobs/train.py reads the recipe; for labeled examples jobs/finetune.py does.
+    jobs/train.py or jobs/finetune.py reads the recipe. The Parquet file, which marks a finished sweep, is last.
     """
     table = results(points, ledger)
     shown = pa.table({name: [csv_cell(cell) for cell in column] for name, column in table.to_pydict().items()})
     shown = shown.cast(table.schema)
-    write_file(folder / PARQUET, lambda file: pq.write_table(table, file))
     write_file(folder / CSV, lambda file: pyarrow.csv.write_csv(shown, file))
-    paths = [folder / PARQUET, folder / CSV]
+    paths = [folder / CSV]
     best = ledger.best()
     if best is not None:
         assert best.counted is not None
@@ -65,19 +64,19 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
         write_json(folder / BEST, {**header, "metrics": best.counted.metrics, "recipe": best.recipe})
         write_json(folder / RECIPE, best.recipe)
         paths += [folder / BEST, folder / RECIPE]
-    return paths
+    write_file(folder / PARQUET, lambda file: pq.write_table(table, file))
+    return [*paths, folder / PARQUET]
 
 
 def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> list[Path]:
     """Plot the trials that have a score, which is called ``metric``; return the paths."""
     parameters, trials = _plotted(points, ledger)
-    best, ties = ledger.best(), ledger.ties()
-    band = (ties[-1].score, best.score) if best and ties else None
-    return draw_sweep(folder, parameters, trials, None if best is None else best.number, metric, band)
+    best, ties = ledger.best(), {record.number for record in ledger.ties()}
+    return draw_sweep(folder, parameters, trials, None if best is None else best.number, f"{metric} × 100", ties)
 
 
 def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list[Trial]]:
-    """Return the parameters with several values, as text, and the trials that have a score."""
+    """Return the parameters with several values, as text, and the trials that have a score, with scores × 100."""
     scored = [record for record in ledger.in_order() if record.counted]
     shown = [points.shown(record.recipe, record.share) for record in scored]
     levels = {name: _levels([row[name] for row in shown]) for name in points.columns()}
@@ -86,8 +85,8 @@ def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list
         Trial(
             record.number,
             {name: values.index(row[name]) for name, values in searched.items()},
-            record.score,
-            [(epoch.epoch, epoch.score) for epoch in record.curve if epoch.score is not None],
+            100 * record.score,
+            [(epoch.epoch, 100 * epoch.score) for epoch in record.curve if epoch.score is not None],
         )
         for record, row in zip(scored, shown, strict=True)
     ]
@@ -101,6 +100,11 @@ def value_text(value: Any) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 trial``, ``2,000 trials``."""
+    return f"{number:,} {noun}{'s'[: number != 1]}"
 
 
 def _levels(values: Sequence[Any]) -> list[Any]:
@@ -135,7 +139,7 @@ class GrowingTable:
 
     def epoch(self, trial: int, epoch: int, score: float | None) -> None:
         """Show the progress of a trial."""
-        self._show(f"  trial {trial}: epoch {epoch}, {'no score' if score is None else f'{score:.4f}'}")
+        self._show(f"  trial {trial}: epoch {epoch}, {'no score' if score is None else f'{100 * score:.2f}'}")
 
     def add(self, record: TrialRecord) -> None:
         """Write the row of a trial that has ended."""
@@ -143,10 +147,10 @@ class GrowingTable:
         self._show("")
 
     def row(self, record: TrialRecord) -> str:
-        """Return a row, for example ``   12   0.7012     0.6         1e-05   2/2    3.1 s  finished``."""
+        """Return a row, for example ``   12    70.12     0.6         1e-05   2/2    3.1 s  finished``."""
         shown = self._points.shown(record.recipe, record.share)
         cells = [value_text(value).rjust(self._widths[name]) for name, value in shown.items()]
-        score = (f"{record.score:.4f}" if record.counted else "").rjust(_SCORE)
+        score = (f"{100 * record.score:.2f}" if record.counted else "").rjust(_SCORE)
         epochs = f"{len(record.curve)}/{record.recipe['epochs']}".rjust(6)
         status = record.status if not record.reason else f"{record.status}: {record.reason.splitlines()[0]}"
         return "  ".join([f"{record.number:5}", score, *cells, epochs, f"{record.seconds:5.1f} s", status])
@@ -156,7 +160,7 @@ class GrowingTable:
         best = self._ledger.best()
         line = f"{done} of {self._total} trials"
         if best is not None:
-            line += f"  best {best.score:.4f} (trial {best.number})"
+            line += f"  best {100 * best.score:.2f} (trial {best.number})"
         if done > self._before:
             left = (time.monotonic() - self._started) / (done - self._before) * (self._total - done)
             line += f"  {duration(left)} left"
@@ -178,7 +182,7 @@ def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str
         cells = map(value_text, points.shown(record.recipe, record.share).values())
         p = None if record is finished[0] else p_value(finished[0], record)
         shown = "" if p is None else f"{p:.3f}"
-        rows.append([str(record.number), f"{record.score:.4f}", shown, *cells, f"{record.seconds:.1f}"])
+        rows.append([str(record.number), f"{100 * record.score:.2f}", shown, *cells, f"{record.seconds:.1f}"])
     return ["trial", "score", "p", *points.columns(), "seconds"], rows
 
 

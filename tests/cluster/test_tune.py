@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import shlex
 import shutil
 from dataclasses import replace
 
@@ -13,6 +15,7 @@ import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
+from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begun, run_sweep
 from paraembed.cluster.tune_trials import _on_group, _Shared
@@ -28,7 +31,7 @@ from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
 from paraembed.tuning.trial import read_inputs
-from tests.jobs import interrupted, job_command, run_job
+from tests.jobs import interrupted, job_command, ran, run_job
 from tests.mlflow_server import run_of
 from tune_spaces import SPACES
 
@@ -118,7 +121,7 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
     best = json.loads((swept / "best.json").read_text())
     assert (counts["best_trial"], counts["best_score"]) == (best["trial"], best["score"])
     assert [counts[name] for name in ("trials", "finished", "stopped", "failed")] == [4, 4, 0, 0]
-    assert (f"a tie: {counts['ties']} of 3" in said) == (counts["ties"] > 0)
+    assert (f"a tie with {counts['ties']} of 3" in said) == (counts["ties"] > 0)
     assert f"{swept / 'encoder'} is already finished" in said
     assert "at a time" not in said
     assert "registered as" not in said
@@ -136,6 +139,38 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
         tune(replace(same, data=other))
     assert records(swept) == before
     assert sha256_of(swept / "encoder" / "model.safetensors") == model
+
+
+def test_the_next_command_trains_the_best_recipe_and_the_same_again_needs_no_ray(sample, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sweep = replace(flags(sample, tmp_path / "a sweep"), settings=SearchSettings("random", 1), min_coverage=0.125)
+    tune(sweep)
+    following = re.search(r"next: python jobs/train\.py (.*)", capsys.readouterr().err)[1]
+    words = "--words", sweep.words, "--data", sweep.data, "--min-coverage", 0.125, "--search", "random", "--trials", 1
+    same = job_command("tune", "smoke", "--pairs", sweep.pairs, *words, "--out", sweep.out)
+    again = ran(*same, env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"})  # where no cluster answers
+    assert f"{sweep.out} is already finished; nothing to do\n" in again.stderr
+    assert following in again.stderr
+    assert len(again.stdout.splitlines()) == 3
+    command = shlex.split(following)
+    assert command[command.index("--min-coverage") + 1] == "0.125"
+    assert run_job("train", *command) == 0
+    assert checkpoint.read_config(tmp_path / "ENCODER")["recipe"] == json.loads(
+        (sweep.out / "best-recipe.json").read_text()
+    )
+
+
+def test_a_dry_run_counts_the_start_and_at_least_a_second_for_each_trial(sample, tmp_path, capsys):
+    tune(replace(flags(sample, tmp_path / "out"), dry_run=True, sample=500))
+    line = re.search(
+        r"on 500 of .*; about (\d+) s a trial .* (\d+) s for the start, so (\d+) s for 4 trials",
+        capsys.readouterr().err,
+    )
+    each, start, total = map(int, line.groups())
+    assert each >= 1
+    assert start >= 8
+    assert total == pytest.approx(start + 2 * each, abs=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_bad_input_is_said_before_anything_runs(sample, tmp_path):

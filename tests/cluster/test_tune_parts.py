@@ -15,10 +15,20 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.tune import Sweep, _check_memory, begun, fitting, log_trial, trial_inputs
+from paraembed.cluster.tune import (
+    UNTRAINED,
+    Sweep,
+    Tuned,
+    _check_memory,
+    begun,
+    finished_before,
+    fitting,
+    log_trial,
+    trial_inputs,
+)
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
-from paraembed.commands.tune import Tune
+from paraembed.commands.tune import Tune, _next, _report
 from paraembed.commands.tune import main as tune
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.atomic import write_json
@@ -31,7 +41,7 @@ from paraembed.training.data import Pairs
 from paraembed.tuning import table
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import GrowingTable, best_first
+from paraembed.tuning.table import GrowingTable, best_first, write_results
 from paraembed.tuning.trial import Ended
 from tune_spaces import SPACES
 
@@ -183,9 +193,11 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
     assert [row[0] for row in rows] == [str(number) for number in range(18)]
     assert rows[0][1:] == ["0.4", "0.0001"]
     assert "18 trials of 18 points, 7 epochs" in printed.err
-    assert "(500 pairs); chosen by papers-22/mean (the metric asked for)" in printed.err
+    assert "(500 pairs); chosen by papers-22/mean (your metric)" in printed.err
     tune(Tune("acl2017/avg", dry_run=True, settings=SearchSettings("random", 3)))
     assert len([line for line in capsys.readouterr().out.splitlines() if line.strip("- ")]) == 4
+    tune(Tune("smoke", dry_run=True, settings=SearchSettings("random", 1), epochs=1))
+    assert "; 1 trial of 4 points, 1 epoch on " in capsys.readouterr().err
     tune(Tune("acl2017/universal-gran", dry_run=True))
     assert "encoder_l2" in capsys.readouterr().out
 
@@ -241,7 +253,48 @@ def test_the_table_has_the_finished_trials_the_best_first(tmp_path):
         ledger.add(one)
     head, rows = best_first(POINTS, ledger)
     assert head == ["trial", "score", "p", "margin", "word_l2", "seconds"]
-    assert [row[:4] for row in rows] == [["2", "0.3000", "", "0.6"], ["0", "0.1000", "", "0.4"]]
+    assert [row[:4] for row in rows] == [["2", "30.00", "", "0.6"], ["0", "10.00", "", "0.4"]]
+
+
+@pytest.mark.parametrize(
+    ("gain", "noise", "shown"), [(-4e-5, 0, "-0.004"), (1e-3, 1e-2, "+0.1"), (1e-3, 1e-5, "+0.1"), (0.2, 1e-2, "+20")]
+)
+def test_only_a_better_encoder_than_the_untrained_one_is_worth_a_training(gain, noise, shown, tmp_path, capsys):
+    draw, some = np.random.default_rng(0), sweep(tmp_path)
+    before = draw.normal(0.7, 0.01, 1000)
+    after = before + gain + noise * draw.standard_normal(1000)
+    best = replace(record(0, [0.7 + gain]), replicates=tuple(after))
+    write_json(some.out / UNTRAINED, {"score": 0.7, "replicates": before.tolist()})
+    tuned = Tuned(Ledger(some.trials), best)
+    tuned.ledger.add(best)
+    lines = _next(some, tuned, _report(some, tuned))
+    printed = capsys.readouterr().err
+    assert f"has 70.00; difference {shown}," in printed
+    is_better = gain > 2 * noise
+    assert ("no trial is significantly better" in printed) == (not is_better)
+    assert any("next: " in line for line in lines) == is_better
+
+
+def test_only_a_sweep_whose_results_are_those_of_all_its_trials_is_finished(tmp_path):
+    some = begun(sweep(tmp_path, concurrent=1), overwrite=False)
+    ledger = Ledger(some.trials)
+    for number in range(3):
+        ledger.add(record(number, [0.1 * number]))
+    write_results(POINTS, ledger, some.out)
+    assert finished_before(some) is None  # a trial is missing
+    ledger.add(record(3, [], "failed"))
+    assert finished_before(some) is None  # the results are older than the last trial
+    write_results(POINTS, ledger, some.out)
+    assert finished_before(some).best == ledger.records[2]
+    for other in ({"retry_failed": True}, {"max_failures": 0}, {"sample": 100}):
+        assert finished_before(replace(some, **other)) is None
+    ledger.drop_failed()
+    ledger.add(record(3, [0.4]))
+    assert finished_before(some) is None
+    write_results(POINTS, ledger, some.out)
+    assert finished_before(replace(some, retry_failed=True)).best == ledger.records[3]
+    (some.out / "results.parquet").write_bytes(b"")
+    assert finished_before(some) is None
 
 
 def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
@@ -299,6 +352,6 @@ def test_the_growing_table_shows_the_score_that_counts(tmp_path, monkeypatch):
     growing.epoch(0, 1, None)
     assert shown == ["0 of 4 trials  trial 0: epoch 1, no score"]
     plain = replace(record(0, [0.1, 0.4, 0.2]), keeps_best=True)
-    assert growing.row(plain).split()[:2] == ["0", "0.4000"]
+    assert growing.row(plain).split()[:2] == ["0", "40.00"]
     without = replace(plain, curve=tuple(replace(one, score=None) for one in plain.curve), status="failed", reason="no")
     assert growing.row(without).split()[:2] == ["0", "0.4"]  # the margin

@@ -124,7 +124,7 @@ def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task, tiny_words):
     assert math.isnan(found.reached(1))
     stopped = run(scores, {4: 0.6})
     assert (stopped.status, len(stopped.curve)) == ("stopped", 4)
-    assert stopped.reason == "after epoch 4 its score 0.5000 is below 0.6000"
+    assert stopped.reason == "after epoch 4 its score 50.00 is below 60.00"
     assert math.isnan(record(stopped).reached(5))
     never = run([None] * 6, {})
     assert (never.status, len(never.curve)) == ("failed", 6)

@@ -158,8 +158,9 @@ def test_trials_that_the_sets_cannot_tell_apart_are_a_tie(tmp_path, inputs, scor
         replicates = tuple((score + around).round(6).tolist())
         ledger.add(replace(record(number, [score]), replicates=replicates))
     ledger = Ledger(tmp_path / "trials")
+    write_results(POINTS, ledger, tmp_path)
     assert [tied.number for tied in ledger.ties()] == [1]
-    p_values = pq.read_table(write_results(POINTS, ledger, tmp_path)[0])["p"].to_pylist()
+    p_values = pq.read_table(tmp_path / PARQUET)["p"].to_pylist()
     assert p_values[1] > 0.05 > max(p_values[2:])
     assert json.loads((tmp_path / BEST).read_text())["ties"] == [1]
     ended = run_trial(inputs, Recipe(epochs=1, batch_size=10), 1.0, scorer, {})
@@ -191,8 +192,8 @@ def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
         ledger.add(one)
     best = ledger.best()
     assert best == Ledger(tmp_path / "trials").best() == kept(0, [0.1, 0.7, 0.3])
-    paths = write_results(POINTS, ledger, tmp_path)
-    table = pq.read_table(paths[0])
+    write_results(POINTS, ledger, tmp_path)
+    table = pq.read_table(tmp_path / PARQUET)
     assert (table["score"].to_pylist(), table["loss"].to_pylist()) == ([0.7, 0.6, None], [0.3, 0.4, None])
     assert table["epochs"].to_pylist() == [3, 3, 3]
     told = json.loads((tmp_path / BEST).read_text())
@@ -201,8 +202,8 @@ def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
     parameters, trials = _plotted(POINTS, ledger)
     assert parameters == {"word_l2": ["0", "1e-05"]}
     assert [(trial.number, trial.levels, trial.score, trial.curve) for trial in trials] == [
-        (0, {"word_l2": 1}, 0.7, [(1, 0.1), (2, 0.7), (3, 0.3)]),
-        (1, {"word_l2": 0}, 0.6, [(1, 0.6), (3, 0.6)]),
+        (0, {"word_l2": 1}, 70, [(1, 10), (2, 70), (3, 30)]),
+        (1, {"word_l2": 0}, 60, [(1, 60), (3, 60)]),
     ]
 
 
