@@ -24,6 +24,7 @@ RECIPE_GROUPS = {
     "scramble_form scramble_swaps scramble_time",
     "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",
     "evaluation": "evaluate_pairs eval_every select patience",
+    "output": "register license",
     "resources": "gpus profile",
 }
 """Groups of the flags of a training."""

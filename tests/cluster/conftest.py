@@ -10,6 +10,8 @@ from paraembed.cluster.shard import shard_pairs
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 
+ENTAILMENTS = "Equivalence", "ForwardEntailment", "ReverseEntailment", "OtherRelated", "Exclusion", "Independent"
+
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory, ray_cluster, empty_store):
@@ -19,7 +21,8 @@ def sample(tmp_path_factory, ray_cluster, empty_store):
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(empty_store, folder)}")
         write_sample(folder / "sample", lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
-        shard_pairs([folder / "sample" / "ppdb-2.0-format.gz"], folder / "pairs", ShardSettings(rows_per_shard=2500))
+        settings = ShardSettings(rows_per_shard=2500, keep_labels=ENTAILMENTS)
+        shard_pairs([folder / "sample" / "ppdb-2.0-format.gz"], folder / "pairs", settings)
     return folder
 
 
