@@ -71,6 +71,7 @@ def interrupted(command, when, by=signal.SIGKILL, victims=lambda job: [job], **o
     return job.returncode, stderr
 
 
-def digests(folder, names="*"):
-    """Return the digest of every file of a folder, by its path."""
-    return {str(path.relative_to(folder)): sha256_of(path) for path in folder.glob(names) if path.is_file()}
+def digests(folder, *names):
+    """Return the digest of every file of a folder, by its path; by default, also of the parts of an output."""
+    paths = [path for pattern in names or ("*", "data/*") for path in folder.glob(pattern) if path.is_file()]
+    return {str(path.relative_to(folder)): sha256_of(path) for path in paths}

@@ -46,12 +46,14 @@ class EmbeddingResult:
 
     Attributes:
         rows: rows of the output.
+        table: folder of the Parquet files, or its URI.
         parts: parts of the output.
         embedded: parts that this run embedded; earlier runs embedded the others.
         was_finished: whether nothing was left to do.
     """
 
     rows: int
+    table: str
     parts: int
     embedded: int
     was_finished: bool = False
@@ -144,7 +146,7 @@ def embed(
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
-    return EmbeddingResult(written["rows"], len(run.plan.parts), len(todo))
+    return EmbeddingResult(written["rows"], run.plan.table(home), len(run.plan.parts), len(todo))
 
 
 def _finished_before(
@@ -165,7 +167,7 @@ def _finished_before(
     if (known := known_encoder(encoder, inference)) is None:
         return files, None
     hashed = hash_inputs(find_inputs(inputs, limits.reading) if files is None else files)
-    check_apart(inputs, hashed, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
+    check_apart(inputs, hashed, home.path if isinstance(home, Folder) else home.place, part_name(0))
     complete = complete_settings(settings, hashed, reads_trees=False)
     new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(hashed, complete, ()), known.identity)
     run = manifest.continued_run(home, new)
@@ -182,7 +184,7 @@ def _result_if_finished(
     rows = sum(report.rows for report in reports.values())
     _clear_up(store, encoder, run, reports, workers)
     say(f"{store} is already finished, {rows:,} rows; nothing to do")
-    return EmbeddingResult(rows, len(run.plan.parts), 0, was_finished=True)
+    return EmbeddingResult(rows, run.plan.table(store), len(run.plan.parts), 0, was_finished=True)
 
 
 def _hold(stack: ExitStack, folder: Folder) -> bool:

@@ -32,7 +32,7 @@ from paraembed.embedding.mine import (
     write_part,
 )
 from paraembed.embedding.output import Embeddings
-from paraembed.embedding.plan import part_name
+from paraembed.embedding.plan import numbered_name
 from paraembed.io.atomic import SUCCESS, replace_folder, work_folder
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.places import Place
@@ -220,7 +220,7 @@ class _Steps:
 
         def write(number: int) -> dict[str, Any]:
             span = number * size, (number + 1) * size
-            return write_part(comparison, files, span, result / part_name(number, count))
+            return write_part(comparison, files, span, result / numbered_name(number, count))
 
         entries = list[dict[str, Any]]()
         for entry in self.tasks.run(write, range(count)):
@@ -243,7 +243,7 @@ class _Steps:
     def _write_groups(self, files: list[Path], result: Path) -> dict[str, Any]:
         """Write the groups of rows to ``result``; return the manifest entry."""
         doing("grouping rows")
-        path = result / GROUPS / part_name(0, 1)
+        path = result / GROUPS / numbered_name(0, 1)
         path.parent.mkdir(exist_ok=True)
 
         def write(out: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ DEFAULTS = Settings()
 GROUPS = {
     "data": "id_kind tree_column max_rejected max_rejected_share on_duplicate_id max_line_bytes max_inflation "
     "max_field_lines",
-    "output": "normalize dim part_rows compression",
+    "output": "normalize dim part_rows compression compact",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "engine batch_size device precision gpus gpu_share price_per_hour",
 }
@@ -73,6 +73,8 @@ class Embed:
     """Number of rows to encode at a time."""
     compression: Compression = DEFAULTS.compression
     """Compression of the Parquet files."""
+    compact: bool = False
+    """Write float32 values in byte-stream split: 9 % smaller, but Spark 3.5 and fastparquet cannot read it."""
     max_rejected: int | None = None
     """Maximum number of unreadable rows before the job fails; default: no limit, unreadable rows are listed and left
     out.
@@ -133,8 +135,8 @@ def main(flags: Embed) -> dict[str, Any]:
     options |= {"engine": flags.engine}
     done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
-        parts = f"{done.parts} part{'s'[: done.parts > 1]}"
-        say(f"wrote {done.rows:,} rows in {parts} to {out}; next: python jobs/verify.py {quote(str(out))}")
+        parts, table = f"{done.parts} part{'s'[: done.parts > 1]}", done.table
+        say(f"wrote {done.rows:,} rows in {parts} to {table}; next: python jobs/verify.py {quote(str(out))}")
     return {"rows": done.rows, "parts": done.parts}
 
 

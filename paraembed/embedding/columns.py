@@ -224,18 +224,19 @@ def is_id(kind: pa.DataType) -> bool:
 
 
 def embeddings_schema(
-    id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int, dtype: str = "float32"
+    id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int, dtype: str = "float32", format_number: int = 3
 ) -> pa.Schema:
     """Return the schema of an embeddings file that jobs/embed.py writes, with vectors of length ``width``; one row per
-    text. int8 adds a column ``scale``: vector = scale · embedding.
+    text. int8 adds a column ``scale``: vector = scale · embedding. The numbers are not null, as ClickHouse's functions
+    of vectors need it; format 2 does not say so.
     """
-    number = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
     scale = [pa.field("scale", pa.float32(), nullable=False)] if dtype == "int8" else []
     return pa.schema(
         [
             id_field,
             *kept_fields,
-            pa.field("embedding", pa.list_(number, width), nullable=False),  # zeros for a text without tokens
+            # zeros for a text without tokens
+            pa.field("embedding", _vectors_type(width, dtype, format_number), nullable=False),
             *scale,
             pa.field("n_tokens", pa.int32(), nullable=False),
             pa.field("n_unknown", pa.int32(), nullable=False),  # tokens that are not in the vocabulary
@@ -243,7 +244,15 @@ def embeddings_schema(
     )
 
 
-def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> tuple[list[pa.Array], int]:
+def _vectors_type(width: int, dtype: str, format_number: int) -> pa.FixedSizeListType:
+    number = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
+    element = number if format_number == 2 else pa.field("element", number, nullable=False)
+    return pa.list_(element, width)
+
+
+def finish(
+    vectors_NH: npt.NDArray[np.float32], settings: Settings, format_number: int = 3
+) -> tuple[list[pa.Array], int]:
     """Truncate, normalize and convert vectors [n, H], each row by itself. Return the columns ``embedding`` [n, width]
     and, for int8, ``scale`` float32 [n]; and the number of rows with a number outside of the float16 range, which is
     clipped.
@@ -251,15 +260,18 @@ def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> tuple[lis
     vectors = vectors_NH[:, : settings.dim]
     if settings.normalize:
         vectors = normalized(vectors)
+    kind = _vectors_type(vectors.shape[1], settings.dtype, format_number)
     if settings.dtype == "float32":
-        return [_vectors_column(vectors)], 0
+        return [_vectors_column(vectors, kind)], 0
     if settings.dtype == "float16":
         clipped = (np.abs(vectors) > _LARGEST_FLOAT16).any(axis=1)
         halves = np.clip(vectors, -_LARGEST_FLOAT16, _LARGEST_FLOAT16).astype(np.float16)
-        return [_vectors_column(halves)], int(clipped.sum())
+        return [_vectors_column(halves, kind)], int(clipped.sum())
     steps, scale = to_int8(vectors)
-    return [_vectors_column(steps), pa.array(scale)], 0
+    return [_vectors_column(steps, kind), pa.array(scale)], 0
 
 
-def _vectors_column(numbers: npt.NDArray[np.float32 | np.float16 | np.int8]) -> pa.FixedSizeListArray:
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(numbers).reshape(-1)), numbers.shape[1])
+def _vectors_column(
+    numbers: npt.NDArray[np.float32 | np.float16 | np.int8], kind: pa.FixedSizeListType
+) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(numbers).reshape(-1)), type=kind)

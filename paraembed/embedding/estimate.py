@@ -219,6 +219,6 @@ def prepared(
     else:
         loaded = encoder
     check_dim(settings, loaded.width)
-    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
+    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
     hashed = hash_inputs(files)
     return loaded, hashed, complete_settings(settings, hashed, loaded.reads_trees)

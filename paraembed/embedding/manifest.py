@@ -1,11 +1,13 @@
 """Start, resume and commit an output of embeddings: a folder, or a prefix of an object store.
 
+The parts are in the folder ``data``; in outputs of format 2, which are read and resumed as they are, next to the plan.
+
 ``_plan.json`` is written first, then every part with its report in ``_reports``, then ``_manifest.json``, and last
 ``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done if its report has the digest of its file and of
 everything that decides the file's bytes. So the same command resumes a run that was stopped anywhere, and repairs parts
 that were damaged or removed. On a disk, the files are read to check their digests. On an object store, one request per
 part returns size and ETag, and a file is read only if they differ from its report. The names of all other files begin
-with ``_`` or ``.``, so pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
+with ``_`` or ``.``; the folder of the parts has no other files.
 """
 
 import re
@@ -19,8 +21,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.embedding.part import REJECTED, REPORTS, PartReport, part_digest, rejected_name
-from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
+from paraembed.embedding.part import REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
+from paraembed.embedding.plan import DATA, Part, Plan, inputs_identity, plan_from_json, settings_json
 from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
@@ -32,7 +34,7 @@ from paraembed.process import on_cluster
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.signals import RunFailedError
 
-FORMAT = "paraembed-embeddings-2"
+FORMATS = {2: "paraembed-embeddings-2", 3: "paraembed-embeddings-3"}
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
 MEMO = f"{REPORTS}/run.json"  # the MLflow run of this output
 ENCODER = f"{REPORTS}/encoder.json"  # how the user named the encoder
@@ -41,9 +43,9 @@ REPAIR = "run the same jobs/embed.py command again to repair it"
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name names them
-_PART = r"part-\d{5,}-of-\d{5,}\.parquet"
-_NAMES = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS)
-_OWN = re.compile("|".join([_PART, *map(re.escape, _NAMES), _TEMPORARY.pattern]))
+_NAMES = (PLAN, DATA, REPORTS, REJECTED, MANIFEST, SUCCESS)
+_OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
+_IN_DATA = re.compile(rf"part-\d{{3}}-\d{{6,}}\.parquet|{_TEMPORARY.pattern}")
 _MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}
 _OF_A_RUN = {"seconds", "stamp", "size", "made_of", *_MULTI_LINE}  # fields of a report that the manifest leaves out
 MOST_JSON_BYTES = 1 << 30  # of plan and manifest: some hundred bytes a part
@@ -117,6 +119,7 @@ class _Entry(_Counts):
 class _Manifest(_Counts):
     """What is read of a manifest."""
 
+    format: str
     n_duplicate_ids: Count
     schema: list[tuple[str, str]]
     id_column: str
@@ -137,6 +140,8 @@ def open_output(place: Place) -> tuple[Store, list[str]]:
         raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
     if not names:
         raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
+    if all(map(_IN_DATA.fullmatch, names)):
+        raise FileNotFoundError(f"{store} has only the parts of an output; give the folder that contains it")
     return store, names
 
 
@@ -145,12 +150,17 @@ def read_manifest(store: Store) -> dict[str, Any]:
     format.
     """
     manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{where} does not have the format {FORMAT!r}; it was not written by jobs/embed.py")
+    if not isinstance(manifest, dict) or manifest.get("format") not in FORMATS.values():
+        raise ValueError(f"{where} does not have the format {FORMATS[3]!r}; it was not written by jobs/embed.py")
     known = checked(_Manifest, manifest, where)
     if sum(part["rows"] + part["n_rejected"] for part in known["parts"]) >= 2**63:
         raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers can count")
     return dict(known)
+
+
+def format_of(manifest: Mapping[str, Any]) -> int:
+    """Return the number of a manifest's format."""
+    return next(number for number, name in FORMATS.items() if name == manifest["format"])
 
 
 def check_folder(store: Store) -> bool:
@@ -164,6 +174,8 @@ def check_folder(store: Store) -> bool:
             f"{store} is a file; `out` must be a folder that is new, empty or written by this job"
         ) from None
     begun = PLAN in names
+    if DATA in names and begun:
+        check_names(store, store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
     check_names(store, names, _OWN if begun else _TEMPORARY, "jobs/embed.py")
     return begun
 
@@ -176,6 +188,7 @@ def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
     folder next to it, is complete, and the place may be on an object store.
     """
     stored = read_run(store)
+    new = replace(new, plan=replace(new.plan, format=stored.plan.format))
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
     return replace(new, plan=replace(stored.plan, inputs=new.plan.inputs))  # files that moved are the same files
 
@@ -186,7 +199,8 @@ def decides(run: EmbeddingRun) -> dict[str, Any]:
     model = {"model": dict(run.identity)} if run.identity else {}
     encoder = {} if "files" in run.identity else {"encoder": run.encoder}  # then it is a digest of the identity
     files = inputs_identity(plan.inputs, plan.settings)
-    return {"tokeniser": run.tokenizer, **encoder, **model, **asdict(plan.settings), "inputs": files}
+    settings = settings_json(plan.settings, plan.format)
+    return {"tokeniser": run.tokenizer, **encoder, **model, **settings, "inputs": files}
 
 
 def read_run(store: Store) -> EmbeddingRun:
@@ -196,12 +210,14 @@ def read_run(store: Store) -> EmbeddingRun:
     value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
     try:
         run = checked(_PlanFile, value, PLAN)
-        if run["format"] != FORMAT:
-            raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMAT!r}")
+        numbers = {name: number for number, name in FORMATS.items()}
+        if run["format"] not in numbers:
+            raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMATS[3]!r}")
         model = value.get("model", {})
         if model != {}:
             checked(_Model, model, "model")
-        return EmbeddingRun(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]), model)
+        plan = plan_from_json(run["plan"], numbers[run["format"]])
+        return EmbeddingRun(run["encoder"], run["tokeniser"], plan, model)
     except ValueError as error:
         raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start over") from None
 
@@ -214,10 +230,12 @@ def begun_run(store: Store, run: EmbeddingRun) -> Iterator[dict[str, PartReport]
     with store.held():
         _sweep(store)
         if not is_there(store, PLAN):
-            value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokenizer, "plan": run.plan.to_json()}
-            write_json(store, PLAN, value | ({"model": dict(run.identity)} if run.identity else {}))
+            value = {"format": FORMATS[run.plan.format], "encoder": run.encoder, "tokeniser": run.tokenizer}
+            model = {"model": dict(run.identity)} if run.identity else {}
+            write_json(store, PLAN, value | {"plan": run.plan.to_json()} | model)
         _check_same(store, run)
-        for name in (REPORTS, REJECTED):  # after the plan, by which the next run recognizes the folder
+        folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, REPORTS, REJECTED)
+        for name in folders:  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
         yield finished_parts(store, run)
 
@@ -234,10 +252,10 @@ def removal_of_new(store: Store) -> Callable[[], None]:
     def remove() -> None:
         with suppress(OSError):  # read-only, or not empty
             (out / ENCODER).unlink(missing_ok=True)
-            for path in (*out.glob("part-*"), *(out / REPORTS).iterdir(), *(out / REJECTED).iterdir()):
-                path.unlink()
-            (out / REPORTS).rmdir()
-            (out / REJECTED).rmdir()
+            for folder in (DATA, REPORTS, REJECTED):
+                for path in (out / folder).iterdir():
+                    path.unlink()
+                (out / folder).rmdir()
             (out / PLAN).unlink()
             if not is_users:
                 out.rmdir()
@@ -261,24 +279,23 @@ def _check_same(store: Store, run: EmbeddingRun) -> None:
 
 def _sweep(store: Store) -> None:
     """Remove temporary files of killed writers."""
-    for folder in ("", f"{REPORTS}/", f"{REJECTED}/"):
+    for folder in ("", f"{DATA}/", f"{REPORTS}/", f"{REJECTED}/"):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
             store.delete(f"{folder}{name}")  # a writer that lost its driver may have renamed it in the meantime
 
 
 def finished_parts(store: Store, run: EmbeddingRun) -> dict[str, PartReport]:
     """Return the reports, by part name, of the parts of this run whose files match their reports."""
-    names = set(store.names(REPORTS))
+    there = {f"{REPORTS}/{name}" for name in store.names(REPORTS)}
+    reported = [part for part in run.plan.parts if report_name(part.name) in there]
     with ThreadPoolExecutor(_THREADS) as pool:
-        done = pool.map(
-            partial(_finished, store, run), [part for part in run.plan.parts if f"{part.name}.json" in names]
-        )
+        done = pool.map(partial(_finished, store, run), reported)
         return {report.name: report for report in done if report is not None}
 
 
 def _finished(store: Store, run: EmbeddingRun, part: Part) -> PartReport | None:
     try:
-        report: PartReport = read_json(store, f"{REPORTS}/{part.name}.json", PartReport)
+        report: PartReport = read_json(store, report_name(part.name), PartReport)
     except (OSError, ValueError):
         return None  # missing or damaged: the part is embedded again
     source, settings = run.plan.inputs[part.file], run.plan.settings
@@ -343,7 +360,7 @@ def commit(
         same_bytes = run.identity["device"] == "cpu"
         model = {"model": {**run.identity, "same_bytes": same_bytes, "tolerance": tolerance(run.identity)}}
     manifest = {
-        "format": FORMAT,
+        "format": FORMATS[plan.format],
         **{name: sum(part[name] for part in parts) for name in (*COUNTS, *OTHER_COUNTS)},
         "n_duplicate_ids": duplicates,
         "schema": columns_of(schema),
@@ -351,11 +368,11 @@ def commit(
         "fingerprints": {
             "encoder": run.encoder,
             "tokeniser": run.tokenizer,
-            "settings": digest_of(asdict(settings)),
+            "settings": digest_of(settings_json(settings, plan.format)),
             "inputs": listing_digest(plan),
         },
         **model,
-        "settings": asdict(settings),
+        "settings": settings_json(settings, plan.format),
         "inputs": [file.to_json() for file in plan.inputs],
         "parts": parts,
     }

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import output_fields
-from paraembed.embedding.manifest import MANIFEST, REPAIR, columns_of, open_output, read_manifest
-from paraembed.embedding.plan import part_name
+from paraembed.embedding.manifest import MANIFEST, REPAIR, columns_of, format_of, open_output, read_manifest
+from paraembed.embedding.plan import part_names
 from paraembed.embedding.settings import Settings
 from paraembed.io.places import Place
 from paraembed.io.store import is_committed
@@ -60,7 +60,7 @@ class Embeddings:
         self.query_settings = Settings(dim=settings.get("dim"), normalize=settings.get("normalize", False))
         """How to finish the vector of a query: truncated and normalized as the rows, in float32."""
         self.names = [part["name"] for part in known["parts"]]
-        if not self.names or self.names != [part_name(number, len(self.names)) for number in range(len(self.names))]:
+        if not self.names or self.names != part_names(len(self.names), format_of(known)):
             raise ValueError(f"{where} is damaged: its parts have other names than those of a plan; {REPAIR}")
         self.starts = np.cumsum([0, *(part["rows"] for part in known["parts"])], dtype=np.int64)
         """Number of the first row of each part, then the number of rows: int64 [parts + 1]."""

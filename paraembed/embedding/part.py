@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import Part, inputs_identity
+from paraembed.embedding.plan import Part, inputs_identity, settings_json
 from paraembed.embedding.rows import InputRows, read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
@@ -77,7 +77,8 @@ def part_digest(
     encoder: str, identity: Mapping[str, Any], tokenizer: str, source: InputFile, part: Part, settings: Settings
 ) -> str:
     """Return the digest of everything that decides the bytes of a part; ``encoder`` is a fingerprint."""
-    decides = [encoder, tokenizer, inputs_identity((source,), settings), part.to_json(), asdict(settings)]
+    decides = [encoder, tokenizer, inputs_identity((source,), settings), part.to_json()]
+    decides.append(settings_json(settings, part.format))
     return digest_of([*decides, identity] if identity else decides)
 
 
@@ -95,6 +96,11 @@ class _Tally:
 def rejected_name(part: str) -> str:
     """Return the path of a part's rejected rows, relative to the output."""
     return f"{REJECTED}/{Path(part).stem}.jsonl"
+
+
+def report_name(part: str) -> str:
+    """Return the path of a part's report, relative to the output."""
+    return f"{REPORTS}/{Path(part).name}.json"
 
 
 def embed_part(
@@ -125,7 +131,7 @@ def embed_part(
     ``settings.dim`` is above H.
     """
     started = time.perf_counter()
-    schema = _schema(encoder, source, settings)
+    schema = _schema(encoder, source, part, settings)
     rejected_sha256, size = "", 0
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         tally = _Tally(rejected)
@@ -134,7 +140,7 @@ def embed_part(
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
             with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
                 rows = read_part(source, part, settings, data)
-                batches = _batches(encoder, rows, schema, source, settings, tally, lock, on_rows)
+                batches = _batches(encoder, rows, schema, part.format, source, settings, tally, lock, on_rows)
                 for table in _tables(batches, group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
             nonlocal rejected_sha256, size
@@ -164,27 +170,28 @@ def embed_part(
         made_of=part_digest(encoder.fingerprint, encoder.identity, encoder.tokenizer, source, part, settings),
         **tally.counts,
     )
-    write_json(store, f"{REPORTS}/{part.name}.json", asdict(report))
+    write_json(store, report_name(part.name), asdict(report))
     return report
 
 
 def embedded(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> Iterator[pa.RecordBatch]:
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
-    rows, schema = read_part(source, part, settings), _schema(encoder, source, settings)
+    rows, schema = read_part(source, part, settings), _schema(encoder, source, part, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected))
+        yield from _batches(encoder, rows, schema, part.format, source, settings, _Tally(rejected))
 
 
-def _schema(encoder: TextEncoder, source: InputFile, settings: Settings) -> pa.Schema:
+def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> pa.Schema:
     check_dim(settings, encoder.width)
     id_field, *kept_fields = carried_fields([source], settings)
-    return embeddings_schema(id_field, kept_fields, settings.dim or encoder.width, settings.dtype)
+    return embeddings_schema(id_field, kept_fields, settings.dim or encoder.width, settings.dtype, part.format)
 
 
 def _batches(
     encoder: TextEncoder,
     rows: Iterator[InputRows],
     schema: pa.Schema,
+    format_number: int,
     source: InputFile,
     settings: Settings,
     tally: _Tally,
@@ -203,7 +210,7 @@ def _batches(
             check_finite(encoded.vectors[:, : settings.dim])
         except (TreeError, NotFiniteError) as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
-        vectors, num_clipped = finish(encoded.vectors, settings)
+        vectors, num_clipped = finish(encoded.vectors, settings, format_number)
         ids = block.carried[0]
         if ids.null_count and not tally.null_id:
             tally.null_id = f"{source.shown}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
@@ -244,8 +251,9 @@ def layout(schema: pa.Schema, settings: Settings) -> dict[str, Any]:
     """Return the column options of ``pyarrow.parquet.ParquetWriter``.
 
     Byte-stream split of float32 vectors saves 16 % over plain and 9 % over zstd alone, at the speed of zstd alone (50k
-    x 300 random normals). float16 uses plain encoding, because DuckDB 2.0 cannot read it with byte-stream split.
-    Parquet stores int8 as int32, but with a dictionary of the 255 values each number takes only one byte.
+    x 300 random normals), but Spark 3.5 and fastparquet cannot read it. float16 uses plain encoding, because DuckDB 2.0
+    cannot read it with byte-stream split. Parquet stores int8 as int32, but with a dictionary of the 255 values each
+    number takes only one byte.
     """
     others = [name for name in schema.names if name != "embedding"]
     numbers = ["embedding.list.element"]
@@ -253,7 +261,7 @@ def layout(schema: pa.Schema, settings: Settings) -> dict[str, Any]:
     return {
         "compression": settings.compression,
         "use_dictionary": dictionary + numbers if settings.dtype == "int8" else dictionary,
-        "use_byte_stream_split": numbers if settings.dtype == "float32" else [],
+        "use_byte_stream_split": numbers if settings.compact and settings.dtype == "float32" else [],
         "write_statistics": others,
     }
 

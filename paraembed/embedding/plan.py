@@ -7,7 +7,7 @@ may contain line ends, so the planner reads a CSV file once from its start; its 
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ MAX_PART_BYTES = 64 << 20
 """Bytes of text after which a part ends, with the record that reaches them. The reader of a compressed file passes each
 part on in one piece.
 """
+DATA = "data"
+"""Folder of the parts, in which there is nothing else, so that every tool reads it as one table."""
 Cut = tuple[int, int, int, int]
 """First byte or row group of a part, the one after its last, its number of rows, and the number of line breaks inside
 of cells before it.
@@ -32,7 +34,7 @@ of cells before it.
 class Part:
     """One output file, and its rows in the input."""
 
-    name: str  # name of the output file
+    name: str  # name of the output file, relative to the output
     file: Count  # index of the file in the plan's inputs
     start: Count  # first byte (of the decompressed text) or row group
     stop: Count  # the byte or row group after the last
@@ -40,6 +42,11 @@ class Part:
     row: Count  # number of the first row, counted over all inputs from 0
     row_in_file: Count  # number of the first row, counted in its file from 0, without the header
     line_breaks: Count = 0  # line breaks inside of the cells of a CSV file before ``start``, for line numbers
+
+    @property
+    def format(self) -> int:
+        """Number of the output's format, 2 or 3."""
+        return 3 if self.name.startswith(f"{DATA}/") else 2
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values; ``line_breaks`` only if it is not 0."""
@@ -53,33 +60,45 @@ class Plan:
     inputs: tuple[InputFile, ...]
     settings: Settings
     parts: tuple[Part, ...]
+    format: int = 3
 
     @property
     def rows(self) -> int:
         """Number of rows of all parts."""
         return sum(part.rows for part in self.parts)
 
+    def table(self, out: object) -> str:
+        """Return the folder of the parts in ``out``."""
+        return f"{out}/{DATA}" if self.format > 2 else str(out)
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, without the credentials of URIs."""
         return {
             "inputs": [file.to_json() for file in self.inputs],
-            "settings": asdict(self.settings),
+            "settings": settings_json(self.settings, self.format),
             "parts": [part.to_json() for part in self.parts],
         }
 
 
-def plan_from_json(value: Any) -> Plan:
+def settings_json(settings: Settings, format_number: int) -> dict[str, Any]:
+    """Return the settings as JSON values; format 2 has no ``compact``, because all its outputs are."""
+    return {name: value for name, value in asdict(settings).items() if format_number > 2 or name != "compact"}
+
+
+def plan_from_json(value: Any, format_number: int) -> Plan:
     """Return the plan that ``Plan.to_json`` wrote. Raise ValueError if a field is missing, unknown or of another type,
     a part has a wrong name, or the parts are not contiguous.
     """
-    plan = checked(Plan, value, "plan")
+    plan = replace(checked(Plan, value, "plan"), format=format_number)
+    if format_number == 2:
+        plan = replace(plan, settings=replace(plan.settings, compact=True))
     if not plan.parts:
         raise ValueError("plan: it has no parts")
     if plan.rows >= 2**63:
         raise ValueError(f"plan: its parts have {plan.rows} rows, more than 64-bit row numbers can count")
     before = Part("", -1, 0, 0, 0, 0, 0)
-    for number, part in enumerate(plan.parts):
-        if part.name != (expected := part_name(number, len(plan.parts))):
+    for part, (number, expected) in zip(plan.parts, enumerate(part_names(len(plan.parts), plan.format)), strict=True):
+        if part.name != expected:
             raise ValueError(f"plan: part {number} has the name {part.name!r}; expected {expected}")
         starts = (before.stop, before.row_in_file + before.rows) if part.file == before.file else (part.start, 0)
         if not (
@@ -95,9 +114,19 @@ def plan_from_json(value: Any) -> Plan:
     return plan
 
 
-def part_name(number: int, count: int) -> str:
-    """Return the file name of part ``number`` (from 0) of ``count`` parts."""
+def part_name(number: int) -> str:
+    """Return the file name of part ``number`` (from 0), relative to the output: generation and number."""
+    return f"{DATA}/part-000-{number:06d}.parquet"
+
+
+def numbered_name(number: int, count: int) -> str:
+    """Return the file name of part ``number`` (from 0) of ``count`` parts of mined pairs."""
     return f"part-{number:05d}-of-{count:05d}.parquet"
+
+
+def part_names(count: int, format_number: int) -> list[str]:
+    """Return the file names of all parts; in format 2 they contain ``count``."""
+    return [part_name(number) if format_number > 2 else numbered_name(number, count) for number in range(count)]
 
 
 def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[dict[str, Any]]:
@@ -134,7 +163,7 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     row = 0
     for number, (file, (start, stop, rows, line_breaks)) in enumerate(cuts):
         before = parts[-1].row_in_file + parts[-1].rows if parts and parts[-1].file == file else 0
-        parts.append(Part(part_name(number, len(cuts)), file, start, stop, rows, row, before, line_breaks))
+        parts.append(Part(part_name(number), file, start, stop, rows, row, before, line_breaks))
         row += rows
     return Plan(inputs, settings, tuple(parts))
 

@@ -34,6 +34,7 @@ class Settings:
         dim: truncate vectors to the first ``dim`` dimensions, before normalization; default: all. No encoder here is
             trained for this: for ``avg`` it equals an encoder of word vectors truncated to ``dim``.
         compression: compression of the Parquet files.
+        compact: float32 vectors in byte-stream split, which saves 9 %, but which Spark 3.5 cannot read.
     """
 
     text_column: str | None = None
@@ -47,6 +48,7 @@ class Settings:
     normalize: bool = False
     dim: int | None = None
     compression: Compression = "zstd"
+    compact: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim"), (1, MOST_INT)))

@@ -18,11 +18,12 @@ from paraembed.embedding.manifest import (
     PLAN,
     REPAIR,
     columns_of,
+    format_of,
     open_output,
     read_manifest,
 )
 from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
-from paraembed.embedding.plan import part_name
+from paraembed.embedding.plan import DATA, part_names
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
@@ -95,10 +96,11 @@ def verify(
         manifest = read_manifest(store)
     except (OSError, ValueError) as error:
         return [success, Check("manifest", False, str(error))]
-    _verify_names(set(names), manifest, findings)
+    _verify_names(store, set(names), manifest, findings)
     row = 0
-    for number, part in enumerate(manifest["parts"]):
-        if part["name"] == part_name(number, len(manifest["parts"])):
+    expected = part_names(len(manifest["parts"]), format_of(manifest))
+    for part, name in zip(manifest["parts"], expected, strict=True):
+        if part["name"] == name:
             if is_there(store, part["name"]):
                 _verify_part(store, part, row, manifest, findings)
             else:
@@ -146,11 +148,13 @@ def _is_numbered(manifest: dict[str, Any]) -> bool:
     return manifest["settings"].get("id_column") is None and manifest["settings"]["id_kind"] == "row"
 
 
-def _verify_names(files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
+def _verify_names(store: Store, files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
     names = [part["name"] for part in manifest["parts"]]
-    for number, name in enumerate(names):
-        if name != part_name(number, len(names)):  # also keeps a manifest from naming a file outside the folder
-            findings.add("parts", f"{name[:80]!r} should be {part_name(number, len(names))!r}")
+    for name, expected in zip(names, part_names(len(names), format_of(manifest)), strict=True):
+        if name != expected:  # also keeps a manifest from naming a file outside the folder
+            findings.add("parts", f"{name[:80]!r} should be {expected!r}")
+    if format_of(manifest) > 2:
+        files = files - {DATA} | {f"{DATA}/{name}" for name in store.names(f"{DATA}/")}
     for name in sorted(files - {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}):
         findings.add("parts", f"{name!r} is not in the manifest")
 
@@ -250,7 +254,8 @@ def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
     if not (fields[0].type == pa.int64() if _is_numbered(manifest) else is_id(fields[0].type)):
         return False
     width = fields[vectors].type.list_size
-    contract = embeddings_schema(fields[0], fields[1:vectors], width, manifest["settings"]["dtype"])
+    dtype, format_number = manifest["settings"]["dtype"], format_of(manifest)
+    contract = embeddings_schema(fields[0], fields[1:vectors], width, dtype, format_number)
     return width > 0 and bool(schema.equals(contract)) and columns_of(schema) == manifest["schema"]
 
 

@@ -31,7 +31,7 @@ def test_each_function_does_what_its_command_does(sample, tmp_path, monkeypatch)
     done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4, workers=1)
     assert (done.rows, done.parts) == (10, 3)
     assert signature(paraembed.embed).parameters["workers"].default == embed.Embed.workers
-    assert digests(tmp_path / "api-rows", "*.parquet") == digests(tmp_path / "rows", "*.parquet") != {}
+    assert digests(tmp_path / "api-rows", "data/*.parquet") == digests(tmp_path / "rows", "data/*.parquet") != {}
 
     evaluate.main(evaluate.Evaluate(("command",), pairs=(str(scored),), resamples=50, out="scores"))
     report = paraembed.evaluate("command", pairs=[scored], resamples=50, out="api-scores")

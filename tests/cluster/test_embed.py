@@ -93,7 +93,7 @@ def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_g
 
         def embed(self, weights, source, part, *rest):
             if part.row == 20_000 and not died.exists():
-                while len(list(out.glob("part-*.parquet"))) < 20:
+                while len(list(out.glob("data/part-*.parquet"))) < 20:
                     time.sleep(0.01)
                 time.sleep(0.5)
                 died.touch()
@@ -135,7 +135,7 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
     embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=4)
     assert digests(tmp_path / "out") == unbroken
     assert 2 <= int(alive.read_text()) <= 3, "a worker without a part did not end"
-    named = re.findall(r"part-0000[45]-of-00021.parquet takes .* in process (\d+) of 127.0.0.1; another", caplog.text)
+    named = re.findall(r"part-000-00000[45].parquet takes .* in process (\d+) of 127.0.0.1; another", caplog.text)
     # on a busy machine another worker may be late with the part first, and the one that hangs gets it as the second
     slow = {path.name.removeprefix("embeds-") for path in tmp_path.glob("embeds-*")}
     assert set(named) & {hangs.read_text(), *slow}
@@ -156,7 +156,7 @@ def test_the_only_part_goes_to_another_worker_if_its_own_hangs(
     monkeypatch.setattr(module, "_FIRST_SECONDS", 3.0)
     monkeypatch.setattr(module, "_WARN_SECONDS", 1)
     assert embed(tiny_encoder_folder, [corpus], tmp_path / "out", Settings(), workers=2).rows == 20_500
-    assert re.search(r"part-00000-of-00001.parquet has been running for . s in process \d+ of 127.0.0.1", caplog.text)
+    assert re.search(r"data/part-000-000000.parquet has been running for . s in process \d+ of 127.0.0.1", caplog.text)
 
 
 def fill_up():
@@ -179,7 +179,7 @@ def test_a_machine_on_which_workers_cannot_start_is_put_aside(
                 if self._encoder is None:  # else it is called by ``embed``
                     (tmp_path / "first").touch(exist_ok=False)
             except FileExistsError:
-                while len(list((tmp_path / "out").glob("part-*.parquet"))) < 2:  # the other one has started
+                while len(list((tmp_path / "out").glob("data/part-*.parquet"))) < 2:  # the other one has started
                     time.sleep(0.01)
                 how()
             return super().ready(packed, *rest)
@@ -270,7 +270,7 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
     monkeypatch.setattr(module, "_TRIES", 2)  # each starts a process
     with pytest.raises(ChildProcessError, match="2 workers failed on the part"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
-    assert len(list((tmp_path / "out").glob("part-*.parquet"))) >= 3
+    assert len(list((tmp_path / "out").glob("data/part-*.parquet"))) >= 3
 
 
 @pytest.mark.slow
@@ -346,7 +346,7 @@ def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, 
     assert all(check.ok for check in verify(out))
     written = json.loads((out / "_manifest.json").read_text())
     assert (written["settings"]["tree_column"], written["n_cut"], written["n_without_tree"]) == ("tree", 1000, 1000)
-    table = pq.read_table(sorted(out.glob("*.parquet")))
+    table = pq.read_table(sorted(out.glob("data/*.parquet")))
     assert np.allclose(table["embedding"].to_pylist(), encoder.encode(texts, trees=trees), atol=1e-6)
     with pytest.raises(ValueError, match=r"another tree_column \(was tree, is text\)"):
         embed(folder, [source], out, replace(settings, tree_column="text"))
@@ -424,11 +424,11 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     settings = Settings("body", "id", part_rows=1000)
     few = Limits(max_rejected=0)
     for _ in range(2):  # the second time, nothing is left to embed
-        with pytest.raises(ValueError, match=r"1 of 5,000 .*`max_rejected` is 0; .*_rejected/part-00000-of-0000"):
+        with pytest.raises(ValueError, match=r"1 of 5,000 .*`max_rejected` is 0; .*_rejected/part-000-000000"):
             embed(tiny_encoder_folder, [source], tmp_path / "one", Settings("body"), workers=1, limits=few)
     nested, most = tmp_path / "nested.jsonl", Limits(max_rejected_share=0.75)
     nested.write_text('{"doc": {"body": "the cat"}}\n' * 3 + '{"doc": "the dog"}\n')
-    mostly = r"3 of 4 .*max_rejected_share` is 0.5; .*part-00000-of-00001.jsonl: 'doc' is no string"
+    mostly = r"3 of 4 .*max_rejected_share` is 0.5; .*part-000-000000.jsonl: 'doc' is no string"
     with pytest.raises(ValueError, match=mostly):
         embed(tiny_encoder_folder, [nested], tmp_path / "none", Settings("doc"), engine="local")
     assert not {"_SUCCESS", "_manifest.json"} & {path.name for path in (tmp_path / "none").iterdir()}
@@ -552,14 +552,14 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", out, "--part-rows", 100, "--engine", "ray"
     # The parts are tiny, and many: the signal must come before the last. A terminal sends it to the whole group.
     some = {"victims": lambda job: [*job.children(recursive=True), job]} if how == signal.SIGINT else {}
-    status, said = interrupted(job_command("embed", *given), lambda: list(out.glob("part-*.parquet")), how, **some)
+    status, said = interrupted(job_command("embed", *given), lambda: list(out.glob("data/part-*.parquet")), how, **some)
     assert status == 130
     first, *_, last = said.splitlines()  # a busy machine also shows what it waits for
     assert first == f"20,500 rows in 205 parts to {out}, workers: 2"
     assert last == "stopped; run the same command again to resume"
     assert "Traceback" not in said
     assert not (out / "_SUCCESS").exists()
-    assert len(list(out.glob("part-*.parquet"))) < 205
+    assert len(list(out.glob("data/part-*.parquet"))) < 205
     settings = replace(SMALL, part_rows=100)
     done = embed(tiny_encoder_folder, [corpus], out, settings, workers=2)
     assert 0 < done.embedded < 205
@@ -575,10 +575,10 @@ def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, mon
     flags = "--input", "t.txt", "--out", "out", "--part-rows", 1000, "--keep", "text"
     assert run_job("embed", "--encoder", tiny_encoder_folder, *flags) == 0
     assert capsys.readouterr().err.splitlines()[-1] == (
-        f"wrote 20,500 rows in 21 parts to {tmp_path / 'out'}; next: python jobs/verify.py {tmp_path / 'out'}"
+        f"wrote 20,500 rows in 21 parts to {tmp_path / 'out' / 'data'}; next: python jobs/verify.py {tmp_path / 'out'}"
     )
     assert (tmp_path / "mlruns" / "mlflow.db").exists()
-    table = pq.read_table(sorted((tmp_path / "out").glob("*.parquet")))
+    table = pq.read_table(sorted((tmp_path / "out" / "data").glob("*.parquet")))
     assert table["text"].to_pylist() == corpus.read_text().split("\n")[:-1]
     assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["rows"] == 20_500
     capsys.readouterr()
@@ -624,7 +624,7 @@ def test_no_plan_stays_if_ray_cannot_start(corpus, tiny_encoder_folder, tmp_path
     monkeypatch.setattr(module_of_embed, "has_ray", lambda: False)  # then this process embeds the first part
     (tmp_path / "users").mkdir()
     build(tiny_encoder_folder, corpus, SMALL, tmp_path / "begun")
-    missing = next((tmp_path / "begun").glob("part-*"))
+    missing = next((tmp_path / "begun").glob("data/part-*"))
     missing.unlink()
     for name in ("new", "users", "begun"):
         with pytest.raises(ChildProcessError, match="does not start"):

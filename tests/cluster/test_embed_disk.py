@@ -35,8 +35,8 @@ def test_a_full_disk_keeps_what_is_done_and_the_same_command_goes_on(
     cause = user_error(caught.value)
     assert isinstance(cause, OSError)
     assert cause.errno == errno.ENOSPC
-    parts = sorted(out.glob("part-*.parquet"))
-    before = {path.name: sha256_of(path) for path in parts}
+    parts = sorted(out.glob("data/part-*.parquet"))
+    before = {f"data/{path.name}": sha256_of(path) for path in parts}
     assert 1 <= len(parts) < 20
     assert not (out / "_SUCCESS").exists()
     disk("size=64m")

@@ -39,7 +39,7 @@ def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
     assert embed(model, [corpus], out, SMALL, workers=1).was_finished
     manifest = json.loads((out / "_manifest.json").read_text())
     assert (manifest["model"]["same_bytes"], manifest["model"]["max_tokens"]) == (True, 254)
-    assert manifest["n_tokens"] == pc.sum(pq.read_table(sorted(out.glob("part-*")))["n_tokens"]).as_py()
+    assert manifest["n_tokens"] == pc.sum(pq.read_table(sorted(out.glob("data/part-*")))["n_tokens"]).as_py()
     assert all(check.ok for check in verify(out, model, [str(corpus)]))
 
 
@@ -91,7 +91,7 @@ def test_kills_cost_nothing(corpus, tmp_path, kind):
     """Workers and driver die before they make, write or put in place a file of every kind."""
     model = f"st:{minilm()}" if kind == "st" else save_tiny(kind, tmp_path / "model")
     build(model, corpus, Settings(part_rows=5), tmp_path / "alone")
-    names = sorted(path.name for path in (tmp_path / "alone").glob("part-*"))
+    names = sorted(path.name for path in (tmp_path / "alone").glob("data/part-*"))
     of_workers = [moment.format(name) for moment, name in zip(WORKER_MOMENTS, names, strict=False)]
     of_driver = ["rename _manifest.json", "open _SUCCESS"]
     crashes, out = moments(tmp_path / "crashes", *of_workers, *of_driver), tmp_path / "out"

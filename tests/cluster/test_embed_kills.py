@@ -47,6 +47,11 @@ def unbroken(corpus, tiny_encoder_folder, tmp_path_factory):
     return of_rows
 
 
+def _file(number):
+    """The file name of a part."""
+    return Path(part_name(number)).name
+
+
 def start(encoder, corpus, out, *more, crashes=None):
     engine = () if "--engine" in more else ("--engine", "ray")
     command = job_command("embed", "--encoder", encoder, "--input", corpus, "--out", out, *engine, *more)
@@ -65,7 +70,7 @@ def watched(out):
 
     def look():
         while not ended.wait(0.05):
-            there = sorted(out.glob("part-*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+            there = sorted(out.glob("data/part-*.parquet"), key=lambda path: path.stat().st_mtime_ns)
             for path in there[-5:] + random.sample(there, min(5, len(there))):  # the newest, and some
                 try:
                     with pq.ParquetFile(path) as file:
@@ -120,7 +125,7 @@ def moments(folder, *names):
 )
 def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_workers, of_driver):
     """Workers and driver die just before they make, write or put in place a file of every kind."""
-    parts = random.Random(0).sample([part_name(number, 21) for number in range(21)], len(of_workers))
+    parts = random.Random(0).sample([_file(number) for number in range(21)], len(of_workers))
     at_parts = [moment.format(part) for moment, part in zip(of_workers, parts, strict=True)]
     crashes = moments(tmp_path / "crashes", *at_parts, *of_driver)
     out, more = tmp_path / "out", ("--part-rows", "1000")
@@ -135,7 +140,7 @@ def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_w
 
 def test_every_crash_point_of_one_process(corpus, tiny_encoder_folder, unbroken, tmp_path):
     """The engine of one process dies where workers and driver die; now and then workers of Ray go on."""
-    parts = [part_name(number, 21) for number in (2, 3, 5, 8, 13)]
+    parts = [_file(number) for number in (2, 3, 5, 8, 13)]
     at_parts = [moment.format(part) for moment, part in zip(WORKER_MOMENTS, parts, strict=False)]
     whole = ["open _manifest.json", "rename _manifest.json", "rename _SUCCESS"]
     crashes = moments(tmp_path / "crashes", *at_parts, *whole)
@@ -157,7 +162,7 @@ def test_an_output_that_is_replaced_is_there_until_the_new_one_is(
     other, out = tmp_path / "other", tmp_path / "out"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
     build(other, corpus, Settings(part_rows=5000), out)
-    crashes = moments(tmp_path / "crashes", f"rename {part_name(7, 21)}", "rmtree _reports")
+    crashes = moments(tmp_path / "crashes", f"rename {_file(7)}", "rmtree _reports")
     missing, ended = [], threading.Event()
 
     def look():
@@ -184,7 +189,7 @@ def test_an_output_that_is_replaced_is_there_until_the_new_one_is(
 def test_workers_killed_at_seeded_moments(corpus, tiny_encoder_folder, unbroken, tmp_path, seed):
     """Fifteen kills a run, three at each crash point."""
     draw = random.Random(seed)
-    parts = draw.sample([part_name(number, 205) for number in range(205)], 3 * len(WORKER_MOMENTS))
+    parts = draw.sample([_file(number) for number in range(205)], 3 * len(WORKER_MOMENTS))
     names = [moment.format(part) for moment, part in zip(WORKER_MOMENTS * 3, parts, strict=True)]
     crashes = moments(tmp_path / "crashes", *names)
     out = tmp_path / "out"
@@ -217,8 +222,8 @@ def test_processes_killed_at_random_times(corpus, tiny_encoder_folder, unbroken,
 
 def kill_one(process, victim, out, draw):
     """Kill a process of a run, unless it ends before; returns how many."""
-    wanted, delay = len(list(out.glob("part-*.parquet"))) + draw.randrange(1, 12), draw.uniform(0, 0.1)
-    while len(list(out.glob("part-*.parquet"))) < wanted and process.poll() is None:
+    wanted, delay = len(list(out.glob("data/part-*.parquet"))) + draw.randrange(1, 12), draw.uniform(0, 0.1)
+    while len(list(out.glob("data/part-*.parquet"))) < wanted and process.poll() is None:
         time.sleep(0.002)
     time.sleep(delay)
     try:

@@ -3,6 +3,7 @@
 import io
 import signal
 import subprocess
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +19,7 @@ from tests.object_store import GoneError, kill_client
 pytestmark = pytest.mark.usefixtures("in_store")
 
 SETTINGS = Settings(part_rows=100)
-OF_WORKERS = ["PUT out/{}", "PUT out/{} done", "PUT out/_reports/{}.json", "PUT out/_reports/{}.json done"]
+OF_WORKERS = [f"PUT out/{name}{when}" for name in ("data/{}", "_reports/{}.json") for when in ("", " done")]
 OF_DRIVER = [f"PUT out/{name}{when}" for name in ("_plan.json", "_manifest.json", "_SUCCESS") for when in ("", " done")]
 
 
@@ -32,7 +33,7 @@ def corpus(tmp_path_factory):
 @pytest.mark.slow
 def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tmp_path, server):
     """Workers and driver die before a file is there, and when it is but they do not know; parts are read at once."""
-    moments = {*OF_DRIVER, *(moment.format(part_name(3 * at, 12)) for at, moment in enumerate(OF_WORKERS))}
+    moments = {*OF_DRIVER, *(moment.format(Path(part_name(3 * at)).name) for at, moment in enumerate(OF_WORKERS))}
     unreadable = []
 
     def hook(moment, port):

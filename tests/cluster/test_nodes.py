@@ -201,6 +201,6 @@ def test_embeddings_of_a_cluster_that_loses_a_machine(cluster, folder, alone, ti
     arguments += ["--part-rows", 100, "--workers", 3]
     out = folder / f"embeddings-{how}"
     job = cluster.submit(JOBS / "embed.py", *arguments, "--out", out)
-    power_off_one(cluster, job, "ray::PartWorker", lambda: list(out.glob("part-*.parquet")), how)
+    power_off_one(cluster, job, "ray::PartWorker", lambda: list(out.glob("data/part-*.parquet")), how)
     finish(job)
     assert digests(out) == digests(alone("embed.py", "embeddings", *arguments))

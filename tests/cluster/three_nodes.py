@@ -51,8 +51,8 @@ def main(encoder, corpus, out, losses, part_rows, how):
 
 def wait_for_parts(out, count, done):
     """Wait until there are so many more parts; false if the run is done before."""
-    wanted = len(list(out.glob("part-*.parquet"))) + count
-    while len(list(out.glob("part-*.parquet"))) < wanted:
+    wanted = len(list(out.glob("data/part-*.parquet"))) + count
+    while len(list(out.glob("data/part-*.parquet"))) < wanted:
         if done.done():
             return False
         time.sleep(0.002)

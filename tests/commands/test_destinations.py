@@ -94,7 +94,7 @@ def test_only_a_regular_file_is_replaced(job, place, refused):
         opened.bind(str(place / "socket"))
     (place / "stdout").symlink_to("/dev/stdout")
     (place / "dangling").symlink_to("nowhere")
-    (place / "linked").symlink_to(next((place / "emb").glob("part-*")))
+    (place / "linked").symlink_to(next((place / "emb").glob("data/part-*")))
     kinds = ["fifo", "socket", "stdout", "dangling", "linked", "/dev/stdout", "/dev/fd/1"]
     if os.geteuid() == 0:
         os.mknod(place / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
@@ -107,7 +107,7 @@ def test_only_a_regular_file_is_replaced(job, place, refused):
 
 
 def test_no_part_and_no_query_is_replaced_by_results(place, refused):
-    part = next((place / "emb").glob("part-*"))
+    part = next((place / "emb").glob("data/part-*"))
     for target in (part, f"other/../emb/{part.name}", "texts.txt --queries texts.txt"):
         assert "input" in refused("search", target)
 

@@ -4,7 +4,7 @@ from paraembed.embedding.settings import Settings
 from tests.embedding.without_ray import build
 from tests.jobs import run_job
 
-PART = "part-00001-of-00003.parquet"
+PART = "data/part-000-000001.parquet"
 
 
 def flip(path):

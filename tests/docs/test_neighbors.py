@@ -44,9 +44,9 @@ def encoder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     encoder = paraembed.load("small")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(encoder.encode(TEXTS).ravel()), 256)
-    (tmp_path / "embeddings").mkdir()
+    (tmp_path / "embeddings" / "data").mkdir(parents=True)
     columns = {"row": pa.array(range(len(TEXTS)), pa.int64()), "text": TEXTS, "embedding": vectors}
-    pq.write_table(pa.table(columns), tmp_path / "embeddings" / "part-00000-of-00001.parquet", row_group_size=4)
+    pq.write_table(pa.table(columns), tmp_path / "embeddings" / "data/part-000-000000.parquet", row_group_size=4)
     return encoder
 
 

@@ -27,7 +27,7 @@ def test_an_estimate_is_near_what_is_written(tiny_encoder_folder, tmp_path, name
     assert 1024 <= found.probed <= 21_000
     assert found.seconds == pytest.approx(20_000 / found.rows_per_second)
     build(tiny_encoder_folder, tmp_path / name, settings, tmp_path / "out")
-    written = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.parquet"))
+    written = sum(path.stat().st_size for path in (tmp_path / "out" / "data").glob("*.parquet"))
     assert found.size == pytest.approx(written, rel=0.2)
     short = estimate(checkpoint.load(tiny_encoder_folder), plan, probe_seconds=0)
     assert short.probed == 1024

@@ -83,12 +83,15 @@ def test_a_finished_folder_verifies_and_reads_as_one_table(out):
     assert [(check.name, check.ok) for check in verify(out)] == [(name, True) for name in CHECKS]
     assert (out / "_SUCCESS").read_text().strip() == sha256_of(out / "_manifest.json")
     assert pandas.read_parquet(out)["key"].tolist() == [10 * row for row in range(7)]
-    assert ds.dataset(out).to_table().schema.field("embedding").type == pa.list_(pa.float32(), 4)
-    assert duckdb.sql(f"select count(*) from '{out}/*.parquet'").fetchall() == [(7,)]
+    kind = ds.dataset(out / "data").schema.field("embedding").type
+    assert kind == pa.list_(pa.field("element", pa.float32(), nullable=False), 4)
+    assert duckdb.sql(f"select count(*) from '{out}/data/*.parquet'").fetchall() == [(7,)]
+    with pytest.raises(FileNotFoundError, match="give the folder that contains it"):
+        verify(out / "data")
 
 
 def test_every_flipped_byte_is_found(out):
-    path = out / "part-00001-of-00003.parquet"
+    path = out / "data/part-000-000001.parquet"
     data = path.read_bytes()
     for at in range(0, len(data), 37):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
@@ -118,14 +121,14 @@ def put(table, name, values):
     ids=["dropped", "added", "repeated", "id twice", "unknown", "more unknown", "negative", "nan", "not zero"],
 )
 def test_changed_rows_are_found_even_when_the_digests_are_right(out, change, checks):
-    rewrite(out / "part-00000-of-00003.parquet", change)
+    rewrite(out / "data/part-000-000000.parquet", change)
     assert "sha256" in failed(out)
     sign(out)
     assert failed(out) == checks
 
 
 def test_schema_is_compared_and_is_the_contract(out):
-    path = out / "part-00000-of-00003.parquet"
+    path = out / "data/part-000-000000.parquet"
     table = pq.read_table(path)
     pq.write_table(table.set_column(2, "n_tokens", table["n_tokens"].cast(pa.int64())), path)
     sign(out)
@@ -137,25 +140,25 @@ def test_schema_is_compared_and_is_the_contract(out):
 
 
 def test_missing_extra_and_unreadable_parts(out):
-    saved = (out / "part-00002-of-00003.parquet").read_bytes()
-    (out / "part-00002-of-00003.parquet").unlink()
+    saved = (out / "data/part-000-000002.parquet").read_bytes()
+    (out / "data/part-000-000002.parquet").unlink()
     assert {"parts", "rows"} <= failed(out)
-    (out / "part-00002-of-00003.parquet").write_bytes(saved[:100])
+    (out / "data/part-000-000002.parquet").write_bytes(saved[:100])
     sign(out)
     assert "rows" in failed(out)
-    (out / "part-00002-of-00003.parquet").write_bytes(saved)
+    (out / "data/part-000-000002.parquet").write_bytes(saved)
     sign(out)
     assert not failed(out)
-    (out / "part-00003-of-00003.parquet").write_bytes(saved)
+    (out / "data/part-000-000003.parquet").write_bytes(saved)
     assert failed(out) == {"parts"}
 
 
 def test_a_manifest_cannot_name_a_file_outside(out, tmp_path):
-    (out / "part-00000-of-00003.parquet").rename(tmp_path / "elsewhere.parquet")
+    (out / "data/part-000-000000.parquet").rename(tmp_path / "elsewhere.parquet")
     sign(out, lambda values: values["parts"][0].update(name="../elsewhere.parquet"))
     (check,) = (one for one in verify(out) if one.name == "parts")
     assert not check.ok
-    assert "'../elsewhere.parquet' should be 'part-00000-of-00003.parquet'" in check.detail
+    assert "'../elsewhere.parquet' should be 'data/part-000-000000.parquet'" in check.detail
 
 
 def set_to(text):
@@ -175,8 +178,8 @@ COUNTS = ("n_cut", "n_without_tree")  # which the parts do not show
     ("change", "checks"),
     [
         *((set_to(text), "_SUCCESS manifest") for text in ("", "[]", "{}")),
-        (set_to('{"format": "paraembed-embeddings-2"}'), "_SUCCESS manifest"),
-        (set_to('{"format": "paraembed-embeddings-2", "parts": [1]}'), "_SUCCESS manifest"),
+        (set_to('{"format": "paraembed-embeddings-3"}'), "_SUCCESS manifest"),
+        (set_to('{"format": "paraembed-embeddings-3", "parts": [1]}'), "_SUCCESS manifest"),
         (lambda out: (out / "_SUCCESS").write_text("0" * 64), "_SUCCESS"),
         (lambda out: (out / "_SUCCESS").unlink(), "_SUCCESS"),
         *((signed(lambda values, name=name: values.update({name: 1})), "tokens") for name in COUNTS),
@@ -214,14 +217,14 @@ def rewrite_json(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-REPORT = "_reports/part-00001-of-00003.parquet.json"
+REPORT = "_reports/part-000-000001.parquet.json"
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("part-00001-of-00003.parquet", Path.unlink),
-        ("part-00001-of-00003.parquet", damage),
+        ("data/part-000-000001.parquet", Path.unlink),
+        ("data/part-000-000001.parquet", damage),
         (REPORT, Path.unlink),
         (REPORT, lambda path: path.write_text("{")),
         (REPORT, lambda path: path.write_text('{"name": "x"}')),
@@ -234,8 +237,8 @@ def test_the_same_command_mends_and_gives_the_same_bytes(tiny_encoder_folder, ta
     before = contents(out)
     change(out / name)
     (out / "_SUCCESS").unlink()
-    (out / ".part-00001-of-00003.parquet.0123abcd.tmp").write_text("left by a worker that was killed")
-    assert build(tiny_encoder_folder, table, SETTINGS, out) == {"part-00001-of-00003.parquet": 3}
+    (out / "data/.part-000-000001.parquet.0123abcd.tmp").write_text("left by a worker that was killed")
+    assert build(tiny_encoder_folder, table, SETTINGS, out) == {"data/part-000-000001.parquet": 3}
     assert contents(out) == before
     assert not failed(out)
 
@@ -298,14 +301,14 @@ def test_parts_are_looked_at_again_before_the_commit(tiny_encoder_folder, table,
     run = read_run(store)
     (out / "_SUCCESS").unlink()
     with begun_run(store, run) as reports:
-        (out / "part-00001-of-00003.parquet").unlink()
-        with pytest.raises(ValueError, match=r"part-00001-of-00003\.parquet in .*out was removed or changed"):
+        (out / "data/part-000-000001.parquet").unlink()
+        with pytest.raises(ValueError, match=r"part-000-000001\.parquet in .*out was removed or changed"):
             commit(store, run, reports)
-        shutil.copy(out / "part-00002-of-00003.parquet", out / "part-00001-of-00003.parquet")
-        with pytest.raises(ValueError, match=r"part-00001-of-00003\.parquet in .*out was removed or changed"):
+        shutil.copy(out / "data/part-000-000002.parquet", out / "data/part-000-000001.parquet")
+        with pytest.raises(ValueError, match=r"part-000-000001\.parquet in .*out was removed or changed"):
             commit(store, run, reports)
     assert not (out / "_SUCCESS").exists()
-    assert build(tiny_encoder_folder, table, SETTINGS, out) == {"part-00001-of-00003.parquet": 3}
+    assert build(tiny_encoder_folder, table, SETTINGS, out) == {"data/part-000-000001.parquet": 3}
     assert not failed(out)
 
 
@@ -320,7 +323,7 @@ def test_equal_ids_are_found_in_partitions(tiny_encoder_folder, tmp_path):
         path, folder = tmp_path / f"{name}.parquet", tmp_path / name
         pq.write_table(pa.table({"key": keys, "body": ["the cat"] * 50}), path, row_group_size=9)
         build(tiny_encoder_folder, path, replace(SETTINGS, part_rows=9), folder, "keep")
-        parts = sorted(one.name for one in folder.glob("*.parquet"))
+        parts = sorted(f"data/{one.name}" for one in folder.glob("data/*.parquet"))
         for size, hashes in ((1 << 30, 1 << 20), (500, 1 << 20), (500, 7), (20, 7)):
             limits = {"max_bytes": size, "max_hashes": hashes}
             count, repeated = count_duplicates(Folder(folder), parts, "key", **limits)
@@ -342,7 +345,7 @@ def test_ids_and_kept_columns_that_are_not_utf8_are_replaced_and_counted(tiny_en
     encoded = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int32()), bad)
     pq.write_table(pa.table({"key": bad, "body": ["the"] * 3, "plain": bad, "encoded": encoded}), path)
     build(tiny_encoder_folder, path, Settings("body", "key", ("plain", "encoded")), folder)
-    made = pq.read_table(folder / "part-00000-of-00001.parquet")
+    made = pq.read_table(folder / "data/part-000-000000.parquet")
     assert made["key"].to_pylist() == made["plain"].to_pylist() == ["a\ufffd", "b", "c\ufffd"]
     assert made["encoded"].to_pylist() == ["b", "a\ufffd", "b"]
     assert json.loads((folder / "_manifest.json").read_text())["n_replaced"] == 3
@@ -407,17 +410,19 @@ def test_rows_that_cannot_be_read_leave_gaps_and_reasons(tiny_encoder_folder, tm
     before = contents(folder)
     listed[0].unlink()
     assert failed(folder) == {"rejected"}
-    assert build(tiny_encoder_folder, path, Settings("body", part_rows=3), folder) == {"part-00000-of-00004.parquet": 3}
+    assert build(tiny_encoder_folder, path, Settings("body", part_rows=3), folder) == {
+        "data/part-000-000000.parquet": 3
+    }
     assert contents(folder) == before
     for numbers in ([0, 3], [1, 0]):  # that of another part, and not in their order
-        rewrite(folder / "part-00000-of-00004.parquet", lambda rows, numbers=numbers: put(rows, "row", numbers))
+        rewrite(folder / "data/part-000-000000.parquet", lambda rows, numbers=numbers: put(rows, "row", numbers))
         sign(folder)
         assert failed(folder) == {"ids"}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_rows_are_embedded_again_and_compared(tiny_encoder_folder, tiny_words, table, tmp_path, dtype):
-    folder, part = tmp_path / "out", "part-00001-of-00003.parquet"
+    folder, part = tmp_path / "out", "data/part-000-000001.parquet"
     settings = replace(SETTINGS, dtype=dtype, normalize=True, dim=3)
     build(tiny_encoder_folder, table, settings, folder)
     assert all(check.ok for check in verify(folder, tiny_encoder_folder, [str(table)]))
@@ -479,7 +484,7 @@ MAKE = {"FIFO": os.mkfifo, "loop": lambda path: path.symlink_to(path), "folder":
 
 
 @pytest.mark.parametrize("kind", MAKE)
-@pytest.mark.parametrize("name", ["_SUCCESS", "_manifest.json", "_plan.json", "part-00001-of-00003.parquet"])
+@pytest.mark.parametrize("name", ["_SUCCESS", "_manifest.json", "_plan.json", "data/part-000-000001.parquet"])
 def test_what_is_no_file_is_found_at_once(tiny_encoder_folder, table, out, name, kind):
     (out / name).unlink()
     MAKE[kind](out / name)

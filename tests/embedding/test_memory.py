@@ -36,6 +36,7 @@ for path in sys.argv[2:]:
 def test_memory_does_not_grow_with_a_part(tmp_path):
     """Four times the rows: 74 MB more of vectors and 11 MB of text, of which none may stay; the rest is noise."""
     (tmp_path / "_reports").mkdir()
+    (tmp_path / "data").mkdir()
     rows = [f"the cat {row:06} " + "x" * 300 for row in range(MANY)]
     paths = []
     for count in (FEW, MANY):

@@ -41,7 +41,8 @@ def encoder(tiny_encoder_folder):
 @pytest.fixture
 def out(tmp_path):
     folder = tmp_path / "out"
-    (folder / part.REPORTS).mkdir(parents=True)
+    for name in ("data", part.REPORTS):
+        (folder / name).mkdir(parents=True)
     return folder
 
 
@@ -75,13 +76,13 @@ def test_gzipped_text_and_several_files(tiny_encoder_folder, tmp_path):
         first.write_bytes(pack("".join(f"{text}\n" for text in TEXTS * 130).encode()))
         build(tiny_encoder_folder, [first, second], small, out)
         assert all(check.ok for check in verify(out))
-        for path in sorted(out.glob("*.parquet"))[3:12:2]:
+        for path in sorted(out.glob("data/*.parquet"))[3:12:2]:
             path.unlink()
         before = digests(out)
         assert len(build(tiny_encoder_folder, [first, second], small, out)) == 5
         assert digests(out).items() >= before.items()
-        assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == list(range(2000))
-        parts.append([path.read_bytes() for path in sorted(out.glob("*.parquet"))])
+        assert pq.read_table(sorted(out.glob("data/*.parquet")))["row"].to_pylist() == list(range(2000))
+        parts.append([path.read_bytes() for path in sorted(out.glob("data/*.parquet"))])
     assert parts[0] == parts[1]
 
 
@@ -97,7 +98,7 @@ def test_parquet_carries_ids_and_columns(encoder, out, tmp_path, kind):
     settings = Settings("body", "key", ("year", "tags", "body"), part_rows=4)
     table = embed_all(encoder, [tmp_path / "t.parquet"], settings, out)
     assert table.column_names == ["key", "year", "tags", "body", "embedding", "n_tokens", "n_unknown"]
-    assert len(list(out.glob("*.parquet"))) == 3
+    assert len(list(out.glob("data/*.parquet"))) == 3
     for name, column in columns.items():
         assert table[name].to_pylist() == column.to_pylist()
         assert table.schema.field(name).type == column.type
@@ -130,7 +131,7 @@ def test_bytes_repeat_and_the_report_is_right(encoder, out, tmp_path):
     assert first.n_tokens == sum(table["n_tokens"].to_pylist())
     assert first.n_unknown == sum(table["n_unknown"].to_pylist()) > 0
     assert first.n_cut == first.n_without_tree == 0
-    assert again == PartReport(**json.loads((out / "_reports" / f"{first.name}.json").read_text()))
+    assert again == PartReport(**json.loads((out / "_reports" / "part-000-000000.parquet.json").read_text()))
 
 
 def write_trees(path, trees, texts):
@@ -228,7 +229,7 @@ def test_odd_texts_are_rows_like_others(tiny_words, out, tmp_path, kind, tokeniz
     column, keep = (None, ("text",)) if kind.startswith("txt") else ("body", ("body",))
     table = embed_all(encoder, [path], Settings(column, keep=keep, part_rows=4, batch_size=3), out)
     assert table.column_names == ["row", *keep, "embedding", "n_tokens", "n_unknown"]
-    assert table.schema.field("embedding").type == pa.list_(pa.float32(), 4)
+    assert table.schema.field("embedding").type == pa.list_(pa.field("element", pa.float32(), nullable=False), 4)
     assert table["row"].to_pylist() == list(range(len(edges)))
     assert table[keep[0]].to_pylist() == edges
     expected = [loop(encoder, text) for text in edges]
@@ -265,12 +266,15 @@ def test_all_columns_and_ids_that_name_the_file(encoder, out, tmp_path):
     assert not table.schema.field("id").nullable
 
 
+@pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize(("dtype", "compression"), [("float32", "zstd"), ("float16", "snappy"), ("int8", "none")])
-def test_number_formats_are_read_by_others(encoder, out, tmp_path, dtype, compression):
+def test_number_formats_are_read_by_others(encoder, out, tmp_path, dtype, compression, compact):
     (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    settings = Settings(dtype=dtype, compression=compression, normalize=True, dim=3)
+    settings = Settings(dtype=dtype, compression=compression, normalize=True, dim=3, compact=compact)
     table = embed_all(encoder, [tmp_path / "t.txt"], settings, out)
-    assert table.schema.field("embedding").type == pa.list_(pa.type_for_alias(dtype), 3)
+    assert table.schema.field("embedding").type == pa.list_(
+        pa.field("element", pa.type_for_alias(dtype), nullable=False), 3
+    )
     made = vectors(table).astype(np.float64)
     if dtype == "int8":
         made *= table["scale"].to_numpy()[:, None]
@@ -278,10 +282,12 @@ def test_number_formats_are_read_by_others(encoder, out, tmp_path, dtype, compre
     lengths = np.linalg.norm(expected, axis=1, keepdims=True)
     expected = np.divide(expected, lengths, out=np.zeros_like(expected), where=lengths > 0)
     assert np.allclose(made, expected, atol={"float32": 1e-6, "float16": 5e-4, "int8": 4e-3}[dtype])
-    found = duckdb.sql(f"SELECT embedding::FLOAT[] FROM '{out}/*.parquet' ORDER BY row").fetchall()
+    found = duckdb.sql(f"SELECT embedding::FLOAT[] FROM '{out}/data/*.parquet' ORDER BY row").fetchall()
     assert np.array_equal([row[0] for row in found], vectors(table).astype(np.float64))
-    used = {pq.ParquetFile(path).metadata.row_group(0).column(1).compression for path in out.glob("*.parquet")}
-    assert used == {{"none": "UNCOMPRESSED"}.get(compression, compression.upper())}
+    (path,) = out.glob("data/*.parquet")
+    column = pq.read_metadata(path).row_group(0).column(1)
+    assert column.compression == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
+    assert ("BYTE_STREAM_SPLIT" in column.encodings) == (compact and dtype == "float32")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -306,7 +312,8 @@ def test_a_vector_depends_on_text_encoder_and_dtype_alone(
         ("whole", range(len(texts)), Settings(dtype=dtype, normalize=True), 8 << 20),
         ("cut", shuffled, Settings(part_rows=part_rows, batch_size=batch_size, dtype=dtype, normalize=True), block),
     ):
-        (tmp_path / name / "_reports").mkdir(parents=True)
+        for folder in ("data", "_reports"):
+            (tmp_path / name / folder).mkdir(parents=True)
         (tmp_path / f"{name}.txt").write_text("".join(f"{texts[row]}\n" for row in taken))
         table = embed_all(encoder, [tmp_path / f"{name}.txt"], chosen, tmp_path / name, block_bytes=size)
         numbers = vectors(table) if dtype == "float32" else vectors(table) * table["scale"].to_numpy()[:, None]
@@ -346,7 +353,7 @@ def test_vectors_that_are_not_finite_are_refused_with_their_row(number, tiny_wor
     for dtype in ("float32", "float16", "int8"):
         with pytest.raises(ValueError, match=r"t\.txt, row 6: .*NaN or infinity"):
             embed_all(encoder, [tmp_path / "t.txt"], Settings(dtype=dtype, batch_size=2), out)
-        assert not list(out.glob("*.parquet"))
+        assert not list(out.glob("data/*.parquet"))
     assert len(embed_all(encoder, [tmp_path / "t.txt"], Settings(dim=1), out)) == 7  # of numbers that are kept
 
 

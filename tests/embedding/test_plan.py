@@ -33,7 +33,7 @@ def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
     made = make_plan(list_inputs([tmp_path / "a.txt", tmp_path / "b.txt"]), Settings(part_rows=2))
     parts = [(one.file, one.row, one.row_in_file, one.rows) for one in made.parts]
     assert parts == [(0, 0, 0, 2), (0, 2, 2, 2), (0, 4, 4, 1), (1, 5, 0, 2), (1, 7, 2, 1)]
-    assert [one.name for one in made.parts] == [f"part-0000{number}-of-00005.parquet" for number in range(5)]
+    assert [one.name for one in made.parts] == [f"data/part-000-00000{number}.parquet" for number in range(5)]
 
 
 def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):

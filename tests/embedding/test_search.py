@@ -89,7 +89,7 @@ ROWS = [0, 1, 4, 5, 4, None, 7, 8, 9, 1, 10, 4, 11, None, 2, 3, 0]
 
 def stored(out):
     """The vectors of an output as a reader has them, scaled."""
-    table = duckdb.sql(f"SELECT * FROM '{out}/*.parquet' ORDER BY row").to_arrow_table()
+    table = duckdb.sql(f"SELECT * FROM '{out}/data/*.parquet' ORDER BY row").to_arrow_table()
     vectors = np.array(table["embedding"].to_pylist(), np.float64)
     return vectors * np.array(table["scale"])[:, None] if "scale" in table.column_names else vectors
 
@@ -189,7 +189,7 @@ def test_what_is_no_finished_output_is_rejected(encoder, tmp_path):
         change(folder)
         return folder
 
-    first, third = "part-00000-of-00003.parquet", "part-00002-of-00003.parquet"
+    first, third = "data/part-000-000000.parquet", "data/part-000-000002.parquet"
     for name, change, error, message in (
         ("open", lambda folder: (folder / "_SUCCESS").unlink(), ValueError, "is not finished; run the same"),
         ("first", lambda folder: (folder / first).unlink(), FileNotFoundError, f"{first} is missing; run the"),
@@ -202,7 +202,7 @@ def test_what_is_no_finished_output_is_rejected(encoder, tmp_path):
         Embeddings(tmp_path / "none")
     embeddings = Embeddings(damaged("last", lambda folder: (folder / third).unlink()))
     vectors = embed_queries(query_encoder(embeddings, str(encoder)), ["w1"], embeddings).vectors
-    with pytest.raises(FileNotFoundError, match=r"part-00002-of-00003\.parquet is missing"):
+    with pytest.raises(FileNotFoundError, match=r"part-000-000002\.parquet is missing"):
         search(embeddings, vectors, 1)
 
 

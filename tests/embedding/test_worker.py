@@ -45,7 +45,8 @@ class Device:
 def test_parts_overlap_and_encode_in_turn(tmp_path):
     source, out = tmp_path / "t.txt", tmp_path / "out"
     source.write_text("the cat sat\n" * 120_000)
-    (out / "_reports").mkdir(parents=True)
+    for folder in ("data", "_reports"):
+        (out / folder).mkdir(parents=True)
     settings = Settings(part_rows=20_000, batch_size=8192)
     plan = make_plan(list_inputs([source]), settings)
     worker, device, parts = PartWorker(), Device(), []

@@ -162,7 +162,8 @@ def test_too_little_memory_of_a_gpu_halves_the_batches(kind, caplog):
 def test_parts_of_a_worker_overlap_on_a_gpu(tmp_path):
     source, out = tmp_path / "t.txt", tmp_path / "out"
     source.write_text("\n".join(draw_texts(4000, 30)) + "\n")
-    (out / "_reports").mkdir(parents=True)
+    for folder in ("data", "_reports"):
+        (out / folder).mkdir(parents=True)
     plan = make_plan(list_inputs([source]), Settings(part_rows=1000))
     encoder = open_encoder(f"st:{minilm()}", Inference(device="cuda"))
     worker, spans = PartWorker(), []
@@ -195,7 +196,7 @@ def test_the_job_on_a_gpu(kind, tmp_path, monkeypatch):
     settings, inputs = Settings(part_rows=250, keep=("text",)), [tmp_path / "t.txt"]
     done = embed(name, inputs, tmp_path / "out", settings, gpus=Gpus(1, 0.5))
     assert (done.rows, done.parts, done.embedded) == (2000, 8, 8)
-    table = pq.read_table(sorted((tmp_path / "out").glob("part-*")))
+    table = pq.read_table(sorted((tmp_path / "out").glob("data/part-*")))
     assert table["row"].to_pylist() == list(range(2000))
     assert table["text"].to_pylist() == (tmp_path / "t.txt").read_text().splitlines()
     model = json.loads((tmp_path / "out" / "_manifest.json").read_text())["model"]

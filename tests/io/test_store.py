@@ -25,7 +25,8 @@ from tests.embedding.without_ray import build, list_inputs
 from tests.object_store import RefusedError, serving
 
 SETTINGS = Settings(part_rows=3)
-PARTS = [f"part-0000{number}-of-00003.parquet" for number in range(3)]
+PARTS = [f"data/part-000-00000{number}.parquet" for number in range(3)]
+REPORTS = [f"_reports/part-000-00000{number}.parquet.json" for number in range(3)]
 BIG = 25 << 20  # three pieces of an upload
 PROGRAM = f"""
 import signal, sys
@@ -122,9 +123,9 @@ def test_an_output_there_is_byte_for_byte_that_of_a_folder(server, texts, tiny_e
     uri = server.uri("out")
     assert len(build(tiny_encoder_folder, texts, SETTINGS, uri)) == 3
     there = {key.removeprefix("out/"): data for key, data in server.objects.items()}
-    local = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
-    assert local.items() <= there.items()
-    assert {name for name in there if name not in local} == {f"_reports/{name}.json" for name in PARTS}
+    local = {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
+    assert local.keys() | {"_SUCCESS"} == there.keys()
+    assert {name for name in local if local[name] != there[name]} == {*REPORTS}
     assert all(check.ok for check in verify(uri, tiny_encoder_folder, [str(texts)]))
     filesystem, path = pa.fs.FileSystem.from_uri(uri)
     assert pq.read_table(path, filesystem=filesystem).num_rows == 9  # the other files are no parts
@@ -147,8 +148,8 @@ def test_what_was_changed_is_found_and_going_on_asks_for_every_part_and_reads_no
     assert {key: data for key, data in server.objects.items() if "_reports" not in key} == {
         key: data for key, data in before.items() if "_reports" not in key
     }
-    moved = json.loads(server.objects[f"out/_reports/{PARTS[2]}.json"])
-    server.objects[f"out/_reports/{PARTS[2]}.json"] = json.dumps({**moved, "stamp": "of another store"}).encode()
+    moved = json.loads(server.objects[f"out/{REPORTS[2]}"])
+    server.objects[f"out/{REPORTS[2]}"] = json.dumps({**moved, "stamp": "of another store"}).encode()
     assert build(tiny_encoder_folder, texts, SETTINGS, uri) == {}  # read again, and found to be the same
 
 
@@ -215,7 +216,7 @@ def test_a_part_that_something_else_wrote_meanwhile_is_not_committed(server, tex
     uri, whole = server.uri("out"), {}
 
     def hook(moment, port):  # of the same size, when the last report has been written
-        if moment == f"PUT out/_reports/{PARTS[2]}.json done":
+        if moment == f"PUT out/{REPORTS[2]} done":
             whole.update(server.objects)
             server.objects[f"out/{PARTS[1]}"] = whole[f"out/{PARTS[1]}"][:-1] + b"?"
 
