@@ -286,8 +286,8 @@ def _sweep(store: Store) -> None:
 
 def finished_parts(store: Store, run: EmbeddingRun) -> dict[str, PartReport]:
     """Return the reports, by part name, of the parts of this run whose files match their reports."""
-    there = {f"{REPORTS}/{name}" for name in store.names(REPORTS)}
-    reported = [part for part in run.plan.parts if report_name(part.name) in there]
+    names = {f"{REPORTS}/{name}" for name in store.names(REPORTS)}
+    reported = [part for part in run.plan.parts if report_name(part.name) in names]
     with ThreadPoolExecutor(_THREADS) as pool:
         done = pool.map(partial(_finished, store, run), reported)
         return {report.name: report for report in done if report is not None}
