@@ -46,7 +46,7 @@ class Embed:
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""
     text_column: str | None = None
-    """Column with the texts; required for all formats except .txt."""
+    """Column with the texts, or a path such as doc.body; required for all formats except .txt."""
     id_column: str | None = None
     """Column that identifies a row; default: ids are generated, see --id-kind."""
     id_kind: IdKind = DEFAULTS.id_kind
@@ -66,9 +66,7 @@ class Embed:
     dim: int | None = None
     """Truncate embeddings to the first N dimensions; default: all."""
     part_rows: int = DEFAULTS.part_rows
-    """Maximum rows per output file; files with long texts have fewer, and Parquet inputs are split only between row
-    groups.
-    """
+    """Maximum rows per output file; files with long texts have fewer."""
     batch_size: int = DEFAULTS.batch_size
     """Number of rows to encode at a time."""
     compression: Compression = DEFAULTS.compression

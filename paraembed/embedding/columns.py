@@ -1,8 +1,9 @@
 """Columns of inputs and output: texts, ids, trees, columns copied to the output, the output's schema and vectors."""
 
+import base64
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paraembed.console import say
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.encoders.tables import normalized, to_int8
 from paraembed.io import tables
 from paraembed.io.escape import listed
-from paraembed.io.parquet import open_parquet
-from paraembed.io.tables import json_object
+from paraembed.io.parquet import nested_field, open_parquet
+from paraembed.io.tables import json_field, json_object
 
 TREE_FIELD = "tree"
 ALL = ("all",)
@@ -47,20 +49,20 @@ def own_columns(source: InputFile) -> pa.Schema:
 def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_trees: bool) -> Settings:
     """Return settings with ``keep`` and ``tree_column`` resolved to columns of the inputs.
 
-    ``keep`` of ``("all",)`` becomes every column of the first input except the id column; for JSON lines it is a
-    ValueError. If no tree column is set and the encoder reads trees, the tree column is ``tree``, if an input has it as
-    text. A tree column for an encoder that does not read trees is a ValueError.
+    ``keep`` of ``("all",)`` becomes every column of any input except the id column; for JSON lines it is a ValueError.
+    If no tree column is set and the encoder reads trees, the tree column is ``tree``, if an input has it as text. A
+    tree column for an encoder that does not read trees is a ValueError.
     """
     if settings.tree_column is not None and not reads_trees:
         raise ValueError(
             f"`tree_column` is {settings.tree_column!r}, but the encoder does not read trees; leave it out"
         )
     if settings.keep == ALL:
-        schema = columns_of(inputs[0])
         if inputs[0].kind == "jsonl":
-            known = _names(schema, _any)
+            known = _names(columns_of(inputs[0]), _any)
             raise ValueError(f"`keep` is all, but columns of JSON lines must be listed: {known}")
-        settings = replace(settings, keep=tuple(name for name in schema.names if name != settings.id_column))
+        names = dict.fromkeys(name for file in inputs for name in columns_of(file).names)
+        settings = replace(settings, keep=tuple(name for name in names if name != settings.id_column))
     is_open = reads_trees and settings.tree_column is None and settings.text_column not in {None, TREE_FIELD}
     if is_open and any(map(_has_trees, inputs)):
         return replace(settings, tree_column=TREE_FIELD)
@@ -72,7 +74,13 @@ def check_columns(inputs: Sequence[InputFile], settings: Settings) -> None:
     encoder.
     """
     first = inputs[:1]
-    carried_fields(first, complete_settings(settings, first, reads_trees=settings.tree_column is not None))
+    reads_trees = settings.tree_column is not None
+    try:
+        carried_fields(first, complete_settings(settings, first, reads_trees))
+    except ValueError:
+        if len(inputs) == 1:
+            raise
+        carried_fields(inputs, complete_settings(settings, inputs, reads_trees))  # others may have the column
 
 
 def _has_trees(source: InputFile) -> bool:
@@ -84,9 +92,12 @@ def _has_trees(source: InputFile) -> bool:
 
 
 def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.Field]:
-    """Return the id field and the kept fields, with their types in the inputs. Raise ValueError if a column is missing,
-    has a wrong type, or would appear twice in the output.
+    """Return the id field and the kept fields, each with the common type of the inputs (``_common``). Raise ValueError
+    if a column is missing, has a wrong type, or would appear twice in the output; a kept column may be missing in some
+    inputs.
     """
+    if len(inputs) == 1 and inputs[0].carried:
+        return list(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(inputs[0].carried))))
     names = [settings.id_field, *settings.keep, *output_fields(settings.dtype)]
     if repeated := _repeated(names):
         raise ValueError(f"column {repeated!r} would appear twice in the output ({listed(names)}); leave one out")
@@ -98,15 +109,57 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
                 f"two inputs are called {repeated!r}, so their file:row ids would be equal; give their common folder "
                 "as input"
             )
-    fields = [_fields(file, settings) for file in inputs]
-    for file, others in zip(inputs, fields, strict=True):
-        for field, first in zip(others, fields[0], strict=True):
-            if field != first:
+    fields = [_fields(file, settings, may_lack=len(inputs) > 1) for file in inputs]
+    return [_common(inputs, of_files) for of_files in zip(*fields, strict=True)]
+
+
+def with_common_fields(inputs: Sequence[InputFile], settings: Settings) -> tuple[InputFile, ...]:
+    """Return the inputs, with ``carried`` if the columns to carry differ between them; say so. The errors are those of
+    ``carried_fields``.
+    """
+    common = carried_fields(inputs, settings)
+    carried = base64.b64encode(pa.schema(common).serialize()).decode()
+    differ = dict[str, str]()
+    files = list[InputFile]()
+    for file in inputs:
+        own, is_common = _fields(file, settings, may_lack=True) if len(inputs) > 1 else common, True
+        for field, own_field in zip(common, own, strict=True):
+            if own_field is None or own_field != field:
+                is_common = False
+                was = "missing" if own_field is None else own_field.type
+                differ.setdefault(field.name, f"{field.name} is {field.type} ({was} in {file.name})")
+        files.append(file if is_common else replace(file, carried=carried))
+    if differ:
+        say(f"columns differ between the inputs; in the output {listed([*differ.values()])}")
+    return tuple(files)
+
+
+def _common(inputs: Sequence[InputFile], of_files: Sequence[pa.Field | None]) -> pa.Field:
+    """Return the common field of a column of which each input has a field, or None; dictionaries of different types
+    become their values. Raise ValueError if no input has it, or two types have no common one.
+    """
+    known = [(field, file) for field, file in zip(of_files, inputs, strict=True) if field is not None]
+    first = {field.type: (field, file) for field, file in reversed(known)}
+    common, _ = known[0]
+    if len(first) > 1:
+        plain = {kind: field.with_type(_plain(kind)) for kind, (field, _) in first.items()}
+        common = plain[common.type]
+        for kind, (_, file) in first.items():
+            try:
+                schemas = [pa.schema([common]), pa.schema([plain[kind]])]
+                common = pa.unify_schemas(schemas, promote_options="permissive").field(0)
+            except (pa.ArrowTypeError, pa.ArrowInvalid):
                 raise ValueError(
-                    f"{file.shown}: column {field.name!r} is {field.type}, but {first.type} in {inputs[0].shown}; "
+                    f"{file.shown}: column {common.name!r} is {kind}, but {known[0][0].type} in {known[0][1].shown}; "
                     "convert one of the files, or embed them separately"
-                )
-    return fields[0]
+                ) from None
+    return common.with_nullable(common.nullable or len(known) < len(inputs))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a dictionary's values, and string for views of strings; else the type."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.string() if pa.types.is_string_view(kind) else kind
 
 
 def _repeated(names: Sequence[str]) -> str | None:
@@ -115,7 +168,8 @@ def _repeated(names: Sequence[str]) -> str | None:
     return next((name for name, count in counts.items() if count > 1), None)
 
 
-def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
+def _fields(source: InputFile, settings: Settings, *, may_lack: bool) -> list[pa.Field | None]:
+    """Return the id field and the kept fields of an input; None for a kept column that it lacks."""
     id_field = pa.field(settings.id_field, pa.int64() if settings.id_kind == "row" else pa.string(), nullable=False)
     if source.kind == "text":
         _check_text(source, settings)
@@ -131,7 +185,9 @@ def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
         _column(source, own, "`tree_column`", settings.tree_column, is_text)
     if settings.id_column is not None:
         id_field = _column(source, schema, "`id_column`", settings.id_column, is_id)
-    return [id_field, *(_column(source, schema, "`keep`", name, _any) for name in settings.keep)]
+    lacking = {name for name in settings.keep if may_lack and not has_field(schema, name)}
+    kept = [None if name in lacking else _column(source, schema, "`keep`", name, _any) for name in settings.keep]
+    return [id_field, *kept]
 
 
 def _check_text(source: InputFile, settings: Settings) -> None:
@@ -148,18 +204,31 @@ def _check_text(source: InputFile, settings: Settings) -> None:
 def _column(
     source: InputFile, schema: pa.Schema, option: str, name: str, allowed: Callable[[pa.DataType], bool]
 ) -> pa.Field:
-    index = schema.get_field_index(name)
-    if index < 0:
+    if not has_field(schema, name):
         raise ValueError(f"{source.shown} has no column {name!r}; {option} can be: {_names(schema, allowed)}")
-    kind = schema.field(index).type
-    kind = pa.string() if pa.types.is_string_view(kind) else kind  # see ``rows._mended``
+    field = nested_field(schema, name)
+    kind = _plain(field.type) if allowed is is_id or pa.types.is_string_view(field.type) else field.type
     if not allowed(kind):
         raise ValueError(f"{source.shown}: {option} {name!r} is {kind}; it can be: {_names(schema, allowed)}")
     return pa.field(name, kind)
 
 
+def has_field(schema: pa.Schema, name: str) -> bool:
+    """Return whether a schema has a column, or a field of a struct with this path."""
+    return name in schema.names or ("." in name and any(field.name == name for field in _below(schema)))
+
+
 def _names(schema: pa.Schema, allowed: Callable[[pa.DataType], bool]) -> str:
-    return listed([field.name for field in schema if allowed(field.type)]) or "none of its columns"
+    fields = schema if allowed is _any else _below(schema)
+    return listed([field.name for field in fields if allowed(field.type)]) or "none of its columns"
+
+
+def _below(fields: Iterable[pa.Field], path: str = "") -> Iterator[pa.Field]:
+    """Yield the fields and those in structs, by their paths."""
+    for field in fields:
+        yield field.with_name(f"{path}{field.name}")
+        if pa.types.is_struct(field.type):
+            yield from _below(field.type, f"{path}{field.name}.")
 
 
 def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
@@ -187,7 +256,8 @@ def _no_key(file: InputFile, option: str, key: str) -> ValueError:
 
 def keys_found(source: InputFile, keys: Collection[str]) -> set[str]:
     """Return which of the keys occur in a JSON lines file; it is read until all are found."""
-    forms = [b"\\", *(json.dumps(key, ensure_ascii=False).encode("utf-8", "replace") for key in keys)]
+    names = {name for key in keys for name in (key, key.split(".")[0])}
+    forms = [b"\\", *(json.dumps(name, ensure_ascii=False).encode("utf-8", "replace") for name in names)]
     missing = set(keys)
     if not missing:
         return set()
@@ -198,7 +268,9 @@ def keys_found(source: InputFile, keys: Collection[str]) -> set[str]:
             line = records.data[start:stop]
             if any(form in line for form in forms):
                 value = json_object(line.removeprefix(tables.BYTE_ORDER_MARK).decode("utf-8", "replace"))
-                missing -= set(value if isinstance(value, dict) else ())
+                missing -= {
+                    key for key in missing if isinstance(value, dict) and json_field(value, key, ALL) is not ALL
+                }
                 if not missing:
                     return set(keys)
     return set(keys) - missing
@@ -209,18 +281,21 @@ def _any(_: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a column of this type contains texts."""
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or (pa.types.is_dictionary(kind) and is_text(kind.value_type))
-    )
+    """Return whether a column of this type contains texts: strings, bytes that are UTF-8, or lists of these."""
+    if pa.types.is_dictionary(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return is_text(kind.value_type)
+    names = "string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null"
+    return str(kind) in names
 
 
 def is_id(kind: pa.DataType) -> bool:
-    """Return whether a column of this type can identify rows."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    """Return whether a column of this type can identify rows: integers, also as float, strings, times, decimals, bytes
+    of fixed length, UUIDs, and dictionaries of these.
+    """
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else _plain(kind)
+    of = pa.types
+    tests = (of.is_integer, of.is_string, of.is_large_string, of.is_floating, of.is_decimal, of.is_fixed_size_binary)
+    return any(test(kind) for test in (*tests, of.is_timestamp, of.is_date, of.is_time))
 
 
 def embeddings_schema(

@@ -95,15 +95,28 @@ def _distinct(ids: list[pa.Array], repeated: Any) -> tuple[list[pa.Array], Any]:
 
 
 def _read(store: Store, parts: Sequence[str], column: str) -> Iterator[pa.Array]:
-    """Yield the ids that are not null; strings have 64-bit offsets, since they may exceed 2 GiB."""
+    """Yield the ids that are not null, see ``_comparable``; 64-bit offsets, since strings may exceed 2 GiB."""
     for part in parts:
         with store.open(part) as raw, pq.ParquetFile(raw) as file:
             for batch in file.iter_batches(_ROWS, columns=[column]):
-                known = batch[column].drop_null()
-                yield known if pa.types.is_integer(known.type) else known.cast(pa.large_string())
+                yield _comparable(batch[column].drop_null())
+
+
+def _comparable(ids: pa.Array) -> pa.Array:
+    """Return ids as integers, bytes or strings, of which equal ones are equal ids."""
+    if isinstance(ids, pa.ExtensionArray):
+        ids = ids.storage
+    kind = ids.type
+    if pa.types.is_integer(kind):
+        return ids
+    if pa.types.is_floating(kind):
+        return ids.cast(pa.int64())
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        return ids.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+    return ids.cast(pa.large_binary() if pa.types.is_fixed_size_binary(kind) else pa.large_string())
 
 
 def _hashes(ids: pa.Array) -> Hashes:
     if pa.types.is_integer(ids.type):
         return mixed(ids.to_numpy(zero_copy_only=False).astype(np.uint64))
-    return hash_strings(ids.cast(pa.string()))
+    return hash_strings(ids.cast(pa.binary()))

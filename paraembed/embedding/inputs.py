@@ -44,6 +44,7 @@ _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _LIMITS = ("max_line_bytes", "max_field_lines")
 _DECIDING = (*_LIMITS, "has_cr_ends")
+_IF_SET = ("carried",)
 _LOOKERS = 16  # threads that ask for stamps; an answer of an object store takes 20 ms and more
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class InputFile:
         block_bytes: bytes to read and parse at a time.
         max_line_bytes: CSV only: limit of a row of several lines, which affects the rejected lines.
         max_field_lines: CSV only: limit of a quoted cell, which also affects the rejected lines.
+        carried: base64 of the serialized Arrow schema of the id and the kept columns, if they differ between the
+            inputs; see ``columns.with_common_fields``.
         has_cr_ends: text only: lines end in CR, because the first MiB has CR, but no LF.
     """
 
@@ -84,6 +87,7 @@ class InputFile:
     max_line_bytes: int = DEFAULT_TABLE_LIMITS.max_line_bytes
     max_field_lines: int = DEFAULT_TABLE_LIMITS.max_field_lines
     has_cr_ends: bool = False
+    carried: str = ""
 
     @property
     def place(self) -> Place:
@@ -109,7 +113,7 @@ class InputFile:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, without credentials and without those that have their defaults."""
         values = asdict(replace(self, path=self.shown))
-        for name in ("stamp", "limits", "block_bytes", *_DECIDING):
+        for name in ("stamp", "limits", "block_bytes", *_DECIDING, *(name for name in _IF_SET if not values[name])):
             del values[name]
         return values | self.how_read()
 

@@ -190,7 +190,9 @@ def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
     stored = read_run(store)
     new = replace(new, plan=replace(new.plan, format=stored.plan.format))
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
-    return replace(new, plan=replace(stored.plan, inputs=new.plan.inputs))  # files that moved are the same files
+    inputs = zip(new.plan.inputs, stored.plan.inputs, strict=True)  # files that moved are the same files
+    files = tuple(replace(file, carried=before.carried) for file, before in inputs)
+    return replace(new, plan=replace(stored.plan, inputs=files))
 
 
 def decides(run: EmbeddingRun) -> dict[str, Any]:

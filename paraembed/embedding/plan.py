@@ -1,18 +1,20 @@
 """Plan of an embedding run: input files split into parts by rows and bytes, so that any number of workers can resume
 it.
 
-A part is a range of whole rows: a byte range of text, JSON lines, CSV or TSV, or whole row groups of Parquet. The parts
+A part is a range of whole rows: a byte range of text, JSON lines, CSV or TSV, or row groups of Parquet, or some rows of
+a large one. The parts
 of a compressed file are byte ranges of the decompressed stream, which one reader reads once, from its start. A CSV row
 may contain line ends, so the planner reads a CSV file once from its start; its parts can then be read separately.
 """
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from paraembed.embedding.columns import carried_fields, check_keys
+from paraembed.embedding.columns import check_keys, with_common_fields
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.io.parquet import check_parquet, open_parquet
@@ -100,10 +102,14 @@ def plan_from_json(value: Any, format_number: int) -> Plan:
     for part, (number, expected) in zip(plan.parts, enumerate(part_names(len(plan.parts), plan.format)), strict=True):
         if part.name != expected:
             raise ValueError(f"plan: part {number} has the name {part.name!r}; expected {expected}")
-        starts = (before.stop, before.row_in_file + before.rows) if part.file == before.file else (part.start, 0)
+        is_new = part.file != before.file
+        starts = {part.start} if is_new else {before.stop}
+        if not is_new and plan.format > 2 and plan.inputs[part.file].kind == "parquet":
+            starts.add(before.stop - 1)  # the parts share a row group
         if not (
             before.file <= part.file < len(plan.inputs)
-            and (part.start, part.row_in_file) == starts
+            and part.start in starts
+            and part.row_in_file == (0 if is_new else before.row_in_file + before.rows)
             and 0 <= part.start < part.stop
             and part.rows > 0
             and part.row == before.row + before.rows
@@ -149,7 +155,7 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
     ``MAX_PART_BYTES``. Raise ValueError if the settings do not fit the inputs, or a row is too long.
     """
-    carried_fields(inputs, settings)
+    inputs = with_common_fields(inputs, settings)
     if inputs[0].kind == "jsonl":
         check_keys(inputs, settings)
     cuts = [
@@ -194,7 +200,9 @@ def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
 
 
 def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
-    """Yield ranges of row groups with at most ``settings.part_rows`` rows, at least one group each."""
+    """Yield ranges of row groups with at most ``settings.part_rows`` rows. A larger group is split into equal parts,
+    see ``rows._batches_from``.
+    """
     named = settings.text_column, settings.id_column, settings.tree_column, *settings.keep
     columns = [name for name in named if name is not None]
     with open_parquet(source.place, state=source.state) as file:
@@ -202,6 +210,14 @@ def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
         groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     start = rows = 0
     for group, more in enumerate(groups):
+        if more > settings.part_rows:
+            if rows:
+                yield start, group, rows, 0
+            count = -(-more // settings.part_rows)
+            ends = [more * number // count for number in range(count + 1)]
+            yield from ((group, group + 1, stop - first, 0) for first, stop in pairwise(ends))
+            start, rows = group + 1, 0
+            continue
         if rows and rows + more > settings.part_rows:
             yield start, group, rows, 0
             start, rows = group, 0

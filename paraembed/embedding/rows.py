@@ -22,14 +22,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.embedding.columns import own_columns
+from paraembed.embedding.columns import carried_fields, has_field, own_columns
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, Plan
 from paraembed.embedding.settings import Settings
 from paraembed.io.inflate import read_blocks, read_span
 from paraembed.io.limits import MOST_LINE_BYTES
-from paraembed.io.parquet import cuts, read_batches
-from paraembed.io.tables import Records, json_object
+from paraembed.io.parquet import cuts, open_parquet, read_batches
+from paraembed.io.tables import Records, json_field, json_object
 
 
 class Rejected(NamedTuple):
@@ -43,6 +43,8 @@ class Rejected(NamedTuple):
     line: int | None = None
 
 
+_MISSING = object()
+_begun: dict[tuple[Any, ...], tuple[int, pa.RecordBatch, Iterator[pa.RecordBatch]]] = {}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -104,8 +106,11 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     named = {"text": text_column} | ({} if settings.tree_column is None else {"tree": settings.tree_column})
     wanted = list(dict.fromkeys([*named.values(), *kept]))
     of_path = source.partitions.keys() & wanted
-    of_path = of_path and of_path - {*own_columns(source).names}  # of the footer, for Parquet
-    wanted = [name for name in wanted if name not in of_path]
+    own = own_columns(source) if of_path or source.carried else pa.schema([])  # of the footer, for Parquet
+    of_path = of_path - {*own.names}
+    lacking = {name for name in kept if source.carried and not has_field(own, name)} - of_path
+    wanted = [name for name in wanted if name not in of_path | lacking]
+    fields = carried_fields([source], settings)[settings.id_column is None :]
     if source.kind == "parquet":
         blocks = _read_parquet(source, part, wanted, settings.batch_size)
     else:
@@ -113,10 +118,17 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     for block in blocks:
         for name in of_path:
             block.columns[name] = pa.repeat(pa.scalar(source.partitions[name], pa.string()), len(block.row_numbers))
-        carried = [block.columns[name] for name in kept]
+        for name in lacking:
+            block.columns[name] = pa.nulls(len(block.row_numbers))
+        carried = [_converted(block.columns[field.name], field, source) for field in fields]
+        if settings.id_column is not None and pa.types.is_floating(fields[0].type):
+            _check_whole(carried[0], block.row_numbers, settings.id_column, source)
         if settings.id_column is None:
             carried.insert(0, _made_ids(source, part, settings, block.row_numbers))
-        strings = {name: block.columns[column].cast(pa.large_string()) for name, column in named.items()}
+        strings = dict[str, pa.LargeStringArray]()
+        for name, column in named.items():
+            strings[name], replaced = _as_text(block.columns[column])
+            block.num_replaced += replaced
         ends = _ends(strings, source)
         for start, stop in [*cuts(ends, source.block_bytes, settings.batch_size)] or [(0, 0)] * bool(block.rejected):
             of_rows = {name: column.slice(start, stop - start).cast(pa.string()) for name, column in strings.items()}
@@ -124,6 +136,50 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
             columns = [column.slice(start, stop - start) for column in carried]
             numbers, lines = block.row_numbers[start:stop], block.lines[start:stop]
             yield InputRows(columns, of_rows["text"], of_rows.get("tree"), numbers, *others, lines)
+
+
+def _converted(column: pa.Array, field: pa.Field, source: InputFile) -> pa.Array:
+    """Return a column with the type of the output, which other inputs may decide."""
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{source.shown}: column {field.name!r} is {column.type} and cannot become {field.type}, as other inputs "
+            f"have it ({reason}); convert one of the files, or embed them separately"
+        ) from None
+
+
+def _check_whole(ids: pa.Array, row_numbers: npt.NDArray[np.int64], name: str, source: InputFile) -> None:
+    """Raise ValueError if a float id is not a whole number below 2^63."""
+    values = ids.cast(pa.float64()).fill_null(0).to_numpy()
+    wrong = np.flatnonzero((np.trunc(values) != values) | ~(np.abs(values) < 2.0**63))
+    if len(wrong):
+        raise ValueError(
+            f"{source.shown}, row {row_numbers[wrong[0]] + 1}: {name!r} is {values[wrong[0]]}; ids of type "
+            f"{ids.type} must be whole numbers"
+        )
+
+
+def _as_text(column: pa.Array) -> tuple[pa.LargeStringArray, int]:
+    """Return texts, of which those that are lists are joined by a space; and the number of those that were not UTF-8,
+    of bytes that ``_mended`` leaves alone.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        values, num_replaced = _as_text(column.values)
+        lists = pa.LargeListArray.from_arrays(
+            column.offsets.cast(pa.int64()), values.fill_null(""), mask=column.is_null() if column.null_count else None
+        )
+        return pc.binary_join(lists, pa.scalar(" ", pa.large_string())), num_replaced
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        strings, replaced = _decoded(column.cast(pa.large_binary()))
+        return strings, int(replaced.sum())
+    return column.cast(pa.large_string()), 0
 
 
 def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:
@@ -197,12 +253,13 @@ def _json_cells(line: str, wanted: list[str]) -> list[str | None] | str:
     value = json_object(line)
     if isinstance(value, str):
         return value
-    if wanted[0] not in value:
+    text = json_field(value, wanted[0], _MISSING)
+    if text is _MISSING:
         return f"no {wanted[0]!r}"
-    if not isinstance(value[wanted[0]], str | None):
+    if not isinstance(text, str | None):
         return f"{wanted[0]!r} is no string"
     try:
-        return [_json_cell(value.get(name)) for name in wanted]
+        return [_json_cell(json_field(value, name)) for name in wanted]
     except RecursionError:  # a depth that was just read
         return "no JSON"
 
@@ -234,22 +291,48 @@ def _csv_block(
 
 
 def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:
-    groups = range(part.start, part.stop)
-    done = part.row_in_file
-    options: dict[str, Any] = {"limits": source.limits, "state": source.state}
-    for batch in read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options):
+    done, stop = part.row_in_file, part.row_in_file + part.rows
+    for first, batch in _batches_from(source, part, wanted, batch_size):
         columns: dict[str, pa.Array] = {}
-        replaced = np.zeros(len(batch), bool)
+        rows = batch.slice(max(0, done - first), stop - max(first, done))
+        replaced = np.zeros(len(rows), bool)
         for name in wanted:
-            columns[name], changed = _mended(batch[name])
+            columns[name], changed = _mended(rows[name])
             replaced |= changed
-        yield _Block(columns, np.arange(done, done + len(batch)), num_replaced=int(replaced.sum()))
-        done += len(batch)
-    if done - part.row_in_file != part.rows:
-        raise ValueError(
-            f"{source.shown}: row groups {part.start} to {part.stop - 1} have {done - part.row_in_file:,} rows, but "
-            f"the footer says {part.rows:,}, so the file is damaged; download or write it again"
-        )
+        if len(rows):
+            yield _Block(columns, np.arange(done, done + len(rows)), num_replaced=int(replaced.sum()))
+        done += len(rows)
+        if done == stop:
+            return
+    raise ValueError(
+        f"{source.shown}: row groups {part.start} to {part.stop - 1} have {done - part.row_in_file:,} rows, but the "
+        f"footer says {part.rows:,}, so the file is damaged; download or write it again"
+    )
+
+
+def _batches_from(
+    source: InputFile, part: Part, wanted: list[str], batch_size: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield batches of the row groups of a part, each with the number of its first row in the file.
+
+    Parts of one row group have the same batches, from its start. The next part continues where this process stopped
+    reading, so that n parts of a row group decode it once, not n / 2 times.
+    """
+    of_one = part.stop - part.start == 1
+    key = source.path, source.state, part.start, tuple(wanted), batch_size, source.block_bytes
+    first, batch, batches = _begun.pop(key, (0, None, None)) if of_one else (0, None, None)
+    if batches is None or first > part.row_in_file:
+        options: dict[str, Any] = {"limits": source.limits, "state": source.state}
+        groups = range(part.start, part.stop)
+        batches = read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options)
+        with open_parquet(source.place, state=source.state) as file:
+            first, batch = sum(file.metadata.row_group(group).num_rows for group in range(part.start)), None
+    while batch is not None or (batch := next(batches, None)) is not None:
+        if of_one and part.row_in_file + part.rows <= first + len(batch):
+            _begun.clear()
+            _begun[key] = first, batch, batches
+        yield first, batch
+        first, batch = first + len(batch), None
 
 
 def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:

@@ -162,7 +162,8 @@ def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "NearestRows"
     """
 
     def with_ids(query: RowNumbers, cosine: Vectors, row: RowNumbers) -> pa.Table:
-        ids = embeddings.take(row, [embeddings.id_column]).column(0)
+        ids = embeddings.take(row, [embeddings.id_column]).column(0).combine_chunks()
+        ids = ids.storage if isinstance(ids, pa.ExtensionArray) else ids  # which can be ordered
         return pa.table({"query": query, "cosine": cosine, "id": ids, "row": row})
 
     hits = best.hits()

@@ -17,11 +17,11 @@ class Settings:
     """Settings that decide the bytes of the output.
 
     Attributes:
-        text_column: column with the texts; None for text files.
+        text_column: column with the texts, or a path in structs, such as ``doc.body``; None for text files.
         id_column: column that identifies a row; default: ids are generated, see ``id_kind``.
-        keep: columns to copy to the output, or ``("all",)``; for text files ``text`` or nothing. Parquet columns keep
-            their type. Columns of CSV, TSV and JSON lines are strings; a JSON value that is not a string is copied as
-            JSON, a missing value as null.
+        keep: columns or paths to copy to the output, or ``("all",)``; for text files ``text`` or nothing. Parquet
+            columns keep their type, or get the common type of the files. Columns of CSV, TSV and JSON lines are
+            strings; a JSON value that is not a string is copied as JSON, a missing value as null.
         part_rows: rows per part, including rows that cannot be read.
         batch_size: rows to encode at a time. Vectors of ``avg``, ``sum`` and ``word`` are bit-identical for every
             value; those of other encoders can differ by about 1e-6, because the order of sums changes.

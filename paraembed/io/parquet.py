@@ -100,8 +100,9 @@ def read_batches(
         file = opened(())
         groups = range(file.metadata.num_row_groups) if groups is None else groups
         check_parquet(file, columns, shown(place), limits, groups)
-        fields = [file.schema_arrow.field(name) for name in columns]
-        strings = tuple(field.name for field in fields if _is_binary(field.type))
+        fields = [nested_field(file.schema_arrow, name) for name in columns]
+        in_file = file.schema_arrow.names
+        strings = tuple(field.name for field in fields if _is_binary(field.type) and field.name in in_file)
         files = {(): file, strings: opened(strings) if strings else file}
         of_groups = zip(groups, chunks_of(file, groups, columns), strict=True)
         readings = (
@@ -111,7 +112,8 @@ def read_batches(
             if in_dictionary not in files:
                 files[in_dictionary] = opened(in_dictionary)
             alike = [group for group, _ in run]
-            for batch in files[in_dictionary].iter_batches(batch_rows, row_groups=alike, columns=columns):
+            of_file = files[in_dictionary].iter_batches(batch_rows, row_groups=alike, columns=columns)
+            for batch in (_flat(read, fields) for read in _naming_column(of_file, file, alike, columns, shown(place))):
                 for start, stop in cuts(_row_ends(batch), size):
                     arrays = [batch[name].slice(start, stop - start) for name in columns]
                     for index, name in enumerate(columns):
@@ -119,6 +121,27 @@ def read_batches(
                             strings_of_rows = arrays[index].dictionary.take(arrays[index].indices)
                             arrays[index] = strings_of_rows.cast(fields[index].type)
                     yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _naming_column(
+    batches: Iterator[pa.RecordBatch], file: pq.ParquetFile, groups: list[int], columns: list[str], name: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches; if one cannot be read, raise ValueError with the column, for which the columns are read again."""
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):  # an error of the disk, not of the file
+            raise
+        for column in columns:
+            try:
+                for _ in file.iter_batches(row_groups=groups, columns=[column]):
+                    pass
+            except (pa.ArrowException, OSError) as found:
+                raise ValueError(
+                    f"{name}: column {column!r} cannot be read ({str(found).splitlines()[0]}); download or write the "
+                    "file again, or leave the column out"
+                ) from None
+        raise
 
 
 def _reading(
@@ -146,6 +169,32 @@ def _reading(
     at_once = max(1, size * file.metadata.row_group(group).num_rows // inflated)
     by_footer = 1 << (at_once.bit_length() - 1)  # a power of two, so that similar row groups are read in one call
     return min(rows, by_footer, max(1, _WRITTEN_OUT * size // longest)), tuple(in_dictionary)
+
+
+def nested_field(schema: pa.Schema, name: str) -> pa.Field:
+    """Return a column by its name, or a field of a struct by its path (``doc.body``), with this name. Raise KeyError if
+    there is none.
+    """
+    if name in schema.names:
+        return schema.field(name)
+    first, *path = name.split(".")
+    field = schema.field(first)
+    for step in path:
+        index = field.type.get_field_index(step) if pa.types.is_struct(field.type) else -1
+        if index < 0:
+            raise KeyError(f"Column {name} does not exist in schema")
+        field = field.type.field(index)
+    return field.with_name(name).with_nullable(True)
+
+
+def _flat(batch: pa.RecordBatch, fields: list[pa.Field]) -> pa.RecordBatch:
+    """Return the columns of a batch with these names, of which some are paths in structs."""
+    names = batch.schema.names
+    columns = [
+        batch[field.name] if field.name in names else pc.struct_field(batch[path[0]], path[1:])
+        for field, path in ((field, field.name.split(".")) for field in fields)
+    ]
+    return pa.RecordBatch.from_arrays(columns, [field.name for field in fields])
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -249,6 +249,18 @@ def _cut(
     return Records(kind, data[:stop], ends[:count], start, *others, table.width)
 
 
+def json_field(value: dict[str, Any], name: str, default: Any = None) -> Any:
+    """Return the value of a key, or of a path such as ``doc.body`` in nested objects, or the default."""
+    if name in value or "." not in name:
+        return value.get(name, default)
+    inner: Any = value
+    for step in name.split("."):
+        if not isinstance(inner, dict) or step not in inner:
+            return default
+        inner = inner[step]
+    return inner
+
+
 def json_object(line: str | bytes) -> dict[str, Any] | str:
     """Return the JSON object of a line, or the reason why the line is not a JSON object."""
     try:

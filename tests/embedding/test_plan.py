@@ -1,5 +1,7 @@
 import json
 import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.plan import make_plan
+from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.settings import Settings
 from paraembed.settings import MineSettings
 from tests.embedding.without_ray import list_inputs
@@ -54,12 +56,15 @@ def write_parquet(path, groups, first=0):
 
 @EXAMPLES
 @given(groups=st.lists(st.integers(1, 9), min_size=1, max_size=8), part_rows=st.integers(1, 20))
-def test_parquet_is_cut_between_row_groups(groups, part_rows, tmp_path):
+def test_parquet_is_cut_between_row_groups_and_inside_of_large_ones(groups, part_rows, tmp_path):
     write_parquet(tmp_path / "t.parquet", groups)
     made = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings("body", "key", part_rows=part_rows))
     assert [text for some in texts_of(made) for text in some] == [f"the cat {row}" for row in range(sum(groups))]
-    assert all(one.rows <= part_rows or one.stop - one.start == 1 for one in made.parts)
-    assert all(a.rows + groups[b.start] > part_rows for a, b in zip(made.parts, made.parts[1:], strict=False))
+    assert texts_of(replace(made, parts=made.parts[::-1])) == texts_of(made)[::-1]
+    assert all(one.rows <= part_rows for one in made.parts)
+    for a, b in pairwise(made.parts):
+        assert a.rows + groups[b.start] > part_rows or groups[a.stop - 1] > part_rows
+    assert plan_from_json(json.loads(json.dumps(made.to_json())), 3) == made
 
 
 WRONG = [json.loads(line) for line in Path(__file__).with_name("settings.jsonl").read_text().splitlines()]

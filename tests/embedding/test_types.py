@@ -1,0 +1,144 @@
+"""Columns of Parquet inputs of every type, and inputs whose types differ."""
+
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed import checkpoint
+from paraembed.embedding.output import Embeddings
+from paraembed.embedding.search import search
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.verify import verify
+from tests.embedding.without_ray import build
+from tests.jobs import digests
+
+TEXTS = ["the cat sat", "a dog", "the cat sat on the mat"]
+
+
+def embedded(encoder, tables, settings, out, on_duplicate_id="fail"):
+    """The rows of the output of these tables, a file each, and their types."""
+    out.with_name("in").mkdir()
+    for name, table in tables.items():
+        pq.write_table(pa.table(table), out.with_name("in") / f"{name}.parquet")
+    build(encoder, out.with_name("in"), settings, out, on_duplicate_id)
+    assert all(check.ok for check in verify(out, encoder, [str(out.with_name("in"))]))
+    before = digests(out)
+    assert build(encoder, out.with_name("in"), settings, out, on_duplicate_id) == {}
+    assert digests(out) == before
+    return pq.read_table(out / "data")
+
+
+CATEGORIES = [pa.array(["x", "y"]).dictionary_encode().cast(pa.dictionary(kind, pa.string())) for kind in
+              (pa.int8(), pa.uint32())]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        (pa.array([1, 2], pa.int32()), pa.array([3, 4]), pa.int64()),
+        (pa.array(["x", "y"]), pa.array(["x", None], pa.large_string()), pa.large_string()),
+        (pa.array(["x", "y"]), pa.array(["x", "y"], pa.string_view()), pa.string()),
+        (pa.array(["x", "y"]), pa.nulls(2), pa.string()),
+        (pa.array(["x", "y"]), None, pa.string()),
+        (*CATEGORIES, pa.string()),
+        (CATEGORIES[0], pa.array(["x", "y"]), pa.string()),
+        (CATEGORIES[0], CATEGORIES[0], CATEGORIES[0].type),
+        (pa.array([1, 2]), pa.array([1.5, None]), pa.float64()),
+        (pa.array([[1], []]), pa.array([None, [2]], pa.large_list(pa.int16())), pa.large_list(pa.int64())),
+    ],
+)
+def test_columns_that_differ_between_files_get_their_common_type(
+    tiny_encoder_folder, tmp_path, capsys, first, second, kind
+):
+    tables = {"a": {"text": TEXTS[:2], "kept": first}, "b": {"text": pa.array(TEXTS[1:], pa.large_string())}}
+    tables["b"] |= {} if second is None else {"kept": second}
+    table = embedded(tiny_encoder_folder, tables, Settings("text", keep=("all",), id_kind="file-row"), tmp_path / "out")
+    assert table.schema.field("kept").type == kind
+    expected = [*first.to_pylist(), *([None, None] if second is None else second.to_pylist())]
+    assert table["kept"].to_pylist() == expected
+    assert table["text"].to_pylist() == TEXTS[:2] + TEXTS[1:]
+    is_other = second is None or (first.type != second.type and not pa.types.is_string_view(second.type))
+    assert ("kept is" in capsys.readouterr().err) == is_other
+
+
+def test_types_without_a_common_one_are_refused_with_both_files(tiny_encoder_folder, tmp_path):
+    tables = {"a": {"text": TEXTS, "kept": [1, 2, 3]}, "b": {"text": TEXTS, "kept": TEXTS}}
+    with pytest.raises(ValueError, match=r"b\.parquet: .*'kept' is string, but int64 .*a\.parquet"):
+        embedded(tiny_encoder_folder, tables, Settings("text", keep=("kept",)), tmp_path / "out")
+
+
+def test_a_number_that_the_common_type_cannot_hold_is_refused(tiny_encoder_folder, tmp_path):
+    tables = {"a": {"text": TEXTS, "kept": [1, 2, 2**60 + 1]}, "b": {"text": TEXTS, "kept": [0.5, 1, 2]}}
+    with pytest.raises(ValueError, match=r"a\.parquet: .*'kept' is int64 .* double"):
+        embedded(tiny_encoder_folder, tables, Settings("text", keep=("kept",)), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([UUID(int=3).bytes, UUID(int=1).bytes] * 2, pa.binary(16))),
+        pa.array([b"0123", b"0000"] * 2, pa.binary(4)),
+        pa.array(["b", "a"] * 2).dictionary_encode(),
+        pa.array([datetime(2026, 1, 2), datetime(2025, 1, 2)] * 2),
+        pa.array([date(2026, 1, 2), date(2025, 1, 2)] * 2),
+        pa.array([Decimal(2), Decimal(1)] * 2, pa.decimal128(38, 0)),
+        pa.array([2.0, 1.0] * 2),
+        pa.array([2**64 - 1, 2**53 + 1] * 2, pa.uint64()),
+        pa.array(["b", "a"] * 2, pa.string_view()),
+    ],
+    ids=lambda ids: str(ids.type),
+)
+def test_ids_keep_their_type_and_equal_ones_are_counted(tiny_encoder_folder, tmp_path, ids):
+    table = {"a": {"text": [TEXTS[0]] * 4, "key": ids}}
+    settings, out = Settings("text", "key"), tmp_path / "out"
+    made = embedded(tiny_encoder_folder, table, settings, out, "keep")
+    kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
+    assert made.schema.field("key").type == (pa.string() if pa.types.is_string_view(kind) else kind)
+    assert made["key"].to_pylist() == ids.to_pylist()
+    assert json.loads((out / "_manifest.json").read_text())["n_duplicate_ids"] == 2
+    encoder = checkpoint.load(tiny_encoder_folder)
+    hits = search(Embeddings(out), encoder.encode(TEXTS[:1]), 4)
+    assert hits.row.tolist() == [1, 3, 0, 2], "ties are ordered by id"
+
+
+def test_a_float_id_that_is_not_whole_is_refused(tiny_encoder_folder, tmp_path):
+    table = {"a": {"text": TEXTS, "key": [1.0, 2.5, 3.0]}}
+    with pytest.raises(ValueError, match=r"a\.parquet, row 2: 'key' is 2\.5"):
+        embedded(tiny_encoder_folder, table, Settings("text", "key"), tmp_path / "out")
+
+
+def test_texts_in_structs_lists_and_bytes(tiny_encoder_folder, tmp_path):
+    texts = [*TEXTS, None]
+    split = [None if text is None else text.split(" ", 1) for text in texts]
+    split[1] = ["a", None, "dog"]
+    table = {
+        "plain": texts,
+        "octets": pa.array([None if text is None else text.encode() for text in texts]),
+        "views": pa.array(texts, pa.string_view()),
+        "doc": [{"body": {"text": text}, "lang": "en"} for text in texts],
+        "doc.title": texts,
+        "parts": split,
+    }
+    columns = ["plain", "octets", "views", "doc.body.text", "doc.title", "parts"]
+    vectors = []
+    for column in columns:
+        folder = tmp_path / column
+        folder.mkdir()
+        made = embedded(tiny_encoder_folder, {"a": table}, Settings(column, keep=("doc.lang",)), folder / "out")
+        assert made["doc.lang"].to_pylist() == ["en"] * 4
+        vectors.append(np.stack(made["embedding"].to_numpy()))
+    for others in vectors[1:]:
+        np.testing.assert_array_equal(others, vectors[0])
+
+
+def test_a_column_that_cannot_be_read_is_named(tiny_encoder_folder, tmp_path):
+    lists = pa.array([[1.0, 2.0], [3.0, 4.0], None], pa.list_(pa.float32(), 2))  # pyarrow writes it, but cannot read it
+    with pytest.raises(ValueError, match=r"a\.parquet: column 'kept' .*Expected all lists"):
+        embedded(tiny_encoder_folder, {"a": {"text": TEXTS, "kept": lists}}, Settings("text", keep=("kept",)),
+                 tmp_path / "out")  # fmt: skip
