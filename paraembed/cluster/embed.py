@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
 
+_MANY_UNKNOWN = 0.05
 _REASONS_BYTES = 1 << 20  # of the rejected rows of a part, to find the most frequent reason
 
 
@@ -146,6 +147,7 @@ def embed(
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
+    _say_unknown(run.plan, reports)
     return EmbeddingResult(written["rows"], run.plan.table(home), len(run.plan.parts), len(todo))
 
 
@@ -329,6 +331,21 @@ def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) ->
     ):
         if written[name]:
             say(f"{written[name]:,} {what}")
+
+
+def _say_unknown(plan: Plan, reports: dict[str, PartReport]) -> None:
+    """Report the tokens that are out of vocabulary, if they are more than ``_MANY_UNKNOWN`` or all tokens of a row."""
+    names = "n_tokens", "n_unknown", "n_only_unknown"
+    tokens, unknown, rows = (sum(getattr(report, name) for report in reports.values()) for name in names)
+    if not rows and unknown <= _MANY_UNKNOWN * tokens:
+        return
+    firsts = (f"{plan.inputs[p.file].name}, row {row:,}" for p in plan.parts for row in reports[p.name].only_unknown)
+    examples = "; ".join(islice(firsts, 3))
+    only = f"; {rows:,} rows have no other tokens ({examples}), so their vectors carry no meaning" if rows else ""
+    say(
+        f"{unknown / tokens:.1%} of the tokens are out of vocabulary{only}; use an encoder of their language, such as "
+        "st:MODEL, or one with pieces of words (jobs/export.py --oov-pieces)"
+    )
 
 
 def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:

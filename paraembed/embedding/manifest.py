@@ -47,7 +47,15 @@ _NAMES = (PLAN, DATA, REPORTS, REJECTED, MANIFEST, SUCCESS)
 _OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
 _IN_DATA = re.compile(rf"part-\d{{3}}-\d{{6,}}\.parquet|{_TEMPORARY.pattern}")
 _MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}
-_OF_A_RUN = {"seconds", "stamp", "size", "made_of", *_MULTI_LINE}  # fields of a report that the manifest leaves out
+_OF_A_RUN = {
+    "seconds",
+    "stamp",
+    "size",
+    "made_of",
+    "n_only_unknown",
+    "only_unknown",
+    *_MULTI_LINE,
+}  # fields of a report that the manifest leaves out
 MOST_JSON_BYTES = 1 << 30  # of plan and manifest: some hundred bytes a part
 _THREADS = 16  # to check parts; an answer of an object store takes 20 ms and more
 

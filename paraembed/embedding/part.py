@@ -37,6 +37,7 @@ from paraembed.encoders.protocol import (
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.places import to_place
 from paraembed.io.store import Store, open_store, write_json
+from paraembed.options import Count
 from paraembed.process import use_one_thread
 from paraembed.text import TreeError
 
@@ -71,6 +72,8 @@ class PartReport:
     n_line_breaks: int = 0  # inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file
     longest_lines: int = 0  # lines of the longest of these rows
     longest_first: int = 0  # number of its first line in the input file, from 1
+    n_only_unknown: int = 0  # rows that have tokens, all of them out of vocabulary
+    only_unknown: tuple[Count, ...] = ()  # numbers in the input file, from 1, of the first three of these rows
 
 
 def part_digest(
@@ -89,6 +92,7 @@ class _Tally:
     rejected: IO[bytes]
     counts: Counter[str] = field(default_factory=Counter)
     null_id: str = ""
+    only_unknown: tuple[int, ...] = ()
     longest_lines: int = 0
     longest_first: int = 0
 
@@ -163,6 +167,7 @@ def embed_part(
         seconds=seconds,
         rejected_sha256=rejected_sha256,
         null_id=tally.null_id,
+        only_unknown=tally.only_unknown,
         longest_lines=tally.longest_lines,
         longest_first=tally.longest_first,
         stamp=store.stamp(part.name),
@@ -214,6 +219,9 @@ def _batches(
         ids = block.carried[0]
         if ids.null_count and not tally.null_id:
             tally.null_id = f"{source.shown}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
+        is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
+        if is_unknown.any():
+            tally.only_unknown = (*tally.only_unknown, *(block.row_numbers[is_unknown][:3] + 1).tolist())[:3]
         first_lines, num_lines = block.lines.T
         longest = int(num_lines.max(initial=1))
         if longest > max(1, tally.longest_lines):  # of equally long rows, the first one is kept
@@ -222,6 +230,7 @@ def _batches(
             rows=len(block.texts),
             n_tokens=int(encoded.num_tokens.sum(dtype="int64")),
             n_unknown=int(encoded.num_unknown.sum(dtype="int64")),
+            n_only_unknown=int(is_unknown.sum()),
             n_cut=encoded.num_cut,
             n_without_tree=encoded.num_without_tree,
             n_rejected=len(block.rejected),

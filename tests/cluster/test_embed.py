@@ -446,6 +446,20 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(source)]))
 
 
+def test_rows_of_unknown_tokens_are_reported(tiny_encoder_folder, tmp_path, capsys):
+    for name, texts in {"a": ["the cat", "xyzzy", "", "the xyzzy"], "b": ["plugh xyzzy", "a dog"]}.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts))
+    inputs = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    embed(tiny_encoder_folder, inputs, tmp_path / "out", Settings(part_rows=2), engine="local")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(
+        "44.4% of the tokens are out of vocabulary; 2 rows have no other tokens (a.txt, row 2; b.txt, row 1)"
+    )
+    (tmp_path / "a.txt").write_text("the cat\n" * 20 + "the xyzzy\n")  # less than 5 %
+    embed(tiny_encoder_folder, inputs[:1], tmp_path / "few", Settings(), engine="local")
+    assert "vocabulary" not in capsys.readouterr().err
+
+
 def test_an_encoder_that_breaks_is_said_in_words(tiny_words, corpus, tmp_path, ray_cluster):
     folder = tmp_path / "encoder"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "ptb-v1"), folder, recipe={}, provenance={}, model_card="")
