@@ -1,8 +1,8 @@
 """Rows of text, JSON lines, CSV and TSV: their ends, block by block, and the columns of CSV and TSV.
 
-A quoted CSV cell may contain line breaks, so a stray quote could join all lines up to the next quote into one row.
-Quoting is therefore read strictly (RFC 4180): a quote may open only at the start of a cell, and the closing quote must
-be followed by a comma or a line end. A row of several lines is kept if its quoting is correct, it has at most
+A quote at the start of a CSV cell opens it, and the closing quote must be followed by a comma or a line end (RFC 4180);
+a quote inside of an unquoted cell is text. A quoted cell may contain line breaks, so a stray quote could join all lines
+up to the next quote into one row. A row of several lines is kept if its quoting is correct, it has at most
 ``max_line_bytes``, each quoted cell has at most ``max_field_lines`` lines, it has as many cells as the header, and its
 lines do not look like rows that two stray quotes joined (each line with as many commas as a row, and 12 or more commas
 together). Otherwise only its first line is rejected and reading resumes at the next line, so a stray quote costs one
@@ -10,8 +10,8 @@ line. Every line of a file therefore belongs to one kept record or is one reject
 multi-line cell is rejected, the lines of the cell are read as separate rows. This includes a cell that holds another
 table with the same number of columns.
 
-If ``TableFormat.repairs`` is false, rows are read like Python's ``csv`` reads them: a quote inside of an unquoted cell
-is a plain character, a row may have any number of lines and cells, and wrong quoting makes the whole row invalid.
+If ``TableFormat.repairs`` is false, a row may have any number of lines and cells, and wrong quoting makes the whole row
+invalid.
 """
 
 import csv
@@ -36,7 +36,6 @@ from paraembed.io.codes import (
     NO_FAULT,
     OPEN_QUOTE,
     QUOTE,
-    STRAY_QUOTE,
     TAB,
     TEXT_AFTER_QUOTE,
     WIDTH,
@@ -51,7 +50,6 @@ Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_COUNTED = 5  # bytes of a mark of byte order and a line end
 _FAULTS = {
-    STRAY_QUOTE: "a quote inside of a cell that does not begin with one; quote the whole cell and double the quote",
     TEXT_AFTER_QUOTE: "text behind the quote that closes a cell; double a quote that belongs to the text",
     OPEN_QUOTE: "a quote opens here and is not closed in this line, and with the next lines this is no row",
     EMPTY_LINE: "empty line",

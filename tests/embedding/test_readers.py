@@ -53,7 +53,8 @@ def read(path, limits, settings, block, part_rows):
     return rows, rejected, lines
 
 
-CSV_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^",\r\n]*)(?:,(?:"(?:[^"]|"")*"|[^",\r\n]*))*(?:\r\n|\n|\r|\Z)')
+CELL = r'(?:"(?:[^"]|"")*"|(?:[^",\r\n][^,\r\n]*)?)'
+CSV_ROW = re.compile(rf"{CELL}(?:,{CELL})*(?:\r\n|\n|\r|\Z)")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 LINE_END = re.compile(r"\r\n|\n|\r")
 
