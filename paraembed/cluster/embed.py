@@ -307,8 +307,8 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
     say(f"{plan.rows:,} rows in {len(plan.parts)} part{'s'[: len(plan.parts) > 1]} to {home}, {by}{before}")
     parts = Counter(part.file for part in plan.parts)
     for number in dict.fromkeys(part.file for part in todo):
-        if workers and plan.inputs[number].compressed and parts[number] > 1:
-            say(f"{plan.inputs[number].shown} is compressed, so one process decompresses it for all workers")
+        if workers and plan.inputs[number].is_stream and parts[number] > 1:
+            say(f"{plan.inputs[number].shown} is compressed or converted, so one process reads it for all workers")
     if todo:
         warn_if_slow(encoder)
 
