@@ -26,6 +26,7 @@ from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import BLOCK_BYTES, is_compressed, read_blocks, zipped_name
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.lines import is_utf8
 from paraembed.io.parquet import is_parquet
 from paraembed.io.places import Place, locate, name_of, require_file, size_of, to_place, without_credentials
 from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, TableFormat, json_object, read_records
@@ -286,7 +287,8 @@ def _find(text: str) -> list[tuple[Place, str]]:
         if not all(_JSON.fullmatch(name) for _, name in known):  # next to other files, these are metadata
             known = [(place, name) for place, name in known if not _JSON.fullmatch(name)]
         if len(known) < len(files):
-            other = next(pair for pair in files if pair not in known)[1]
+            kept = {name for _, name in known}
+            other = next(name for _, name in files if name not in kept)
             log.warning(
                 "%s: %d of %d files are left out; the first is %s; expected %s, and .json only without others",
                 *(shown, len(files) - len(known), len(files), other, KNOWN),
@@ -449,7 +451,7 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
         pieces = file.blocks(_LOOKED_AT)
     elif kind == "text":
         file = replace(file, has_cr_ends=b"\r" in head and b"\n" not in head)
-    file = replace(file, columns=_columns(file, chain([rest], pieces)))
+    file = replace(file, columns=_columns(file, filter(None, chain([rest], pieces))))
     named = [name for name in file.columns if name]  # several columns without a name are ignored
     if len(set(named)) < len(named):
         repeated = Counter(named).most_common(1)[0][0]
@@ -461,12 +463,10 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
 
 def _check_dialect(file: InputFile, limits: TableLimits) -> None:
     """Raise ValueError if a setting of the limits is for files of another kind."""
-    if file.kind != "csv" and (limits.csv_delimiter is not None or limits.csv_escape or limits.csv_skip_blanks):
-        raise ValueError(
-            f"{file.shown} is {file.kind}, but `csv_delimiter`, `csv_escape` and `csv_skip_blanks` are of CSV"
-        )
-    if file.kind in _BINARY and limits.encoding != TableLimits.encoding:
-        raise ValueError(f"{file.shown} is {file.kind}, but `encoding` is of text; leave it out")
+    known = {"csv_delimiter", "csv_escape", "csv_skip_blanks"} if file.kind != "csv" else set()
+    known |= {"encoding"} if file.kind in _BINARY else set()
+    if given := [name for name in sorted(known) if getattr(limits, name) != getattr(TableLimits, name)]:
+        raise ValueError(f"{file.shown} is {file.kind}, for which `{given[0]}` has no meaning; leave it out")
 
 
 def _check_header(file: InputFile, head: bytes, limits: TableLimits) -> None:
@@ -492,15 +492,11 @@ def _head(file: InputFile, pieces: Iterator[bytes]) -> bytes:
     if b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
         remedy = "give `encoding` utf-16" if what == "UTF-16" else "give the file the suffix of its kind, or convert it"
         raise ValueError(f"{file.shown} is {what}; expected UTF-8 text: {remedy}")
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        with suppress(UnicodeDecodeError):
-            if file.encoding == "utf-8" and head.decode("cp1252"):
-                log.warning(
-                    "%s is not UTF-8, and invalid bytes become U+FFFD; if it is Windows-1252, give `encoding` cp1252",
-                    file.shown,
-                )
+    with suppress(UnicodeDecodeError):
+        is_valid = file.encoding != "utf-8" or is_utf8(memoryview(head[: head.rfind(b"\n") + 1]))
+        if not is_valid and head.decode("cp1252"):
+            message = "%s is not UTF-8, and invalid bytes become U+FFFD; if it is Windows-1252, give `encoding` cp1252"
+            log.warning(message, file.shown)
     return head
 
 

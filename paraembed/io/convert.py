@@ -26,7 +26,7 @@ def decoded(pieces: Iterable[bytes], encoding: str, shown: str) -> Iterator[byte
 
 def is_array(head: bytes) -> bool:
     """Return whether the first bytes of JSON begin an array."""
-    return head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
+    return head.removeprefix(codecs.BOM_UTF8).lstrip(_BLANKS.encode())[:1] == b"["
 
 
 def array_lines(pieces: Iterable[bytes], shown: str, max_line_bytes: int) -> Iterator[bytes]:

@@ -1,8 +1,10 @@
 import bz2
 import csv
 import gzip
+import io
 import json
 import re
+import zipfile
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,10 +21,21 @@ from paraembed.embedding.settings import Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from tests.embedding.without_ray import list_inputs
 
+
+def zipped(data):
+    """A zip archive as a Mac makes it, of one file."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/t", data)
+        archive.writestr("__MACOSX/folder/._t", b"")
+    return packed.getvalue()
+
+
 PACKED = {
     "": bytes,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
+    ".zip": zipped,
     ".zst": lambda data: pa.compress(data, "zstd", asbytes=True),
 }
 
@@ -184,7 +197,7 @@ STRAY = [
 
 @pytest.mark.parametrize(
     ("packed", "end", "mark"),
-    [("", "\n", ""), (".gz", "\r\n", "\ufeff"), (".bz2", "\r", "\ufeff"), (".zst", "\n", "\ufeff")],
+    [("", "\n", ""), (".gz", "\r\n", "\ufeff"), (".zip", "\r", "\ufeff"), (".zst", "\n", "\ufeff")],
 )
 def test_a_stray_quote_costs_its_line_and_no_other_row(packed, end, mark, tmp_path):
     for stray, bad_rows in STRAY:
@@ -242,13 +255,34 @@ def test_quotes_that_never_close_take_linear_time(tmp_path):
             assert part.rows == 100_000
 
 
-def test_limits_of_rows_are_of_the_identity_of_an_input_if_they_are_not_the_usual_ones(tmp_path):
-    (tmp_path / "t.csv").write_text('id,text\n1,"two\nlines"\n2,"open\n')
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"max_field_lines": 3},
+        {"encoding": "cp1252"},
+        {"csv_delimiter": "x"},
+        {"csv_escape": "/", "csv_skip_blanks": True},
+    ],
+    ids=str,
+)
+def test_what_decides_the_rows_is_of_the_identity_of_an_input_if_it_is_not_the_default(tmp_path, own):
+    (tmp_path / "t.csv").write_text('id,xext\n1,"two\nlines"\n2,"open\n')
     few, usual = (
-        make_plan(list_inputs([tmp_path / "t.csv"], limits), Settings("text")).to_json()["inputs"][0]
-        for limits in (TableLimits(max_field_lines=3), DEFAULT_TABLE_LIMITS)
+        make_plan(
+            list_inputs([tmp_path / "t.csv"], limits), Settings(list_inputs([tmp_path / "t.csv"], limits)[0].columns[0])
+        )
+        for limits in (TableLimits(**own), DEFAULT_TABLE_LIMITS)
     )
-    assert few == {**usual, "max_field_lines": 3}
+    assert few.to_json()["inputs"][0] == {**usual.to_json()["inputs"][0], "columns": few.inputs[0].columns, **own}
+    assert inputs_identity(few.inputs, few.settings) != inputs_identity(usual.inputs, usual.settings)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"csv_delimiter": ""}, {"csv_escape": '"'}, {"csv_escape": ","}, {"encoding": "hex"}]
+)
+def test_dialects_that_cannot_be_read_are_refused(wrong):
+    with pytest.raises(ValueError, match=f"`(csv_delimiter|{next(iter(wrong))})` is"):
+        TableLimits(**wrong)
 
 
 @pytest.mark.parametrize("header", ['id,"text', 'id,"text\n0,a\n0,b"', 'id,"te"xt', "", "\ufeff"])
