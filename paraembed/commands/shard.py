@@ -36,9 +36,9 @@ class Shard:
     """Read paraphrase pairs, filter and deduplicate them, and write pair shards (Parquet) for training.
 
     Input: PPDB 1.0 or 2.0; TSV, CSV, Parquet or JSONL with two columns or named columns; lists of a word and its
-    paraphrases (--format words); two aligned files (--format aligned). Plain, .gz, .bz2, .zst, .zip. The columns tree1 and
-    tree2 hold bracketed binary trees. 'shard.py fetch --list' prints the public originals that 'shard.py fetch NAME'
-    downloads.
+    paraphrases (--format words); two aligned files (--format aligned). Plain, .gz, .bz2, .zst, .zip. The columns
+    tree1 and tree2 hold bracketed binary trees. 'shard.py fetch --list' prints the public originals that
+    'shard.py fetch NAME' downloads.
     """
 
     input: tuple[str, ...]
