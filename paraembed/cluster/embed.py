@@ -311,8 +311,8 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
     say(f"{plan.rows:,} rows in {len(plan.parts)} part{'s'[: len(plan.parts) > 1]} to {home}, {by}{before}")
     parts = Counter(part.file for part in plan.parts)
     for number in dict.fromkeys(part.file for part in todo):
-        if workers and plan.inputs[number].compressed and parts[number] > 1:
-            say(f"{plan.inputs[number].shown} is compressed, so one process decompresses it for all workers")
+        if workers and plan.inputs[number].is_stream and parts[number] > 1:
+            say(f"{plan.inputs[number].shown} is compressed or converted, so one process reads it for all workers")
     if todo:
         warn_if_slow(encoder)
 
@@ -341,10 +341,10 @@ def _say_unknown(plan: Plan, reports: dict[str, PartReport]) -> None:
         return
     firsts = (f"{plan.inputs[p.file].name}, row {row:,}" for p in plan.parts for row in reports[p.name].only_unknown)
     examples = "; ".join(islice(firsts, 3))
-    only = f"; {rows:,} rows have no other tokens ({examples}), so their vectors carry no meaning" if rows else ""
+    only = f"; rows without other tokens: {rows:,} ({examples}); their vectors carry no meaning" if rows else ""
     say(
         f"{unknown / tokens:.1%} of the tokens are out of vocabulary{only}; use an encoder of their language, such as "
-        "st:MODEL, or one with pieces of words (jobs/export.py --oov-pieces)"
+        "st:MODEL, or one with pieces for OOV tokens, which jobs/export.py writes"
     )
 
 

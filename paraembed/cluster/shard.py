@@ -62,6 +62,7 @@ class _Task:
     vocabulary: pa.StringArray | None
     sampled: int
     limits: ReadLimits
+    max_rejected_share: float
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def shard_pairs(
     overwrite: bool = False,
     rejected_sample: bool = True,
     limits: ReadLimits = DEFAULT_LIMITS,
+    max_rejected_share: float = 0.5,
     span_bytes: int = SPAN_BYTES,
     uri: str | None = None,
     upload: Callable[[], object] = lambda: None,
@@ -121,6 +123,7 @@ def shard_pairs(
         overwrite: replace a finished output of other inputs or settings.
         rejected_sample: write examples of the rejected rows, next to the shards and to MLflow.
         limits: limits on reading an input; ``max_line_bytes`` affects rows, so the manifest records it.
+        max_rejected_share: maximum share of all rows that cannot be read, 0 to 1.
         span_bytes: bytes of a plain file that one task parses.
         uri: URI of the output on an object store; ``out`` is then the copy on this machine. All tasks run on this
             machine, because the other machines of a cluster do not see the copy.
@@ -128,7 +131,8 @@ def shard_pairs(
 
     Raises:
         FileNotFoundError, IsADirectoryError: an input is missing or a folder.
-        ValueError: an input cannot be used, all rows were rejected, or ``out`` contains other files.
+        ValueError: an input cannot be used, or ``out`` contains other files.
+        RunFailedError: all rows were rejected, or too many cannot be read.
     """
     check_workers(workers)
     if not inputs:
@@ -179,7 +183,7 @@ def shard_pairs(
     if before is not None:
         work.remove_leftover()
         return before, True
-    task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits)
+    task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits, max_rejected_share)
     place = _Place(engine, workers, uri is not None, tuple(map(str, inputs)), records)
     with work_folder(work.folder):
         before = finished()  # by another run, since
@@ -238,7 +242,7 @@ def _shard(
     partitions = num_partitions(sum(file["bytes"] for file in identity["inputs"]))
     files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions))
     try:
-        check_pairs(files)
+        check_pairs(files, task.max_rejected_share)
     except ValueError:
         shutil.rmtree(work)
         raise

@@ -19,7 +19,7 @@ DEFAULTS = Settings()
 
 GROUPS = {
     "data": "id_kind tree_column max_rejected max_rejected_share on_duplicate_id max_line_bytes max_inflation "
-    "max_field_lines",
+    "max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "output": "normalize dim part_rows compression compact",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "engine batch_size device precision gpus gpu_share price_per_hour",
@@ -40,8 +40,8 @@ class Embed:
     or models:/NAME@ALIAS.
     """
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
-    """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet; a
-    folder can be a Delta table.
+    """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .json, .csv, .tsv, also .gz, .zst, .bz2, .zip;
+    .parquet, .arrow; a folder can be a Delta table.
     """
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""

@@ -10,6 +10,8 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import existing, staged_input, staged_output, staged_places
 from paraembed.console import print_table, say
+from paraembed.embedding.settings import DEFAULT_LIMITS as DEFAULT_REJECTION
+from paraembed.embedding.settings import Limits
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import require_file, shown, to_place
 from paraembed.pairs.settings import ShardSettings
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from paraembed.io.staging import Mirror
 
 GROUPS = {
-    "data": "encoder format columns no_header tokenizer features alignment non_terminals remove max_line_bytes "
-    "max_inflation",
+    "data": "encoder format columns no_header tokenizer features alignment non_terminals remove max_rejected_share "
+    "max_line_bytes max_inflation",
     "selection": "keep_labels training_set words max_words min_score max_length top sample sample_seed nested_subsets "
     "split match_tokens_of leave_out",
     "output": "rows_per_shard rejected_sample",
@@ -34,9 +36,9 @@ class Shard:
     """Read paraphrase pairs, filter and deduplicate them, and write pair shards (Parquet) for training.
 
     Input: PPDB 1.0 or 2.0; TSV, CSV, Parquet or JSONL with two columns or named columns; lists of a word and its
-    paraphrases (--format words); two aligned files (--format aligned). Plain, .gz, .bz2 or .zst. The columns tree1 and
-    tree2 hold bracketed binary trees. 'shard.py fetch --list' prints the public originals that 'shard.py fetch NAME'
-    downloads.
+    paraphrases (--format words); two aligned files (--format aligned). Plain, .gz, .bz2, .zst, .zip. The columns
+    tree1 and tree2 hold bracketed binary trees. 'shard.py fetch --list' prints the public originals that
+    'shard.py fetch NAME' downloads.
     """
 
     input: tuple[str, ...]
@@ -60,6 +62,10 @@ class Shard:
     """Replace existing pair shards of other inputs or settings."""
     rejected_sample: bool = True
     """Write up to 100 rejected rows per reason to rejected-sample.jsonl and MLflow, and print three pairs."""
+    max_rejected_share: float = DEFAULT_REJECTION.max_rejected_share
+    """Maximum share of all rows that are unreadable, 0 to 1, before the job fails; not those that labels or filters
+    reject.
+    """
     limits: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
 
 
@@ -95,6 +101,7 @@ def main(flags: Shard) -> dict[str, Any]:
             overwrite=flags.overwrite,
             rejected_sample=flags.rejected_sample,
             limits=flags.limits,
+            max_rejected_share=Limits(max_rejected_share=flags.max_rejected_share).max_rejected_share,
             uri=home.uri,
             upload=upload,
         )

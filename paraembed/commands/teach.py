@@ -15,7 +15,7 @@ from paraembed.recipe import Recipe, read_recipe
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
 GROUPS = {
-    "data": "max_line_bytes max_inflation max_field_lines",
+    "data": "max_line_bytes max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "student": "smoothing l2 steps",
     "teacher": "prompt backend pooling batch_tokens trust_remote_code device precision gpus gpu_share",
 }

@@ -182,7 +182,9 @@ class Stages:
     def digests(self) -> dict[str, str]:
         """Digest of what decides each stage, by the name of the stage, in the order of the stages."""
         request, settings, pieces = self.request, self.request.settings, self.pieces
-        inputs = [{"size": file.size, "sha256": file.sha256, "kind": file.kind} for file in self.files]
+        inputs = [
+            {"size": file.size, "sha256": file.sha256, "kind": file.kind} | file.how_read() for file in self.files
+        ]
         sets = sorted(sha256_of(path) for path in request.leave_out)
         left_out_by = [sets, RULE] if sets else [sets]
         teacher = self.teacher.fingerprint, dict(self.teacher.identity)

@@ -16,6 +16,7 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.encoders.tables import normalized, to_int8
 from paraembed.io import tables
+from paraembed.io.arrow import open_arrow
 from paraembed.io.escape import listed
 from paraembed.io.parquet import nested_field, open_parquet
 from paraembed.io.tables import json_field, json_object
@@ -39,7 +40,10 @@ def columns_of(source: InputFile) -> pa.Schema:
 
 
 def own_columns(source: InputFile) -> pa.Schema:
-    """Return the columns in an input file; all columns are strings unless it is Parquet."""
+    """Return the columns in an input file; all columns are strings unless it is Parquet or Arrow."""
+    if source.kind == "arrow":
+        with open_arrow(source.place) as reader:
+            return reader.schema
     if source.kind != "parquet":
         return pa.schema([(name, pa.string()) for name in source.columns if name or source.columns.count(name) == 1])
     with open_parquet(source.place, state=source.state) as file:

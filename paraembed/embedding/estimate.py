@@ -118,7 +118,7 @@ def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBa
     settings = replace(plan.settings, batch_size=min(rows, plan.settings.batch_size))
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
-    for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].compressed else part for part in drawn):
+    for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_stream else part for part in drawn):
         yield from embedded(encoder, plan.inputs[part.file], part, settings)
 
 

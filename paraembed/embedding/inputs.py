@@ -1,49 +1,58 @@
 """Input files of an embedding run: find them in files, folders and globs, check them, and compute their digests."""
 
+import codecs
+import csv
 import logging
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, compress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
 from paraembed.console import doing
 from paraembed.embedding.delta import current_files
+from paraembed.io.convert import array_lines, decoded, is_array
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.inflate import BLOCK_BYTES, is_compressed, read_blocks
+from paraembed.io.inflate import BLOCK_BYTES, is_compressed, read_blocks, zipped_name
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.lines import is_utf8
 from paraembed.io.parquet import is_parquet
 from paraembed.io.places import Place, locate, name_of, require_file, size_of, to_place, without_credentials
 from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, TableFormat, json_object, read_records
 
 TEXT_FIELD = "text"
-KNOWN = ".txt (one text per line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
-_KINDS: dict[str, Kind] = {".txt": "text", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-_COMPRESSED = (".gz", ".zst", ".bz2")
-_NO_TEXT = {
-    b"PAR1": "a Parquet file",
-    b"PK\x03\x04": "a zip archive",
-    b"%PDF-": "PDF",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
+KNOWN = (
+    ".txt (one text per line), .jsonl, .ndjson, .json, .csv, .tsv, each also .gz, .zst, .bz2 or .zip, or .parquet, "
+    ".arrow, .feather"
+)
+_KINDS: dict[str, Kind] = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+_KINDS |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".arrow": "arrow", ".feather": "arrow"}
+_BINARY = {"parquet", "arrow"}
+_COMPRESSED = (".gz", ".zst", ".bz2", ".zip")
+_NO_TEXT = {b"PAR1": "a Parquet file", b"%PDF-": "PDF", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_JSON = re.compile(r".*\.json(\.(gz|zst|bz2|zip))?", re.DOTALL)
+_CACHE = re.compile(r"(.*/)?cache-[^/]*\.arrow", re.DOTALL)  # of Hugging Face: rows of the other files
+_SEP_LINE = re.compile(rb"(?:\xef\xbb\xbf)?sep=([ -~\t])(?:\r\n?|\n)")  # of Excel
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _DELTA_LOG = "_delta_log/"
 _VISIBLE = re.compile(rf"(?!.*(?:^|/)(?:\.|_(?!{_DELTA_LOG[1:]}))).*", re.DOTALL)
 _ICEBERG = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
 _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
-_LIMITS = ("max_line_bytes", "max_field_lines")
-_DECIDING = (*_LIMITS, "has_cr_ends")
+_LIMITS = ("max_line_bytes", "max_field_lines", "csv_escape", "csv_skip_blanks")
+_DECIDING = (*_LIMITS, "csv_delimiter", "has_sep_line", "encoding", "is_array", "has_cr_ends")
+_LINES_SNIFFED, _SNIFFED = 20, 500  # lines and characters of each
 _IF_SET = ("carried",)
 _LOOKERS = 16  # threads that ask for stamps; an answer of an object store takes 20 ms and more
 
@@ -58,7 +67,7 @@ class InputFile:
         path: absolute path, or URI.
         name: path below the given folder or glob, or the file name; ``file:row`` ids begin with it.
         kind: format of the rows.
-        compressed: gzip, bz2 or zst; such a file can only be read from its start, its parts in sequence, by one reader.
+        compressed: gzip, bz2, zst or zip; see ``is_stream``.
         columns: names of the columns; for JSON lines, the keys of the first 1,000 rows in the first MiB, at least of
             the first row; empty for Parquet, whose footer has them.
         size: bytes of the file.
@@ -71,6 +80,10 @@ class InputFile:
         max_field_lines: CSV only: limit of a quoted cell, which also affects the rejected lines.
         carried: base64 of the serialized Arrow schema of the id and the kept columns, if they differ between the
             inputs; see ``columns.with_common_fields``.
+        csv_delimiter, csv_escape, csv_skip_blanks: see ``TableLimits``.
+        has_sep_line: CSV only: the first line is ``sep=;``, above the header.
+        encoding: name of the encoding, as Python's ``codecs`` has it.
+        is_array: JSON only: the file is one array of objects, because its first character is a bracket.
         has_cr_ends: text only: lines end in CR, because the first MiB has CR, but no LF.
     """
 
@@ -86,8 +99,21 @@ class InputFile:
     block_bytes: int = field(default=BLOCK_BYTES, compare=False)
     max_line_bytes: int = DEFAULT_TABLE_LIMITS.max_line_bytes
     max_field_lines: int = DEFAULT_TABLE_LIMITS.max_field_lines
+    csv_delimiter: str = ","
+    csv_escape: str = ""
+    csv_skip_blanks: bool = False
+    has_sep_line: bool = False
+    encoding: str = "utf-8"
+    is_array: bool = False
     has_cr_ends: bool = False
     carried: str = ""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the file can only be read from its start, its parts in sequence, by one reader, because it is
+        compressed or converted.
+        """
+        return self.compressed or self.is_array or self.encoding != "utf-8"
 
     @property
     def place(self) -> Place:
@@ -117,18 +143,32 @@ class InputFile:
             del values[name]
         return values | self.how_read()
 
-    def how_read(self) -> dict[str, int]:
+    def how_read(self) -> dict[str, Any]:
         """Return what affects the rows, or the rejected lines, and differs from the default, by name."""
         return {name: getattr(self, name) for name in _DECIDING if getattr(self, name) != getattr(InputFile, name)}
 
+    @property
+    def table(self) -> TableFormat:
+        """Format of CSV and TSV, to read the header."""
+        dialect = self.csv_delimiter, self.csv_escape, self.csv_skip_blanks
+        return TableFormat(0, self.max_field_lines, True, True, *dialect)
+
+    def blocks(self, size: int | None = None) -> Iterator[bytes]:
+        """Yield the text of the file, decompressed and converted to UTF-8 lines, in pieces of about ``size`` bytes."""
+        pieces = read_blocks(self.place, self.block_bytes if size is None else size, self.limits.max_inflation)
+        if self.encoding != "utf-8":
+            pieces = decoded(pieces, self.encoding, self.shown)
+        if self.is_array:
+            pieces = array_lines(pieces, self.shown, self.limits.max_line_bytes)
+        return filter(None, pieces)
+
     def cut_records(self, pieces: Iterable[bytes] | None = None, start: int = 0) -> Iterator[Records]:
         """Split the file, or ``pieces`` that begin with the record at byte ``start``, into records."""
-        if pieces is None:
-            pieces = read_blocks(self.place, self.block_bytes, self.limits.max_inflation)
+        pieces = self.blocks() if pieces is None else pieces
         if self.has_cr_ends:
             pieces = (piece.replace(b"\r", b"\n") for piece in pieces)
         most = self.max_line_bytes if self.kind == "csv" else self.limits.max_line_bytes
-        table = TableFormat(len(self.columns), self.max_field_lines, start == 0)
+        table = self.table._replace(width=len(self.columns), from_start=start == 0)
         return read_records(pieces, self.kind, self.shown, most, table)
 
 
@@ -232,7 +272,7 @@ def kind_of(name: str) -> Kind | None:
     for suffix in _COMPRESSED:
         stem = stem.removesuffix(suffix)
     kind = next((kind for suffix, kind in _KINDS.items() if stem.endswith(suffix)), None)
-    return None if kind == "parquet" and stem != name else kind
+    return None if kind in _BINARY and stem != name else kind
 
 
 def _find(text: str) -> list[tuple[Place, str]]:
@@ -247,12 +287,15 @@ def _find(text: str) -> list[tuple[Place, str]]:
     kind = filesystem.get_file_info(path).type
     if kind == pa.fs.FileType.Directory:
         files = _without_tables(text, shown, list(_below(text, _VISIBLE)))
-        known = [(place, name) for place, name in files if kind_of(name)]
+        known = [(place, name) for place, name in files if kind_of(name) and not _CACHE.fullmatch(name)]
+        if not all(_JSON.fullmatch(name) for _, name in known):  # next to other files, these are metadata
+            known = [(place, name) for place, name in known if not _JSON.fullmatch(name)]
         if len(known) < len(files):
-            other = next(name for _, name in files if not kind_of(name))
+            kept = {name for _, name in known}
+            other = next(name for _, name in files if name not in kept)
             log.warning(
-                "%s: %d of %d files are left out, because their names do not end in %s; the first is %s",
-                *(shown, len(files) - len(known), len(files), KNOWN, other),
+                "%s: %d of %d files are left out; the first is %s; expected %s, and .json only without others",
+                *(shown, len(files) - len(known), len(files), other, KNOWN),
             )
         if not known:
             raise FileNotFoundError(f"{shown} has no file to embed; expected {KNOWN}")
@@ -385,47 +428,89 @@ def _check_name(path: str) -> None:
 def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
     require_file(place)
     stamp = _stamp(place)
-    kind = kind_of(name)
+    kind = kind_of(zipped_name(place) if name.endswith(".zip") and not kind_of(name) else name)
     shown = without_credentials(str(place))
     if kind is None:
         raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
-    columns, compressed, head = tuple[str, ...](), False, b""
-    if kind == "parquet":
-        if not is_parquet(place):
-            raise ValueError(
-                f"{shown} is empty or not a Parquet file (it does not begin with PAR1); give text the suffix .txt"
-            )
-    else:
-        compressed = is_compressed(place)
-        pieces = read_blocks(place, _LOOKED_AT, limits.max_inflation)
-        head = next(pieces, b"")
-        _check_head(head, shown)
-        columns = _columns(kind, chain([head], pieces), shown, limits)
-    named = [name for name in columns if name]  # several columns without a name are ignored
+    file = InputFile(str(place), name, kind, False, (), size=size_of(place), sha256="", stamp=stamp, limits=limits)
+    _check_dialect(file, limits)
+    if kind == "parquet" and not is_parquet(place):
+        raise ValueError(
+            f"{shown} is empty or not a Parquet file (it does not begin with PAR1); give text the suffix .txt"
+        )
+    if kind in _BINARY:
+        return file
+    encoding = codecs.lookup(limits.encoding).name.removesuffix("-sig")
+    file = replace(file, compressed=is_compressed(place), encoding=encoding)
+    pieces = file.blocks(_LOOKED_AT)
+    head = _head(file, pieces)
+    rest = head
+    if kind == "csv":
+        sep = _SEP_LINE.match(head) if limits.delimiter is None else None
+        delimiter, rest = (sep[1].decode(), head[sep.end() :]) if sep else (limits.delimiter or ",", head)
+        deciding = {name: getattr(limits, name) for name in _LIMITS}
+        file = replace(file, csv_delimiter=delimiter, has_sep_line=bool(sep), **deciding)
+    elif kind == "jsonl" and is_array(head):
+        file, rest = replace(file, is_array=True), b""
+        pieces = file.blocks(_LOOKED_AT)
+    elif kind == "text":
+        file = replace(file, has_cr_ends=b"\r" in head and b"\n" not in head)
+    file = replace(file, columns=_columns(file, filter(None, chain([rest], pieces))))
+    named = [name for name in file.columns if name]  # several columns without a name are ignored
     if len(set(named)) < len(named):
         repeated = Counter(named).most_common(1)[0][0]
         raise ValueError(f"{shown}: column {listed([repeated])!r} occurs twice in the header; rename one of them")
-    deciding = {name: getattr(limits, name) for name in _LIMITS} if kind == "csv" else {}
-    deciding |= {"has_cr_ends": kind == "text" and b"\r" in head and b"\n" not in head}
-    file = InputFile(str(place), name, kind, compressed, columns, size=size_of(place), sha256="", stamp=stamp)
-    return replace(file, limits=limits, **deciding)
+    if kind == "csv":
+        _check_header(file, head, limits)
+    return file
 
 
-def _check_head(head: bytes, shown: str) -> None:
-    """Raise ValueError if the first bytes of a file show that it is empty or not text."""
+def _check_dialect(file: InputFile, limits: TableLimits) -> None:
+    """Raise ValueError if a setting of the limits is for files of another kind."""
+    known = {"csv_delimiter", "csv_escape", "csv_skip_blanks"} if file.kind != "csv" else set()
+    known |= {"encoding"} if file.kind in _BINARY else set()
+    if given := [name for name in sorted(known) if getattr(limits, name) != getattr(TableLimits, name)]:
+        raise ValueError(f"{file.shown} is {file.kind}, for which `{given[0]}` has no meaning; leave it out")
+
+
+def _check_header(file: InputFile, head: bytes, limits: TableLimits) -> None:
+    """Raise ValueError if the header of CSV has other delimiters; warn if names begin with blanks."""
+    delimiters = {";", "\t", "|"}.intersection(*file.columns[:1])
+    if limits.csv_delimiter is None and len(file.columns) == 1 and delimiters:
+        lines = head.decode("utf-8", "replace").splitlines()[:_LINES_SNIFFED]
+        with suppress(csv.Error):
+            separator = csv.Sniffer().sniff("\n".join(line[:_SNIFFED] for line in lines), "".join(delimiters)).delimiter
+            raise ValueError(
+                f"{file.shown}: the header has one column, {listed(file.columns)!r}; give `csv_delimiter` "
+                f"{separator!r} if that separates the columns, otherwise ','"
+            )
+    if any(name.startswith(" ") for name in file.columns):
+        log.warning("%s: names of columns begin with a blank; `csv_skip_blanks` leaves blanks out", file.shown)
+
+
+def _head(file: InputFile, pieces: Iterator[bytes]) -> bytes:
+    """Return the beginning of a file. Raise ValueError if it is empty or not text; warn if it is not UTF-8."""
+    head = next(filter(None, pieces), b"")
     if not head:
-        raise ValueError(f"{shown} is empty; expected {KNOWN}")
+        raise ValueError(f"{file.shown} is empty; expected {KNOWN}")
     if b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
-        raise ValueError(f"{shown} is {what}; expected UTF-8 text: give the file the suffix of its kind, or convert it")
+        remedy = "give `encoding` utf-16" if what == "UTF-16" else "give the file the suffix of its kind, or convert it"
+        raise ValueError(f"{file.shown} is {what}; expected UTF-8 text: {remedy}")
+    with suppress(UnicodeDecodeError):
+        is_valid = file.encoding != "utf-8" or is_utf8(memoryview(head[: head.rfind(b"\n") + 1]))
+        if not is_valid and head.decode("cp1252"):
+            message = "%s is not UTF-8, and invalid bytes become U+FFFD; if it is Windows-1252, give `encoding` cp1252"
+            log.warning(message, file.shown)
+    return head
 
 
-def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimits) -> tuple[str, ...]:
+def _columns(file: InputFile, pieces: Iterable[bytes]) -> tuple[str, ...]:
     """Return the names of the columns, from the first records of a file."""
-    if kind == "text":
+    if file.kind == "text":
         return (TEXT_FIELD,)
-    table = TableFormat(0, limits.max_field_lines, from_start=True)
-    records = next(read_records(pieces, kind, shown, limits.max_line_bytes, table))
-    if kind == "jsonl":
+    none = Records(file.kind, b"", np.zeros(0, np.int64))
+    records = next(read_records(pieces, file.kind, file.shown, file.limits.max_line_bytes, file.table), none)
+    if file.kind == "jsonl":
         keys: dict[str, None] = {}
         ends = records.ends[:_LINES_LOOKED_AT]
         for start, stop in zip([0, *ends[:-1]], ends, strict=True):
@@ -434,8 +519,8 @@ def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimit
         return tuple(keys)
     starts, stops = records.bounds
     if not len(records) or starts[0] == stops[0]:
-        raise ValueError(f"{shown}: the first line is empty; expected the column names")
+        raise ValueError(f"{file.shown}: the first line is empty; expected the column names")
     if records.faults[0]:
-        raise ValueError(f"{shown}, line 1, the header: {records.fault(0)}")
+        raise ValueError(f"{file.shown}, line 1, the header: {records.fault(0)}")
     cells = (cell.encode("utf-8", "surrogateescape") for cell in records.row(0))
     return tuple(cell.decode("utf-8", "replace") for cell in cells)  # with U+FFFD for bytes that are not UTF-8

@@ -1,10 +1,10 @@
 """Plan of an embedding run: input files split into parts by rows and bytes, so that any number of workers can resume
 it.
 
-A part is a range of whole rows: a byte range of text, JSON lines, CSV or TSV, or row groups of Parquet, or some rows of
-a large one. The parts
-of a compressed file are byte ranges of the decompressed stream, which one reader reads once, from its start. A CSV row
-may contain line ends, so the planner reads a CSV file once from its start; its parts can then be read separately.
+A part is a range of whole rows: a byte range of text, JSON lines, CSV or TSV, row groups of Parquet, record batches of
+Arrow, or some rows of a large row group. The parts of a file that is compressed or converted (an encoding, an array of
+JSON) are byte ranges of that stream, which one reader reads once, from its start. A CSV row may contain line ends, so
+the planner reads a CSV file once from its start; its parts can then be read separately.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ import numpy as np
 from paraembed.embedding.columns import check_keys, with_common_fields
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
+from paraembed.io.arrow import rows_of_batches
 from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
@@ -161,7 +162,7 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     cuts = [
         (number, cut)
         for number, file in enumerate(inputs)
-        for cut in (_cut_parquet if file.kind == "parquet" else _cut_records)(file, settings)
+        for cut in (_cut_groups if file.kind in {"parquet", "arrow"} else _cut_records)(file, settings)
     ]
     if not cuts:
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
@@ -176,15 +177,16 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
 
 def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
     """Yield parts of ``settings.part_rows`` rows, or fewer if they reach ``MAX_PART_BYTES``, without the header."""
-    has_header = source.kind in {"csv", "tsv"}
+    header = (1 + source.has_sep_line) * (source.kind in {"csv", "tsv"})  # lines to skip
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
-    breaks = before = 0  # line breaks in rows before the block, before the open part
+    breaks = before = int(source.has_sep_line)  # line breaks in rows before the block, before the open part
     for records in source.cut_records():
         ends, done = records.ends + read, 0
         read += len(records.data)
-        if has_header:
-            start, done, has_header = int(ends[0]), 1, False
-            before = int(records.breaks[0])
+        if header:
+            done = min(header, len(ends))
+            start, header = int(ends[done - 1]), header - done
+            before += int(records.breaks[:done].sum())
         while done < len(ends):
             by_bytes = int(np.searchsorted(ends[done:], start + MAX_PART_BYTES)) + 1
             taken = min(settings.part_rows - rows, by_bytes)
@@ -199,18 +201,21 @@ def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
         yield start, read, rows, before
 
 
-def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
-    """Yield ranges of row groups with at most ``settings.part_rows`` rows. A larger group is split into equal parts,
-    see ``rows._batches_from``.
+def _cut_groups(source: InputFile, settings: Settings) -> Iterator[Cut]:
+    """Yield ranges of row groups (or record batches of Arrow) with at most ``settings.part_rows`` rows. A larger row
+    group is split into equal parts, see ``rows._batches_from``; a larger record batch is a part.
     """
     named = settings.text_column, settings.id_column, settings.tree_column, *settings.keep
     columns = [name for name in named if name is not None]
-    with open_parquet(source.place, state=source.state) as file:
-        check_parquet(file, columns, source.shown, source.limits)
-        groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    if source.kind == "arrow":
+        groups = rows_of_batches(source.place, columns, source.limits.max_inflation)
+    else:
+        with open_parquet(source.place, state=source.state) as file:
+            check_parquet(file, columns, source.shown, source.limits)
+            groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     start = rows = 0
     for group, more in enumerate(groups):
-        if more > settings.part_rows:
+        if more > settings.part_rows and source.kind == "parquet":
             if rows:
                 yield start, group, rows, 0
             count = -(-more // settings.part_rows)

@@ -26,7 +26,8 @@ from paraembed.embedding.columns import carried_fields, has_field, own_columns
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, Plan
 from paraembed.embedding.settings import Settings
-from paraembed.io.inflate import read_blocks, read_span
+from paraembed.io.arrow import read_arrow
+from paraembed.io.inflate import read_span
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.parquet import cuts, open_parquet, read_batches
 from paraembed.io.tables import Records, json_field, json_object
@@ -74,20 +75,20 @@ class _Block:
 
 
 def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[InputFile, Part, bytes | None]]:
-    """Yield parts of a plan, in order, each with its input, and with its text if the input is compressed: such a file
-    is read once, as its parts are asked for.
+    """Yield parts of a plan, in order, each with its input, and with its text if the input is a stream: such a file is
+    read once, as its parts are asked for.
     """
     for number, of_file in groupby(parts, key=lambda part: part.file):
         source = plan.inputs[number]
-        if source.compressed:
-            yield from ((source, part, data) for part, data in _decompressed(source, of_file))
+        if source.is_stream:
+            yield from ((source, part, data) for part, data in _streamed(source, of_file))
         else:
             yield from ((source, part, None) for part in of_file)
 
 
-def _decompressed(source: InputFile, parts: Iterable[Part]) -> Iterator[tuple[Part, bytes]]:
-    """Yield parts of a compressed file, in order, with their text."""
-    blocks = read_blocks(source.place, source.block_bytes, source.limits.max_inflation)
+def _streamed(source: InputFile, parts: Iterable[Part]) -> Iterator[tuple[Part, bytes]]:
+    """Yield parts of a stream, in order, with their text."""
+    blocks = source.blocks()
     start, block = 0, next(blocks, b"")  # the first byte of the block
     for part in parts:
         pieces = [block[max(0, part.start - start) : part.stop - start]]
@@ -99,7 +100,7 @@ def _decompressed(source: InputFile, parts: Iterable[Part]) -> Iterator[tuple[Pa
 
 def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[InputRows]:
     """Yield the rows of a part, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
-    ``data`` is the text of the part of a compressed file, from ``stream_parts``; None: read the file from its start.
+    ``data`` is the text of the part of a stream, from ``stream_parts``; None: read the file from its start.
     """
     text_column = source.columns[0] if settings.text_column is None else settings.text_column
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
@@ -111,8 +112,8 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     lacking = {name for name in kept if source.carried and not has_field(own, name)} - of_path
     wanted = [name for name in wanted if name not in of_path | lacking]
     fields = carried_fields([source], settings)[settings.id_column is None :]
-    if source.kind == "parquet":
-        blocks = _read_parquet(source, part, wanted, settings.batch_size)
+    if source.kind in {"parquet", "arrow"}:
+        blocks = _read_columns(source, part, wanted, settings.batch_size)
     else:
         blocks = _read_text(source, part, wanted, data)
     for block in blocks:
@@ -190,8 +191,8 @@ def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: np
 
 def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
     size = source.block_bytes
-    if data is None and source.compressed:
-        ((_, data),) = _decompressed(source, [part])
+    if data is None and source.is_stream:
+        ((_, data),) = _streamed(source, [part])
     if data is None:
         pieces = read_span(source.place, (part.start, part.stop), size)
     else:
@@ -290,7 +291,7 @@ def _csv_block(
     return _Block(columns, row_numbers[is_kept], rejected, int(replaced.sum()), lines)
 
 
-def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:
+def _read_columns(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:
     done, stop = part.row_in_file, part.row_in_file + part.rows
     for first, batch in _batches_from(source, part, wanted, batch_size):
         columns: dict[str, pa.Array] = {}
@@ -318,15 +319,18 @@ def _batches_from(
     Parts of one row group have the same batches, from its start. The next part continues where this process stopped
     reading, so that n parts of a row group decode it once, not n / 2 times.
     """
-    of_one = part.stop - part.start == 1
+    of_one = part.stop - part.start == 1 and source.kind == "parquet"
     key = source.path, source.state, part.start, tuple(wanted), batch_size, source.block_bytes
     first, batch, batches = _begun.pop(key, (0, None, None)) if of_one else (0, None, None)
     if batches is None or first > part.row_in_file:
         options: dict[str, Any] = {"limits": source.limits, "state": source.state}
-        groups = range(part.start, part.stop)
-        batches = read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options)
-        with open_parquet(source.place, state=source.state) as file:
-            first, batch = sum(file.metadata.row_group(group).num_rows for group in range(part.start)), None
+        groups, first, batch = range(part.start, part.stop), part.row_in_file, None
+        if source.kind == "arrow":
+            batches = read_arrow(source.place, wanted, groups)
+        else:
+            batches = read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options)
+            with open_parquet(source.place, state=source.state) as file:
+                first = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
     while batch is not None or (batch := next(batches, None)) is not None:
         if of_one and part.row_in_file + part.rows <= first + len(batch):
             _begun.clear()

@@ -1,9 +1,12 @@
-"""Read plain and compressed files (gzip, bz2, zst) in bounded memory."""
+"""Read plain and compressed files (gzip, bz2, zst, zip of one file) in bounded memory."""
 
 import bz2
 import itertools
 import logging
+import lzma
 import re
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,11 +19,12 @@ from paraembed.io.limits import MAX_INFLATION
 from paraembed.io.places import Place, name_of, open_place, shown, size_of
 
 log = logging.getLogger(__name__)
-Compression = Literal["", "gzip", "bz2", "zst"]
+Compression = Literal["", "gzip", "bz2", "zst", "zip"]
 _HEAD_BYTES = 10
-_GZIP, _ZST = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP, _ZST, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 _SKIPPED, _SKIPPED_BYTES = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL), 8  # before the data of such a zst frame
-_SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"}
+_SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst", ".zip": "zip"}
+_BROKEN = (EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # RuntimeError: encrypted
 ALWAYS_INFLATED = 1 << 30
 _READ_BYTES = 1 << 20  # compressed, at a time
 _MEMBER_BYTES = 1 << 10  # of a gzip member, at first
@@ -33,7 +37,8 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
 
     For large pieces of gzip, ISA-L is over twice as fast as zlib, and it releases the interpreter lock. Raise
     ValueError if the compressed stream is damaged or truncated (after all readable pieces), if the name ends in .gz,
-    .bz2 or .zst but the content is not compressed that way, or if ``check_inflation`` fails.
+    .bz2, .zst or .zip but the content is not compressed that way, if a zip archive has several files, or if
+    ``check_inflation`` fails.
     """
     with open_place(place) as raw:
         head = raw.read(_HEAD_BYTES)
@@ -50,16 +55,35 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
                     yield from _bounded(place, _joined(_inflated(place, chunks, size), size), max_inflation)
                 case "":
                     yield from chunks
+                case "zip":
+                    with zipfile.ZipFile(raw) as archive, archive.open(_only_file(archive, place)) as member:
+                        yield from _bounded(place, iter(partial(member.read, size), b""), max_inflation)
                 case _:
                     raw.seek(0)
                     is_bz2 = kind == "bz2"
                     opened = bz2.BZ2File(raw) if is_bz2 else pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
                     with opened as stream:
                         yield from _bounded(place, iter(partial(stream.read, size), b""), max_inflation)
-        except (EOFError, OSError) as error:
+        except _BROKEN as error:
             if not kind or getattr(error, "errno", None):  # an error of the disk, not of the stream
                 raise
             raise _broken(place, kind, error) from None
+
+
+def _only_file(archive: zipfile.ZipFile, place: Place) -> str:
+    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+    if len(names) != 1:
+        raise ValueError(f"{shown(place)} has {len(names)} files; expected one file in a zip archive: extract it first")
+    return names[0]
+
+
+def zipped_name(place: Place) -> str:
+    """Return the name of the only file of a zip archive; raise ValueError if there are others."""
+    try:
+        with open_place(place) as raw, zipfile.ZipFile(raw) as archive:
+            return _only_file(archive, place)
+    except zipfile.BadZipFile as error:
+        raise _broken(place, "zip", error) from None
 
 
 def check_inflation(place: Place, inflated: int, most: int = MAX_INFLATION) -> None:
@@ -93,10 +117,10 @@ def is_compressed(place: Place) -> bool:
 
 def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
     """Return the compression of a file, according to its first bytes."""
-    # UTF-8 text cannot begin with the magic bytes of gzip or zst. It can begin with ``BZh``, so more bytes are checked,
+    # Text cannot begin with the magic bytes of gzip, zip or zst. It can begin with ``BZh``, so more bytes are checked,
     # and like the skippable frames of zst, which pzstd writes, so these must be followed by a data frame.
-    if head.startswith(_GZIP):
-        return "gzip"
+    if head.startswith((_GZIP, _ZIP)):
+        return "gzip" if head.startswith(_GZIP) else "zip"
     start = 0
     while _SKIPPED.fullmatch(head[:4]) and len(head) >= _SKIPPED_BYTES:
         start += _SKIPPED_BYTES + int.from_bytes(head[4:8], "little")

@@ -1,5 +1,6 @@
-"""Limits on input files: line length, compression ratio, lines of a quoted cell."""
+"""Limits on input files (line length, compression ratio, lines of a quoted cell), their encoding and CSV dialect."""
 
+import codecs
 from dataclasses import dataclass
 
 from paraembed.options import MOST_INT, check_fields
@@ -25,10 +26,39 @@ class ReadLimits:
 
 @dataclass(frozen=True)
 class TableLimits(ReadLimits):
-    """``ReadLimits`` and the limit on lines of a quoted CSV cell."""
+    """``ReadLimits``, the limit on lines of a quoted CSV cell, and how text is encoded and cells are separated."""
 
     max_field_lines: int = 1000
     """Maximum number of lines of a quoted CSV cell; a row whose quote is not closed within it is rejected."""
+    csv_delimiter: str | None = None
+    """Character between the cells of CSV, such as ';' or '\\t'; default: ',', or what a first line sep=; names."""
+    csv_escape: str = ""
+    """Character before a quote, or itself, within a quoted CSV cell, such as the backslash of Spark; default: none."""
+    csv_skip_blanks: bool = False
+    """Ignore blanks before a CSV cell."""
+    encoding: str = "utf-8"
+    """Encoding of text, CSV, TSV and JSON, such as cp1252 or utf-16."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        delimiter = "," if self.delimiter is None else self.delimiter
+        for name, value in (("csv_delimiter", delimiter), ("csv_escape", self.csv_escape or "/")):
+            if len(value) != 1 or not value.isascii() or value in '"\r\n':
+                raise ValueError(f"`{name}` is {value!r}; allowed: one ASCII character, no quote and no line end")
+        if delimiter == self.csv_escape or (delimiter == " " and self.csv_skip_blanks):
+            raise ValueError(f"`csv_delimiter` is {delimiter!r}, which is also skipped or an escape; give another one")
+        try:
+            codecs.getincrementaldecoder(self.encoding)
+            "".encode(self.encoding)
+        except LookupError:
+            raise ValueError(
+                f"`encoding` is {self.encoding!r}; allowed: an encoding of text that Python knows"
+            ) from None
+
+    @property
+    def delimiter(self) -> str | None:
+        """``csv_delimiter``, in which a backslash and t are a tab."""
+        return "\t" if self.csv_delimiter == "\\t" else self.csv_delimiter
 
 
 DEFAULT_LIMITS = ReadLimits()

@@ -113,7 +113,7 @@ def read_batches(
                 files[in_dictionary] = opened(in_dictionary)
             alike = [group for group, _ in run]
             of_file = files[in_dictionary].iter_batches(batch_rows, row_groups=alike, columns=columns)
-            for batch in (_flat(read, fields) for read in _naming_column(of_file, file, alike, columns, shown(place))):
+            for batch in (flat(read, fields) for read in _naming_column(of_file, file, alike, columns, shown(place))):
                 for start, stop in cuts(_row_ends(batch), size):
                     arrays = [batch[name].slice(start, stop - start) for name in columns]
                     for index, name in enumerate(columns):
@@ -187,7 +187,7 @@ def nested_field(schema: pa.Schema, name: str) -> pa.Field:
     return field.with_name(name).with_nullable(True)
 
 
-def _flat(batch: pa.RecordBatch, fields: list[pa.Field]) -> pa.RecordBatch:
+def flat(batch: pa.RecordBatch, fields: list[pa.Field]) -> pa.RecordBatch:
     """Return the columns of a batch with these names, of which some are paths in structs."""
     names = batch.schema.names
     columns = [

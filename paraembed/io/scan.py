@@ -17,7 +17,6 @@ from paraembed.io.codes import (
     QUOTE_IN_QUOTED,
     QUOTED,
     SPACE,
-    STRAY_QUOTE,
     TEXT_AFTER_QUOTE,
     WIDTH,
 )
@@ -28,6 +27,8 @@ def scan(
     octets: npt.NDArray[np.uint8],
     separator: int,
     quote: int,
+    escape: int,
+    skips_blanks: bool,
     start: int,
     width: int,
     max_field_lines: int,
@@ -44,14 +45,14 @@ def scan(
     A record that is still open at the end of ``octets`` is left for the next call, unless ``is_whole`` is set or the
     record is already longer than ``max_bytes``.
 
-    The time is linear although the scanner reads some lines again after a fault. Each quote opens or closes a cell. If
-    a line leaves a quote open after it began inside of an open quote, it leaves none open when it is read from its own
-    start. So no line is read more than three times.
+    The scanner reads some lines again after a fault, but a line of w cells at most about w times: a line that leaves a
+    quote open, whether or not it began inside of one, has a separator, and a record ends at more than ``width`` cells.
+    Without a width, only the header is read.
     """
     size, count = len(octets), 0
-    while start < size:
+    while start < size and not (repairs and width == 0 and count):
         pos, stop, line_end, fault, num_cells, num_breaks, of_each = _walk(
-            octets, separator, quote, start, max_field_lines, repairs, is_whole
+            octets, separator, quote, escape, skips_blanks, start, width, max_field_lines, repairs, is_whole
         )
         if stop < 0 and not is_whole:
             is_too_long = repairs and line_end >= 0 and size - start > max_bytes + 2
@@ -78,7 +79,10 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
     octets: npt.NDArray[np.uint8],
     separator: int,
     quote: int,
+    escape: int,
+    skips_blanks: bool,
     start: int,
+    width: int,
     max_field_lines: int,
     repairs: bool,
     is_whole: bool,
@@ -92,13 +96,14 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
     size, pos, line_end = len(octets), start, -1
     state, fault, num_cells, num_breaks, cell_lines = CELL_START, NO_FAULT, 1, 0, 1
     separators, of_each = 0, -1  # inside of quotes, too; of each line, if all have as many
+    limit, blank = max(COMMA, separator, escape), -1 if separator == SPACE else SPACE
     while pos < size:
         octet = octets[pos]
         pos += 1
-        if octet > COMMA and state != QUOTE_IN_QUOTED:  # no separator, quote or line end
+        if octet > limit and state != QUOTE_IN_QUOTED:  # no separator, quote or line end
             if state == CELL_START:
                 state = BARE
-            while pos < size and (octets[pos] > COMMA or octets[pos] == SPACE):
+            while pos < size and (octets[pos] > limit or octets[pos] == blank):
                 pos += 1
         elif octet in (LINE_FEED, CARRIAGE_RETURN):
             stop = pos - 1
@@ -112,6 +117,10 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
             num_breaks, cell_lines = num_breaks + 1, cell_lines + 1
             line_end = pos if line_end < 0 else line_end
             fault = OPEN_QUOTE if repairs and cell_lines > max_field_lines else fault
+        elif state == QUOTED and octet == escape:
+            if pos == size and not is_whole:
+                break
+            pos += pos < size and (octets[pos] == quote or octets[pos] == escape)
         elif state == QUOTED:
             state = QUOTE_IN_QUOTED if octet == quote else state
             separators += octet == separator
@@ -119,14 +128,14 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
             continue  # to the end of the line
         elif octet == separator:
             state, num_cells, separators = CELL_START, num_cells + 1, separators + 1
+            fault = OPEN_QUOTE if repairs and line_end >= 0 and num_cells > width > 0 else fault
+        elif skips_blanks and octet == SPACE and state == CELL_START:
+            continue
         elif octet == quote and state != BARE:
             cell_lines = 1 if state == CELL_START else cell_lines
             state = QUOTED
         else:
-            if octet == quote and repairs:
-                fault = STRAY_QUOTE
-            elif state == QUOTE_IN_QUOTED:
-                fault = TEXT_AFTER_QUOTE
+            fault = TEXT_AFTER_QUOTE if state == QUOTE_IN_QUOTED else fault
             state = BARE
         if fault != NO_FAULT and line_end >= 0:
             return pos, -1, line_end, fault, num_cells, num_breaks, -1

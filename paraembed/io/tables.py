@@ -1,8 +1,8 @@
 """Rows of text, JSON lines, CSV and TSV: their ends, block by block, and the columns of CSV and TSV.
 
-A quoted CSV cell may contain line breaks, so a stray quote could join all lines up to the next quote into one row.
-Quoting is therefore read strictly (RFC 4180): a quote may open only at the start of a cell, and the closing quote must
-be followed by a comma or a line end. A row of several lines is kept if its quoting is correct, it has at most
+A quote at the start of a CSV cell opens it, and the closing quote must be followed by a comma or a line end (RFC 4180);
+a quote inside of an unquoted cell is text. A quoted cell may contain line breaks, so a stray quote could join all lines
+up to the next quote into one row. A row of several lines is kept if its quoting is correct, it has at most
 ``max_line_bytes``, each quoted cell has at most ``max_field_lines`` lines, it has as many cells as the header, and its
 lines do not look like rows that two stray quotes joined (each line with as many commas as a row, and 12 or more commas
 together). Otherwise only its first line is rejected and reading resumes at the next line, so a stray quote costs one
@@ -10,13 +10,14 @@ line. Every line of a file therefore belongs to one kept record or is one reject
 multi-line cell is rejected, the lines of the cell are read as separate rows. This includes a cell that holds another
 table with the same number of columns.
 
-If ``TableFormat.repairs`` is false, rows are read like Python's ``csv`` reads them: a quote inside of an unquoted cell
-is a plain character, a row may have any number of lines and cells, and wrong quoting makes the whole row invalid.
+If ``TableFormat.repairs`` is false, a row may have any number of lines and cells, and wrong quoting makes the whole row
+invalid.
 """
 
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,13 +31,11 @@ import pyarrow.csv
 
 from paraembed.io.codes import (
     CARRIAGE_RETURN,
-    COMMA,
     EMPTY_LINE,
     LINE_FEED,
     NO_FAULT,
     OPEN_QUOTE,
     QUOTE,
-    STRAY_QUOTE,
     TAB,
     TEXT_AFTER_QUOTE,
     WIDTH,
@@ -46,13 +45,12 @@ from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.lines import invalid_rows, is_utf8, read_text
 from paraembed.process import csv_cell_limit
 
-Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
+Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "arrow"]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_COUNTED = 5  # bytes of a mark of byte order and a line end
 _FAULTS = {
-    STRAY_QUOTE: "a quote inside of a cell that does not begin with one; quote the whole cell and double the quote",
-    TEXT_AFTER_QUOTE: "text behind the quote that closes a cell; double a quote that belongs to the text",
+    TEXT_AFTER_QUOTE: "text after the quote that closes a cell; double a quote of the text, or set `csv_escape`",
     OPEN_QUOTE: "a quote opens here and is not closed in this line, and with the next lines this is no row",
     EMPTY_LINE: "empty line",
 }
@@ -65,6 +63,30 @@ class TableFormat(NamedTuple):
     max_field_lines: int = 1000  # maximum lines of a quoted cell
     from_start: bool = False  # whether the bytes are the start of the file, which may have a byte order mark
     repairs: bool = True  # if quoting is wrong, reject one line instead of the whole row
+    delimiter: str = ","  # between the cells of CSV
+    escape: str = ""  # before a quote or itself within a quoted CSV cell
+    skips_blanks: bool = False  # whether blanks before a CSV cell are no part of it
+
+    def standard(self, data: bytes) -> bytes:
+        """Return valid rows of CSV without escapes and skipped blanks."""
+        if not self.escape and not self.skips_blanks:
+            return data
+        escape, end = (re.escape(character.encode()) for character in (self.escape, self.delimiter))
+        text = rb'[^"%b]|%b["%b]?' % (escape, escape, escape) if escape else b'[^"]'
+        blanks = b" *+" if self.skips_blanks else b""
+
+        def cell(match: re.Match[bytes]) -> bytes:
+            is_escaped = escape and match[1].startswith(b'"')
+            return re.sub(rb'%b(["%b])' % (escape, escape), _unescaped, match[1]) if is_escaped else match[1]
+
+        return re.sub(rb'%b("(?:%b|"")*+"|[^%b\r\n]*+)' % (blanks, text, end), cell, data)
+
+
+_DEFAULT_FORMAT = TableFormat()
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return b'""' if match[1] == b'"' else match[1]
 
 
 @dataclass(frozen=True)
@@ -81,7 +103,7 @@ class Records:
     cells: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     # Array int32 [n]: number of line breaks inside of the cells of each kept CSV or TSV record.
     breaks: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    width: int = 0  # number of cells of a row
+    table: TableFormat = _DEFAULT_FORMAT
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -102,22 +124,23 @@ class Records:
     def fault(self, number: int) -> str:
         """Return the reason why a record is rejected."""
         if self.faults[number] == WIDTH:
-            return f"{self.cells[number]} cells, the header has {self.width}"
+            return f"{self.cells[number]} cells, the header has {self.table.width}"
         return _FAULTS[int(self.faults[number])]
 
     def row(self, number: int, most: int | None = None) -> list[str]:
         """Return the cells of a CSV or TSV record, or of its first ``most`` bytes; invalid UTF-8 becomes surrogates."""
         starts, stops = self.bounds
-        text = self.data[starts[number] : stops[number]][:most].decode("utf-8", "surrogateescape")
+        data = self.data[starts[number] : stops[number]][:most]
         if self.kind == "tsv":
-            return text.split("\t")
+            return data.decode("utf-8", "surrogateescape").split("\t")
+        text = self.table.standard(data).decode("utf-8", "surrogateescape")
         with csv_cell_limit(MOST_LINE_BYTES):
-            return next(csv.reader(io.StringIO(text, newline="")), [])
+            return next(csv.reader(io.StringIO(text, newline=""), delimiter=self.table.delimiter), [])
 
     def without_first(self) -> "Records":
         """Return the records without the first."""
         others = self.faults[1:], self.cells[1:], self.breaks[1:]
-        return Records(self.kind, self.data, self.ends[1:], int(self.ends[0]), *others, self.width)
+        return Records(self.kind, self.data, self.ends[1:], int(self.ends[0]), *others, self.table)
 
     def not_utf8(self) -> npt.NDArray[np.bool_]:
         """Return whether each record [n] is invalid UTF-8."""
@@ -135,7 +158,7 @@ class Records:
         kept = self.faults == NO_FAULT if kept is None else kept
         if not kept.any():
             return {name: pa.array([], pa.binary()) for name in wanted}
-        table = _parsed(self._bytes_of(kept), self.kind, names, wanted)
+        table = _parsed(self.table.standard(self._bytes_of(kept)), self, names, wanted)
         assert len(table) == np.count_nonzero(kept), f"pyarrow reads {len(table):,} rows, not {kept.sum():,}"
         return {name: table[name].combine_chunks() for name in wanted}
 
@@ -150,7 +173,7 @@ class Records:
         return bytes(octets[self.start : self.ends[-1]][np.repeat(kept, lengths)])
 
 
-def _parsed(data: bytes, kind: Kind, names: Sequence[str], wanted: Sequence[str]) -> pa.Table:
+def _parsed(data: bytes, records: Records, names: Sequence[str], wanted: Sequence[str]) -> pa.Table:
     # A byte order mark here belongs to a cell, and pyarrow removes one; it rejects less than three bytes.
     if data.startswith(BYTE_ORDER_MARK) or len(data) < len(BYTE_ORDER_MARK):
         data = BYTE_ORDER_MARK + data
@@ -158,9 +181,9 @@ def _parsed(data: bytes, kind: Kind, names: Sequence[str], wanted: Sequence[str]
         pa.BufferReader(data),
         pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(data) + 1),
         pa.csv.ParseOptions(
-            delimiter="\t" if kind == "tsv" else ",",
-            quote_char='"' if kind == "csv" else False,
-            newlines_in_values=kind == "csv",
+            delimiter="\t" if records.kind == "tsv" else records.table.delimiter,
+            quote_char='"' if records.kind == "csv" else False,
+            newlines_in_values=records.kind == "csv",
             ignore_empty_lines=False,
         ),
         pa.csv.ConvertOptions(
@@ -241,12 +264,14 @@ def _cut(
     size = data.count(b"\n") + data.count(b"\r") + 1
     ends, faults = np.empty(size, np.int64), np.empty(size, np.uint8)
     cells, breaks = np.empty(size, np.int32), np.empty(size, np.int32)
+    separator, quote, escape = TAB, -1, -1
+    if kind == "csv":
+        separator, quote, escape = ord(table.delimiter), QUOTE, ord(table.escape or "\0") or -1
     limits = table.width, table.max_field_lines, max_line_bytes, table.repairs, is_whole
-    separator, quote = (COMMA, QUOTE) if kind == "csv" else (TAB, -1)
-    count = scan(octets, separator, quote, start, *limits, ends, faults, cells, breaks)
+    count = scan(octets, separator, quote, escape, table.skips_blanks, start, *limits, ends, faults, cells, breaks)
     stop = int(ends[count - 1]) if count else 0
     others = faults[:count], cells[:count], breaks[:count]
-    return Records(kind, data[:stop], ends[:count], start, *others, table.width)
+    return Records(kind, data[:stop], ends[:count], start, *others, table)
 
 
 def json_field(value: dict[str, Any], name: str, default: Any = None) -> Any:

@@ -17,8 +17,8 @@ from paraembed.pairs.settings import Role
 ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
     **dict.fromkeys(("second", "target", "tgt", "text2", "sentence2", "question2", "phrase2", "paraphrase"), "second"),
-    **dict.fromkeys(("premise", "#1 string"), "first"),  # NLI, MRPC
-    **dict.fromkeys(("hypothesis", "#2 string"), "second"),
+    **dict.fromkeys(("premise", "#1 string", "anchor"), "first"),  # NLI, MRPC, sentence-transformers
+    **dict.fromkeys(("hypothesis", "#2 string", "positive"), "second"),
     **dict.fromkeys(("score", "similarity"), "score"),
     **dict.fromkeys(("relation", "label", "entailment", "is_duplicate", "gold_label", "quality"), "relation"),
     **dict.fromkeys(("first_tree", "tree1", "parse1"), "first_tree"),
@@ -26,7 +26,7 @@ ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first_pos", "pos1"), "first_pos"),
     **dict.fromkeys(("second_pos", "pos2"), "second_pos"),
     "alignment": "alignment",
-    **dict.fromkeys(("id", "qid1", "qid2", "#1 id", "#2 id", "genre", "split"), "ignore"),
+    **dict.fromkeys(("id", "qid1", "qid2", "#1 id", "#2 id", "genre", "split", "negative"), "ignore"),
 }
 HEADER_ROWS, _HEADER_CHARACTERS = 100, 1 << 20  # to compare with the first row
 _EXAMPLES = "first, source, sentence1, text1, phrase and second, target, sentence2, text2, paraphrase"

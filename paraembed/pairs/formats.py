@@ -1,6 +1,7 @@
 """Read pair files of every format, block by block; rejected rows keep their reason."""
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.io.convert import array_lines
 from paraembed.io.escape import listed
 from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, cut_at_lines, is_compressed, read_blocks
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
@@ -141,7 +143,7 @@ def _read_blocks(source: Source, reading: Reading, span: Span | None) -> Iterato
         case "words":
             yield from _read_word_list(lines)
         case "jsonl":
-            yield from _read_jsonl(place, lines, columns)
+            yield from _read_jsonl(place, _array_lines(place, reading) if line.startswith("[") else lines, columns)
         case _:
             for block in lines:
                 pairs = parse_ppdb(
@@ -155,7 +157,7 @@ def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jso
     if looks_like_ppdb(line):
         return "ppdb"
     name = name_of(place).lower()
-    if ".jsonl" in name or ".ndjson" in name:
+    if re.search(r"\.(jsonl|ndjson|json)(\.|$)", name):
         return "jsonl"
     if ".csv" in name:
         return "csv"
@@ -331,6 +333,15 @@ def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) 
             cells[role] = pa.array(values, none.type)
         tests = [*lines.tests(), (pa.array([isinstance(row, str) for row in rows], pa.bool_()), "no JSON object")]
         yield Block("jsonl", lines.first, lines.__getitem__, assemble(cells, tests), columns=shown_names(roles))
+
+
+def _array_lines(place: Place, reading: Reading) -> Iterator[Lines]:
+    """Yield the elements of a JSON array, one per line."""
+    limits, number = reading.limits, 0
+    pieces = read_blocks(place, reading.block_bytes, limits.max_inflation)
+    for data in filter(None, array_lines(pieces, str(place), limits.max_line_bytes)):
+        yield (lines := Lines.of(data, number, limits=limits))
+        number += len(lines)
 
 
 def _cell(value: object, role: Role) -> str | None:

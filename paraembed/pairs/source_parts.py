@@ -16,13 +16,21 @@ from paraembed.io.atomic import write_file
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.inflate import Span
+from paraembed.io.lines import INVALID_UTF8, TOO_LONG
 from paraembed.io.places import Place, name_of, size_of, without_credentials
 from paraembed.pairs.blocks import filled
 from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of, spans_of
 from paraembed.pairs.schema import Rejected, SourceReport
+from paraembed.signals import RunFailedError
 
 SAMPLED = 100
 """Maximum number of rejected rows kept as examples, for each reason and input."""
+
+UNREADABLE = (
+    *(INVALID_UTF8, TOO_LONG, "empty line", "empty text", "too few fields", "too many fields", "line break in a field"),
+    *("no JSON object", "score is no number"),
+)
+"""Reasons to reject a row that are not those of a filter, a label or a tree."""
 
 
 def save_report(report: SourceReport, path: Path) -> None:
@@ -120,13 +128,22 @@ def parsed_parts(parts: Sequence[SourcePart], reports: Sequence[SourceReport]) -
     return files
 
 
-def check_pairs(files: Sequence[ParsedPart]) -> None:
-    """Raise ValueError if no row of the parsed parts is a pair; the message counts the rejected rows by reason."""
+def check_pairs(files: Sequence[ParsedPart], max_rejected_share: float) -> None:
+    """Raise RunFailedError if no row of the parsed parts is a pair, or more than a share of them cannot be read; the
+    message counts the rejected rows by reason. Rows that labels or filters reject can be read.
+    """
+    reasons, num_read = sum_counts([file.report.refused for file in files]), sum(file.report.read for file in files)
     if not any(file.report.parsed for file in files):
-        reasons = sum_counts([file.report.refused for file in files])
-        num_read = sum(file.report.read for file in files)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-        raise ValueError(f"all {num_read:,} rows were rejected: {why}")
+        raise RunFailedError(f"all {num_read:,} rows were rejected: {why}")
+    unreadable = Counter({reason: reasons.get(reason, 0) for reason in UNREADABLE})
+    if unreadable.total() > max_rejected_share * num_read:
+        ((reason, count),) = unreadable.most_common(1)
+        raise RunFailedError(
+            f"{unreadable.total():,} of {num_read:,} rows cannot be read, but `max_rejected_share` is "
+            f"{max_rejected_share:g}; most often ({count:,}): {reason}; correct the input, or give a larger "
+            "`max_rejected_share`"
+        )
 
 
 def save_masks(files: Sequence[ParsedPart], masks: Sequence[npt.NDArray[np.bool_]]) -> None:

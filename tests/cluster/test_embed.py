@@ -452,9 +452,7 @@ def test_rows_of_unknown_tokens_are_reported(tiny_encoder_folder, tmp_path, caps
     inputs = [tmp_path / "a.txt", tmp_path / "b.txt"]
     embed(tiny_encoder_folder, inputs, tmp_path / "out", Settings(part_rows=2), engine="local")
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(
-        "44.4% of the tokens are out of vocabulary; 2 rows have no other tokens (a.txt, row 2; b.txt, row 1)"
-    )
+    assert last.startswith("44.4% of the tokens are out of vocabulary; rows without other tokens: 2 (a.txt, row 2; b.t")
     (tmp_path / "a.txt").write_text("the cat\n" * 20 + "the xyzzy\n")  # less than 5 %
     embed(tiny_encoder_folder, inputs[:1], tmp_path / "few", Settings(), engine="local")
     assert "vocabulary" not in capsys.readouterr().err

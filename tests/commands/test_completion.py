@@ -26,13 +26,13 @@ def bash(tmp_path_factory):
     [
         (["emb"], ["embed"]),
         (["t"], ["train", "teach", "tune"]),
-        (["embed", "--enc"], ["--encoder"]),
+        (["embed", "--encode"], ["--encoder"]),
         (["embed", "--input", "texts", "--part"], ["--part-rows"]),
         (["evaluate", "--no-an"], ["--no-analyses"]),  # on by default
         (["sample", "--sui"], ["--suites"]),
         (["log", "-"], ["--quiet", "--json", "--help"]),  # OUT has no flag
         (["embed", "READ"], []),  # bash completes files
-        (["emebd", "--enc"], []),
+        (["emebd", "--encode"], []),
     ],
 )
 def test_bash_completes(bash, words, offered):

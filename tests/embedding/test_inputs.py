@@ -76,7 +76,15 @@ def texts_of(inputs, column=None):
 
 
 def test_kinds():
-    kinds = {"a.txt": "text", "a.jsonl.gz": "jsonl", "a.csv.zst": "csv", "a.b.tsv.bz2": "tsv", "a.parquet": "parquet"}
+    kinds = {
+        "a.txt.zip": "text",
+        "a.json.gz": "jsonl",
+        "a.ndjson": "jsonl",
+        "a.feather": "arrow",
+        "a.csv.zst": "csv",
+        "a.b.tsv.bz2": "tsv",
+        "a.parquet": "parquet",
+    }
     assert {name: kind_of(name) for name in kinds} == kinds
     assert {kind_of(name) for name in ("a", "txt", "a.gz", "a.parquet.gz", "a.md", "a.txt~")} == {None}
 
@@ -86,10 +94,16 @@ BAD = {
     "empty.txt.gz": (gzip.compress(b""), "is empty"),
     "utf16.txt": ("ab\n".encode("utf-16"), "is UTF-16; expected UTF-8 text"),
     "table.txt": (b"PAR1\0\0", "is a Parquet file; expected UTF-8 text"),
-    "zip.txt": (b"PK\x03\x04\0\0", "is a zip archive"),
+    "zip.txt": (b"PK\x03\x04\0\0", "not a complete zip file"),
     "cut.txt.gz": (gzip.compress(b"some text\n" * 1000)[:-20], "not a complete gzip file"),
     "cut.txt.zst": (PACKED[".zst"](b"some text\n" * 1000)[:-20], "not a complete zst file"),
     "cut.txt.bz2": (bz2.compress(b"some text\n" * 1000)[:-20], "not a complete bz2 file"),
+    "cut.txt.zip": (PACKED[".zip"](b"some text\n" * 1000)[:-20], "not a complete zip file"),
+    "two.txt.zip": (PACKED[".zip"](b"x").replace(b"__MACOSX", b"AnyOther"), "has 2 files; expected one"),
+    "array.json": (b'[{"text": "a"}, {"text"', "element 2 of the JSON array"),
+    "after.json": (b'[{"text": "a"}] {}', "text follows the array of 1"),
+    "one.feather": (b"FEA1", "is Feather version 1"),
+    "cut.arrow": (b"ARROW1", "not a complete Arrow file"),
     "plain.txt.gz": (b"not gzipped\n", "not a complete gzip file"),
     "text.parquet": (b"not Parquet\n", "not a Parquet file"),
     "secret.parquet": (b"PARE and no more PARE", "is an encrypted Parquet file"),
@@ -177,6 +191,20 @@ def test_empty_files_of_a_folder_and_columns_without_a_name_are_left_out(tmp_pat
         list_inputs([tmp_path / "b.csv"])
 
 
+def test_metadata_and_caches_are_no_rows(tmp_path, caplog):
+    """As Hugging Face's ``save_to_disk`` and ``map`` write them; Spark has files of JSON only."""
+    for name in ("state.json", "a/part-0.json", "a/part-1.json.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(PACKED[".gz" * name.endswith("gz")](b'{"text": "a cat"}\n'))
+    assert names_of(tmp_path / "a") == ["part-0.json", "part-1.json.gz"]
+    for name in ("data-00000-of-00001.arrow", "cache-0123abcd.arrow"):
+        with pa.ipc.new_stream(tmp_path / name, pa.schema({"text": pa.string()})) as writer:
+            writer.write(pa.record_batch({"text": ["a dog"]}))
+    (file,) = list_inputs([tmp_path])
+    assert file.name == "data-00000-of-00001.arrow"
+    assert "4 of 5 files are left out" in caplog.text
+
+
 def test_the_current_version_of_a_delta_table_is_read(tmp_path, monkeypatch):
     delta = pytest.importorskip("deltalake")
     where, settings = str(tmp_path / "lake" / "t"), Settings("body", keep=("lang",))
@@ -210,7 +238,7 @@ def test_the_current_version_of_a_delta_table_is_read(tmp_path, monkeypatch):
 
 def test_an_iceberg_table_is_refused(tmp_path):
     (tmp_path / "metadata").mkdir()
-    (tmp_path / "metadata" / "v1.metadata.json").touch()
+    (tmp_path / "metadata" / "v1.metadata.json").write_text("{}")
     pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"metadata/v1\.metadata\.json"):
         list_inputs([tmp_path])

@@ -22,6 +22,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, DanConfig, LstmAvgConfig, RecursiveConfig, SumConfig, WordConfig
 from paraembed.io import parquet
 from paraembed.io.store import Folder
+from paraembed.options import checked
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
 from tests.embedding.test_rows import PACKED
@@ -131,7 +132,9 @@ def test_bytes_repeat_and_the_report_is_right(encoder, out, tmp_path):
     assert first.n_tokens == sum(table["n_tokens"].to_pylist())
     assert first.n_unknown == sum(table["n_unknown"].to_pylist()) > 0
     assert first.n_cut == first.n_without_tree == 0
-    assert again == PartReport(**json.loads((out / "_reports" / "part-000-000000.parquet.json").read_text()))
+    assert again == checked(
+        PartReport, json.loads((out / "_reports" / "part-000-000000.parquet.json").read_text()), "report"
+    )
 
 
 def write_trees(path, trees, texts):

@@ -20,6 +20,7 @@ from tests import fuzz
 from tests.embedding.test_rows import PACKED
 from tests.embedding.without_ray import list_inputs
 
+BINARY = ".parquet", ".arrow", ".feather"
 PIECES = ["a", "the cat", " ", "", ",", '"', '""', "\n", "\r", "\r\n", "\t", "é", "\0", "\ufeff", "x" * 30]
 
 
@@ -39,7 +40,7 @@ def read(path, limits, settings, block, part_rows):
     rows, rejected, lines = [], [], []
     plan = make_plan(inputs, Settings(chosen.text_column, keep=chosen.keep, part_rows=part_rows))
     assert plan == plan_from_json(plan.to_json(), 3)
-    if not path.name.endswith(".parquet"):  # which is cut between row groups
+    if not path.name.endswith(BINARY):  # which is cut between row groups
         assert {part.rows for part in plan.parts[:-1]} <= {part_rows}
         assert all(one.stop == next_.start for one, next_ in pairwise(plan.parts))
     for _, part, data in stream_parts(plan, plan.parts):
@@ -53,7 +54,8 @@ def read(path, limits, settings, block, part_rows):
     return rows, rejected, lines
 
 
-CSV_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^",\r\n]*)(?:,(?:"(?:[^"]|"")*"|[^",\r\n]*))*(?:\r\n|\n|\r|\Z)')
+CELL = r'(?:"(?:[^"]|"")*"|(?:[^",\r\n][^,\r\n]*)?)'
+CSV_ROW = re.compile(rf"{CELL}(?:,{CELL})*(?:\r\n|\n|\r|\Z)")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -151,6 +153,42 @@ def test_csv(tmp_path, cases):
     assert min(ends["read"], ends["rejected"], ends["refused"]) > 0, ends
 
 
+def test_csv_dialects(tmp_path, cases):
+    """Other delimiters, escaped quotes, blanks before cells and encodings."""
+
+    def case(draw):
+        delimiter, escape, skips = draw.choice(";|\t,^"), draw.choice(["", "\\", "~"]), draw.random() < 0.5
+        encoding = draw.choice(["utf-8", "utf-16", "utf-16-be", "cp1252"])
+        pieces = [*PIECES, delimiter, escape, "\\", f'{escape}"']
+        texts = ["".join(draw.choices(pieces, k=draw.randrange(3))) for _ in range(2 * draw.randrange(9))]
+        cells = [text.encode(encoding, "ignore").decode(encoding) for text in texts]
+
+        def written(cell):
+            inner = (cell.replace(escape, 2 * escape) if escape else cell).replace('"', (escape or '"') + '"')
+            is_plain = not re.search(f'^[" ]|[\r\n{re.escape(delimiter)}]', cell) and draw.random() < 0.5
+            return " " * (skips * draw.randrange(3)) + (cell if is_plain else f'"{inner}"')
+
+        rows = [written("id") + delimiter + written("b")]
+        rows += [delimiter.join(map(written, pair)) for pair in zip(cells[::2], cells[1::2], strict=True)]
+        rows = [draw.choice((f"sep={delimiter}", *rows[:1]))] * (draw.random() < 0.2) + rows
+        has_line = rows[0].startswith("sep=")
+        data = "".join(row + draw.choice(["\n", "\r\n"]) for row in rows).encode(encoding)
+        changed = draw.random() < 0.4
+        data = fuzz.mutated(data, draw, (b'"', b" ", escape.encode(), b"\n")) if changed else data
+        limits = TableLimits(
+            csv_delimiter=None if has_line else delimiter, csv_escape=escape, csv_skip_blanks=skips, encoding=encoding
+        )
+        found, rejected, _ = read_both(pack(data, "t.csv", draw, tmp_path), draw, limits)
+        if len(rows) > 1 and rows[1] == rows[0]:
+            found = found[1:]  # the header, twice
+        assert changed or not rejected
+        assert changed or [cell for row in found for cell in row[1:]] == cells
+        return "changed" if changed else "read"
+
+    ends = fuzz.run(case, cases)
+    assert min(ends["read"], ends["changed"]) > 0, ends
+
+
 def test_tsv(tmp_path, cases):
     def case(draw):
         rows = [draw.choices(PIECES, k=draw.choice((2, 2, 2, 3))) for _ in range(draw.randrange(12))]
@@ -189,17 +227,21 @@ def value(draw, depth=0):
 
 def test_json_lines(tmp_path, cases):
     def case(draw):
-        values = [value(draw) for _ in range(draw.randrange(6))]
+        values = [value(draw) for _ in range(draw.choice((0, 0, 1, 5)))]
         values += [{"body": value(draw), "key": value(draw)} for _ in range(draw.randrange(6))]
         draw.shuffle(values)
         lines = [json.dumps(one, ensure_ascii=draw.random() < 0.5).encode("utf-8", "replace") for one in values]
         data = draw.choice([b"\n", b"\r\n"]).join(lines)
+        if draw.random() < 0.3:
+            data = b" [\n" + b", ".join(lines).replace(b"{", b"\r\n{ ") + b"]"
         tokens = (b"{", b"}", b"[" * 3000, b'"body":', b"\\u0062ody", b'"', b"1" * 5000, b"\n", b"NaN", b"\xff")
         data = fuzz.mutated(data, draw, tokens) if draw.random() < 0.6 else data
         path = pack(data, "t.jsonl", draw, tmp_path)
         found, rejected, _ = read_both(path, draw, TableLimits(), Settings("body", keep=("key",)))
-        texts = {}
-        for row, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
+        texts, lines = {}, data.removesuffix(b"\n").split(b"\n")
+        if data.lstrip(b" \t\r\n")[:1] == b"[":
+            lines = [json.dumps(one).encode() for one in json.loads(data.decode("utf-8", "replace"))]
+        for row, line in enumerate(lines):
             try:
                 one = json.loads(line.decode("utf-8", "replace").removeprefix("" if row else "\ufeff"))
             except (ValueError, RecursionError):
@@ -236,7 +278,7 @@ def strings(values, draw):
     return draw.choice([array, array, array.cast(pa.binary()), array.dictionary_encode()])
 
 
-def test_parquet(tmp_path, cases):
+def test_parquet_and_arrow(tmp_path, cases):
     def case(draw):
         count = draw.randrange(1, 20)
         texts = [draw.choice([None, *PIECES]) for _ in range(count)]
@@ -249,16 +291,22 @@ def test_parquet(tmp_path, cases):
             "struct": pa.array([{"a": text, "b": row} for row, text in enumerate(texts)]),
         }
         table = pa.table({"body": strings(texts, draw), **others})
-        path = tmp_path / "t.parquet"
-        pq.write_table(
-            table,
-            path,
-            row_group_size=draw.choice((1, 3, 100)),
-            compression=draw.choice(["none", "snappy", "zstd", "gzip"]),
-            use_dictionary=draw.random() < 0.5,
-            data_page_size=draw.choice((16, 1 << 20)),
-            data_page_version=draw.choice(["1.0", "2.0"]),
-        )
+        path = tmp_path / f"t{draw.choice(BINARY)}"
+        if path.suffix == ".parquet":
+            pq.write_table(
+                table,
+                path,
+                row_group_size=draw.choice((1, 3, 100)),
+                compression=draw.choice(["none", "snappy", "zstd", "gzip"]),
+                use_dictionary=draw.random() < 0.5,
+                data_page_size=draw.choice((16, 1 << 20)),
+                data_page_version=draw.choice(["1.0", "2.0"]),
+            )
+        else:
+            options = pa.ipc.IpcWriteOptions(compression=draw.choice([None, "lz4", "zstd"]))
+            opened = pa.ipc.new_file if path.suffix == ".feather" else pa.ipc.new_stream
+            with opened(path, table.schema, options=options) as writer:
+                writer.write_table(table, draw.choice((1, 3, 100)))
         damaged = draw.random() < 0.6
         if damaged:
             data = bytearray(path.read_bytes())

@@ -1,11 +1,18 @@
 import bz2
+import csv
 import gzip
+import io
 import json
+import re
+import zipfile
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.plan import inputs_identity, make_plan
@@ -14,12 +21,26 @@ from paraembed.embedding.settings import Settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from tests.embedding.without_ray import list_inputs
 
+
+def zipped(data):
+    """A zip archive as a Mac makes it, of one file."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/t", data)
+        archive.writestr("__MACOSX/folder/._t", b"")
+    return packed.getvalue()
+
+
 PACKED = {
     "": bytes,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
+    ".zip": zipped,
     ".zst": lambda data: pa.compress(data, "zstd", asbytes=True),
 }
+
+
+ENDS = ["\n", "\r\n", "\r"]
 
 
 def read_all(paths, chosen, limits=DEFAULT_TABLE_LIMITS, **options):
@@ -164,19 +185,19 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted(kind, tmp_path):
 
 STRAY = [
     ({10: '10,"the cat,x'}, [10]),
-    ({10: '10,"the cat,x', 900: '900,the dog",x'}, [10, 900]),
+    ({10: '10,"the cat,x', 900: '900,the dog",x'}, [10]),
     ({10: '10,"the cat,x', 600: '600,"dog",x'}, [10]),
-    ({10: '10,the "cat",x', 11: '11,"a"b,x', 12: '12,"a\nb"c,"x"'}, [10, 11, 12, 13]),
+    ({10: '10,the "cat",x', 11: '11,"a"b,x', 12: '12,"a\nb"c,"x"'}, [11, 12, 13]),
     ({10: '10,"the cat', 400: '400,dog"'}, [10, 400]),  # two cells together, the header has three
     ({999: '999,the cat,"x'}, [999]),
-    ({10: '10,"the cat,x', 500: '500,the dog",x'}, [10, 500]),  # three cells together, and right quotes
-    ({10: '10,"the cat,x', 15: '15,the dog",x'}, [10, 15]),
+    ({10: '10,"the cat,x', 500: '500,the dog",x'}, [10]),  # three cells together, and right quotes
+    ({10: '10,"the cat,x', 15: '15,the dog",x'}, [10]),
 ]
 
 
 @pytest.mark.parametrize(
     ("packed", "end", "mark"),
-    [("", "\n", ""), (".gz", "\r\n", "\ufeff"), (".bz2", "\r", "\ufeff"), (".zst", "\n", "\ufeff")],
+    [("", "\n", ""), (".gz", "\r\n", "\ufeff"), (".zip", "\r", "\ufeff"), (".zst", "\n", "\ufeff")],
 )
 def test_a_stray_quote_costs_its_line_and_no_other_row(packed, end, mark, tmp_path):
     for stray, bad_rows in STRAY:
@@ -198,16 +219,73 @@ def test_a_stray_quote_costs_its_line_and_no_other_row(packed, end, mark, tmp_pa
         assert (num_lines, first_line) == (2, 702 + (12 in stray))
 
 
-def test_limits_of_rows_are_of_the_identity_of_an_input_if_they_are_not_the_usual_ones(tmp_path):
-    (tmp_path / "t.csv").write_text('id,text\n1,"two\nlines"\n2,"open\n')
+CELLS = st.sampled_from(
+    ["", "a", " b ", 'he said 5" nails', 'x"', '"quoted"', '"', "a,b", "two\nlines", "CR\rLF\r\n", "é"]
+)
+
+
+@given(st.lists(st.lists(st.tuples(CELLS, st.booleans()), min_size=2, max_size=3), max_size=8), st.sampled_from(ENDS))
+def test_quotes_are_read_as_python_reads_them(tmp_path_factory, rows, end):
+    """Quoted cells, and unquoted ones with quotes inside."""
+    rows = [[("id", False), ("text", False), ("more", False)], *(row for row in rows if len(row) == 3)]
+    written = [
+        (
+            '"' + cell.replace('"', '""') + '"' if quoted or re.search('^"|[,\r\n]', cell) else cell
+            for cell, quoted in row
+        )
+        for row in rows
+    ]
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    path.write_text(end.join(map(",".join, written)), newline="")
+    with path.open(newline="") as file:
+        expected = [*csv.reader(file)]
+    assert expected == [[cell for cell, _ in row] for row in rows]
+    read = read_all([path], Settings("text", "id", keep=("more",)), block_bytes=16) if rows[1:] else []
+    assert not rejected(read)
+    assert [*zip(column(read, 0), texts(read), column(read, 1), strict=True)] == [*map(tuple, expected[1:])]
+
+
+@pytest.mark.timeout(20)
+def test_quotes_that_never_close_take_linear_time(tmp_path):
+    """A line may leave a quote open whether or not it began inside of one."""
+    for header in (b"a,b,c", b'"a,b,c'):
+        (tmp_path / "t.csv").write_bytes(header + b"\n" + b'x","c\n' * 100_000)
+        with suppress(ValueError):
+            (part,) = make_plan(list_inputs([tmp_path / "t.csv"]), Settings("b", part_rows=200_000)).parts
+            assert part.rows == 100_000
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"max_field_lines": 3},
+        {"encoding": "cp1252"},
+        {"csv_delimiter": "x"},
+        {"csv_escape": "/", "csv_skip_blanks": True},
+    ],
+    ids=str,
+)
+def test_what_decides_the_rows_is_of_the_identity_of_an_input_if_it_is_not_the_default(tmp_path, own):
+    (tmp_path / "t.csv").write_text('id,xext\n1,"two\nlines"\n2,"open\n')
     few, usual = (
-        make_plan(list_inputs([tmp_path / "t.csv"], limits), Settings("text")).to_json()["inputs"][0]
-        for limits in (TableLimits(max_field_lines=3), DEFAULT_TABLE_LIMITS)
+        make_plan(
+            list_inputs([tmp_path / "t.csv"], limits), Settings(list_inputs([tmp_path / "t.csv"], limits)[0].columns[0])
+        )
+        for limits in (TableLimits(**own), DEFAULT_TABLE_LIMITS)
     )
-    assert few == {**usual, "max_field_lines": 3}
+    assert few.to_json()["inputs"][0] == {**usual.to_json()["inputs"][0], "columns": few.inputs[0].columns, **own}
+    assert inputs_identity(few.inputs, few.settings) != inputs_identity(usual.inputs, usual.settings)
 
 
-@pytest.mark.parametrize("header", ['id,"text', 'id,"text\n0,a\n0,b"', 'id,te"xt"', 'id,"te"xt', "", "\ufeff"])
+@pytest.mark.parametrize(
+    "wrong", [{"csv_delimiter": ""}, {"csv_escape": '"'}, {"csv_escape": ","}, {"encoding": "hex"}]
+)
+def test_dialects_that_cannot_be_read_are_refused(wrong):
+    with pytest.raises(ValueError, match=f"`(csv_delimiter|{next(iter(wrong))})` is"):
+        TableLimits(**wrong)
+
+
+@pytest.mark.parametrize("header", ['id,"text', 'id,"text\n0,a\n0,b"', 'id,"te"xt', "", "\ufeff"])
 def test_a_header_whose_quotes_are_wrong_is_an_error(header, tmp_path):
     (tmp_path / "t.csv").write_text(f"{header}\n1,a\n2,b\n")
     with pytest.raises(ValueError, match=r"t\.csv(, line 1, .*quote|: .*line is empty)"):

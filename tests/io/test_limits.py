@@ -172,9 +172,9 @@ def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
     write_bomb(tmp_path / "bomb.parquet", groups, name)
     before = pa.total_allocated_bytes()
     with pytest.raises(ValueError, match=what + r" [\d,]+ bytes .* 200 times .*`max_inflation`"):
-        PLACES[place](tmp_path / "bomb.parquet", ReadLimits(), name)
+        PLACES[place](tmp_path / "bomb.parquet", TableLimits(), name)
     assert pa.total_allocated_bytes() - before < 1 << 20
-    PLACES[place](tmp_path / "bomb.parquet", ReadLimits(max_inflation=1 << 20), name)
+    PLACES[place](tmp_path / "bomb.parquet", TableLimits(max_inflation=1 << 20), name)
 
 
 def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(tmp_path, monkeypatch):
@@ -204,7 +204,7 @@ def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place, tmp
     path = tmp_path / "p.parquet"
     pq.write_table(pa.table({"first": ["a"], "second": ["b"]}), path, encryption_properties=properties)
     with pytest.raises(ValueError, match=r"p\.parquet is encrypted \(Cannot decrypt"):
-        PLACES[place](path, ReadLimits(), "first")
+        PLACES[place](path, TableLimits(), "first")
 
 
 def test_a_long_row_in_a_row_group_of_its_own_does_not_slow_the_others(tmp_path):
