@@ -15,7 +15,7 @@ DOCS_STAMP := $(VENV)/.docs-installed
 
 TORCH_LOWEST ?= $(TORCH)
 
-.PHONY: demo docs test test-ray test-core test-fast test-versions test-lowest test-all fuzz fuzz-tables fuzz-others fuzz-properties lint clean
+.PHONY: demo docs test test-consumers test-ray test-core test-fast test-versions test-lowest test-all fuzz fuzz-tables fuzz-others fuzz-properties lint clean
 
 # Keep the bytecode of imported modules even where the environment says not to: the tests start hundreds of processes, and
 # importing Ray, torch and MLflow takes 4 s of CPU with bytecode, 10 s without.
@@ -109,6 +109,12 @@ test-lowest:
 	.venv-lowest/bin/python -m pytest -m "not (ray or slow or fuzz)" tests/encoders/foreign
 
 # 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES, and 300 examples of each property, of which `make test` tries 30.
+# What reads the parts of an output; SPARK=4 tests Spark 4.
+SPARK ?= 3.5
+test-consumers: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[consumers]" "pyspark~=$(SPARK).0"
+	$(BIN)/python -m pytest tests/end_to_end/test_consumers.py
+
 fuzz: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others fuzz-properties
 

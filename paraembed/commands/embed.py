@@ -41,7 +41,7 @@ class Embed:
     """
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
     """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .json, .csv, .tsv, also .gz, .zst, .bz2, .zip;
-    .parquet, .arrow; a folder can be a Delta table.
+    .parquet, .arrow; a folder can be a Delta or Iceberg table.
     """
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from paraembed.console import doing
-from paraembed.embedding.delta import current_files
+from paraembed.embedding.snapshots import delta_files, iceberg_files
 from paraembed.io.convert import array_lines, decoded, is_array
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
@@ -47,7 +47,7 @@ _SEP_LINE = re.compile(rb"(?:\xef\xbb\xbf)?sep=([ -~\t])(?:\r\n?|\n)")  # of Exc
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _DELTA_LOG = "_delta_log/"
 _VISIBLE = re.compile(rf"(?!.*(?:^|/)(?:\.|_(?!{_DELTA_LOG[1:]}))).*", re.DOTALL)
-_ICEBERG = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
+_ICEBERG = re.compile(r"^(|.*/)metadata/[^/]*\.metadata\.json$", re.DOTALL)
 _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _LIMITS = ("max_line_bytes", "max_field_lines", "csv_escape", "csv_skip_blanks")
@@ -178,9 +178,9 @@ def find_inputs(
     """Find the input files, and check that they exist, have the same known kind, and are neither empty nor binary.
 
     ``asked`` are files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``; of a
-    Delta table, see ``current_files``) and globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?``
-    begins the options). The files of a folder or glob are sorted by name. ``block_bytes`` are read and parsed at a
-    time.
+    Delta or Iceberg table, those of its current version) and globs (``*``, ``?`` and ``**/``), each a path or a URI
+    (in which ``?`` begins the options). The files of a folder or glob are sorted by name. ``block_bytes`` are read and
+    parsed at a time.
 
     A missing file or broken link is a FileNotFoundError; a file that cannot be used, or is given twice (possibly
     through links), a ValueError.
@@ -311,22 +311,17 @@ def _find(text: str) -> list[tuple[Place, str]]:
 
 
 def _without_tables(text: str, shown: str, files: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
-    """Return the files of a folder; of a Delta table, those of its current version. Raise ValueError for an Iceberg
-    table, and for a table below the folder, because some of its files may be out of date.
+    """Return the files of a folder; of a Delta or Iceberg table, those of its current version. Raise ValueError for a
+    table below the folder, because some of its files may be out of date.
     """
-    logs = {name.partition(_DELTA_LOG)[0] for _, name in files if _DELTA_LOG in name}
-    files = [(place, name) for place, name in files if _DELTA_LOG not in name]
-    iceberg = next((name for _, name in files if _ICEBERG.search(name)), None)
-    if iceberg is not None:
-        raise ValueError(
-            f"{shown} has an Iceberg table ({iceberg}), in which files can be out of date; write its current rows to "
-            "Parquet files, or give its files one by one"
-        )
-    if logs == {""}:
-        return current_files(text, files)
-    if logs:
-        raise ValueError(f"{shown}/{min(logs)} is a Delta table; give the table itself as an input")
-    return files
+    deltas = {name.partition(_DELTA_LOG)[0] for _, name in files if _DELTA_LOG in name}
+    tables = deltas | {match[1] for _, name in files if (match := _ICEBERG.search(name))}
+    if tables - {""}:
+        kind = "a Delta" if min(tables - {""}) in deltas else "an Iceberg"
+        raise ValueError(f"{shown}/{min(tables - {''})} is {kind} table; give the table itself as an input")
+    if not tables:
+        return files
+    return delta_files(text, files) if deltas else iceberg_files(text, files)
 
 
 def _first_wildcard(text: str) -> tuple[str, str] | None:

@@ -219,7 +219,7 @@ def test_the_current_version_of_a_delta_table_is_read(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"lake/t/ is a Delta table"):
         list_inputs([tmp_path / "lake"])
     files[0].place.unlink()
-    with pytest.raises(FileNotFoundError, match=r"/lang=en/.* of the Delta table"):
+    with pytest.raises(FileNotFoundError, match=r"/lang=en/.* of the table"):
         list_inputs([where])
     first = tmp_path / "lake" / "t" / "_delta_log" / f"{0:020}.json"
     entries = [json.loads(line) for line in first.read_text().splitlines()]
@@ -236,12 +236,30 @@ def test_the_current_version_of_a_delta_table_is_read(tmp_path, monkeypatch):
         list_inputs([where])
 
 
-def test_an_iceberg_table_is_refused(tmp_path):
-    (tmp_path / "metadata").mkdir()
-    (tmp_path / "metadata" / "v1.metadata.json").write_text("{}")
-    pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"metadata/v1\.metadata\.json"):
-        list_inputs([tmp_path])
+def test_the_current_snapshot_of_an_iceberg_table_is_read(tmp_path, monkeypatch):
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql")
+    catalog = catalogs.SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=(tmp_path / "lake").as_uri())
+    catalog.create_namespace("n")
+    rows = pa.table({"body": ["a cat", "a dog", "the mat"]})
+    table = catalog.create_table("n.t", rows.schema)
+    table.append(rows)
+    table.delete("body = 'a dog'")
+    table.append(rows[:1])
+    where = tmp_path / "lake" / "n" / "t"
+    assert make_plan(list_inputs([where]), Settings("body")).rows == 3
+    assert len(list_inputs([f"{where}/data/*.parquet"])) == 3, "files that are named are read"
+    with pytest.raises(ValueError, match=r"lake/n/t/ is an Iceberg table"):
+        list_inputs([tmp_path / "lake"])
+    with table.update_schema() as update:
+        update.rename_column("body", "text")
+    with pytest.raises(ValueError, match="Iceberg table with renamed columns"):
+        list_inputs([where])
+    max((where / "metadata").glob("*.json")).write_text("{")
+    with pytest.raises(ValueError, match="metadata of the Iceberg table cannot"):
+        list_inputs([where])
+    monkeypatch.setitem(sys.modules, "pyiceberg.table", None)
+    with pytest.raises(ValueError, match="pip install 'pyiceberg"):
+        list_inputs([where])
 
 
 def test_links_do_not_double_rows(folder):
