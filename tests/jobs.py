@@ -71,6 +71,12 @@ def interrupted(command, when, by=signal.SIGKILL, victims=lambda job: [job], **o
     return job.returncode, stderr
 
 
+def contents(folder):
+    """Return the bytes of every file of an output, without reports and rejected rows, by its path."""
+    paths = [path for pattern in ("*", "data/*") for path in folder.glob(pattern) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
 def digests(folder, *names):
     """Return the digest of every file of a folder, by its path; by default, also of the parts of an output."""
     paths = [path for pattern in names or ("*", "data/*") for path in folder.glob(pattern) if path.is_file()]

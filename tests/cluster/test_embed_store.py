@@ -13,7 +13,7 @@ from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from tests.embedding.without_ray import build
-from tests.jobs import job_command
+from tests.jobs import contents, job_command
 from tests.object_store import GoneError, kill_client
 
 pytestmark = pytest.mark.usefixtures("in_store")
@@ -62,7 +62,7 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
     embed(tiny_encoder_folder, [corpus], server.uri("out"), SETTINGS)
     assert (moments, unreadable) == (set(), [])
     build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
-    unbroken = {path.name: path.read_bytes() for path in (tmp_path / "unbroken").iterdir() if path.is_file()}
+    unbroken = contents(tmp_path / "unbroken")
     assert {key[4:]: data for key, data in server.objects.items() if "/_reports" not in key and data} == unbroken
     assert all(check.ok for check in verify(server.uri("out"), tiny_encoder_folder, [str(corpus)]))
 
@@ -76,7 +76,7 @@ def test_two_runs_at_once_write_the_same_bytes(corpus, tiny_encoder_folder, tmp_
     said = [job.communicate(timeout=200)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], said
     build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
-    unbroken = {path.name: path.read_bytes() for path in (tmp_path / "unbroken").iterdir() if path.is_file()}
+    unbroken = contents(tmp_path / "unbroken")
     assert {key[4:]: data for key, data in server.objects.items() if "/_reports" not in key and data} == unbroken
 
 

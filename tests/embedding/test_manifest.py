@@ -33,6 +33,7 @@ from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.store import Folder
 from tests.embedding.without_ray import build, list_inputs
+from tests.jobs import contents
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]
 SETTINGS = Settings("body", "key", part_rows=3)
@@ -69,10 +70,6 @@ def sign(folder, change=lambda _: None):
 def rewrite(path, change):
     table = pq.read_table(path)
     pq.write_table(change(table).cast(table.schema), path)
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 CHECKS = ["_SUCCESS", "manifest", "parts", "sha256", "schema", "rows", "ids", "rejected", "vectors", "tokens"]
