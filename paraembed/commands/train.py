@@ -23,7 +23,7 @@ from paraembed.console import print_table, say
 from paraembed.io.places import shown
 from paraembed.papers import OWN_RECIPES, RECIPES, find_recipe
 from paraembed.recipe import Recipe, without_effect
-from paraembed.settings import MIN_COVERAGE, SHIPPED, Placement, Selection, Workers, check_min_coverage
+from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE, SHIPPED, Placement, Selection, Workers, check_min_coverage
 
 if TYPE_CHECKING:
     from paraembed.evaluation.sets import Suite
@@ -64,6 +64,8 @@ class Train:
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     min_coverage: float = MIN_COVERAGE
     """Minimum fraction of the pairs' tokens that must have a word vector, 0 to 1; 0: no check."""
+    max_bad_words: float = MAX_BAD_WORDS
+    """Maximum fraction of rows of --words that are skipped because they are no word vectors, 0 to 1; 0: none."""
     register: str | None = None
     """Name under which MLflow registers the encoder, as models:/NAME@champion; default: not registered."""
     license: str = ""
@@ -132,6 +134,7 @@ def main(flags: Train) -> dict[str, Any]:
             suites,
             selection=flags.selection,
             min_coverage=flags.min_coverage,
+            max_bad_words=flags.max_bad_words,
             max_bytes=flags.placement.pairs_bytes,
             license_id=flags.license,
         )
@@ -164,4 +167,5 @@ def defaults(arguments: list[str]) -> Train:
 
 def command() -> int:
     """Run the job with this process's command line."""
-    return run(main, Train, RECIPE_GROUPS, defaults, lambda: list_recipes(RECIPES, OWN_RECIPES))
+    groups = RECIPE_GROUPS | {"data": f"{RECIPE_GROUPS['data']} max_bad_words"}
+    return run(main, Train, groups, defaults, lambda: list_recipes(RECIPES, OWN_RECIPES))
