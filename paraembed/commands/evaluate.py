@@ -91,6 +91,10 @@ class Evaluate:
     """Folder of the suites, or its URI (s3://, gs://)."""
     pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
     """Tab-separated files of scored pairs, plain or .gz, or their URIs: score, sentence1, sentence2."""
+    pair_columns: Annotated[tuple[str, str, str] | tuple[()], tyro.conf.arg(metavar="TEXT1 TEXT2 SCORE")] = ()
+    """Columns of both texts and of the score in the files of --pairs, by name in the first line or by number from 1,
+    for example sentence1 sentence2 score; default: score, sentence1, sentence2, and no others.
+    """
     held_out: Annotated[str | None, tyro.conf.arg(metavar="PAIRS")] = None
     """Held-out pairs, as pair shards or a pair file, or their URI, for the test of finding a text's paraphrase among
     --choices texts.
@@ -192,6 +196,8 @@ def check(flags: Evaluate) -> None:
         raise ValueError("no encoder to score; give --encoder FOLDER, --words FILE or both")
     if not (flags.suite or flags.pairs or flags.held_out):
         raise ValueError("no data to score on; give --suite all --data FOLDER, --pairs FILE or --held-out PAIRS")
+    if flags.pair_columns and not flags.pairs:
+        raise ValueError("--pair-columns names the columns of --pairs; add --pairs FILE")
     if bool(flags.suite) != bool(flags.data):
         raise ValueError("--suite and --data must be given together, for example --suite all --data FOLDER")
     if flags.max_words is not None and not flags.words:

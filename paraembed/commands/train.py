@@ -60,6 +60,10 @@ class Train:
     """Folder of the evaluation suites, or its URI."""
     evaluate_pairs: tuple[Path, ...] = ()
     """Tab-separated files of scored pairs to evaluate on: score, sentence1, sentence2."""
+    pair_columns: Annotated[tuple[str, str, str] | tuple[()], tyro.conf.arg(metavar="TEXT1 TEXT2 SCORE")] = ()
+    """Columns of both texts and of the score in the files of --evaluate-pairs, by name in the first line or by
+    number from 1, for example sentence1 sentence2 score; default: score, sentence1, sentence2, and no others.
+    """
     selection: Annotated[Selection, tyro.conf.arg(name="")] = field(default_factory=Selection)
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     min_coverage: float = MIN_COVERAGE
@@ -122,7 +126,8 @@ def main(flags: Train) -> dict[str, Any]:
         if flags.data is not None:
             suites += read_suites(names, staged_input(stage, flags.data, "--data", existing_data))
         if flags.evaluate_pairs:
-            suites.append(read_pairs_files([existing(file, "--evaluate-pairs") for file in flags.evaluate_pairs]))
+            files = [existing(file, "--evaluate-pairs") for file in flags.evaluate_pairs]
+            suites.append(read_pairs_files(files, flags.pair_columns))
         say_idle(without_effect(flags.settings), changed_fields(flags.settings, base))
         from paraembed.cluster.train import Training, train_model
         from paraembed.training.data import Pairs

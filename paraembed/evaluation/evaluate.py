@@ -44,6 +44,7 @@ class EvaluationRequest:
     suites: tuple[str, ...] = ()  # names of suites, ``all`` or ``HEURISTICS``
     data: Path | None = None
     pairs: tuple[Path, ...] = ()
+    pair_columns: tuple[str, ...] = ()  # of both sentences and of the score, see ``read_scored_pairs``
     held_out: Path | None = None  # pairs for the 1-of-k choice of paraphrases
     choices: int = 100  # number of texts to choose from
     resamples: int = 0  # bootstrap resamples; 0: no intervals
@@ -72,7 +73,7 @@ def prepare(request: EvaluationRequest, fetch: Fetch) -> tuple[list[Candidate], 
     if request.held_out:
         suites.append(read_choose(request.held_out, request.choices))
     if request.pairs:
-        suites.append(read_pairs_files(request.pairs))
+        suites.append(read_pairs_files(request.pairs, request.pair_columns))
     candidates = find_candidates(request, fetch)
     check_held_out(request.held_out, candidates)
     check_options(request.options, [candidate.label for candidate in candidates])

@@ -33,8 +33,8 @@ def head_of(data: bytes, path: Path) -> tuple[int, int, int, tuple[int, int, int
     return words, width, entries, (ngrams[0], ngrams[1], ngrams[2]) if has_ngrams else (1, 0, 0)
 
 
-def _refuse(path: Path, found: str) -> NoReturn:
-    raise ValueError(f"{path} is a fastText model that cannot be read ({found}); use the .vec file of its vectors")
+def _refuse(path: Path, fault: str) -> NoReturn:
+    raise ValueError(f"{path} is a fastText model that cannot be read ({fault}); use the .vec file of its vectors")
 
 
 def fasttext_blocks(path: Path) -> Iterator[tuple[list[bytes], npt.NDArray[np.float32]]]:
