@@ -38,7 +38,7 @@ class Weight:
     max_bad_words: float = MAX_BAD_WORDS
     """Maximum fraction of rows of --words that are skipped because they are no word vectors, 0 to 1; 0: none."""
     tokenizer: str = "ptb-v1"
-    """Tokenizer of the encoder: ptb-v1 or space."""
+    """Tokenizer of the encoder: ptb-v1 or space, with +nfc or +nfkc to normalize texts first (ptb-v1+nfkc)."""
     smoothing: float = SMOOTHING
     """Smoothing a of sif, above 0 and below 1."""
     removed: int = 1
