@@ -246,6 +246,7 @@ def evaluate(
     suites: str | Sequence[str] = (),
     data: AnyPath | None = None,
     pairs: AnyPath | Sequence[AnyPath] = (),
+    pair_columns: Sequence[str] = (),
     held_out: AnyPath | None = None,
     words: AnyPath | None = None,
     out: AnyPath | None = None,
@@ -259,6 +260,7 @@ def evaluate(
         suites: names of suites in ``data``, or "all".
         data: folder of the suites.
         pairs: tab-separated files of scored pairs: score, sentence1, sentence2.
+        pair_columns: other columns of both sentences and of the score, by name or number from 1.
         held_out: held-out pairs, for the test of finding a text's paraphrase among 100 texts.
         words: word-vector file whose average is scored as a baseline.
         out: folder for tables, analyses and report.html; None: no files.
@@ -289,6 +291,7 @@ def evaluate(
         suites=tuple(map(str, _several(suites))),
         data=None if data is None else _absolute(data),
         pairs=tuple(map(_absolute, _several(pairs))),
+        pair_columns=tuple(pair_columns),
         held_out=None if held_out is None else _absolute(held_out),
         resamples=resamples,
         inference=inference,

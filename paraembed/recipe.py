@@ -48,7 +48,9 @@ class BaseRecipe:
     encoder: AnyConfig = field(default_factory=AvgConfig)
     """Encoder architecture and its options."""
     tokenizer: str = "ptb-v1"
-    """Tokenizer of the encoder for raw text: ptb-v1 or space; pair shards are already tokenized."""
+    """Tokenizer of the encoder for raw text: ptb-v1 or space, with +nfc or +nfkc to normalize texts first; pair shards
+    are already tokenized.
+    """
     bos_eos_tokens: BosEosTokens = "none"
     """Add BOS/EOS tokens, each with its own vector, around every text (Wieting 2017 footnote 4)."""
     max_tokens: int | None = None

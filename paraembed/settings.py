@@ -16,6 +16,8 @@ TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turn
 DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
 
 MIN_COVERAGE = 0.2
+MAX_BAD_WORDS = 0.001
+"""Maximum fraction of rows of a word-vector file that are skipped because they are no word vectors."""
 """Default minimum fraction of tokens that must have a word vector."""
 RESAMPLES = 1000
 """Default number of bootstrap resamples for the confidence interval of a score."""

@@ -32,7 +32,15 @@ from paraembed.console import doing, print_table, say, show
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.resume import is_output
 from paraembed.process import one_thread
-from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, RESAMPLES, AnalysisOptions, Inference
+from paraembed.settings import (
+    DEFAULT_INFERENCE,
+    HEURISTICS,
+    MADE_OF,
+    MAX_BAD_WORDS,
+    RESAMPLES,
+    AnalysisOptions,
+    Inference,
+)
 
 if TYPE_CHECKING:
     from paraembed.evaluation.evaluate import EvaluationRequest, EvaluationResult
@@ -42,7 +50,7 @@ _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 
 
 GROUPS = {
-    "data": "max_words counts corpus trained choices",
+    "data": "max_words max_bad_words counts corpus trained choices",
     "evaluation": "resamples analyses",
     "model": "device precision prompt backend pooling batch_tokens trust_remote_code",
     "analyses": "neighbors_of against margin_pairs tagged show_texts runs",
@@ -65,6 +73,8 @@ class Evaluate:
     """Word-vector file with lines 'word v1 … vd', plain or .gz, or its URI; its average is scored as a baseline."""
     max_words: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Number of rows of --words to use; the mean of the other rows becomes the vector of <unk>; default: all."""
+    max_bad_words: float = MAX_BAD_WORDS
+    """Maximum fraction of rows of --words that are skipped because they are no word vectors, 0 to 1; 0: none."""
     baseline: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME ...]")] = ()
     """Further baselines from --words: sif, sif-common, inverse-frequency, l1; or ppdb-heuristics, which needs no
     words.
@@ -81,6 +91,10 @@ class Evaluate:
     """Folder of the suites, or its URI (s3://, gs://)."""
     pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
     """Tab-separated files of scored pairs, plain or .gz, or their URIs: score, sentence1, sentence2."""
+    pair_columns: Annotated[tuple[str, str, str] | tuple[()], tyro.conf.arg(metavar="TEXT1 TEXT2 SCORE")] = ()
+    """Columns of both texts and of the score in the files of --pairs, by name in the first line or by number from 1,
+    for example sentence1 sentence2 score; default: score, sentence1, sentence2, and no others.
+    """
     held_out: Annotated[str | None, tyro.conf.arg(metavar="PAIRS")] = None
     """Held-out pairs, as pair shards or a pair file, or their URI, for the test of finding a text's paraphrase among
     --choices texts.
@@ -182,6 +196,8 @@ def check(flags: Evaluate) -> None:
         raise ValueError("no encoder to score; give --encoder FOLDER, --words FILE or both")
     if not (flags.suite or flags.pairs or flags.held_out):
         raise ValueError("no data to score on; give --suite all --data FOLDER, --pairs FILE or --held-out PAIRS")
+    if flags.pair_columns and not flags.pairs:
+        raise ValueError("--pair-columns names the columns of --pairs; add --pairs FILE")
     if bool(flags.suite) != bool(flags.data):
         raise ValueError("--suite and --data must be given together, for example --suite all --data FOLDER")
     if flags.max_words is not None and not flags.words:

@@ -23,7 +23,7 @@ from paraembed.console import print_table, say
 from paraembed.io.places import shown
 from paraembed.papers import OWN_RECIPES, RECIPES, find_recipe
 from paraembed.recipe import Recipe, without_effect
-from paraembed.settings import MIN_COVERAGE, SHIPPED, Placement, Selection, Workers, check_min_coverage
+from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE, SHIPPED, Placement, Selection, Workers, check_min_coverage
 
 if TYPE_CHECKING:
     from paraembed.evaluation.sets import Suite
@@ -60,10 +60,16 @@ class Train:
     """Folder of the evaluation suites, or its URI."""
     evaluate_pairs: tuple[Path, ...] = ()
     """Tab-separated files of scored pairs to evaluate on: score, sentence1, sentence2."""
+    pair_columns: Annotated[tuple[str, str, str] | tuple[()], tyro.conf.arg(metavar="TEXT1 TEXT2 SCORE")] = ()
+    """Columns of both texts and of the score in the files of --evaluate-pairs, by name in the first line or by
+    number from 1, for example sentence1 sentence2 score; default: score, sentence1, sentence2, and no others.
+    """
     selection: Annotated[Selection, tyro.conf.arg(name="")] = field(default_factory=Selection)
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     min_coverage: float = MIN_COVERAGE
     """Minimum fraction of the pairs' tokens that must have a word vector, 0 to 1; 0: no check."""
+    max_bad_words: float = MAX_BAD_WORDS
+    """Maximum fraction of rows of --words that are skipped because they are no word vectors, 0 to 1; 0: none."""
     register: str | None = None
     """Name under which MLflow registers the encoder, as models:/NAME@champion; default: not registered."""
     license: str = ""
@@ -120,7 +126,8 @@ def main(flags: Train) -> dict[str, Any]:
         if flags.data is not None:
             suites += read_suites(names, staged_input(stage, flags.data, "--data", existing_data))
         if flags.evaluate_pairs:
-            suites.append(read_pairs_files([existing(file, "--evaluate-pairs") for file in flags.evaluate_pairs]))
+            files = [existing(file, "--evaluate-pairs") for file in flags.evaluate_pairs]
+            suites.append(read_pairs_files(files, flags.pair_columns))
         say_idle(without_effect(flags.settings), changed_fields(flags.settings, base))
         from paraembed.cluster.train import Training, train_model
         from paraembed.training.data import Pairs
@@ -132,6 +139,7 @@ def main(flags: Train) -> dict[str, Any]:
             suites,
             selection=flags.selection,
             min_coverage=flags.min_coverage,
+            max_bad_words=flags.max_bad_words,
             max_bytes=flags.placement.pairs_bytes,
             license_id=flags.license,
         )
@@ -164,4 +172,5 @@ def defaults(arguments: list[str]) -> Train:
 
 def command() -> int:
     """Run the job with this process's command line."""
-    return run(main, Train, RECIPE_GROUPS, defaults, lambda: list_recipes(RECIPES, OWN_RECIPES))
+    groups = RECIPE_GROUPS | {"data": f"{RECIPE_GROUPS['data']} max_bad_words"}
+    return run(main, Train, groups, defaults, lambda: list_recipes(RECIPES, OWN_RECIPES))

@@ -9,7 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import existing, existing_encoder, new_output
 from paraembed.console import doing, say
-from paraembed.settings import SMOOTHING
+from paraembed.settings import MAX_BAD_WORDS, SMOOTHING
 from paraembed.text import check_tokenizer
 
 
@@ -35,8 +35,10 @@ class Weight:
     """Number of rows of the word-vector file to use; the mean of the other rows becomes the vector of <unk>; default:
     all.
     """
+    max_bad_words: float = MAX_BAD_WORDS
+    """Maximum fraction of rows of --words that are skipped because they are no word vectors, 0 to 1; 0: none."""
     tokenizer: str = "ptb-v1"
-    """Tokenizer of the encoder: ptb-v1 or space."""
+    """Tokenizer of the encoder: ptb-v1 or space, with +nfc or +nfkc to normalize texts first (ptb-v1+nfkc)."""
     smoothing: float = SMOOTHING
     """Smoothing a of sif, above 0 and below 1."""
     removed: int = 1
@@ -63,7 +65,12 @@ def main(flags: Weight) -> dict[str, Any]:
 
     checkpoint.check_replaceable(out, overwrite=flags.overwrite)
     sources = Sources(
-        **paths, max_words=flags.max_words, tokenizer=flags.tokenizer, smoothing=flags.smoothing, removed=flags.removed
+        **paths,
+        max_words=flags.max_words,
+        max_bad_words=flags.max_bad_words,
+        tokenizer=flags.tokenizer,
+        smoothing=flags.smoothing,
+        removed=flags.removed,
     )
     with tracked_run(f"weight {out.name}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})

@@ -81,8 +81,8 @@ def _seconds_of_product(files: tuple[InputFile, ...], request: StudentRequest, p
     """Return the seconds per text of a product AᵀA X of the regression, measured on some texts."""
     texts = next(read_texts(files, request.text_columns), pa.array([], pa.string())).slice(0, _SAMPLE_TEXTS)
     if pieces is None:
-        words = tokenize(as_strings(texts), "ptb-v1").flat.unique()
-        to_ids = TokenIds(pa.concat_arrays([words, pa.array([UNKNOWN])]), "ptb-v1")
+        words = tokenize(as_strings(texts), request.settings.tokenizer).flat.unique()
+        to_ids = TokenIds(pa.concat_arrays([words, pa.array([UNKNOWN])]), request.settings.tokenizer)
     else:
         to_ids = TokenIds(pieces.vocabulary, pieces.tokenizer)
     ids, size = to_ids(texts), len(to_ids.vocabulary)

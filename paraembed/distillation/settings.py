@@ -19,6 +19,10 @@ class TeachSettings:
     """Units with a vector: words of the texts, split by ptb-v1 (word); or the pieces of the teacher's tokenizer.json
     (subword; wordpiece is an earlier name of it); or a student of each, concatenated into one encoder (both).
     """
+    normalize: Literal["none", "nfc", "nfkc"] = "nfkc"
+    """Unicode normalization of texts before they are split into words; nfkc also removes soft hyphens and zero-width
+    characters, so that texts that look the same have equal words. Pieces have the normalization of their tokenizer.
+    """
     min_count: int = 2
     """Minimum occurrences of a word; rarer words share the vector of <unk>."""
     max_words: int | None = None
@@ -65,11 +69,18 @@ class TeachSettings:
                 "student, so it needs `units` both, and no `dim`"
             )
 
+    @property
+    def tokenizer(self) -> str:
+        """Tokenizer of the words, see ``paraembed.text.TOKENIZERS``."""
+        return "ptb-v1" if self.normalize == "none" else f"ptb-v1+{self.normalize}"
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings for the student's ``config.json``, which names no bigrams if there are none, as before
-        bigrams existed: students keep their bytes.
+        """Return the settings for the student's ``config.json``, which names no bigrams and no normalization if there
+        are none, as before these existed: students keep their bytes.
         """
         settings = asdict(self)
+        if self.normalize == "none" or self.units != "word":
+            del settings["normalize"]
         if self.bigrams is None:
             del settings["bigrams"]
         return settings

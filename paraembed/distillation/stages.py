@@ -190,7 +190,8 @@ class Stages:
         teacher = self.teacher.fingerprint, dict(self.teacher.identity)
         texts = _digest(FORMAT, inputs, request.text_columns, *left_out_by)
         if pieces is None:
-            units = _digest(texts, settings.units, settings.min_count, settings.max_words)
+            normalized = [] if settings.normalize == "none" else [settings.normalize]
+            units = _digest(texts, settings.units, settings.min_count, settings.max_words, *normalized)
         else:
             more = [hashlib.sha256(contents_of(pieces.tokenizer)).hexdigest()] if pieces.tokenizer == SUBWORD else []
             units = _digest(texts, pieces.tokenizer, pieces.vocabulary.to_pylist(), *more)
@@ -325,7 +326,7 @@ class Stages:
         **more: Any,
     ) -> None:
         words = Words(units, matrix)
-        tokenizer = "ptb-v1" if self.pieces is None else self.pieces.tokenizer
+        tokenizer = self.request.settings.tokenizer if self.pieces is None else self.pieces.tokenizer
         lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name not in _NOT_IN_CARD]
         encoder = Encoder(AvgConfig(), words, tokenizer, oov=oov)
         provenance: dict[str, Any] = {"taught": record}

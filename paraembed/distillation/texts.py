@@ -213,7 +213,7 @@ def write_units(texts: Path, pieces: Pieces | None, settings: TeachSettings, fol
     the columns unit, text (what the teacher embeds) and count; ``ids.npy`` is int32 [T], ``offsets.npy`` int64 [n + 1].
     """
     vocabulary = _frequent_words(texts, settings) if pieces is None else pieces.vocabulary
-    to_ids = TokenIds(vocabulary, "ptb-v1" if pieces is None else pieces.tokenizer)
+    to_ids = TokenIds(vocabulary, settings.tokenizer if pieces is None else pieces.tokenizer)
     ids, lengths = GrowingArray(np.int32), GrowingArray(np.int64)
     counts = np.zeros(len(vocabulary), np.int64)
     for block in written_texts(texts):
@@ -281,7 +281,7 @@ def _frequent_words(texts: Path, settings: TeachSettings) -> pa.StringArray:
     """Return the words of the texts, the most frequent first; ``UNKNOWN`` is the last."""
     counts = Counter[str]()
     for block in written_texts(texts):
-        table = pc.value_counts(tokenize(as_strings(block), "ptb-v1").flat)
+        table = pc.value_counts(tokenize(as_strings(block), settings.tokenizer).flat)
         counts.update(dict(zip(table.field("values").to_pylist(), table.field("counts").to_pylist(), strict=True)))
     words = sorted(
         (word for word in counts if counts[word] >= settings.min_count), key=lambda word: (-counts[word], word)

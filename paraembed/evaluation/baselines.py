@@ -34,7 +34,7 @@ from paraembed.evaluation.candidates import Candidate, PairScorer
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.filters import share_of_shorter
-from paraembed.settings import MADE_OF, SMOOTHING
+from paraembed.settings import MADE_OF, MAX_BAD_WORDS, SMOOTHING
 from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.vocabulary import LOW_COVERAGE, Words, read_words, unknown_row, word_ids
 
@@ -57,6 +57,7 @@ class Sources:
     tokenizer: str = "ptb-v1"
     smoothing: float = SMOOTHING  # a
     removed: int = 1  # number of common components to remove
+    max_bad_words: float = MAX_BAD_WORDS  # maximum fraction of rows of the word-vector file that are skipped
 
     def __post_init__(self) -> None:
         if not 0 < self.smoothing < 1:
@@ -78,7 +79,7 @@ def baseline(name: str, sources: Sources, words: Words | None = None) -> Candida
     if missing:
         raise ValueError(f"the baseline {name} needs more files than word vectors; set {' and '.join(missing)}")
     if words is None:
-        words = read_words(sources.words, sources.max_words)
+        words = read_words(sources.words, sources.max_words, sources.max_bad_words)
     doing(f"weighting the words: {name}")
     weights, how = _weights(name, sources, words.vocabulary)
     scaled = Words(words.vocabulary, (words.matrix * weights[:, None]).astype(np.float32))

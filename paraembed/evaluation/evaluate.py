@@ -17,7 +17,15 @@ from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.evaluation.tables import Column
 from paraembed.io.resume import is_scores
 from paraembed.loading import Fetch
-from paraembed.settings import DEFAULT_INFERENCE, HEURISTICS, MADE_OF, AnalysisOptions, Inference, is_peer
+from paraembed.settings import (
+    DEFAULT_INFERENCE,
+    HEURISTICS,
+    MADE_OF,
+    MAX_BAD_WORDS,
+    AnalysisOptions,
+    Inference,
+    is_peer,
+)
 from paraembed.text.vocabulary import LOW_COVERAGE, read_words
 
 
@@ -28,6 +36,7 @@ class EvaluationRequest:
     encoders: tuple[str, ...] = ()  # names of encoders, see ``open_encoder``
     words: Path | None = None  # word-vector file, scored as a plain average; weighted baselines use it, too
     max_words: int | None = None  # number of its rows to use; None: all
+    max_bad_words: float = MAX_BAD_WORDS  # maximum fraction of its rows that are skipped
     baselines: tuple[str, ...] = ()  # names of ``MADE_OF`` or ``HEURISTICS``
     counts: Path | None = None
     corpus: Path | None = None  # text file on which common components are fitted
@@ -35,6 +44,7 @@ class EvaluationRequest:
     suites: tuple[str, ...] = ()  # names of suites, ``all`` or ``HEURISTICS``
     data: Path | None = None
     pairs: tuple[Path, ...] = ()
+    pair_columns: tuple[str, ...] = ()  # of both sentences and of the score, see ``read_scored_pairs``
     held_out: Path | None = None  # pairs for the 1-of-k choice of paraphrases
     choices: int = 100  # number of texts to choose from
     resamples: int = 0  # bootstrap resamples; 0: no intervals
@@ -63,7 +73,7 @@ def prepare(request: EvaluationRequest, fetch: Fetch) -> tuple[list[Candidate], 
     if request.held_out:
         suites.append(read_choose(request.held_out, request.choices))
     if request.pairs:
-        suites.append(read_pairs_files(request.pairs))
+        suites.append(read_pairs_files(request.pairs, request.pair_columns))
     candidates = find_candidates(request, fetch)
     check_held_out(request.held_out, candidates)
     check_options(request.options, [candidate.label for candidate in candidates])
@@ -116,7 +126,7 @@ def find_candidates(request: EvaluationRequest, fetch: Fetch) -> list[Candidate]
     names = {*request.baselines, *request.suites}
     if request.words:
         doing(f"reading the words of {request.words.name}")
-        words = read_words(request.words, request.max_words)
+        words = read_words(request.words, request.max_words, request.max_bad_words)
         candidates.append(untrained(words, request.words, tokenizer))
         weighted = [name for name in MADE_OF if name in names]
         folder = request.trained or next((Path(name) for name in request.encoders if Path(name).is_dir()), None)

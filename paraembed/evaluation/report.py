@@ -361,7 +361,7 @@ def encoder_metadata(
     """Return the metadata of the card of a folder that paraembed loads, see ``hub_metadata``; it names a language only
     for ``ptb-v1``, whose rules are those of English, and for the words of ``small``.
     """
-    kind, language = encoder.config.name, "en" if encoder.tokenizer == "ptb-v1" else None
+    kind, language = encoder.config.name, "en" if encoder.tokenizer.startswith("ptb-v1") else None
     if encoder.tokenizer == WORDPIECE and encoder.vocabulary.equals(load_vocabulary(SHIPPED_FOLDER / "words.txt")):
         language = "en"
     return hub_metadata(

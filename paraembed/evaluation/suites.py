@@ -5,6 +5,7 @@ suite without any set is an error.
 """
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -110,19 +111,43 @@ _COLUMNS = {
 """File → name of its set, separator, number of columns, whether it has a header, and columns of score and texts."""
 
 
-def read_scored_pairs(path: Path) -> ScoredPairs:
+def read_scored_pairs(path: Path, columns: Sequence[str] | None = None) -> ScoredPairs:
     """Read score and two sentences, separated by tabs; the set's name is the file name without ``.tsv`` and ``.gz``.
+
+    ``columns`` are those of both sentences and of the score, by name or number, if the file has others; None in suites.
 
     Raise ValueError, with file and line, if a line is not a scored pair, or the file has no pairs.
     """
-    cells = read_scored_cells(path)
+    hint = "" if columns is None else "; name other columns with `pair_columns`"
+    cells = _chosen_cells(path, columns) if columns else read_scored_cells(path, hint)
     name = printable(path.name.removesuffix(".gz").removesuffix(".tsv"))
     return ScoredPairs(name, cells.numbers(0), cells.texts(1), cells.texts(2))
 
 
-def read_scored_cells(path: Path) -> Cells:
-    """Read the rows of a file of scored pairs, with a header or without."""
-    return read_cells(path, "\t", "score, first sentence, second sentence", header="score\tsentence1\tsentence2")
+def read_scored_cells(path: Path, hint: str = "") -> Cells:
+    """Read the rows of a file of scored pairs, with a header or without; errors have the hint."""
+    names = f"score, first sentence, second sentence{hint}"
+    return read_cells(path, "\t", names, header="score\tsentence1\tsentence2")
+
+
+def _chosen_cells(path: Path, columns: Sequence[str]) -> Cells:
+    """Return score, first and second sentence of a tab-separated file, given the columns of both and of the score.
+
+    Columns by name need a header. If all are numbers, from 1, a first line whose score is not a number is a header.
+    """
+    rows = [line.split("\t") for line in read_text(path)]
+    places = [int(name) - 1 if name.isdecimal() else rows[0].index(name) if name in rows[0] else -1 for name in columns]
+    wrong = [name for name, place in zip(columns, places, strict=True) if not 0 <= place < len(rows[0])]
+    if wrong:
+        names = ", ".join(f"{number} {name[:40]!r}" for number, name in enumerate(rows[0], start=1))
+        raise ValueError(f"{path} has no column {wrong[0]!r} for `pair_columns`; its first line has: {names}")
+    first, second, score = places
+    has_header = not all(map(str.isdecimal, columns)) or re.search(r"\d|^\s*$", rows[0][score]) is None
+    cells = Cells(path, 1 + has_header, rows[has_header:], f"expected {max(places) + 1} or more, separated by tabs")
+    for number, row in enumerate(cells.rows):
+        if len(row) <= max(places):
+            cells.refuse(number, f"{len(row)} columns; {cells.expected}")
+    return replace(cells, rows=[[row[score], row[first], row[second]] for row in cells.rows])
 
 
 def read_sick(data: Path) -> Suite:
@@ -317,9 +342,11 @@ def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
     return tuple(replace(suite, notes=(f"{_GENERATED} ({data / NOTE})", *suite.notes)) for suite in suites)
 
 
-def read_pairs_files(paths: Sequence[Path]) -> Suite:
-    """Return a suite ``pairs`` of the user's files of scored pairs; raise ValueError if two have the same name."""
-    return Suite("pairs", (Group("", _read_sets(paths)),))
+def read_pairs_files(paths: Sequence[Path], columns: Sequence[str] = ()) -> Suite:
+    """Return a suite ``pairs`` of the user's files of scored pairs, see ``read_scored_pairs``; raise ValueError if two
+    have the same name.
+    """
+    return Suite("pairs", (Group("", _read_sets(paths, columns)),))
 
 
 def _missing_sets(years: Sequence[Group]) -> tuple[str, ...]:
@@ -336,8 +363,8 @@ def _missing_sets(years: Sequence[Group]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _read_sets(paths: Sequence[Path]) -> tuple[ScoredPairs, ...]:
-    sets = tuple(read_scored_pairs(path) for path in paths)
+def _read_sets(paths: Sequence[Path], columns: Sequence[str] | None = None) -> tuple[ScoredPairs, ...]:
+    sets = tuple(read_scored_pairs(path, columns) for path in paths)
     name, times = Counter(pairs.name for pairs in sets).most_common(1)[0]
     if times > 1:
         same = [str(path) for path, pairs in zip(paths, sets, strict=True) if pairs.name == name]

@@ -19,7 +19,7 @@ from paraembed.io.fingerprint import json_bytes
 from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE, wordpiece
 from paraembed.text.scan import NUMBER, SPACE, SYMBOL
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
-from paraembed.text.tokenize import QUOTES, tokenize
+from paraembed.text.tokenize import IGNORED, QUOTES, tokenize
 from paraembed.text.tokens import TokenIds, as_strings, character_kinds
 from paraembed.text.vocabulary import BOS_EOS, END, START, UNKNOWN, unknown_row
 from paraembed.text.wordpiece import MOST_CHARACTERS, OOV, PREFIX, characters, occurring, specials_of
@@ -152,11 +152,14 @@ def _stages(tokenizer: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     """Return the normalizers and pre-tokenizers of a tokenizer."""
     if tokenizer == WORDPIECE:
         return [{"type": "BertNormalizer", "strip_accents": None, **_UNCASED}], [{"type": "BertPreTokenizer"}]
+    rules, _, form = tokenizer.partition("+")
+    forms = [_replace({"Regex": IGNORED}, "")] if form == "nfkc" else []
+    forms += [{"type": form.upper()}] if form else []
     kinds = character_kinds(tokenizer)
     space = _class(kinds == SPACE)
     # The library's lower case of "İ" has two characters.
-    lower = [_replace({"String": "İ"}, "i"), {"type": "Lowercase"}]
-    if tokenizer == "space":
+    lower = [*forms, _replace({"String": "İ"}, "i"), {"type": "Lowercase"}]
+    if rules == "space":
         return lower, [_split(f"{space}+", "Removed")]
     number = _class(kinds == NUMBER)
     quotes = [_replace({"Regex": curly}, straight) for curly, straight in QUOTES]

@@ -1,6 +1,9 @@
 """Texts to word ids. This module holds the tokenizer names, so that settings can be checked without importing Arrow."""
 
-TOKENIZERS = ("ptb-v1", "space")
+WORD_TOKENIZERS = ("ptb-v1", "space")
+NORMALIZED = ("nfc", "nfkc")
+"""Unicode normalization forms. The name of a tokenizer that normalizes a text first ends in one: ``ptb-v1+nfkc``."""
+TOKENIZERS = (*WORD_TOKENIZERS, *(f"{name}+{form}" for form in NORMALIZED for name in WORD_TOKENIZERS))
 """Tokenizers that split a text into words."""
 WORDPIECE = "wordpiece"
 """Tokenizer of encoders that divide the words into the pieces of their vocabulary; see ``paraembed.text.wordpiece``."""

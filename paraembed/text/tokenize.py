@@ -15,6 +15,10 @@ The name of a tokenizer is part of every fingerprint, so changed rules get a new
 * every Han, Hiragana or Katakana character is a token (there is no segmenter); other scripts split at white space;
 * control and format characters and variation selectors (NUL, soft hyphen, zero-width joiner) count as white space.
 
+Both may follow a Unicode normalization, which their name then ends in: ``ptb-v1+nfc``, ``ptb-v1+nfkc``, ``space+nfc``,
+``space+nfkc``. ``nfkc`` also removes the characters that are not displayed, such as soft hyphens and zero-width spaces,
+so that texts that look the same have the same tokens: ``ﬁle``, full-width ``ｆｉｌｅ`` and ``file``.
+
 Tokenizing is idempotent: tokenizing the tokens joined by spaces gives the same tokens. Everything is Arrow compute over
 whole arrays, except for the few texts with stacked clitics, which run in Python. ``paraembed.text.tokens`` computes
 only the word ids of the same tokens, five times as fast.
@@ -22,6 +26,8 @@ only the word ids of the same tokens, five times as fast.
 
 import re
 from dataclasses import dataclass
+from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +41,12 @@ NO_TEXT = r"[\pC\x{FE00}-\x{FE0F}]"
 """Characters that count as white space (RE2)."""
 QUOTES = (("[‘’]", "'"), ("[“”]", '"'))
 """Curly quotes and the straight quotes that replace them."""
+IGNORED = (
+    r"[\x{AD}\x{34F}\x{61C}\x{115F}\x{1160}\x{17B4}\x{17B5}\x{180B}-\x{180F}\x{200B}-\x{200F}\x{202A}-\x{202E}"
+    r"\x{2060}-\x{206F}\x{3164}\x{FE00}-\x{FE0F}\x{FEFF}\x{FFA0}\x{FFF0}-\x{FFF8}\x{1BCA0}-\x{1BCA3}"
+    r"\x{1D173}-\x{1D17A}\x{E0000}-\x{E0FFF}]"
+)
+"""Characters that are not displayed: Default_Ignorable_Code_Point of Unicode 16, table 4-13 (RE2)."""
 SYMBOLS = r"[^\x00-\x7F\pL\pM\pN]|[\p{Han}\p{Hiragana}\p{Katakana}]"
 """Non-ASCII characters that are one token each."""
 
@@ -91,8 +103,9 @@ def tokenize(texts: pa.StringArray, tokenizer: str) -> Tokens:
         ["it is n't 1,650 u.s. cats ."]
     """
     check_tokenizer(tokenizer)
-    texts = pc.utf8_lower(pc.fill_null(texts, ""))
-    if tokenizer == "ptb-v1":
+    rules, _, form = tokenizer.partition("+")
+    texts = pc.utf8_lower(normalized(pc.fill_null(texts, ""), form))
+    if rules == "ptb-v1":
         texts = _mark_token_borders(texts)
     lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts))
     offsets = lists.offsets.to_numpy().astype(np.int64)
@@ -104,6 +117,21 @@ def tokenize(texts: pa.StringArray, tokenizer: str) -> Tokens:
         kept_before = np.concatenate(([0], np.cumsum(filled)))
         flat, offsets = flat.filter(pa.array(filled)), kept_before[offsets]
     return Tokens(flat, offsets)
+
+
+def normalized(texts: pa.StringArray, form: str) -> pa.StringArray:
+    """Return texts [n] in a Unicode normalization form, ``nfc`` or ``nfkc``, without ``IGNORED`` in the latter; an
+    empty form changes nothing, and no form changes ASCII.
+    """
+    if not form or string_bytes(texts)[0].max(initial=0) < 128:
+        return texts
+    others = pc.invert(pc.string_is_ascii(texts))
+    chosen = texts.filter(others)
+    if form == "nfkc":
+        chosen = pc.replace_substring_regex(chosen, IGNORED, "")
+    # Arrow's utf8_normalize decomposes for NFC, too: "é" becomes two characters (pyarrow 25).
+    name: Any = form.upper()
+    return pc.replace_with_mask(texts, others, pa.array([normalize(name, t) for t in chosen.to_pylist()], texts.type))
 
 
 def _mark_token_borders(texts: pa.StringArray) -> pa.StringArray:

@@ -34,7 +34,7 @@ from paraembed.text.scan import (
 )
 from paraembed.text.scan_pieces import Table, lengths_of, scan_pieces
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
-from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, Tokens, tokenize
+from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, Tokens, normalized, tokenize
 from paraembed.text.vocabulary import UNKNOWN, unknown_row, word_ids
 from paraembed.text.wordpiece import OOV, PREFIX, WordPieces, characters, specials_of
 
@@ -101,6 +101,8 @@ class TokenIds:
             return Ragged(ids, tokens.offsets)
         if not pa.types.is_large_string(texts.type):
             texts = texts.cast(pa.string())
+        rules, _, form = self.tokenizer.partition("+")
+        texts = normalized(texts, form)
         strings = string_bytes(pc.fill_null(texts, "") if texts.null_count else texts)
         growth = _GROWTH if self.tokenizer == WORDPIECE else 2  # "°" of two bytes becomes " ° "
         size = growth * int(np.diff(strings[1]).max(initial=0)) + 2 * PADDING
@@ -113,7 +115,7 @@ class TokenIds:
             done = scan_pieces(strings, _piece_characters(), line, self._of_pieces, *result, unordered)
         else:
             for reach in _REACHES:
-                done = scan(strings, _characters(self.tokenizer, reach), line, self._of_words, *result)
+                done = scan(strings, _characters(rules, reach), line, self._of_words, *result)
                 if done == len(texts):
                     break
         if done < len(texts):
@@ -194,7 +196,7 @@ def _piece_characters() -> tuple[Points, Octets, tuple[Points, Places]]:
 
 
 @lru_cache(maxsize=4)
-def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
+def _characters(rules: str, reach: int) -> tuple[Points, Octets]:
     """Return the replacements of the characters below ``reach``, int32 [reach], and their kinds, uint8 [reach]."""
     points = np.arange(reach, dtype=np.int32)
     points[0xD800:0xE000] = ord(" ")  # surrogates are no characters
@@ -213,7 +215,7 @@ def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
     is_space = are_lost(pc.binary_join(pc.utf8_split_whitespace(every), ""))
     kinds = np.full(reach, LETTER, np.uint8)
     changed = lower.copy()
-    if tokenizer == "space":
+    if rules == "space":
         kinds[is_space] = SPACE
         return changed, kinds
     kinds[(lower < 0x80) & ~match("[a-z0-9_]")] = MARK
@@ -228,7 +230,7 @@ def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
 
 def character_kinds(tokenizer: str) -> Octets:
     """Return the kind of every Unicode character, one of those in ``text.scan``, uint8 [0x110000]."""
-    return _characters(tokenizer, _REACHES[-1])[1]
+    return _characters(tokenizer.partition("+")[0], _REACHES[-1])[1]
 
 
 def _points(text: pa.StringArray) -> Points:

@@ -1,16 +1,16 @@
 """Word-vector files, vocabularies, and the vector of out-of-vocabulary (OOV) tokens.
 
-The text format has one row per word: ``word v1 … vd``, separated by single spaces or tabs, plain or gzipped. word2vec's
-header line (``rows width``) is accepted if it is correct. The vector of OOV tokens is the row ``UUUNKKK`` if the file
+The text format has one row per word: ``word v1 … vd``, separated by single spaces or tabs, plain or compressed; a word
+may have spaces. word2vec's header line (``rows width``) is accepted if it is correct, or counts a few more rows, like
+headers that count repeated words. The vector of OOV tokens is the row ``UUUNKKK`` if the file
 has one, like the papers' files, or a row of ``OOV_NAMES``. Otherwise it is the mean of the rows after the vocabulary
 cut (Wieting 2015 §5), or the mean of all rows if nothing is cut.
 """
 
 import logging
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from paraembed.io.lines import Lines, read_lines
 from paraembed.io.places import open_regular
-from paraembed.text.word_formats import Block, binary_blocks, is_binary, model_blocks
+from paraembed.settings import MAX_BAD_WORDS
+from paraembed.text.word_formats import BadRows, Block, binary_blocks, finite_rows, is_binary, model_blocks
 
 LOW_COVERAGE = 0.5
 """Fraction of tokens with a vector below which a warning is logged."""
@@ -33,6 +34,7 @@ BOS_EOS = {"none": (), "start": (START,), "end": (END,), "both": (START, END)}
 """Value of ``bos_eos_tokens`` → the tokens that it adds to a text."""
 
 _LAST_ROWS = 20  # to compare the decimals of the last number with
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
 log = logging.getLogger(__name__)
 
@@ -76,17 +78,20 @@ def word_ids(tokens: pa.StringArray, vocabulary: pa.StringArray) -> npt.NDArray[
     return np.array(rows, np.int32)  # a copy: torch needs writable memory
 
 
-def read_words(path: Path, max_words: int | None = None) -> Words:
+def read_words(path: Path, max_words: int | None = None, max_bad_words: float = MAX_BAD_WORDS) -> Words:
     """Read a word-vector file.
 
     Words are lower-cased, like all inputs. Of rows that become the same word, the first is kept; exact repetitions of a
-    word are counted in a warning.
+    word are counted in a warning. Rows without a word or vector are skipped; a warning has their number and the first
+    five.
 
     Args:
         path: text file, plain or ``.gz``; word2vec's binary form, ``.bin`` or ``.bin.gz``; or ``model.safetensors`` of
-            a static model (see ``text.word_formats``).
+            a static model (see ``text.word_formats``); or fastText's model (see ``text.fasttext``).
         max_words: vocabulary cut: keep only the first N rows (files are ordered by frequency). If the file has no
             vector for OOV tokens, the mean of the other rows becomes that vector.
+        max_bad_words: maximum fraction of bad rows: not UTF-8, without a word, of another width, not finite. Unless it
+            is 0, up to five are skipped in files of any size, if most rows are good.
 
     Returns:
         The words of the file in its order; ``UNKNOWN`` replaces the first of ``OOV_NAMES`` that the file has, or is
@@ -94,8 +99,7 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file is missing or a folder.
-        ValueError: the file is empty, binary or truncated, a row has another width or no word, a value is not a number,
-            or the header contradicts the rows.
+        ValueError: the file is empty, binary or truncated, too many rows are bad, or the header contradicts the rows.
 
     Example:
         >>> words = read_words(Path("vectors.txt"))
@@ -106,9 +110,11 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out to keep every word")
-    blocks = binary_blocks(path) if is_binary(path) else _blocks(path)
+    bad = BadRows(path, max_bad_words)
     if path.suffix == ".safetensors":
-        blocks = model_blocks(path, UNKNOWN)
+        blocks = model_blocks(path, UNKNOWN, bad)
+    else:
+        blocks = binary_blocks(path, bad) if is_binary(path) else _blocks(path, replace(bad, unit="line"))
     rows: dict[str, int] = {}
     spellings: set[str] = set()
     oov: dict[str, npt.NDArray[np.float32]] = {}
@@ -118,7 +124,8 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
     for words, block in blocks:
         fresh, beyond = [], []
         num_rows += len(words)
-        for row, (spelling, lower) in enumerate(zip(words, pc.utf8_lower(pa.array(words)).to_pylist(), strict=True)):
+        lowered = pc.utf8_lower(pa.array(words, pa.string())).to_pylist()
+        for row, (spelling, lower) in enumerate(zip(words, lowered, strict=True)):
             repeated += spelling in spellings
             spellings.add(spelling)
             if spelling in OOV_NAMES:
@@ -166,11 +173,11 @@ def spaced(text: pa.StringArray) -> pa.StringArray:
     """Return rows [n] of a word-vector file with a space for each tab before a number."""
     if not pc.any(pc.match_substring(text, "\t")).as_py():
         return text
-    return pc.replace_substring_regex(text, r"\t([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\b", r" \1")
+    return pc.replace_substring_regex(text, rf"\t({_NUMBER})\b", r" \1")
 
 
-def _blocks(path: Path) -> Iterator[Block]:
-    """Yield the rows of a text file, several thousand at a time."""
+def _blocks(path: Path, bad: BadRows) -> Iterator[Block]:
+    """Yield the good rows of a text file, several thousand at a time."""
     width = num_rows = 0
     header: tuple[int, int] | None = None
     last_rows, is_ended = list[str](), True
@@ -179,35 +186,63 @@ def _blocks(path: Path) -> Iterator[Block]:
         if lines.first == 0:
             header = _header(lines.text[0].as_py())
         skip = int(lines.first == 0 and header is not None)
-        text, number = pc.utf8_rtrim(spaced(lines.text.slice(skip)), " "), lines.first + 1 + skip
+        text = pc.utf8_rtrim(spaced(lines.text.slice(skip)), " ")
         if not len(text):
             continue
+        num_rows += len(text)
         cells = pc.split_pattern(text, " ")
         counts = pc.fill_null(pc.list_value_length(cells), 0).to_numpy()
-        width = width or int(counts[0]) - 1
-        without_word = pc.fill_null(pc.starts_with(text, " "), True).to_numpy(zero_copy_only=False)
-        bad = np.flatnonzero((counts != width + 1) | (counts < 2) | without_word)
-        if len(bad):
-            raise ValueError(f"{path}, line {number + int(bad[0])}: {_fault(lines, int(bad[0]) + skip, width)}")
+        width = width or max(0, int(counts[np.argmax(np.bincount(counts)[counts])]) - 1)  # of most rows, else the first
         if header is not None and header[1] != width:
             raise ValueError(
                 f"{path}, line 1: the header says {header[1]:,} values per word, but the rows have {width:,}; "
                 "correct or delete it"
             )
+        begins_with_space = pc.fill_null(pc.starts_with(text, " "), True).to_numpy(zero_copy_only=False)
+        is_odd = (counts != width + 1) | (counts < 2) | begins_with_space
+        kept = np.arange(len(text))
+        if is_odd.any():
+            text = _mended(text, is_odd, width)
+            kept = np.flatnonzero(pc.is_valid(text))
+            for row in np.flatnonzero(pc.is_null(text)).tolist():
+                bad.add(lines.first + 1 + skip + row, _fault(lines, row + skip, width))
+            text = text.drop_null()
+            cells = pc.split_pattern(text, " ")
         is_value = np.tile(np.arange(width + 1) > 0, len(text))
-        words = cells.flatten().filter(pa.array(~is_value)).to_pylist()
-        num_rows += len(words)
+        words = pc.replace_substring(cells.flatten().filter(pa.array(~is_value)), "\n", " ").to_pylist()
+        values = _numbers(cells.flatten().filter(pa.array(is_value))).reshape(len(words), width)
         last_rows = [*last_rows, *text[-_LAST_ROWS:].to_pylist()][-_LAST_ROWS:]
-        yield words, _parse(cells.flatten().filter(pa.array(is_value)), width, path, number)
-    if not width:
+        block = finite_rows(words, values, bad, lines.first + 1 + skip + kept)
+        bad.check(num_rows)
+        yield block
+    if not num_rows:
         raise ValueError(f"{path} has no rows; expected text rows 'word v1 … vd'")
-    if header is not None and header[0] != num_rows:
+    bad.check(num_rows, is_end=True)
+    _check_header(path, header, num_rows, bad)
+    if not is_ended:
+        _check_end(path, num_rows + (header is not None), last_rows, has_header=header is not None)
+
+
+def _mended(text: pa.StringArray, is_odd: npt.NDArray[np.bool_], width: int) -> pa.StringArray:
+    """Return rows [n], where odd ones have a line feed for each space in their word, and null is no word vector."""
+    rows = list[str | None]()
+    for row in text.filter(pa.array(is_odd)).to_pylist():
+        *names, last = (row or "").rsplit(" ", width)[0].strip(" ").split(" ")
+        is_row = width and last and len((row or "").split(" ")) > width and not (names and re.fullmatch(_NUMBER, last))
+        rows.append(" ".join(["\n".join([*names, last]), *row.split(" ")[-width:]]) if is_row else None)
+    return pc.replace_with_mask(text, pa.array(is_odd), pa.array(rows, pa.string()))
+
+
+def _check_header(path: Path, header: tuple[int, int] | None, num_rows: int, bad: BadRows) -> None:
+    """Raise ValueError if a header counts fewer rows than there are, or many more."""
+    extra = header[0] - num_rows if header else 0
+    if extra and header and not 0 < extra <= bad.allowed(header[0]):
         raise ValueError(
             f"{path}, line 1: the header says {header[0]:,} words, but the file has {num_rows:,}; download it again, "
             "or correct or delete the header"
         )
-    if not is_ended:
-        _check_end(path, num_rows + (header is not None), last_rows, has_header=header is not None)
+    if extra:
+        log.warning("%s: the header counts %d more words than the file has; some may be repeated", path, extra)
 
 
 def _header(line: str | None) -> tuple[int, int] | None:
@@ -241,31 +276,16 @@ def _fault(lines: Lines, row: int, width: int) -> str:
         return f"{reason}; expected text rows 'word v1 … vd'"
     word, *values = spaced(lines.text[row : row + 1])[0].as_py().rstrip(" ").split(" ")
     what = f"a word with {len(values)} values" if word else "no word"
-    return (
-        f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces or tabs; correct "
-        "or delete the line"
-    )
+    return f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces or tabs"
 
 
-def _parse(values: pa.StringArray, width: int, path: Path, number: int) -> npt.NDArray[np.float32]:
-    """Parse values [n · d] to float32 [n, d]; ``number`` is the line number of the first row."""
-    block = _finite_numbers(values)
-    if block is None:
-        sizes = range(1, len(values) + 1)
-        fault = bisect_left(sizes, True, key=lambda size: _finite_numbers(values[:size]) is None)
-        raise ValueError(
-            f"{path}, line {number + fault // width}: {values[fault].as_py()[:40]!r} is not a finite number; correct "
-            "or delete the line"
-        )
-    return block.reshape(-1, width)
-
-
-def _finite_numbers(values: pa.StringArray) -> npt.NDArray[np.float32] | None:
+def _numbers(values: pa.StringArray) -> npt.NDArray[np.float32]:
+    """Parse values [n] to float32; what is no number becomes NaN."""
     try:
-        numbers = np.asarray(values.cast(pa.float32()))
+        return np.asarray(values.cast(pa.float32()))
     except pa.ArrowInvalid:
-        return None
-    return numbers if np.isfinite(numbers).all() else None
+        is_number = pc.match_substring_regex(values, f"^{_NUMBER}$")
+        return np.asarray(pc.if_else(is_number, values, "nan").cast(pa.float32()))
 
 
 def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:

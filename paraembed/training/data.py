@@ -28,7 +28,7 @@ from paraembed.pairs.shards import has_ptb_tokens, read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.process import versions
 from paraembed.recipe import BaseRecipe, Recipe
-from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
+from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text import OF_PIECES
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import BestCheckpoint, Evaluation
@@ -70,6 +70,7 @@ class Pairs:
             step is kept.
         selection: how often to evaluate, and how to select the best checkpoint.
         min_coverage: fraction of the pairs' tokens that must have a word vector; it does not change the result.
+        max_bad_words: fraction of bad rows of a word-vector file that are skipped; it does not change the result.
         max_bytes: memory of a worker for the pairs; larger data are read from disk.
         has_ptb_tokens: the texts are tokens of ``ptb-v1``, even if the shards have another tokenizer: shards made from
             shards.
@@ -82,6 +83,7 @@ class Pairs:
     suites: Sequence[Suite] = ()
     selection: Selection = field(default_factory=Selection)
     min_coverage: float = MIN_COVERAGE
+    max_bad_words: float = MAX_BAD_WORDS
     max_bytes: int = 2**62
     has_ptb_tokens: bool = False
     license_id: str = ""
@@ -247,7 +249,7 @@ class Pairs:
 
     def untrained(self) -> tuple[Encoder, Coverage]:
         """Return the encoder before training, and the coverage of the pairs by its vocabulary."""
-        return untrained_encoder(self.words, self._blocks(["first", "second"]), self.recipe)
+        return untrained_encoder(self.words, self._blocks(["first", "second"]), self.recipe, self.max_bad_words)
 
     def with_recipe(self, recipe: BaseRecipe) -> "Pairs":
         """Return the same pairs with another recipe."""

@@ -22,8 +22,10 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.tables import of_mean_length
 from paraembed.io.fingerprint import sha256_of
+from paraembed.io.inflate import is_compressed
 from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe
+from paraembed.settings import MAX_BAD_WORDS
 from paraembed.text import OF_PIECES
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import BOS_EOS, LOW_COVERAGE, UNKNOWN, Words, add_random_words, read_words, word_row
@@ -116,11 +118,13 @@ _REMEDIES = (
 )
 
 
-def untrained_encoder(words_file: Path, blocks: Iterable[pa.Table], recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
+def untrained_encoder(
+    words_file: Path, blocks: Iterable[pa.Table], recipe: BaseRecipe, max_bad_words: float = MAX_BAD_WORDS
+) -> tuple[Encoder, Coverage]:
     """Return the untrained encoder, and the coverage of the pairs in blocks of shards by its vocabulary; the errors are
     those of ``initial_words``.
     """
-    start = initial_words(words_file, recipe)
+    start = initial_words(words_file, recipe, max_bad_words)
     tokenizer = tokenizer_of_pairs(words_file, start.tokenizer, reads_trees=recipe.encoder.reads_trees)
     return _encoder_from(start, _token_counts(blocks, tokenizer, start.words.vocabulary), recipe)
 
@@ -144,7 +148,7 @@ class InitialWords:
     oov: Oov
 
 
-def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
+def initial_words(path: Path, recipe: BaseRecipe, max_bad_words: float = MAX_BAD_WORDS) -> InitialWords:
     """Read word vectors from a file, or from the folder of an averaging encoder, such as a student of jobs/teach.py, in
     the scale of the recipe.
 
@@ -152,7 +156,7 @@ def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
         OSError, ValueError: the same errors as ``read_words`` and ``checkpoint.load``; the encoder is not ``avg``, or
             the recipe does not fit it.
     """
-    start = _words_of(path, recipe)
+    start = _words_of(path, recipe, max_bad_words)
     if recipe.word_scale == "unit":
         before, matrix = start.words.matrix, of_mean_length(start.words.matrix)
         factor = np.linalg.norm(matrix) / max(float(np.linalg.norm(before)), 1e-36)
@@ -161,9 +165,9 @@ def initial_words(path: Path, recipe: BaseRecipe) -> InitialWords:
     return start
 
 
-def _words_of(path: Path, recipe: BaseRecipe) -> InitialWords:
+def _words_of(path: Path, recipe: BaseRecipe, max_bad_words: float) -> InitialWords:
     if not path.is_dir():
-        return InitialWords(read_words(path, recipe.max_words), recipe.tokenizer, "shared")
+        return InitialWords(read_words(path, recipe.max_words, max_bad_words), recipe.tokenizer, "shared")
     encoder = checkpoint.load(path)
     check_trainable(encoder, path)
     if not isinstance(encoder.config, AvgConfig):
@@ -428,6 +432,8 @@ def _shape(path: Path) -> tuple[int, int]:
     """Return the approximate number of rows and the width of a word-vector file; (0, 0) if the file is not one."""
     if stated := stated_shape(path):
         return stated
+    if is_compressed(path) and path.suffix != ".gz":
+        return 0, 0
     with path.open("rb") as raw:
         if path.suffix != ".gz":
             text = raw.read(_SAMPLE_BYTES)

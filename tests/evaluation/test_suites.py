@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -228,6 +229,56 @@ def test_pairs_are_read(tmp_path, name, data):
     assert pairs.scores.tolist() == [float(f"{number}e-1") for number in range(len(TEXTS))]
     assert pairs.first.to_pylist() == TEXTS
     assert pairs.second.to_pylist() == [f"{text}!" for text in TEXTS]
+
+
+CASES = Path(__file__).parents[3] / "shared/cases"
+GLUE, RAW = "62b-stsb-glue/dev.tsv", "62c-stsb-raw/sts-dev.csv"
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="needs the shared cases")
+@pytest.mark.parametrize(
+    ("file", "columns"),
+    [(GLUE, "sentence1 sentence2 score"), (GLUE, "8 9 10"), (GLUE, "sentence1 9 score"), (RAW, "6 7 5")],
+)
+def test_columns_of_published_pairs(file, columns):
+    pairs = read_scored_pairs(CASES / file, columns.split())
+    assert pairs.scores.tolist() == [0.5, 1.5, 2.5, 3.5]
+    assert pairs.first[0].as_py() == "the old house is here"
+    assert pairs.second[-1].as_py() == "a fast reply came"
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="needs the shared cases")
+def test_quotes_of_published_pairs_are_plain():
+    pairs = read_scored_pairs(CASES / "62-sts-quotes/sts-dev.tsv")
+    assert pairs.first.to_pylist()[:2] == ['"The kettle is hot', 'He said "no']
+    assert pairs.second.to_pylist()[1] == 'Rain fell" all day'
+
+
+WIDE = 'a\tb\tc\t0001\t3.5\tthe "cat\ta dog\na\tb\tc\tnone\t1\ta hen\tthe cow\tlicense\n'
+
+
+def test_rows_may_have_more_columns_than_the_chosen_ones(tmp_path):
+    (tmp_path / "x.tsv").write_text(WIDE)
+    pairs = read_scored_pairs(tmp_path / "x.tsv", ["7", "6", "5"])
+    assert pairs.scores.tolist() == [3.5, 1]
+    assert [side.to_pylist() for side in pairs.texts] == [["a dog", "the cow"], ['the "cat', "a hen"]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("6 7 score", r"no column 'score' .*: 1 'a', 2 'b'"),
+        ("6 7 8", "no column '8' "),
+        ("0 7 5", "no column '0' "),
+        ("6 7 4", "line 2: .* 'none'"),
+        ("6 7 5", "line 3: 1 columns; expected 7"),
+        ("", "line 1: 7 columns; .* `pair_columns`"),
+    ],
+)
+def test_wrong_columns_are_refused_with_the_known_ones(columns, message, tmp_path):
+    (tmp_path / "x.tsv").write_text(f"{WIDE}{'short' if columns == '6 7 5' else ''}")
+    with pytest.raises(ValueError, match=message):
+        read_pairs_files([tmp_path / "x.tsv"], columns.split())
 
 
 published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published sets are not there: {PUBLISHED}")

@@ -15,6 +15,7 @@ from paraembed.export.folder import write_folder
 from paraembed.export.smaller import averaged, pruned, token_counts
 from paraembed.loading import open_encoder
 from paraembed.settings import SHIPPED_FOLDER
+from paraembed.text import NORMALIZED
 from paraembed.text.subword import vocabulary_of, without_ends
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from tests.encoders.models import subword_tokenizer
@@ -23,6 +24,7 @@ from tests.jobs import digests
 TEXTS = [
     *("The cat's on the mat, isn't it?", "zebra", "", " \u00a0 ", "the", "cat cat cat zebra", UNKNOWN, "İ THE"),
     *(" ".join(["the cat on a mat"] * 20), "中 THE 中 cat"),
+    *("ｔｈｅ ｃａｔ", "c\u00adat \u200bthe", "a\u0301 e\u0301", "1½ \ufb01le №"),
 ]
 CODE = {
     "sentence-transformers": "from sentence_transformers import SentenceTransformer as Model; make = Model",
@@ -85,13 +87,17 @@ def check_loaded(to, encoders, folder):
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked_ids")
 def test_sentence_transformers_computes_the_same_vectors(tmp_path):
-    cut = encoder_of({"name": "avg"}, max_tokens=3)
-    check_loaded("sentence-transformers", [cut, *map(encoder_of, ENCODERS), *map(with_own_tokenizer, KINDS)], tmp_path)
+    cut, same = (encoder_of({"name": "avg"}, tokenizer, max_tokens=3) for tokenizer in ("ptb-v1", "ptb-v1+nfkc"))
+    assert np.array_equal(same.encode(["ｔｈｅ ｃａｔ"]), same.encode(["the cat"]))
+    check_loaded(
+        "sentence-transformers", [cut, same, *map(encoder_of, ENCODERS), *map(with_own_tokenizer, KINDS)], tmp_path
+    )
 
 
 @pytest.mark.usefixtures("unchecked_ids")
 def test_model2vec_computes_the_same_vectors_of_unknown_words_too(tmp_path):
     static = [encoder_of(config, "space") for config in ENCODERS if config["name"] in {"avg", "scaled_avg", "proj"}]
+    static += [encoder_of({"name": "avg"}, f"ptb-v1+{form}") for form in NORMALIZED]
     check_loaded("model2vec", [*static, checkpoint.load(SHIPPED_FOLDER)], tmp_path)
 
 

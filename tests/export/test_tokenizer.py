@@ -12,7 +12,7 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.export.tokenizer import check_ids, tokenizer_json
-from paraembed.text import TOKENIZERS
+from paraembed.text import TOKENIZERS, WORD_TOKENIZERS
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from tests.text.test_tokenize import EXAMPLES
 
@@ -75,7 +75,7 @@ def test_the_oov_words_of_wordpieces_are_a_token_of_their_own():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no real texts on this machine")
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("tokenizer", WORD_TOKENIZERS)
 def test_real_texts(tokenizer):
     """As ``test_fuzzed_texts_and_the_examples_of_the_definition``, whose texts are generated."""
     encoder = encoder_of(tokenizer, ["the", "cat"])

@@ -11,26 +11,33 @@ from paraembed.text.vocabulary import UNKNOWN, read_words
 from tests.fuzz import mutated, run, sign_files
 
 MARKS = (b"\n", b"\r\n", b" ", b"\t", b"-", b"\xff", b"\0", b"\xe2\x80\xa8")
-NUMBER = re.compile(r"\t([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\b", re.ASCII)  # and the tab before it
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+TAB = re.compile(rf"\t({NUMBER})\b", re.ASCII)  # before a number
 TOKENS = (*MARKS, b"nan", b"inf", b"1e39", b"2 3\n", b"9 9\n")
 
 
-def plain_reading(data):
+def plain_row(line, width):
+    """Word and vector of a line; None if it is no row."""
+    cells = TAB.sub(r" \1", line.decode().removesuffix("\r")).rstrip(" ").split(" ")
+    names, values = cells[:-width], [float(v) if re.fullmatch(NUMBER, v) else np.nan for v in cells[-width:]]
+    word = " ".join(names).strip(" ")
+    is_ambiguous = " " in word and re.fullmatch(NUMBER, word.split(" ")[-1])
+    return None if not word or is_ambiguous or not (np.abs(values) < 3.4028235e38).all() else (word, values)
+
+
+def plain_reading(data, width):
     """Words, lower-cased, and vectors, by a loop over lines; only for files that ``read_words`` takes."""
-    rows = [
-        NUMBER.sub(r" \1", line.removesuffix("\r")).rstrip(" ")
-        for line in data.decode().removeprefix("\ufeff").split("\n")
-    ]
-    rows = rows[:-1] if not rows[-1] else rows
-    cells = rows[0].split(" ")
-    if len(cells) == 2 and all(cell.isascii() and cell.isdecimal() and len(cell) <= 100 for cell in cells):
-        assert int(cells[0]) == len(rows) - 1
-        assert int(cells[1]) == len(rows[1].split(" ")) - 1
-        rows = rows[1:]
     found = {}
-    for row in rows:
-        word, *values = row.split(" ")
-        found.setdefault(word if word == UNKNOWN else word.lower(), [float(np.float32(value)) for value in values])
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if re.fullmatch(rb"[0-9]{1,100} [0-9]{1,100} *\r?", lines[0]):
+        assert int(lines[0].split()[1]) == width
+        lines = lines[1:]
+    for line in lines:
+        try:
+            word, values = plain_row(line, width)
+        except (UnicodeDecodeError, TypeError):  # TypeError: no row
+            continue
+        found.setdefault(word if word == UNKNOWN else word.lower(), values)
     return list(found), list(found.values())
 
 
@@ -53,7 +60,7 @@ def test_word_vector_files(tmp_path):
             path.write_bytes(mutated(path.read_bytes(), draw))
         read = read_words(path)
         if path.suffix == ".gz" or path.read_bytes() == data:
-            expected, vectors = plain_reading(data)
+            expected, vectors = plain_reading(data, read.matrix.shape[1])
             assert read.vocabulary.to_pylist()[: len(expected)] == expected
             np.testing.assert_array_equal(read.matrix[: len(expected)], np.array(vectors, np.float32))
         assert bool(np.isfinite(read.matrix).all())

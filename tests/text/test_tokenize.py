@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paraembed.text import TOKENIZERS
+from paraembed.text import TOKENIZERS, WORD_TOKENIZERS
 from paraembed.text.tokenize import tokenize
 
 EXAMPLES = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
@@ -31,6 +31,25 @@ def per_text(texts, tokenizer):
 @pytest.mark.parametrize(("text", "expected"), EXAMPLES.values(), ids=EXAMPLES)
 def test_rules(text, expected):
     assert words(text) == expected.split(" ") if expected else words(text) == []
+
+
+LOOKALIKES = {  # of one text; the forms that make them equal
+    ("the café is closed", "the cafe\u0301 is closed"): ("nfc", "nfkc"),
+    ("full width text", "ｆｕｌｌ ｗｉｄｔｈ ｔｅｘｔ"): ("nfkc",),
+    ("the office file", "the o\ufb03ce \ufb01le"): ("nfkc",),
+    ("soft hyphen word", "soft hy\u00adphen w\u200bo\u200drd\ufeff"): ("nfkc",),
+    ("e\u0301", "e\u00ad\u0301"): ("nfkc",),  # composed over what is removed
+    ("cafe", "café"): (),
+}
+
+
+@pytest.mark.parametrize("form", ["nfc", "nfkc"])
+@pytest.mark.parametrize("rules", WORD_TOKENIZERS)
+@pytest.mark.parametrize("texts", LOOKALIKES)
+def test_texts_that_look_the_same_have_the_same_tokens(texts, rules, form):
+    one, other = (words(text, f"{rules}+{form}") for text in texts)
+    assert (one == other) is (form in LOOKALIKES[texts])
+    assert words(texts[0], rules) != words(texts[1], rules)
 
 
 def test_space_splits_at_white_space_only():

@@ -1,6 +1,7 @@
 """Word-vector files: what is read, what is refused, what stands for unknown words."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +70,21 @@ READ = {  # rows, most words, vocabulary, matrix, what is logged
     "behind the most words": (
         [*ROWS, f"{UNKNOWN} 7 8 9"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], [7, 8, 9]], "",
     ),
+    "words with spaces, and spaces before words": (
+        ["  the 1 2 3", "at a@b.com 4 5 6", ". . .\t-0.5\t1e-3\t7.25", "cat 4 5 6", "on 0 1 2", "is 2 3 4"],
+        3, ["the", "at a@b.com", ". . .", UNKNOWN], [*MATRIX, [2, 3, 4]], "",
+    ),
+    "the first word with a space": (
+        ["at a@b.com 1 2 3", *ROWS[1:]], 3, ["at a@b.com", *WORDS[1:], UNKNOWN], [*MATRIX, MEAN], "",
+    ),
+    "a header that counts two more": (
+        ["6 1", "the 1", "cat 2", "sat 3", "on 4"], 9, [*WORDS, "on", UNKNOWN], [[1], [2], [3], [4], [2.5]],
+        "counts 2 more words",
+    ),
+    "bad rows": (
+        b"caf\xe9 1 2 3\nthe 1 2 3\n 1 2 3\ncat 4 5 6\n\nsat -0.5 1e-3 7.25\non 4 nan 6\n1 2 3\n" + b"the 1 2 3\n" * 5,
+        2, ["the", "cat", UNKNOWN], MATRIX, "5 of 13 rows are not word vectors and are skipped: line 1: not UTF-8",
+    ),
     "mean of the rows beyond the most": (
         [*ROWS, "the 9 9 9", "on 3 3 3"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], (MATRIX[2] + 3) / 2], "repeated",
     ),
@@ -94,9 +110,13 @@ def test_more_rows_than_a_block(tmp_path):
     words = read_words(written(tmp_path, rows))
     np.testing.assert_array_equal(words.matrix[:-1], matrix)
     np.testing.assert_allclose(words.matrix[-1], matrix.mean(axis=0), atol=1e-7)
-    rows[11_900] += "x"
-    with pytest.raises(ValueError, match=r"line 11901: .*x' .*finite number"):
-        read_words(written(tmp_path, rows))
+    path = written(tmp_path, [*rows[:11_900], *(["bad"] * 12), *rows[11_900:]])
+    np.testing.assert_array_equal(read_words(path).matrix, words.matrix)
+    for share in (0, 0.0005):
+        with pytest.raises(ValueError, match=r"line 11901: .* 12 of 12,012 rows"):
+            read_words(path, max_bad_words=share)
+    with pytest.raises(ValueError, match=r"line 11901: .* 13 of 12,013 rows"):
+        read_words(written(tmp_path, [*rows[:11_900], *(["bad"] * 13), *rows[11_900:]]))
 
 
 REFUSED = {
@@ -106,13 +126,14 @@ REFUSED = {
     "no values": (b"the\ncat\n", "line 1: a word with 0 values"),
     "short row": (b"the 1 2 3\ncat 4 5\n", "line 2: a word with 2 values; expected .* with 3 values"),
     "long row": (b"9 3\nthe 1 2 3\ncat 4 5 6 7\n", "line 3: a word with 4 values"),
-    "empty line": (b"the 1 2 3\n\ncat 4 5 6\n", "line 2: no word"),
+    "as many bad rows": (b"the 1 2 3\n\ncat 4 5 6\n 1 2 3\n", "line 2: no word"),
+    "six bad rows": (b"the 1 2 3\n" * 50 + b"cat 4 5\n" * 6, "line 51: .* 6 of 56 rows"),
     "empty word": (b"the 1 2 3\n 4 5 6\n", "line 2: no word"),
     "two spaces": (b"the 1 2 3\ncat 4  5 6\n", "line 2: a word with 4 values; .* single spaces"),
-    "no number": (b"the 1 2 3\ncat 4 five 6\n", "line 2: 'five' is not a finite number"),
-    "empty value": (b"the 1 2 3\ncat 4  6\n", "line 2: '' is not a finite number"),
-    "NaN": (b"the 1 2 3\ncat 4 nan 6\n", "line 2: 'nan' is not a finite number"),
-    "infinity": (b"the 1 2 3\ncat 4 5 6\nsat 1e39 1 1\n", "line 3: '1e39' is not a finite number"),
+    "no number": (b"the 1 2 3\ncat 4 five 6\n", "line 2: the vector of 'cat' .* finite number"),
+    "empty value": (b"the 1 2 3\ncat 4  6\n", "line 2: the vector of 'cat'.* finite number"),
+    "NaN": (b"the 1 2 3\ncat 4 nan 6\n", "line 2: the vector of .* finite number"),
+    "infinity": (b"the 1 2 3\nsat 1e39 1 1\n", "line 2: the vector of 'sat' .* finite"),
     "not UTF-8": ("the 1 2 3\nétage 4 5 6\n".encode("latin-1"), "line 2: not UTF-8"),
     "header of more rows": (b"4 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 words, but the file has 2"),
     "header of fewer rows": (b"1 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 1 words, but the file has 2"),
@@ -132,6 +153,36 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
         read_words(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+CASES = Path(__file__).parents[3] / "shared/cases"
+PUBLISHED = {  # file → number of words, some of them, what is logged
+    "27-glove-words-with-spaces/glove.txt": (15, [". . .", "at name@domain.com"], ""),
+    "28b-glove-nel-only/glove.twitter.txt": (14, ["\u0085", "\u00a0"], ""),
+    "29-fasttext-vec/wiki.vec": (14, ["\u00a0", "new\u00a0york", "rain"], ""),
+    "29b-fasttext-header-off-by-dups/wiki.vec": (11, ["the", "bicycle"], "counts 2 more words"),
+    "30-word2vec-bin-cut-utf8/v.bin": (11, ["bicycle"], "1 of 11 rows"),
+    "30b-word2vec-text-latin1/v.txt": (11, ["bicycle"], "1 of 11 rows"),
+    "31-glove-unk-row/v.txt": (11, [UNKNOWN], "row '<unk>'"),
+    "34-vectors-with-tabs/v.txt": (11, ["the", "bicycle"], ""),
+    "35-vectors-crlf/v.txt": (11, ["the", "bicycle"], ""),
+    "36-numberbatch/numberbatch.txt": (11, ["/c/en/the"], ""),
+    "53-paragram-like/paragram.txt": (6, ["old", "house"], "2 of 7 rows"),
+    "53b-paragram-leading-spaces/paragram.txt": (6, ["old", "house"], ""),
+}
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="needs the shared cases")
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_files_as_they_are_distributed(name, caplog):
+    caplog.set_level("INFO")
+    size, known, logged = PUBLISHED[name]
+    words = read_words(CASES / name)
+    assert len(words.vocabulary) == size
+    assert set(known) <= {*words.vocabulary.to_pylist()}
+    assert words.matrix.shape == (size, 5)
+    assert logged in caplog.text
+    assert bool(caplog.text) == bool(logged)
 
 
 def test_a_cut_of_nothing_is_refused(tmp_path):

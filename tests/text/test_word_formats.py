@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import struct
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.export.folder import write_folder
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
-from paraembed.text.word_formats import binary_blocks, stated_shape
+from paraembed.text.word_formats import BadRows, binary_blocks, stated_shape
 
 WORDS = ["the", "cät", "New_York", "中"]
 MATRIX = np.random.default_rng(0).standard_normal((4, 3), np.float32)
@@ -29,7 +30,9 @@ def test_binary_files(feed, at_once, tmp_path):
     (tmp_path / "v.bin").write_bytes(binary(feed=feed))
     (tmp_path / "v.bin.gz").write_bytes(gzip.compress(binary(feed=feed)))
     for name in ("v.bin", "v.bin.gz"):
-        rows, vectors = zip(*binary_blocks(tmp_path / name, block_bytes=at_once), strict=True)
+        rows, vectors = zip(
+            *binary_blocks(tmp_path / name, BadRows(tmp_path / name, 0), block_bytes=at_once), strict=True
+        )
         assert [word for block in rows for word in block] == WORDS
         np.testing.assert_array_equal(np.concatenate(vectors), MATRIX)
         assert stated_shape(tmp_path / name) == MATRIX.shape
@@ -47,15 +50,84 @@ def test_binary_files(feed, at_once, tmp_path):
         (binary()[:-3], r"row 4 of 4 is truncated"),
         (binary() + b"more", r"longer than the 4 rows"),
         (binary(header=b"9 3\n"), r"row 5 of 9 is truncated"),
-        (binary(header=b"4 9\n"), "truncated|not UTF-8|not finite"),
-        (binary(["a", "b"], np.array([[1, 2], [3, np.nan]], np.float32)), "vector of 'b' is not finite"),
-        (b"1 1\n\xff\xfe " + b"\0" * 4, r"word of row 1 is b'\\xff\\xfe', which is not UTF-8"),
+        (binary(header=b"4 9\n"), "truncated|not UTF-8|finite"),
+        (binary(["a", "b"], np.array([[1, 2], [3, np.nan]], np.float32)), "row 2: the vector of 'b' "),
+        (b"1 1\n\xff\xfe " + b"\0" * 4, r"row 1: the word is b'\\xff\\xfe', which"),
     ],
 )
 def test_damaged_binary_files_are_refused(data, message, tmp_path):
     (tmp_path / "v.bin").write_bytes(data)
     with pytest.raises(ValueError, match=message):
         read_words(tmp_path / "v.bin")
+
+
+def test_bad_binary_rows_are_skipped(tmp_path, caplog):
+    words = [b"the", b"gr\xc3", b"cat", b"nan", b"sat", b"on"]
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    rows[3, 1] = np.nan
+    data = b"6 2\n" + b"".join(word + b" " + row.tobytes() + b"\n" for word, row in zip(words, rows, strict=True))
+    (tmp_path / "v.bin").write_bytes(data)
+    read = read_words(tmp_path / "v.bin")
+    assert read.vocabulary.to_pylist() == ["the", "cat", "sat", "on", UNKNOWN]
+    np.testing.assert_array_equal(read.matrix[:-1], rows[[0, 2, 4, 5]])
+    assert "2 of 6 rows are not word vectors and are skipped: row 2: the word" in caplog.text
+    assert "row 4: the vector of 'nan'" in caplog.text
+    with pytest.raises(ValueError, match=r"row 2: .* 2 of 6 rows"):
+        read_words(tmp_path / "v.bin", max_bad_words=0)
+
+
+def fasttext(words, rows, *, version=12, model=2, buckets=7, pruned=-1, is_quantized=False):
+    """A model of fastText, as its saveModel writes it, with n-grams of 2 to 3 characters, and one label."""
+    width = rows.shape[1]
+    arguments = struct.pack("<12id", width, 5, 5, 1, 5, 1, 2, model, buckets, 2, 3, 100, 1e-4)
+    entries = b"".join(word + b"\0" + struct.pack("<qb", 9, 0) for word in words) + b"__label__x\0" + bytes(8) + b"\1"
+    dictionary = struct.pack("<3i2q", len(words) + 1, len(words), 1, 99, pruned) + entries
+    head = struct.pack("<2i", 793712314, version) + arguments + dictionary
+    return head + struct.pack("<?2q", is_quantized, *rows.shape) + rows.tobytes() + bytes(25)
+
+
+def vector_of(word, rows, words, buckets):
+    """The mean of a word's row and those of its n-grams, by characters, as the paper says."""
+    text, used = f"<{word}>", [words.index(word)]
+    grams = [text[i : i + n] for n in (2, 3) for i in range(len(text) - n + 1)] if word != "</s>" else []
+    for gram in grams:
+        code = 2166136261
+        for octet in gram.encode():
+            code = (code ^ (octet - 256 if octet > 127 else octet) % 2**32) * 16777619 % 2**32
+        used.append(len(words) + code % buckets)
+    return rows[used].mean(axis=0)
+
+
+@pytest.mark.parametrize("buckets", [7, 0])
+def test_models_of_fasttext(buckets, tmp_path):
+    words = ["</s>", "the", "cät", "中文字", "a"]
+    rows = np.random.default_rng(0).standard_normal((5 + buckets, 3), np.float32)
+    path = tmp_path / "cc.bin"
+    path.write_bytes(fasttext([word.encode() for word in words], rows, buckets=buckets))
+    assert stated_shape(path) == (5, 3)
+    read = read_words(path)
+    assert read.vocabulary.to_pylist() == [*words, UNKNOWN]
+    expected = [vector_of(word, rows, words, buckets) if buckets else rows[n] for n, word in enumerate(words)]
+    np.testing.assert_allclose(read.matrix[:-1], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "cut", "message"),
+    [
+        ({"is_quantized": True}, None, "quantized"),
+        ({"pruned": 3}, None, "3 pruned"),
+        ({"version": 13}, None, "version 13"),
+        ({}, -60, "truncated"),
+        ({}, 100, "truncated"),
+        ({}, 40, "0 words"),
+        ({"buckets": 8}, None, "truncated"),
+    ],
+)
+def test_other_models_of_fasttext_are_refused(changed, cut, message, tmp_path):
+    rows = np.ones((9, 3), np.float32)
+    (tmp_path / "cc.bin").write_bytes(fasttext([b"a", b"b"], rows, **changed)[:cut])
+    with pytest.raises(ValueError, match=rf"{message}.*; use the \.vec file"):
+        read_words(tmp_path / "cc.bin")
 
 
 @pytest.mark.parametrize("to", ["sentence-transformers", "model2vec"])
