@@ -227,9 +227,11 @@ def _mended(text: pa.StringArray, is_odd: npt.NDArray[np.bool_], width: int) -> 
     """Return rows [n], where odd ones have a line feed for each space in their word, and null is no word vector."""
     rows = list[str | None]()
     for row in text.filter(pa.array(is_odd)).to_pylist():
-        *names, last = (row or "").rsplit(" ", width)[0].strip(" ").split(" ")
-        is_row = width and last and len((row or "").split(" ")) > width and not (names and re.fullmatch(_NUMBER, last))
-        rows.append(" ".join(["\n".join([*names, last]), *row.split(" ")[-width:]]) if is_row else None)
+        cells = (row or "").split(" ")
+        *names, last = " ".join(cells[:-width]).strip(" ").split(" ")
+        # A word that ends in a number is rather a row with too many values.
+        is_row = last and not (names and re.fullmatch(_NUMBER, last))
+        rows.append(" ".join(["\n".join([*names, last]), *cells[-width:]]) if is_row else None)
     return pc.replace_with_mask(text, pa.array(is_odd), pa.array(rows, pa.string()))
 
 

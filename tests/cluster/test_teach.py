@@ -173,18 +173,20 @@ def test_a_student_is_trained_on_pairs_that_no_evaluation_set_has(data, shards, 
 def test_words_of_pairs_are_those_of_the_student_whatever_tokenizer_the_shards_have(data, taught, work, tmp_path):
     lines = (data / "pairs.tsv").read_text().splitlines()
     (tmp_path / "pairs.tsv").write_text("".join(f"({line.upper()}, w0's)!\n" for line in lines))
-    recipe, found, tables = replace(STUDENT, batch_size=40), {}, []
+    recipe, found, tables, plain = replace(STUDENT, batch_size=40), {}, [], replace(EXACT, normalize="none")
+    assert checkpoint.load(taught[0]).tokenizer == "ptb-v1+nfkc"  # by default
+    teach(request(data, plain), tmp_path / "taught", work)
     (tmp_path / "words.txt").write_text("".join(f"w{row} {row} 1\n" for row in range(150)))
     for tokenizer in ("space", "ptb-v1"):
         shards = tmp_path / tokenizer
         shard_pairs([tmp_path / "pairs.tsv"], shards, ShardSettings(tokenizer=tokenizer))
-        teach(request(data, pairs=shards, recipe=recipe), tmp_path / f"student-{tokenizer}", work)
+        teach(request(data, plain, pairs=shards, recipe=recipe), tmp_path / f"student-{tokenizer}", work)
         tables.append(checkpoint.load(tmp_path / f"student-{tokenizer}").matrix)
         trees = replace(recipe, encoder=RecursiveConfig())
         for name, words, used in (
-            ("encoder", taught[0], recipe),
+            ("encoder", tmp_path / "taught", recipe),
             ("file", tmp_path / "words.txt", recipe),
-            ("trees", taught[0], trees),
+            ("trees", tmp_path / "taught", trees),
         ):
             pairs = Pairs(used, shards, words)
             encoder, coverage = pairs.untrained()

@@ -106,6 +106,16 @@ def test_units_have_the_counts_and_ids_of_the_texts(tmp_path):
     assert table["count"] == [Counter(ids)[row] for row in range(6)]
 
 
+@pytest.mark.parametrize(("form", "counts"), [("nfkc", [4]), ("nfc", [3, 1, 1]), ("none", [2, 1, 1, 1])])
+def test_words_of_texts_that_look_the_same_are_one_unit(form, counts, tmp_path):
+    write_texts([pa.array(["cafés", "cafe\u0301s", "Cafés", "ｃaf\u00e9\u200bs"])], left_out([]), tmp_path)
+    words = tmp_path / "words"
+    words.mkdir()
+    write_units(tmp_path, None, TeachSettings(min_count=1, normalize=form), words)
+    table = pq.read_table(words / VOCABULARY).to_pydict()
+    assert table["count"][:-1] == counts
+
+
 MARKS = [
     *("don't", "DOESN’T", "Cannot", "it's", "we'RE", "``", "''", "“", '"', "(", "-LRB-", "-", "a-rsb-b", "["),
     *("o'clock", "wouldn't've", "1,650", "u.s.", "#tag", "http://a.b/c", "漢字", "İ", "ﬁ", "é", "\xad", "\u200d"),
