@@ -18,11 +18,10 @@ import pyarrow as pa
 from paraembed.console import doing
 from paraembed.embedding.output import Embeddings
 from paraembed.io.places import without_credentials
-from paraembed.io.resume import check_own_files
 
 _MARK = "paraembed output "
 _METADATA = b"paraembed"  # key of the mark in a schema
-_DELTA_FILES = re.compile(r"part-.*\.parquet(#\d+)?|_delta_log|_delta_log/.*")
+_DELTA_FILES = re.compile(r"part-.*\.parquet(#\d+)?|_delta_log")  # of a load that was killed
 # Errors of PostgreSQL's client quote parts of a URI with an invalid escape or more than one @, which can be a password.
 _ESCAPED = r"%(?!00)[0-9A-Fa-f]{2}"
 _POSTGRES = re.compile(rf"postgres(ql)?://(([^%@/?\s]|{_ESCAPED})*@)?([^%@\s]|{_ESCAPED})*")
@@ -93,7 +92,7 @@ def load(embeddings: Embeddings, target: Target) -> bool:
         if isinstance(error, KeyboardInterrupt | OSError | ValueError):
             raise
         reason, *_ = str(error).splitlines() or [type(error).__name__]
-        raise OSError(f"{target}: {reason}; nothing was loaded; correct this and run the same command again") from error
+        raise OSError(f"{target}: {reason}; correct this and run the same command again") from error
 
 
 def example(target: Target) -> str:
@@ -178,7 +177,9 @@ def _to_delta(target: Target, rows: pa.RecordBatchReader) -> bool:
 
     if DeltaTable.is_deltatable(target.place):
         return not _is_loaded(target, DeltaTable(target.place).metadata().description, rows)
-    check_own_files(Path(target.place), _DELTA_FILES, "load.py", may_be_link=True)
+    folder = Path(target.place)
+    if folder.exists() and not all(_DELTA_FILES.fullmatch(file.name) for file in folder.iterdir()):
+        raise FileExistsError(f"{folder} is no Delta table and has other files; choose another `to`")
     write_deltalake(target.place, rows, description=_mark_of(rows.schema))
     return True
 

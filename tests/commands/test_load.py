@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 import uuid
 from contextlib import closing
 from importlib.util import find_spec
@@ -149,11 +150,12 @@ def foreign(target):
             database.commit()
 
 
-def test_wrong_targets_are_answered_without_a_password(tmp_path, capsys):
+def test_wrong_targets_are_answered_without_a_password(tmp_path, capsys, monkeypatch):
     out = output_of(encoder_of(VECTORS, tmp_path / "encoder"), [1], tmp_path / "out")
     wrong = {
         "sqlite:x": "--to has no known store",
         "postgresql://u:se3ret@h/d": "--to has no known store",
+        f"delta:{out.parent}/encoder": "has other files",
         f"delta:{out}/data": "is inside of the input",
         "lance:s3://bucket/x": "--to is a URI",
         "duckdb:": "--to has no known store",
@@ -168,4 +170,7 @@ def test_wrong_targets_are_answered_without_a_password(tmp_path, capsys):
     assert run_job("load", out, "--to", f"duckdb:{tmp_path}/x", "--table", "a b") == 2
     (tmp_path / "x").write_text("no database")
     assert run_job("load", out, "--to", f"duckdb:{tmp_path}/x") == 1
-    assert "nothing was loaded" in capsys.readouterr().err
+    assert "run the same command again" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "lancedb", None)  # not installed
+    assert run_job("load", out, "--to", f"lance:{tmp_path}/lance") == 2
+    assert "run pip install lancedb" in capsys.readouterr().err
