@@ -22,6 +22,7 @@ JOBS = {
     "embed": "texts to embeddings in Parquet",
     "verify": "check an output of embed",
     "search": "the rows of an output of embed nearest to a query",
+    "load": "an output of embed into LanceDB, DuckDB, Delta Lake or pgvector",
     "mine": "paraphrase pairs from outputs of embed",
     "log": "send the records of a job to MLflow that was not reachable",
     "sample": "write generated pairs, word vectors, sentences and test sets",

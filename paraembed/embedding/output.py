@@ -64,6 +64,7 @@ class Embeddings:
             raise ValueError(f"{where} is damaged: its parts have other names than those of a plan; {REPAIR}")
         self.starts = np.cumsum([0, *(part["rows"] for part in known["parts"])], dtype=np.int64)
         """Number of the first row of each part, then the number of rows: int64 [parts + 1]."""
+        self._digests = [part["sha256"] for part in known["parts"]]
         self._columns = known["schema"]
         with self._open_part(0) as file:
             self.schema: pa.Schema = file.schema_arrow
@@ -112,6 +113,16 @@ class Embeddings:
             finally:
                 for _, reading in waiting:
                     reading.cancel()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with all columns, in order, up to 8,192 at a time. The SHA-256 of a part is checked before its
+        first row; the errors are those of ``blocks``.
+        """
+        for part, name in enumerate(self.names):
+            with self._open_part(part) as file:
+                if self.store.sha256(name) != self._digests[part]:
+                    raise ValueError(f"{self.store}/{name} has another SHA-256 than the manifest says; {REPAIR}")
+                yield from file.iter_batches(8_192, use_threads=False)
 
     def take(self, numbers: RowNumbers, columns: Sequence[str]) -> pa.Table:
         """Return columns of the rows with these numbers, in their order; the errors are those of ``blocks``."""

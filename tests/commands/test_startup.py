@@ -20,6 +20,7 @@ MISSING = {
     "embed": "--encoder {}/encoder --input {}/text.txt --out {}/out",
     "verify": "{}/embeddings",
     "search": "{}/embeddings --query cat",
+    "load": "{}/embeddings --to duckdb:{}/vectors.duckdb",
     "teach": "--teacher {}/encoder --texts {}/text.txt --out {}/out",
     "mine": "{}/embeddings --out {}/out",
 }
