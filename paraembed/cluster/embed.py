@@ -297,10 +297,12 @@ def _too_many(store: Store, report: PartReport, rejected: int, rows: int, limit:
     with store.open(name) as file:
         lines = file.read(_REASONS_BYTES).rpartition(b"\n")[0].splitlines()
     reason = Counter(json.loads(line)["reason"] for line in lines).most_common(1)[0][0]
-    remedy = "" if rejected == rows else f", or resume with a larger `{limit}`"
+    allowed, remedy = f", but `{limit}` is {value:g}", f", or resume with a larger `{limit}`"
+    if rejected == rows and value >= 1:
+        allowed = remedy = ""
     return RunFailedError(
-        f"{rejected:,} of {rows:,} rows cannot be read, but `{limit}` is {value:g}; most often in {store}/{name}: "
-        f"{reason}; correct the input{remedy}"
+        f"{rejected:,} of {rows:,} rows cannot be read{allowed}; most often in {store}/{name}: {reason}; correct the "
+        f"input{remedy if rejected < rows else ''}"
     )
 
 
@@ -308,7 +310,8 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
     done = len(plan.parts) - len(todo)
     before = f"; {done} of them are already done" if done else ""
     by = f"workers: {min(workers, len(todo))}" if workers else "in this process"
-    say(f"{plan.rows:,} rows in {len(plan.parts)} part{'s'[: len(plan.parts) > 1]} to {home}, {by}{before}")
+    rows = f"{plan.rows:,} row{'s'[: plan.rows != 1]}"
+    say(f"{rows} in {len(plan.parts)} part{'s'[: len(plan.parts) > 1]} to {home}, {by}{before}")
     parts = Counter(part.file for part in plan.parts)
     for number in dict.fromkeys(part.file for part in todo):
         if workers and plan.inputs[number].is_stream and parts[number] > 1:

@@ -133,8 +133,8 @@ def main(flags: Embed) -> dict[str, Any]:
     options |= {"engine": flags.engine}
     done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
-        parts, table = f"{done.parts} part{'s'[: done.parts > 1]}", done.table
-        say(f"wrote {done.rows:,} rows in {parts} to {table}; next: python jobs/verify.py {quote(str(out))}")
+        rows, parts = f"{done.rows:,} row{'s'[: done.rows != 1]}", f"{done.parts} part{'s'[: done.parts > 1]}"
+        say(f"wrote {rows} in {parts} to {done.table}; next: python jobs/verify.py {quote(str(out))}")
     return {"rows": done.rows, "parts": done.parts}
 
 

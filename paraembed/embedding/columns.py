@@ -33,7 +33,10 @@ def output_fields(dtype: str) -> list[str]:
 
 def columns_of(source: InputFile) -> pa.Schema:
     """Return the columns of an input, and those of its Hive folders that it does not have, which are strings."""
-    schema = own_columns(source)
+    return _with_partitions(source, own_columns(source))
+
+
+def _with_partitions(source: InputFile, schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         [*schema, *(pa.field(name, pa.string()) for name in source.partitions if name not in schema.names)]
     )
@@ -102,6 +105,12 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
     """
     if len(inputs) == 1 and inputs[0].carried:
         return list(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(inputs[0].carried))))
+    common, _ = _common_fields(inputs, settings)
+    return common
+
+
+def _check_names(inputs: Sequence[InputFile], settings: Settings) -> None:
+    """Raise ValueError if a column or an id would appear twice in the output."""
     names = [settings.id_field, *settings.keep, *output_fields(settings.dtype)]
     if repeated := _repeated(names):
         raise ValueError(f"column {repeated!r} would appear twice in the output ({listed(names)}); leave one out")
@@ -113,20 +122,30 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
                 f"two inputs are called {repeated!r}, so their file:row ids would be equal; give their common folder "
                 "as input"
             )
-    fields = [_fields(file, settings, may_lack=len(inputs) > 1) for file in inputs]
-    return [_common(inputs, of_files) for of_files in zip(*fields, strict=True)]
+
+
+def _common_fields(
+    inputs: Sequence[InputFile], settings: Settings
+) -> tuple[list[pa.Field], list[list[pa.Field | None]]]:
+    """Return the common fields, and the fields of each input; the errors are those of ``carried_fields``."""
+    _check_names(inputs, settings)
+    own = [_fields(file, settings, may_lack=len(inputs) > 1) for file in inputs]
+    for name, of_files in zip([settings.id_field, *settings.keep], zip(*own, strict=True), strict=True):
+        if all(field is None for field in of_files):
+            _column(inputs[0], columns_of(inputs[0]), "`keep`", name, _any)  # raises
+    return [_common(inputs, of_files) for of_files in zip(*own, strict=True)], own
 
 
 def with_common_fields(inputs: Sequence[InputFile], settings: Settings) -> tuple[InputFile, ...]:
     """Return the inputs, with ``carried`` if the columns to carry differ between them; say so. The errors are those of
     ``carried_fields``.
     """
-    common = carried_fields(inputs, settings)
+    common, fields = _common_fields(inputs, settings)
     carried = base64.b64encode(pa.schema(common).serialize()).decode()
     differ = dict[str, str]()
     files = list[InputFile]()
-    for file in inputs:
-        own, is_common = _fields(file, settings, may_lack=True) if len(inputs) > 1 else common, True
+    for file, own in zip(inputs, fields, strict=True):
+        is_common = True
         for field, own_field in zip(common, own, strict=True):
             if own_field is None or own_field != field:
                 is_common = False
@@ -178,7 +197,8 @@ def _fields(source: InputFile, settings: Settings, *, may_lack: bool) -> list[pa
     if source.kind == "text":
         _check_text(source, settings)
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
-    schema, own = columns_of(source), own_columns(source)
+    own = own_columns(source)
+    schema = _with_partitions(source, own)
     if settings.text_column is None:
         raise ValueError(f"{source.shown} needs `text_column`; allowed: {_names(own, is_text)}")
     if source.kind == "jsonl":  # keys are read from all rows, see ``check_keys``
@@ -246,7 +266,7 @@ def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
     for file in inputs:
         text = {settings.text_column or ""} - {*file.columns}
         present = keys_found(file, text | missing)
-        if text - present:
+        if text - present and file.columns:  # else it has no rows, or all are rejected
             raise _no_key(file, "`text_column`", *text)
         missing -= present
     for name in sorted(missing):

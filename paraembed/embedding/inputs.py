@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, compress
+from itertools import chain, compress, pairwise
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -299,15 +299,36 @@ def _find(text: str) -> list[tuple[Place, str]]:
             )
         if not known:
             raise FileNotFoundError(f"{shown} has no file to embed; expected {KNOWN}")
+        _check_outside(filesystem, path, [])
         return known
     if kind == pa.fs.FileType.NotFound and (cut := _first_wildcard(text)) is not None:
         base, pattern = cut
         files = list(_below(base, _glob(pattern), recursive="/" in pattern))
         if not files:
             raise FileNotFoundError(f"{shown} matches no file; check the pattern, which may use *, ? and **/")
+        _check_outside(filesystem, locate(base)[1], [name for _, name in files])
         return files
     place = to_place(text) if "://" in text else Path(text).absolute()
     return [(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
+
+
+def _check_outside(filesystem: pa.fs.FileSystem, folder: str, names: list[str]) -> None:
+    """Raise ValueError if a folder, or one of the folders of files below it, is inside of a Delta or Iceberg table, of
+    which some files may be out of date; ``names`` are the files of a glob.
+    """
+    parents = PurePosixPath(folder).parents if not names else [PurePosixPath(folder), *PurePosixPath(folder).parents]
+    below = {parent for name in names for parent in PurePosixPath(folder, name).parents}
+    for parent in sorted({*parents, *below} - {PurePosixPath()}):  # which has no bucket
+        log_folder, metadata = filesystem.get_file_info([f"{parent}/_delta_log", f"{parent}/metadata"])
+        is_delta = log_folder.type == pa.fs.FileType.Directory
+        if is_delta or metadata.type == pa.fs.FileType.Directory:
+            entries = [] if is_delta else filesystem.get_file_info(pa.fs.FileSelector(metadata.path))
+            if is_delta or any(entry.path.endswith(".metadata.json") for entry in entries):
+                kind = "a Delta" if is_delta else "an Iceberg"
+                raise ValueError(
+                    f"{parent} is {kind} table, in which files can be out of date; give the table itself as an input, "
+                    "or its files one by one"
+                )
 
 
 def _without_tables(text: str, shown: str, files: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
@@ -508,7 +529,7 @@ def _columns(file: InputFile, pieces: Iterable[bytes]) -> tuple[str, ...]:
     if file.kind == "jsonl":
         keys: dict[str, None] = {}
         ends = records.ends[:_LINES_LOOKED_AT]
-        for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+        for start, stop in pairwise([0, *ends]):
             value = json_object(records.data[start:stop].removeprefix(BYTE_ORDER_MARK))
             keys.update(dict.fromkeys(value if isinstance(value, dict) else ()))
         return tuple(keys)

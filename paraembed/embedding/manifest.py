@@ -27,7 +27,7 @@ from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.places import Place
-from paraembed.io.resume import check_names, is_same_work
+from paraembed.io.resume import check_names, foreign_work, is_same_work
 from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
 from paraembed.options import Count, Range, checked
 from paraembed.process import on_cluster
@@ -183,7 +183,7 @@ def check_folder(store: Store) -> bool:
         ) from None
     begun = PLAN in names
     if DATA in names and begun:
-        check_names(store, store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
+        check_names(f"{store}/{DATA}", store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
     check_names(store, names, _OWN if begun else _TEMPORARY, "jobs/embed.py")
     return begun
 
@@ -244,6 +244,10 @@ def begun_run(store: Store, run: EmbeddingRun) -> Iterator[dict[str, PartReport]
             model = {"model": dict(run.identity)} if run.identity else {}
             write_json(store, PLAN, value | {"plan": run.plan.to_json()} | model)
         _check_same(store, run)
+        names = {part.name for part in run.plan.parts}
+        foreign = {f"{DATA}/{name}" for name in store.names(f"{DATA}/")} - names
+        if foreign:
+            raise foreign_work(store, min(foreign), "this run of jobs/embed.py")
         folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, REPORTS, REJECTED)
         for name in folders:  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)

@@ -129,7 +129,7 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
         strings = dict[str, pa.LargeStringArray]()
         for name, column in named.items():
             strings[name], replaced = _as_text(block.columns[column])
-            block.num_replaced += replaced
+            block.num_replaced += int(replaced.sum())
         ends = _ends(strings, source)
         for start, stop in [*cuts(ends, source.block_bytes, settings.batch_size)] or [(0, 0)] * bool(block.rejected):
             of_rows = {name: column.slice(start, stop - start).cast(pa.string()) for name, column in strings.items()}
@@ -164,23 +164,25 @@ def _check_whole(ids: pa.Array, row_numbers: npt.NDArray[np.int64], name: str, s
         )
 
 
-def _as_text(column: pa.Array) -> tuple[pa.LargeStringArray, int]:
-    """Return texts, of which those that are lists are joined by a space; and the number of those that were not UTF-8,
-    of bytes that ``_mended`` leaves alone.
+def _as_text(column: pa.Array) -> tuple[pa.LargeStringArray, npt.NDArray[np.bool_]]:
+    """Return texts [n], of which those that are lists are joined by a space; and which were not UTF-8 and are not
+    decoded by ``_mended``: bytes and the items of lists, bool [n].
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        values, num_replaced = _as_text(column.values)
-        lists = pa.LargeListArray.from_arrays(
-            column.offsets.cast(pa.int64()), values.fill_null(""), mask=column.is_null() if column.null_count else None
-        )
-        return pc.binary_join(lists, pa.scalar(" ", pa.large_string())), num_replaced
+        items = column.flatten()
+        is_string = pa.types.is_string(items.type) or pa.types.is_large_string(items.type)
+        values, replaced = _as_text(items.cast(pa.large_binary()) if is_string else items)
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        lists = pa.LargeListArray.from_arrays(pa.array(ends), values.fill_null(""), mask=column.is_null())
+        counts = np.concatenate(([0], np.cumsum(replaced)))[ends]
+        return pc.binary_join(lists, pa.scalar(" ", pa.large_string())), np.diff(counts) > 0
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        strings, replaced = _decoded(column.cast(pa.large_binary()))
-        return strings, int(replaced.sum())
-    return column.cast(pa.large_string()), 0
+        return _decoded(column.cast(pa.large_binary()))
+    return column.cast(pa.large_string()), np.zeros(len(column), bool)
 
 
 def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:
@@ -329,8 +331,9 @@ def _batches_from(
             batches = read_arrow(source.place, wanted, groups)
         else:
             batches = read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options)
-            with open_parquet(source.place, state=source.state) as file:
-                first = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
+            if of_one:  # else the part begins with its row group
+                with open_parquet(source.place, state=source.state) as file:
+                    first = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
     while batch is not None or (batch := next(batches, None)) is not None:
         if of_one and part.row_in_file + part.rows <= first + len(batch):
             _begun.clear()

@@ -1,9 +1,11 @@
 """Files of the current version of a Delta or Iceberg table; its other files are deleted or replaced rows."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from paraembed.console import say
@@ -40,7 +42,8 @@ def delta_files(folder: str, files: Iterable[tuple[Place, str]]) -> Files:
         has_deleted = any(batch.num_rows for batch in table.deletion_vectors())
         uris = table.file_uris()
     except (DeltaError, OSError) as error:
-        raise ValueError(f"{shown}: the log of the Delta table cannot be read ({error})") from None
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{shown}: the log of the Delta table cannot be read ({reason})") from None
     is_renamed = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
     _check_rows(shown, "a Delta", "deletion vectors" if has_deleted else "renamed columns" if is_renamed else "")
     base = urlsplit(table.table_uri).path if "://" in folder else str(Path(folder).resolve())
@@ -53,7 +56,7 @@ def iceberg_files(folder: str, files: Iterable[tuple[Place, str]]) -> Files:
     snapshot of the newest metadata file. A catalog may know of another one, which is not asked.
 
     Raise ValueError if pyiceberg is not installed, cannot read the metadata, or the rows of a file are not those of
-    the table: some are deleted by a delete file, or its columns have had other names.
+    the table: some are deleted by a delete file, or a column was renamed or dropped.
     """
     shown = without_credentials(folder)
     with _packages(shown, "an Iceberg", "'pyiceberg[pyarrow]'"):
@@ -61,19 +64,30 @@ def iceberg_files(folder: str, files: Iterable[tuple[Place, str]]) -> Files:
         from pyiceberg.table import StaticTable  # noqa: PLC0415
     files = list(files)
     versions = [(int(match[1]), str(place)) for place, name in files if (match := _METADATA.fullmatch(name))]
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it warns that it reads files with pyarrow
     try:
+        if not versions:
+            raise ValueError("no file in metadata/ has a version in its name")
         table = StaticTable.from_metadata(max(versions)[1])
         tasks = list(table.scan().plan_files())
     except (ValidationError, OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{shown}: the metadata of the Iceberg table cannot be read ({error})") from None
-    columns = {(field.field_id, field.name) for schema in table.schemas().values() for field in schema.fields}
-    is_renamed = len({number for number, _ in columns}) < len(columns)
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{shown}: the metadata of the Iceberg table cannot be read ({reason})") from None
+    current, *others = (_columns(schema) for schema in (table.schema(), *table.schemas().values()))
     has_deleted = any(task.delete_files for task in tasks)
-    _check_rows(shown, "an Iceberg", "delete files" if has_deleted else "renamed columns" if is_renamed else "")
+    is_changed = any(columns - current for columns in others)
+    _check_rows(
+        shown, "an Iceberg", "delete files" if has_deleted else "renamed or dropped columns" if is_changed else ""
+    )
     names = {task.file.file_path.removeprefix(table.location()).lstrip("/") for task in tasks}
     snapshot = table.current_snapshot()
     of = f"snapshot {snapshot.snapshot_id} of {max(versions)[1].rpartition('/')[2]}" if snapshot else "snapshot"
     return _current(shown, f"an Iceberg table; its {of}", files, names)
+
+
+def _columns(schema: Any) -> set[tuple[int, str]]:
+    """Return number and path of every field of an Iceberg schema."""
+    return {(number, schema.find_column_name(number)) for number in schema.field_ids}
 
 
 def _check_rows(shown: str, table: str, what: str) -> None:
@@ -90,5 +104,5 @@ def _current(shown: str, table: str, files: Iterable[tuple[Place, str]], names: 
     if len(current) < len(names):
         absent = min(names - {name for _, name in current})
         raise FileNotFoundError(f"{shown}/{absent} is a file of the table, but it does not exist")
-    say(f"{shown} is {table} has {len(current)} files")
+    say(f"{shown} is {table} has {len(current)} file{'s'[: len(current) != 1]}")
     return current

@@ -280,6 +280,8 @@ def json_field(value: dict[str, Any], name: str, default: Any = None) -> Any:
         return value.get(name, default)
     inner: Any = value
     for step in name.split("."):
+        if inner is None:  # as in Parquet, a field of null is null
+            return None
         if not isinstance(inner, dict) or step not in inner:
             return default
         inner = inner[step]

@@ -215,7 +215,11 @@ def test_the_current_version_of_a_delta_table_is_read(tmp_path, monkeypatch):
     files = list_inputs([where])
     assert [(file.partitions, len(pq.read_table(file.path))) for file in files] == [({"lang": "en"}, 1)] * 2
     assert make_plan(files, settings).rows == 2
-    assert len(list_inputs([f"{where}/*/*.parquet"])) == 6, "files that are named are read"
+    named = sorted((tmp_path / "lake").glob("t/*/*.parquet"))
+    assert len(list_inputs(named)) == 6, "files that are named are read"
+    for inside in (f"{where}/*/*.parquet", f"{where}/lang=en", f"{tmp_path}/**/*.parquet"):
+        with pytest.raises(ValueError, match=r"lake/t is a Delta table"):
+            list_inputs([inside])
     with pytest.raises(ValueError, match=r"lake/t/ is a Delta table"):
         list_inputs([tmp_path / "lake"])
     files[0].place.unlink()
@@ -247,12 +251,15 @@ def test_the_current_snapshot_of_an_iceberg_table_is_read(tmp_path, monkeypatch)
     table.append(rows[:1])
     where = tmp_path / "lake" / "n" / "t"
     assert make_plan(list_inputs([where]), Settings("body")).rows == 3
-    assert len(list_inputs([f"{where}/data/*.parquet"])) == 3, "files that are named are read"
+    assert len(list_inputs(sorted((where / "data").iterdir()))) == 3, "files that are named are read"
+    for inside in (f"{where}/data/*.parquet", f"{where}/data", f"{tmp_path}/**/*.parquet"):
+        with pytest.raises(ValueError, match=r"n/t is an Iceberg table"):
+            list_inputs([inside])
     with pytest.raises(ValueError, match=r"lake/n/t/ is an Iceberg table"):
         list_inputs([tmp_path / "lake"])
     with table.update_schema() as update:
         update.rename_column("body", "text")
-    with pytest.raises(ValueError, match="Iceberg table with renamed columns"):
+    with pytest.raises(ValueError, match="Iceberg table with renamed or dropped"):
         list_inputs([where])
     max((where / "metadata").glob("*.json")).write_text("{")
     with pytest.raises(ValueError, match="metadata of the Iceberg table cannot"):

@@ -142,3 +142,32 @@ def test_a_column_that_cannot_be_read_is_named(tiny_encoder_folder, tmp_path):
     with pytest.raises(ValueError, match=r"a\.parquet: column 'kept' .*Expected all lists"):
         embedded(tiny_encoder_folder, {"a": {"text": TEXTS, "kept": lists}}, Settings("text", keep=("kept",)),
                  tmp_path / "out")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("octets", [pa.string(), pa.large_binary()])
+def test_lists_are_texts_in_every_slice_and_their_bytes_need_not_be_utf8(tiny_encoder_folder, tmp_path, kind, octets):
+    words = [[b"the", b"cat"], None, [b"a", b"d\xffg", b"\xff"], [], [b"dog"]]
+    items = pa.array(words, kind(pa.binary() if octets == pa.string() else octets))
+    lists = type(items).from_arrays(items.offsets, items.values.view(octets), type=kind(octets), mask=items.is_null())
+    settings, out = Settings("text", keep=("number",), batch_size=2, part_rows=3), tmp_path / "out"
+    made = embedded(tiny_encoder_folder, {"a": {"text": lists, "number": range(5)}}, settings, out)
+    texts = ["the cat", "", "a d\ufffdg \ufffd", "", "dog"]
+    np.testing.assert_array_equal(
+        np.stack(made["embedding"].to_numpy()), checkpoint.load(tiny_encoder_folder).encode(texts)
+    )
+    assert json.loads((out / "_manifest.json").read_text())["n_replaced"] == 1
+
+
+def test_a_column_that_no_file_has_is_named(tiny_encoder_folder, tmp_path):
+    with pytest.raises(ValueError, match=r"a\.parquet has no column 'txet'; `keep` can"):
+        embedded(tiny_encoder_folder, {"a": {"text": TEXTS}, "b": {"text": TEXTS}}, Settings("text", keep=("txet",)),
+                 tmp_path / "out")  # fmt: skip
+
+
+def test_a_file_in_the_folder_of_the_parts_that_is_not_of_the_plan_is_refused(tiny_encoder_folder, tmp_path):
+    settings, out = Settings("text"), tmp_path / "out"
+    embedded(tiny_encoder_folder, {"a": {"text": TEXTS}}, settings, out)
+    (out / "data" / "part-000-000001.parquet").write_bytes((out / "data" / "part-000-000000.parquet").read_bytes())
+    with pytest.raises(ValueError, match=r"did not write: data/part-000-000001\.parquet"):
+        build(tiny_encoder_folder, tmp_path / "in", settings, out)
