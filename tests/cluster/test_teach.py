@@ -359,7 +359,8 @@ def test_a_student_of_pieces_and_one_of_words_become_one_encoder(ray_cluster, tm
     out, work = tmp_path / "out", tmp_path / "work"
     record, was_finished = teach(wanted, out, work)
     both = checkpoint.load_any(out)
-    assert (both.width, both.first.tokenizer, both.second.tokenizer, was_finished) == (10, "subword", "ptb-v1", False)
+    tokenizers = both.first.tokenizer, both.second.tokenizer
+    assert (both.width, *tokenizers, was_finished) == (10, "subword", "ptb-v1+nfkc", False)
     assert all(units["units"] > 0 for units in record.values())
     assert {"avg", "concat"} <= {*known_metadata((out / "README.md").read_text())["tags"]}
     for units, part in (("subword", "first"), ("word", "second")):
