@@ -164,6 +164,7 @@ PUBLISHED = {  # file → number of words, some of them, what is logged
     "30-word2vec-bin-cut-utf8/v.bin": (11, ["bicycle"], "1 of 11 rows"),
     "30b-word2vec-text-latin1/v.txt": (11, ["bicycle"], "1 of 11 rows"),
     "31-glove-unk-row/v.txt": (11, [UNKNOWN], "row '<unk>'"),
+    "33-glove-zip/glove.6B.zip": (11, ["the", "bicycle"], ""),
     "34-vectors-with-tabs/v.txt": (11, ["the", "bicycle"], ""),
     "35-vectors-crlf/v.txt": (11, ["the", "bicycle"], ""),
     "36-numberbatch/numberbatch.txt": (11, ["/c/en/the"], ""),
