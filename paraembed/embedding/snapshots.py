@@ -1,6 +1,5 @@
 """Files of the current version of a Delta or Iceberg table; its other files are deleted or replaced rows."""
 
-import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -64,7 +63,6 @@ def iceberg_files(folder: str, files: Iterable[tuple[Place, str]]) -> Files:
         from pyiceberg.table import StaticTable  # noqa: PLC0415
     files = list(files)
     versions = [(int(match[1]), str(place)) for place, name in files if (match := _METADATA.fullmatch(name))]
-    logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it warns that it reads files with pyarrow
     try:
         if not versions:
             raise ValueError("no file in metadata/ has a version in its name")

@@ -158,7 +158,8 @@ def _stages(tokenizer: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     kinds = character_kinds(tokenizer)
     space = _class(kinds == SPACE)
     # The library's lower case of "İ" has two characters.
-    lower = [*forms, _replace({"String": "İ"}, "i"), {"type": "Lowercase"}]
+    lower = [_replace({"String": "İ"}, "i"), {"type": "Lowercase"}]
+    lower = [*lower, *forms, *lower, *forms] if form else lower
     if rules == "space":
         return lower, [_split(f"{space}+", "Removed")]
     number = _class(kinds == NUMBER)

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from paraembed.compiled import compiled
 from paraembed.io.places import open_regular
 
-MAGIC = b"\xba\x16\x4f\x2f"
 _HEAD = struct.Struct("<2i12id3i2q")  # magic, version; arguments; sizes of the dictionary
 _AT_ONCE, _SUPERVISED = 1024, 3  # words; model
 

@@ -120,18 +120,24 @@ def tokenize(texts: pa.StringArray, tokenizer: str) -> Tokens:
 
 
 def normalized(texts: pa.StringArray, form: str) -> pa.StringArray:
-    """Return texts [n] in a Unicode normalization form, ``nfc`` or ``nfkc``, without ``IGNORED`` in the latter; an
-    empty form changes nothing, and no form changes ASCII.
+    """Return texts [n] in lower case and a Unicode normalization form, ``nfc`` or ``nfkc``, without ``IGNORED`` in the
+    latter; an empty form changes nothing, and no form changes ASCII.
+
+    Twice, as in Unicode's NFKC_Casefold (section 3.13): some letters with marks have one character only in lower case
+    (``J̌``, ``İ̀``), and some symbols become capitals (``℡``).
     """
     if not form or string_bytes(texts)[0].max(initial=0) < 128:
         return texts
     others = pc.invert(pc.string_is_ascii(texts))
     chosen = texts.filter(others)
-    if form == "nfkc":
-        chosen = pc.replace_substring_regex(chosen, IGNORED, "")
-    # Arrow's utf8_normalize decomposes for NFC, too: "é" becomes two characters (pyarrow 25).
     name: Any = form.upper()
-    return pc.replace_with_mask(texts, others, pa.array([normalize(name, t) for t in chosen.to_pylist()], texts.type))
+    for _ in range(2):
+        chosen = pc.utf8_lower(chosen)
+        if form == "nfkc":
+            chosen = pc.replace_substring_regex(chosen, IGNORED, "")
+        # Arrow's utf8_normalize decomposes for NFC, too: "é" becomes two characters (pyarrow 25).
+        chosen = pa.array([normalize(name, text) for text in chosen.to_pylist()], texts.type)
+    return pc.replace_with_mask(texts, others, chosen)
 
 
 def _mark_token_borders(texts: pa.StringArray) -> pa.StringArray:

@@ -23,13 +23,13 @@ import numpy.typing as npt
 from paraembed.io.fingerprint import read_json
 from paraembed.io.inflate import is_compressed, read_blocks
 from paraembed.io.places import require_file
-from paraembed.text.fasttext import MAGIC, fasttext_blocks, head_of
 
 Block = tuple[list[str], npt.NDArray[np.float32]]
 """Words [n] and their vectors [n, d]."""
 
 _BYTES = 1 << 24  # at a time
 _TABLES = ("embedding.weight", "embeddings")
+_FASTTEXT = b"\xba\x16\x4f\x2f"  # the first bytes of a model of fastText
 _MOST_HEADER, _MOST_WORD, _MOST_WIDTH = 100, 10_000, 65_536  # bytes; numbers
 _FEW = 5
 
@@ -93,7 +93,7 @@ def binary_blocks(path: Path, bad: BadRows, *, block_bytes: int = _BYTES) -> Ite
     """
     pieces = read_blocks(path, block_bytes)
     data = next(pieces, b"")
-    if data.startswith(MAGIC):
+    if data.startswith(_FASTTEXT):
         yield from _of_fasttext(path, bad)
         return
     line, _, data = data.partition(b"\n")
@@ -125,6 +125,8 @@ def binary_blocks(path: Path, bad: BadRows, *, block_bytes: int = _BYTES) -> Ite
 def _of_fasttext(path: Path, bad: BadRows) -> Iterator[Block]:
     if is_compressed(path):
         raise ValueError(f"{path} is a compressed fastText model; decompress it, or use the .vec file of its vectors")
+    from paraembed.text.fasttext import fasttext_blocks  # noqa: PLC0415 - imports numba, 0.4 s
+
     done = 0
     for words, vectors in fasttext_blocks(path):
         yield _with_words(words, vectors, bad, done + 1)
@@ -139,7 +141,11 @@ def stated_shape(path: Path) -> tuple[int, int] | None:
     """
     if is_binary(path):
         head = next(read_blocks(path, _MOST_HEADER), b"")
-        return head_of(head, path)[:2] if head.startswith(MAGIC) else _header(head.partition(b"\n")[0], path)
+        if head.startswith(_FASTTEXT):
+            from paraembed.text.fasttext import head_of  # noqa: PLC0415
+
+            return head_of(head, path)[:2]
+        return _header(head.partition(b"\n")[0], path)
     if path.suffix != ".safetensors":
         return None
     with _opened_model(path) as file:
