@@ -220,13 +220,12 @@ def read_run(store: Store) -> EmbeddingRun:
     value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
     try:
         run = checked(_PlanFile, value, PLAN)
-        numbers = {name: number for number, name in FORMATS.items()}
-        if run["format"] not in numbers:
+        if run["format"] not in FORMATS.values():
             raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMATS[3]!r}")
         model = value.get("model", {})
         if model != {}:
             checked(_Model, model, "model")
-        plan = plan_from_json(run["plan"], numbers[run["format"]])
+        plan = plan_from_json(run["plan"], format_of(run))
         return EmbeddingRun(run["encoder"], run["tokeniser"], plan, model)
     except ValueError as error:
         raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start over") from None
