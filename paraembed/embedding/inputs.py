@@ -319,7 +319,10 @@ def _check_outside(filesystem: pa.fs.FileSystem, folder: str, names: list[str]) 
     parents = PurePosixPath(folder).parents if not names else [PurePosixPath(folder), *PurePosixPath(folder).parents]
     below = {parent for name in names for parent in PurePosixPath(folder, name).parents}
     for parent in sorted({*parents, *below} - {PurePosixPath()}):  # which has no bucket
-        log_folder, metadata = filesystem.get_file_info([f"{parent}/_delta_log", f"{parent}/metadata"])
+        try:
+            log_folder, metadata = filesystem.get_file_info([f"{parent}/_delta_log", f"{parent}/metadata"])
+        except OSError:  # keys of an object store may allow no request above the input
+            continue
         is_delta = log_folder.type == pa.fs.FileType.Directory
         if is_delta or metadata.type == pa.fs.FileType.Directory:
             entries = [] if is_delta else filesystem.get_file_info(pa.fs.FileSelector(metadata.path))
