@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.embedding.inputs import find_inputs, hash_inputs
+from paraembed.embedding.identity import hash_inputs
+from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder

@@ -25,7 +25,8 @@ from infra.bench.generated import draw_lines, draw_words
 from infra.bench.peers import library_encode, save_int8, save_model2vec
 from infra.bench.rounds import Clock, Log, Program, Round, has, measure, ratio, repeat, report, show_table, start
 from paraembed.console import doing, say
-from paraembed.embedding.inputs import find_inputs, hash_inputs
+from paraembed.embedding.identity import hash_inputs
+from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.part import REPORTS, PartWorker
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
@@ -202,6 +203,6 @@ def _busy_round(folder: Path, rows: int) -> Round:
     packed: Any = SimpleNamespace(encoder=lambda: device)
     where = plan.settings, str(folder), None
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda part: worker.embed(packed, plan.inputs[0], part, *where), plan.parts))
+        list(pool.map(lambda part: worker.embed(packed, plan.inputs[:1], part, *where), plan.parts))
     seconds = max(end for _, end in device.busy) - min(begin for begin, _ in device.busy)
     return Round(rows, seconds, sum(end - begin for begin, end in device.busy))

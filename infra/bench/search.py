@@ -13,7 +13,8 @@ from infra.bench.command import Add, count, path
 from infra.bench.generated import draw_lines, draw_words
 from infra.bench.rounds import Clock, Log, Program, measure, ratio, repeat, report, show_table, start
 from paraembed.console import doing
-from paraembed.embedding.inputs import find_inputs, hash_inputs
+from paraembed.embedding.identity import hash_inputs
+from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.manifest import EmbeddingRun, begun_run, commit
 from paraembed.embedding.mine import Comparison, neighbors, tiles
 from paraembed.embedding.output import Embeddings
@@ -76,10 +77,10 @@ def write_output(options: Namespace, rows: int, folder: Path) -> Path:
     encoder.fingerprint = "bench"
     plan = make_plan(hash_inputs(find_inputs([str(texts)])), Settings(keep=("text",)))
     embedding, store = EmbeddingRun("bench", "space", plan), Folder(out)
-    with begun_run(store, embedding) as reports:
+    with begun_run(store, embedding) as begun:
         for part in plan.parts:
-            reports[part.name] = embed_part(encoder, plan.inputs[0], part, plan.settings, store)
-        commit(store, embedding, reports)
+            begun.add(embed_part(encoder, plan.sources(part), part, plan.settings, store))
+        commit(store, embedding, begun.reports)
     return out
 
 

@@ -19,13 +19,14 @@ from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
-from paraembed.embedding.inputs import InputFile, changed_inputs, check_apart, find_inputs, hash_inputs
+from paraembed.embedding.identity import changed_inputs, hash_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
 from paraembed.embedding.local import embed_here
-from paraembed.embedding.manifest import EmbeddingRun
+from paraembed.embedding.manifest import EmbeddingRun, known_inputs
 from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
-from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
+from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import SUCCESS, locked
 from paraembed.io.places import Place
@@ -74,10 +75,11 @@ def embed(
     gpus: Gpus = DEFAULT_GPUS,
     loaded: TextEncoder | None = None,
     files: Sequence[InputFile] | None = None,
+    identity: Identity = "stamp",
 ) -> EmbeddingResult:
     """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
     ``paraembed.embed``, ``loaded`` is the encoder of that name, if it is open already, and ``files`` are those of
-    ``find_inputs``, if they are found already.
+    ``find_inputs``, if they are found already. ``identity`` is how inputs are recognized.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
@@ -88,8 +90,9 @@ def embed(
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
     check_workers(workers)
+    files = _recognizable(inputs, files, home, limits, identity)
     if not (overwrite or loaded) and gpus == DEFAULT_GPUS:
-        files, finished = _finished_before(home, str(encoder), inference, inputs, limits, files, settings, workers)
+        finished = _finished_before(home, str(encoder), inference, inputs, files, settings, workers)
         if finished:
             return finished
     loaded, files, settings = prepared(
@@ -112,7 +115,8 @@ def embed(
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         remove_new = manifest.removal_of_new(store)
-        reports = stack.enter_context(manifest.begun_run(store, run))
+        begun = stack.enter_context(manifest.begun_run(store, run))
+        reports = begun.reports
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not replaced and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
             return done
@@ -129,10 +133,10 @@ def embed(
             before = [Done(report, peak_memory=0) for report in reports.values()]
             new = stack.enter_context(closing(done_now))
             for part in _within(limits, run.plan, store, chain(before, new)):
-                reports[part.report.name], peak = part.report, max(peak, part.peak_memory)
-            if changed := changed_inputs(files):
-                remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
-                raise RunFailedError(f"{changed[0].shown} changed while it was embedded; start over with {remedy}")
+                if part.report.name not in reports:
+                    begun.add(part.report)
+                peak = max(peak, part.peak_memory)
+            _check_inputs(files, run.plan, home)
             doing("checking and committing the parts")
             written = manifest.commit(store, run, reports, limits.on_duplicate_id)
             measured = {
@@ -156,37 +160,52 @@ def _finished_before(
     encoder: str,
     inference: Inference,
     inputs: Sequence[str | Path],
-    limits: Limits,
-    files: Sequence[InputFile] | None,
+    files: tuple[InputFile, ...],
     settings: Settings,
     workers: int,
-) -> tuple[Sequence[InputFile] | None, EmbeddingResult | None]:
-    """Return the input files, as far as they are known, and the result of a finished run of the same arguments, without
-    opening the encoder, which takes seconds; None if there may be something to do.
+) -> EmbeddingResult | None:
+    """Return the result of a finished run of the same arguments, without opening the encoder, which takes seconds; None
+    if there may be something to do.
     """
     if not (manifest.check_folder(home) and is_there(home, SUCCESS)):
-        return files, None
+        return None
     if (known := known_encoder(encoder, inference)) is None:
-        return files, None
-    hashed = hash_inputs(find_inputs(inputs, limits.reading) if files is None else files)
-    check_apart(inputs, hashed, home.path if isinstance(home, Folder) else home.place, part_name(0))
-    complete = complete_settings(settings, hashed, reads_trees=False)
-    new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(hashed, complete, ()), known.identity)
+        return None
+    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
+    complete = complete_settings(settings, files, reads_trees=False)
+    new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(files, complete, ()), known.identity)
     run = manifest.continued_run(home, new)
-    with shown_status(), manifest.begun_run(home, run) as reports:
-        return hashed, _result_if_finished(home, encoder, run, reports, workers)
+    with shown_status(), manifest.begun_run(home, run) as begun:
+        return _result_if_finished(home, encoder, run, begun.reports, workers)
 
 
 def _result_if_finished(
     store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int
 ) -> EmbeddingResult | None:
     """Return the result of a run in which nothing is left to do, after clearing up; None for any other."""
-    if len(reports) < len(run.plan.parts) or not manifest.is_finished(store, reports):
+    if len(reports) < len(run.plan.parts) or not manifest.is_finished(store, run.plan, reports):
         return None
     rows = sum(report.rows for report in reports.values())
     _clear_up(store, encoder, run, reports, workers)
     say(f"{store} is already finished, {rows:,} rows; nothing to do")
     return EmbeddingResult(rows, run.plan.table(store), len(run.plan.parts), 0, was_finished=True)
+
+
+def _recognizable(
+    inputs: Sequence[str | Path], files: Sequence[InputFile] | None, home: Store, limits: Limits, identity: Identity
+) -> tuple[InputFile, ...]:
+    """Return the input files, with their digests if these decide whether they are those of a plan."""
+    if files is None:
+        files = find_inputs(inputs, limits.reading, known=known_inputs(home, limits.reading))
+    return hash_inputs(files) if identity == "sha256" else tuple(files)
+
+
+def _check_inputs(files: Sequence[InputFile], plan: Plan, home: Store) -> None:
+    """Raise RunFailedError if an input changed since the start of this run."""
+    planned = zip(files, plan.inputs, strict=True)
+    if changed := changed_inputs([replace(file, sha256=before.sha256) for file, before in planned]):
+        remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
+        raise RunFailedError(f"{changed[0].shown} changed while it was embedded; start over with {remedy}")
 
 
 def _hold(stack: ExitStack, folder: Folder) -> bool:

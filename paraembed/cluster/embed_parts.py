@@ -216,8 +216,8 @@ class _Parts:
         return sorted(running, key=lambda item: -item[0])
 
     def _give(self, worker: Worker, task: Task) -> None:
-        source, part, data = task
-        ref = worker.actor.embed.remote(self._pool.encoder, source, part, self._settings, self._out, data)
+        sources, part, data = task
+        ref = worker.actor.embed.remote(self._pool.encoder, sources, part, self._settings, self._out, data)
         self._pool.add(worker, ref, task)
         self.holders.setdefault(part.name, []).append(worker)
 

@@ -25,8 +25,8 @@ _LONGEST_PAUSE_SECONDS = 60.0  # between failed starts
 
 log = logging.getLogger(__name__)
 
-Task = tuple[InputFile, Part, bytes | None]
-"""A part to embed, with its input, and with its text if the input is compressed."""
+Task = tuple[tuple[InputFile, ...], Part, bytes | None]
+"""A part to embed, with its inputs, and with its text if it is one of several of a compressed one."""
 
 
 @dataclass

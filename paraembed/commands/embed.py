@@ -9,7 +9,16 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import doing, say
-from paraembed.embedding.settings import DEFAULT_LIMITS, Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings
+from paraembed.embedding.settings import (
+    DEFAULT_LIMITS,
+    Compression,
+    Dtype,
+    Identity,
+    IdKind,
+    Limits,
+    OnDuplicateId,
+    Settings,
+)
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import check_destination
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
@@ -87,6 +96,10 @@ class Embed:
     """Where to embed: in the process of the job (local), in --workers processes of Ray (ray), or (auto) local if the
     estimated time is below 20 seconds and neither a cluster nor a GPU is used. Both write the same bytes.
     """
+    identity: Identity = "stamp"
+    """How a run that is resumed recognizes its inputs: by size and times, or the ETag of an object (stamp); or by their
+    SHA-256, for which they are read at each start (sha256).
+    """
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False
@@ -112,9 +125,11 @@ def main(flags: Embed) -> dict[str, Any]:
             "it out"
         )
     from paraembed.embedding.inputs import find_inputs
+    from paraembed.embedding.manifest import known_inputs
+    from paraembed.io.store import open_store
 
     doing("finding the input files")
-    files = find_inputs(inputs, flags.reading)
+    files = find_inputs(inputs, flags.reading, known=known_inputs(open_store(out), flags.reading))
     from paraembed.embedding.columns import check_columns
 
     check_columns(files, settings)
@@ -130,7 +145,7 @@ def main(flags: Embed) -> dict[str, Any]:
         return {}
     from paraembed.cluster.embed import embed
 
-    options |= {"engine": flags.engine}
+    options |= {"engine": flags.engine, "identity": flags.identity}
     done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
         rows, parts = f"{done.rows:,} row{'s'[: done.rows != 1]}", f"{done.parts} part{'s'[: done.parts > 1]}"

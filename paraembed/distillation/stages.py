@@ -40,7 +40,8 @@ from paraembed.distillation.texts import (
     write_texts,
 )
 from paraembed.distillation.token_states import read_states, sums_states
-from paraembed.embedding.inputs import InputFile, find_inputs, hash_inputs
+from paraembed.embedding.identity import hash_inputs
+from paraembed.embedding.inputs import InputFile, find_inputs
 from paraembed.embedding.output import Embeddings
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov

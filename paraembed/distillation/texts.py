@@ -53,8 +53,8 @@ def read_texts(files: tuple[InputFile, ...], columns: Sequence[str]) -> Iterator
     """
     settings = reading_settings(columns)
     plan = make_plan(files, settings)
-    for source, part, data in stream_parts(plan, plan.parts):
-        for rows in read_part(source, part, settings, data):
+    for sources, part, data in stream_parts(plan, plan.parts):
+        for rows in read_part(sources, part, settings, data):
             yield rows.texts
             for column in rows.carried[1:]:
                 yield column.cast(pa.string())

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from paraembed.console import doing, duration, print_table, say
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, hash_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
 from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
@@ -119,7 +119,7 @@ def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBa
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
     for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_stream else part for part in drawn):
-        yield from embedded(encoder, plan.inputs[part.file], part, settings)
+        yield from embedded(encoder, plan.sources(part), part, settings)
 
 
 def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -220,5 +220,4 @@ def prepared(
         loaded = encoder
     check_dim(settings, loaded.width)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
-    hashed = hash_inputs(files)
-    return loaded, hashed, complete_settings(settings, hashed, loaded.reads_trees)
+    return loaded, tuple(files), complete_settings(settings, files, loaded.reads_trees)

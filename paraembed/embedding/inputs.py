@@ -6,29 +6,29 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, compress, pairwise
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from paraembed.console import doing
 from paraembed.embedding.snapshots import delta_files, iceberg_files
 from paraembed.io.convert import array_lines, decoded, is_array
 from paraembed.io.escape import listed
-from paraembed.io.fingerprint import sha256_of
-from paraembed.io.inflate import BLOCK_BYTES, is_compressed, read_blocks, zipped_name
+from paraembed.io.inflate import BLOCK_BYTES, compression_of, read_blocks, read_span, zipped_name
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.lines import is_utf8
-from paraembed.io.parquet import is_parquet
-from paraembed.io.places import Place, locate, name_of, require_file, size_of, to_place, without_credentials
+from paraembed.io.parquet import begins_parquet
+from paraembed.io.places import Place, locate, name_of, open_place, require_file, to_place, without_credentials
 from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, TableFormat, json_object, read_records
 
 TEXT_FIELD = "text"
@@ -53,8 +53,9 @@ _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _LIMITS = ("max_line_bytes", "max_field_lines", "csv_escape", "csv_skip_blanks")
 _DECIDING = (*_LIMITS, "csv_delimiter", "has_sep_line", "encoding", "is_array", "has_cr_ends")
 _LINES_SNIFFED, _SNIFFED = 20, 500  # lines and characters of each
-_IF_SET = ("carried",)
-_LOOKERS = 16  # threads that ask for stamps; an answer of an object store takes 20 ms and more
+_IF_SET = ("carried", "sha256")
+LOOKERS = 32
+"""Threads that look at files; an answer of an object store takes 20 ms and more."""
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +72,10 @@ class InputFile:
         columns: names of the columns; for JSON lines, the keys of the first 1,000 rows in the first MiB, at least of
             the first row; empty for Parquet, whose footer has them.
         size: bytes of the file.
-        sha256: digest of the file; empty before ``hash_inputs``.
-        stamp: size and modification time (ns), or size and ETag on an object store, taken before the file was read, to
-            detect changes. It is not saved, and neither are ``limits`` and ``block_bytes``.
-        limits: limits on reading the file.
+        sha256: digest of the file, if it was read for one; see ``hash_inputs``.
+        stamp: size, modification and status time (ns) and inode; on an object store size, modification time and ETag;
+            taken before the file was read. It decides whether a file has changed.
+        limits: limits on reading the file. They are not saved, and neither is ``block_bytes``.
         block_bytes: bytes to read and parse at a time.
         max_line_bytes: CSV only: limit of a row of several lines, which affects the rejected lines.
         max_field_lines: CSV only: limit of a quoted cell, which also affects the rejected lines.
@@ -93,8 +94,8 @@ class InputFile:
     compressed: bool
     columns: tuple[str, ...]
     size: int
-    sha256: str
-    stamp: str = field(default="", compare=False)
+    sha256: str = ""
+    stamp: str = ""
     limits: TableLimits = field(default=DEFAULT_TABLE_LIMITS, compare=False)
     block_bytes: int = field(default=BLOCK_BYTES, compare=False)
     max_line_bytes: int = DEFAULT_TABLE_LIMITS.max_line_bytes
@@ -129,7 +130,7 @@ class InputFile:
     @property
     def state(self) -> str:
         """Value that changes with the file."""
-        return f"{self.size} {self.sha256} {self.stamp}"
+        return f"{self.size} {self.stamp}"
 
     @property
     def shown(self) -> str:
@@ -139,7 +140,7 @@ class InputFile:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, without credentials and without those that have their defaults."""
         values = asdict(replace(self, path=self.shown))
-        for name in ("stamp", "limits", "block_bytes", *_DECIDING, *(name for name in _IF_SET if not values[name])):
+        for name in ("limits", "block_bytes", *_DECIDING, *(name for name in _IF_SET if not values[name])):
             del values[name]
         return values | self.how_read()
 
@@ -173,41 +174,39 @@ class InputFile:
 
 
 def find_inputs(
-    asked: Sequence[str | Path], limits: TableLimits = DEFAULT_TABLE_LIMITS, *, block_bytes: int = BLOCK_BYTES
+    asked: Sequence[str | Path],
+    limits: TableLimits = DEFAULT_TABLE_LIMITS,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    known: Mapping[str, InputFile] = MappingProxyType({}),
 ) -> tuple[InputFile, ...]:
     """Find the input files, and check that they exist, have the same known kind, and are neither empty nor binary.
 
     ``asked`` are files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``; of a
     Delta or Iceberg table, those of its current version) and globs (``*``, ``?`` and ``**/``), each a path or a URI
     (in which ``?`` begins the options). The files of a folder or glob are sorted by name. ``block_bytes`` are read and
-    parsed at a time.
+    parsed at a time. Files that an earlier call with the same limits looked at, ``known`` by their paths without
+    credentials, are not opened if their size and times are the same.
 
     A missing file or broken link is a FileNotFoundError; a file that cannot be used, or is given twice (possibly
     through links), a ValueError.
     """
     if not asked:
         raise ValueError(f"no input files; give files, folders or globs of {KNOWN}")
-    places = [pair for argument in asked for pair in _find(str(argument))]
-    counts = Counter(comparable(place) if isinstance(place, Path) else place for place, _ in places)
+    places = [found for argument in asked for found in _find(str(argument))]
+    counts = Counter(comparable(found.place) if isinstance(found.place, Path) else found.place for found in places)
     if len(counts) < len(places):
         repeated = counts.most_common(1)[0][0]
         raise ValueError(
             f"{without_credentials(str(repeated))} is given twice, possibly through a link; give each input once"
         )
-    files = [replace(_look_at(place, name, limits), block_bytes=block_bytes) for place, name in places]
+    with ThreadPoolExecutor(LOOKERS) as pool:
+        looked = pool.map(lambda found: _known(found, known) or _look_at(found, limits), places)
+        files = [replace(file, limits=limits, block_bytes=block_bytes) for file in looked]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"the inputs are of several kinds ({', '.join(kinds)}); embed each kind to a separate `out`")
     return tuple(files)
-
-
-def hash_inputs(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    """Return the files with their digests; those that have one are not read."""
-    hashed = list[InputFile]()
-    for file in files:
-        hashed.append(file if file.sha256 else replace(file, sha256=sha256_of(file.place)))
-        doing(f"hashing the input files: {len(hashed):,} of {len(files):,} done")
-    return tuple(hashed)
 
 
 def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
@@ -228,42 +227,37 @@ def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Pl
             raise ValueError(f"the input {file.shown} is inside of `out` {shown}; choose another `out`")
 
 
-def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
-    """Return the files that were changed or removed since ``find_inputs``.
-
-    The time of the last status change and the inode show an edit in place whose modification time was set back. Links,
-    modes and backups change them, too, so then the digest decides.
-    """
-
-    def is_changed(file: InputFile) -> bool:
-        now = _stamp(file.place)
-        if now == file.stamp:
-            return False
-        if now.split()[:2] != file.stamp.split()[:2]:
-            return True
-        doing(f"hashing {file.shown} again, because its inode or status time changed")
-        return sha256_of(file.place) != file.sha256
-
-    with ThreadPoolExecutor(_LOOKERS) as pool:
-        changed = list(pool.map(is_changed, inputs))
-    return list(compress(inputs, changed))
-
-
-def _stamp(place: Place) -> str:
-    """Return size, modification and status time (ns) and inode of a file, or size and ETag of an object; empty if it
-    does not exist.
+def stamp_of(place: Place) -> str:
+    """Return size, modification and status time (ns) and inode of a file; size, modification time and ETag of an
+    object; empty if it does not exist.
     """
     filesystem, path = locate(str(place))
+    if isinstance(filesystem, pa.fs.LocalFileSystem):
+        try:
+            status = Path(path).stat()
+        except FileNotFoundError:
+            return ""
+        return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
     info = filesystem.get_file_info(path)
     if info.type != pa.fs.FileType.File:
         return ""
-    if isinstance(filesystem, pa.fs.LocalFileSystem):
-        status = Path(path).stat()
-        return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-    # The time of an object has only seconds.
     with filesystem.open_input_file(path) as file:
-        known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
-        return f"{file.size()} {known.get('etag', b'').decode() or info.mtime_ns}"
+        return _stamp_of_object(file, info.mtime_ns)
+
+
+def _stamp_of_object(file: Any, mtime_ns: int) -> str:
+    known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
+    return f"{file.size()} {mtime_ns} {known.get('etag', b'').decode() or mtime_ns}"
+
+
+def _known(found: "_Found", known: Mapping[str, InputFile]) -> InputFile | None:
+    """Return the file of an earlier call, if it has the same name, size and times; without a request to a store."""
+    before = known.get(without_credentials(str(found.place)))
+    if before is None or before.name != found.name:
+        return None
+    is_object = bool(found.listed)
+    is_same = before.stamp.startswith(f"{found.listed} ") if is_object else before.stamp == stamp_of(found.place)
+    return replace(before, path=str(found.place)) if is_same else None
 
 
 def kind_of(name: str) -> Kind | None:
@@ -275,8 +269,16 @@ def kind_of(name: str) -> Kind | None:
     return None if kind in _BINARY and stem != name else kind
 
 
-def _find(text: str) -> list[tuple[Place, str]]:
-    """Return the files of one argument, each with its name relative to the given folder or glob."""
+class _Found(NamedTuple):
+    """A file with its name relative to the given folder or glob; and for an object, size and time of the listing."""
+
+    place: Place
+    name: str
+    listed: str = ""
+
+
+def _find(text: str) -> list[_Found]:
+    """Return the files of one argument."""
     if not text.strip():
         raise ValueError(
             f"an input is {text!r}; give a file, a folder or a glob of {KNOWN}, or . for the working folder"
@@ -287,12 +289,12 @@ def _find(text: str) -> list[tuple[Place, str]]:
     kind = filesystem.get_file_info(path).type
     if kind == pa.fs.FileType.Directory:
         files = _without_tables(text, shown, list(_below(text, _VISIBLE)))
-        known = [(place, name) for place, name in files if kind_of(name) and not _CACHE.fullmatch(name)]
-        if not all(_JSON.fullmatch(name) for _, name in known):  # next to other files, these are metadata
-            known = [(place, name) for place, name in known if not _JSON.fullmatch(name)]
+        known = [found for found in files if kind_of(found.name) and not _CACHE.fullmatch(found.name)]
+        if not all(_JSON.fullmatch(found.name) for found in known):  # next to other files, these are metadata
+            known = [found for found in known if not _JSON.fullmatch(found.name)]
         if len(known) < len(files):
-            kept = {name for _, name in known}
-            other = next(name for _, name in files if name not in kept)
+            kept = {found.name for found in known}
+            other = next(found.name for found in files if found.name not in kept)
             log.warning(
                 "%s: %d of %d files are left out; the first is %s; expected %s, and .json only without others",
                 *(shown, len(files) - len(known), len(files), other, KNOWN),
@@ -306,10 +308,10 @@ def _find(text: str) -> list[tuple[Place, str]]:
         files = list(_below(base, _glob(pattern), recursive="/" in pattern))
         if not files:
             raise FileNotFoundError(f"{shown} matches no file; check the pattern, which may use *, ? and **/")
-        _check_outside(filesystem, locate(base)[1], [name for _, name in files])
+        _check_outside(filesystem, locate(base)[1], [found.name for found in files])
         return files
     place = to_place(text) if "://" in text else Path(text).absolute()
-    return [(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
+    return [_Found(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
 
 
 def _check_outside(filesystem: pa.fs.FileSystem, folder: str, names: list[str]) -> None:
@@ -318,34 +320,43 @@ def _check_outside(filesystem: pa.fs.FileSystem, folder: str, names: list[str]) 
     """
     parents = PurePosixPath(folder).parents if not names else [PurePosixPath(folder), *PurePosixPath(folder).parents]
     below = {parent for name in names for parent in PurePosixPath(folder, name).parents}
-    for parent in sorted({*parents, *below} - {PurePosixPath()}):  # which has no bucket
-        try:
-            log_folder, metadata = filesystem.get_file_info([f"{parent}/_delta_log", f"{parent}/metadata"])
-        except OSError:  # keys of an object store may allow no request above the input
-            continue
-        is_delta = log_folder.type == pa.fs.FileType.Directory
-        if is_delta or metadata.type == pa.fs.FileType.Directory:
-            entries = [] if is_delta else filesystem.get_file_info(pa.fs.FileSelector(metadata.path))
-            if is_delta or any(entry.path.endswith(".metadata.json") for entry in entries):
-                kind = "a Delta" if is_delta else "an Iceberg"
+    folders = sorted({*parents, *below} - {PurePosixPath()})  # which has no bucket
+    with ThreadPoolExecutor(LOOKERS) as pool:
+        for parent, kind in zip(folders, pool.map(partial(_table_kind, filesystem), folders), strict=True):
+            if kind:
                 raise ValueError(
                     f"{parent} is {kind} table, in which files can be out of date; give the table itself as an input, "
                     "or its files one by one"
                 )
 
 
-def _without_tables(text: str, shown: str, files: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
+def _table_kind(filesystem: pa.fs.FileSystem, folder: PurePosixPath) -> str:
+    """Return what kind of table a folder is, or an empty string."""
+    try:
+        log_folder, metadata = filesystem.get_file_info([f"{folder}/_delta_log", f"{folder}/metadata"])
+    except OSError:  # keys of an object store may allow no request above the input
+        return ""
+    if log_folder.type == pa.fs.FileType.Directory:
+        return "a Delta"
+    is_folder = metadata.type == pa.fs.FileType.Directory
+    entries = filesystem.get_file_info(pa.fs.FileSelector(metadata.path)) if is_folder else []
+    return "an Iceberg" if any(entry.path.endswith(".metadata.json") for entry in entries) else ""
+
+
+def _without_tables(text: str, shown: str, files: list[_Found]) -> list[_Found]:
     """Return the files of a folder; of a Delta or Iceberg table, those of its current version. Raise ValueError for a
     table below the folder, because some of its files may be out of date.
     """
-    deltas = {name.partition(_DELTA_LOG)[0] for _, name in files if _DELTA_LOG in name}
-    tables = deltas | {match[1] for _, name in files if (match := _ICEBERG.search(name))}
+    deltas = {found.name.partition(_DELTA_LOG)[0] for found in files if _DELTA_LOG in found.name}
+    tables = deltas | {match[1] for found in files if (match := _ICEBERG.search(found.name))}
     if tables - {""}:
         kind = "a Delta" if min(tables - {""}) in deltas else "an Iceberg"
         raise ValueError(f"{shown}/{min(tables - {''})} is {kind} table; give the table itself as an input")
     if not tables:
         return files
-    return delta_files(text, files) if deltas else iceberg_files(text, files)
+    current = (delta_files if deltas else iceberg_files)(text, [(found.place, found.name) for found in files])
+    names = {name for _, name in current}
+    return [found for found in files if found.name in names]
 
 
 def _first_wildcard(text: str) -> tuple[str, str] | None:
@@ -398,20 +409,23 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile(hidden + "".join(wildcards.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL)
 
 
-def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[tuple[Place, str]]:
+def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[_Found]:
     """Yield the files below a folder whose relative path matches ``names``, sorted by this path, but no empty ones."""
     filesystem, base = locate(folder)
+    is_disk = isinstance(filesystem, pa.fs.LocalFileSystem)
     files, empty, others = list[str](), list[str](), list[str]()
+    listed = dict[str, str]()
     try:
         for info in filesystem.get_file_info(pa.fs.FileSelector(base, allow_not_found=True, recursive=recursive)):
             if info.type != pa.fs.FileType.Directory:
                 is_empty = info.type == pa.fs.FileType.File and not info.size and kind_of(info.path)
                 of_type = empty if is_empty else files if info.type == pa.fs.FileType.File else others
-                of_type.append(info.path[len(base) :].lstrip("/"))
+                of_type.append(name := info.path[len(base) :].lstrip("/"))
+                listed[name] = "" if is_disk else f"{info.size} {info.mtime_ns}"
     except UnicodeDecodeError as error:
         _check_name(os.fsdecode(error.object))
         raise
-    if isinstance(filesystem, pa.fs.LocalFileSystem):
+    if is_disk:
         others += _dangling(base, recursive=recursive)  # Arrow leaves them out
     for name in filter(names.fullmatch, others):
         if kind_of(name):
@@ -421,9 +435,9 @@ def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> It
         log.warning("%s: empty files are left out: %d, the first is %s", shown, len(left_out), left_out[0])
     for name in sorted(filter(names.fullmatch, files)):
         if "://" in folder:
-            yield _with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name
+            yield _Found(_with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name, listed[name])
         else:
-            yield Path(base) / name, name
+            yield _Found(Path(base) / name, name)
 
 
 def _dangling(folder: str, *, recursive: bool) -> Iterator[str]:
@@ -444,24 +458,25 @@ def _check_name(path: str) -> None:
         raise ValueError(f"the name {os.fsencode(path)!r} is not UTF-8; rename the file") from None
 
 
-def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
-    require_file(place)
-    stamp = _stamp(place)
+def _look_at(found: _Found, limits: TableLimits) -> InputFile:
+    """Return an input, from its first MiB. An object of a listing takes one request to open it, and one to read."""
+    place, name = found.place, found.name
     kind = kind_of(zipped_name(place) if name.endswith(".zip") and not kind_of(name) else name)
     shown = without_credentials(str(place))
     if kind is None:
         raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
-    file = InputFile(str(place), name, kind, False, (), size=size_of(place), sha256="", stamp=stamp, limits=limits)
+    stamp, start, compressed = _start_of(found, len(b"PAR1") if kind in _BINARY else _LOOKED_AT)
+    file = InputFile(str(place), name, kind, compressed, (), size=int(stamp.split(" ")[0]), stamp=stamp, limits=limits)
     _check_dialect(file, limits)
-    if kind == "parquet" and not is_parquet(place):
+    if kind == "parquet" and not begins_parquet(start, place):
         raise ValueError(
             f"{shown} is empty or not a Parquet file (it does not begin with PAR1); give text the suffix .txt"
         )
     if kind in _BINARY:
         return file
-    encoding = codecs.lookup(limits.encoding).name.removesuffix("-sig")
-    file = replace(file, compressed=is_compressed(place), encoding=encoding)
-    pieces = file.blocks(_LOOKED_AT)
+    file = replace(file, encoding=codecs.lookup(limits.encoding).name.removesuffix("-sig"))
+    after = (len(start), file.size)
+    pieces = file.blocks(_LOOKED_AT) if file.is_stream else chain([start], read_span(place, after, _LOOKED_AT))
     head = _head(file, pieces)
     rest = head
     if kind == "csv":
@@ -482,6 +497,18 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
     if kind == "csv":
         _check_header(file, head, limits)
     return file
+
+
+def _start_of(found: _Found, size: int) -> tuple[str, bytes, bool]:
+    """Return the stamp of a file, its first bytes, and whether they are compressed."""
+    if not found.listed:
+        require_file(found.place)
+    stamp = "" if found.listed else stamp_of(found.place)
+    with open_place(found.place) as raw:
+        if found.listed:
+            stamp = _stamp_of_object(raw, int(found.listed.split(" ")[1]))
+        start = raw.read(size)
+        return stamp, start, bool(compression_of(raw, start))
 
 
 def _check_dialect(file: InputFile, limits: TableLimits) -> None:

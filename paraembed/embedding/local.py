@@ -26,8 +26,8 @@ def embed_here(
         progress.show()
 
     with one_thread():
-        for source, part, data in stream_parts(run.plan, todo):
-            report = embed_part(encoder, source, part, run.plan.settings, store, data=data, on_rows=count)
+        for sources, part, data in stream_parts(run.plan, todo):
+            report = embed_part(encoder, sources, part, run.plan.settings, store, data=data, on_rows=count)
             progress.done, progress.begun = progress.done + part.rows, 0
             yield Done(report, peak_memory())
 

@@ -1,41 +1,67 @@
 """Start, resume and commit an output of embeddings: a folder, or a prefix of an object store.
 
-The parts are in the folder ``data``; in outputs of format 2, which are read and resumed as they are, next to the plan.
+The plan is written first, in ``_plan``: the parts, then the inputs; then every part, whose footer has its report;
+then the list of the parts in ``_manifest``, ``_manifest.json``, and last ``_SUCCESS``, which holds the manifest's
+SHA-256. Now and then, the reports of finished parts go to ``_done``, with the sizes and times of their files. A listing
+of the folder shows which of these parts are as they were; only others are read, to check their digests and what the
+footer says of everything that decides the file's bytes. So the same command resumes a run that was stopped anywhere,
+and repairs parts that were damaged or removed. The parts are in the folder ``data``, which has no other files; the
+names of all other files and folders begin with ``_`` or ``.``.
 
-``_plan.json`` is written first, then every part with its report in ``_reports``, then ``_manifest.json``, and last
-``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done if its report has the digest of its file and of
-everything that decides the file's bytes. So the same command resumes a run that was stopped anywhere, and repairs parts
-that were damaged or removed. On a disk, the files are read to check their digests. On an object store, one request per
-part returns size and ETag, and a file is read only if they differ from its report. The names of all other files begin
-with ``_`` or ``.``; the folder of the parts has no other files.
+In outputs of format 2, which are read and resumed as they are, the parts lie next to ``_plan.json``, and each has its
+report as a file in ``_reports``; ``_manifest.json`` lists the inputs and the parts.
 """
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.embedding.part import REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
-from paraembed.embedding.plan import DATA, Part, Plan, inputs_identity, plan_from_json, settings_json
-from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId
+from paraembed.embedding.identity import is_same_file
+from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.part import FOOTER, REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
+from paraembed.embedding.plan import (
+    DATA,
+    PIECES_SCHEMA,
+    Part,
+    Plan,
+    inputs_identity,
+    parts_of,
+    plan_from_json,
+    settings_json,
+)
+from paraembed.embedding.records import (
+    DONE,
+    ENTRIES,
+    INPUTS,
+    PIECES,
+    DoneParts,
+    arrow_bytes,
+    inputs_of,
+    inputs_table,
+    read_arrow,
+    write_bytes,
+)
+from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId, Settings
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
+from paraembed.io.limits import TableLimits
 from paraembed.io.places import Place
 from paraembed.io.resume import check_names, foreign_work, is_same_work
 from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
-from paraembed.options import Count, Range, checked
+from paraembed.options import Count, Range, checked, json_value
 from paraembed.process import on_cluster
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.signals import RunFailedError
 
 FORMATS = {2: "paraembed-embeddings-2", 3: "paraembed-embeddings-3"}
-PLAN, MANIFEST = "_plan.json", "_manifest.json"
+PLAN, MANIFEST = "_plan.json", "_manifest.json"  # the plan of format 2
 MEMO = f"{REPORTS}/run.json"  # the MLflow run of this output
 ENCODER = f"{REPORTS}/encoder.json"  # how the user named the encoder
 RECORDED = f"{REPORTS}/recorded.json"  # written when everything is logged to MLflow
@@ -43,7 +69,10 @@ REPAIR = "run the same jobs/embed.py command again to repair it"
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name names them
-_NAMES = (PLAN, DATA, REPORTS, REJECTED, MANIFEST, SUCCESS)
+_UNBEGUN = re.compile(rf"_plan|{_TEMPORARY.pattern}")
+FOLDERS = tuple(dict.fromkeys([DATA, REPORTS, REJECTED, DONE, *(name.split("/")[0] for name in (INPUTS, ENTRIES))]))
+"""Folders of an output."""
+_NAMES = (PLAN, *FOLDERS, MANIFEST, SUCCESS)
 _OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
 _IN_DATA = re.compile(rf"part-\d{{3}}-\d{{6,}}\.parquet|{_TEMPORARY.pattern}")
 _MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}
@@ -70,12 +99,29 @@ class EmbeddingRun:
     identity: Mapping[str, Any] = field(default_factory=dict)  # identity of the encoder, see ``TextEncoder``
 
 
-class _PlanFile(TypedDict):
+class _About(TypedDict):
+    """Run of a plan: JSON in the metadata of its inputs."""
+
     format: Any
     encoder: str
     tokeniser: str
-    plan: Any
     model: NotRequired[Any]
+
+
+class _PlanFile(_About):
+    """Plan of format 2."""
+
+    plan: Any
+
+
+class _PlanTables(_About):
+    """Metadata of the inputs of format 3; ``reading`` is how they were looked at, ``parts`` the SHA-256 of the
+    pieces.
+    """
+
+    settings: Any
+    reading: dict[str, Any]
+    parts: str
 
 
 class _Model(TypedDict):
@@ -133,8 +179,19 @@ class _Manifest(_Counts):
     id_column: str
     settings: _Settings
     fingerprints: _Fingerprints
+
+
+class _OldManifest(_Manifest):
     inputs: NotRequired[list[_Input]]
     parts: list[_Entry]
+
+
+class _Generation(TypedDict):
+    files: dict[str, str]
+
+
+class _NewManifest(_Manifest):
+    generations: list[_Generation]
 
 
 def open_output(place: Place) -> tuple[Store, list[str]]:
@@ -154,13 +211,20 @@ def open_output(place: Place) -> tuple[Store, list[str]]:
 
 
 def read_manifest(store: Store) -> dict[str, Any]:
-    """Return the manifest of an output; raise FileNotFoundError or ValueError if it is missing, damaged or of another
-    format.
+    """Return the manifest of an output, with its ``parts``; raise FileNotFoundError or ValueError if it is missing,
+    damaged or of another format.
     """
     manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("format") not in FORMATS.values():
         raise ValueError(f"{where} does not have the format {FORMATS[3]!r}; it was not written by jobs/embed.py")
-    known = checked(_Manifest, manifest, where)
+    if "generations" in manifest:
+        root = checked(_NewManifest, manifest, where)
+        if [*root["generations"][:1]] != root["generations"] or ENTRIES not in root["generations"][0]["files"]:
+            raise ValueError(f"{where} has {len(root['generations'])} generations; {REPAIR}")
+        if store.sha256(ENTRIES) != root["generations"][0]["files"][ENTRIES]:
+            raise ValueError(f"{store}/{ENTRIES} has another SHA-256 than the manifest says; {REPAIR}")
+        manifest |= {"parts": read_arrow(store, ENTRIES, _ENTRIES)[0].to_pylist()}
+    known = checked(_OldManifest, manifest, where)
     if sum(part["rows"] + part["n_rejected"] for part in known["parts"]) >= 2**63:
         raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers can count")
     return dict(known)
@@ -181,11 +245,16 @@ def check_folder(store: Store) -> bool:
         raise NotADirectoryError(
             f"{store} is a file; `out` must be a folder that is new, empty or written by this job"
         ) from None
-    begun = PLAN in names
+    begun = has_plan(store)
     if DATA in names and begun:
         check_names(f"{store}/{DATA}", store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
-    check_names(store, names, _OWN if begun else _TEMPORARY, "jobs/embed.py")
+    check_names(store, names, _OWN if begun else _UNBEGUN, "jobs/embed.py")
     return begun
+
+
+def has_plan(store: Store) -> bool:
+    """Return whether a place has the plan of a run."""
+    return is_there(store, INPUTS) or is_there(store, PLAN)
 
 
 def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
@@ -196,11 +265,34 @@ def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
     folder next to it, is complete, and the place may be on an object store.
     """
     stored = read_run(store)
-    new = replace(new, plan=replace(new.plan, format=stored.plan.format))
+    inputs = _recognized(new.plan.inputs, stored.plan.inputs)
+    new = replace(new, plan=replace(new.plan, inputs=inputs, format=stored.plan.format))
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
-    inputs = zip(new.plan.inputs, stored.plan.inputs, strict=True)  # files that moved are the same files
-    files = tuple(replace(file, carried=before.carried) for file, before in inputs)
-    return replace(new, plan=replace(stored.plan, inputs=files))
+    files = (replace(file, carried=old.carried) for file, old in zip(inputs, stored.plan.inputs, strict=True))
+    return replace(new, plan=replace(stored.plan, inputs=tuple(files)))
+
+
+def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tuple[InputFile, ...]:
+    """Return files with the stamps and digests of those of a plan, if they are the same, possibly elsewhere."""
+    if len(files) != len(before):
+        return tuple(files)
+    same = (
+        replace(file, stamp=old.stamp, sha256=old.sha256) if is_same_file(old, file) else file
+        for file, old in zip(files, before, strict=True)
+    )
+    return tuple(same)
+
+
+def known_inputs(store: Store, reading: TableLimits) -> dict[str, InputFile]:
+    """Return the inputs of the plan in a place, if it has one, by their paths without credentials; see
+    ``find_inputs``. None if they were looked at with other limits.
+    """
+    try:
+        table, about = read_arrow(store, INPUTS)
+        files = inputs_of(table) if checked(_PlanTables, about, INPUTS)["reading"] == asdict(reading) else ()
+    except (OSError, ValueError):  # no plan, or a damaged one, of which the run will say more
+        return {}
+    return {file.path: file for file in files}
 
 
 def decides(run: EmbeddingRun) -> dict[str, Any]:
@@ -217,40 +309,86 @@ def read_run(store: Store) -> EmbeddingRun:
     """Return the run that was started in a place. Raise FileNotFoundError or ValueError if its plan is missing or
     damaged.
     """
-    value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
+    name = INPUTS if is_there(store, INPUTS) else PLAN
     try:
-        run = checked(_PlanFile, value, PLAN)
-        if run["format"] not in FORMATS.values():
-            raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMATS[3]!r}")
-        model = value.get("model", {})
-        if model != {}:
-            checked(_Model, model, "model")
-        plan = plan_from_json(run["plan"], format_of(run))
-        return EmbeddingRun(run["encoder"], run["tokeniser"], plan, model)
+        if name == PLAN:
+            value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
+            run = _checked_run(_PlanFile, value, 2)
+            plan = plan_from_json(run["plan"])
+        else:
+            run, plan, digest = _read_plan(store)
+            if store.sha256(PIECES) != digest:
+                raise ValueError(f"{PIECES} is of another plan")
+            plan = replace(plan, parts=parts_of(read_arrow(store, PIECES, PIECES_SCHEMA)[0], plan.inputs))
+        return EmbeddingRun(run["encoder"], run["tokeniser"], plan, run.get("model", {}))
     except ValueError as error:
-        raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start over") from None
+        raise ValueError(f"{store}/{name} is damaged ({error}); remove {store} and start over") from None
+
+
+def _read_plan(store: Store) -> tuple[Any, Plan, str]:
+    """Return the run of a plan, the plan without its parts, and the SHA-256 of the file with the parts."""
+    table, about = read_arrow(store, INPUTS)
+    run = _checked_run(_PlanTables, about, 3)
+    plan = Plan(inputs_of(table), checked(Settings, run["settings"], "settings"), ())
+    return run, plan, run["parts"]
+
+
+def _checked_run(kind: Any, value: Any, format_number: int) -> Any:
+    run = checked(kind, value, "plan")
+    if run["format"] != FORMATS[format_number]:
+        raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMATS[format_number]!r}")
+    if run.get("model", {}) != {}:
+        checked(_Model, run["model"], "model")
+    return run
+
+
+def _write_plan(store: Store, run: EmbeddingRun) -> None:
+    """Write the parts of a plan, and then its inputs with what else decides the output."""
+    reading = asdict(run.plan.inputs[0].limits)
+    about = {"format": FORMATS[3], "encoder": run.encoder, "tokeniser": run.tokenizer, "reading": reading}
+    about |= {"settings": settings_json(run.plan.settings, 3)}
+    about |= {"model": dict(run.identity)} if run.identity else {}
+    parts = write_bytes(store, PIECES, arrow_bytes(run.plan.pieces()))
+    write_bytes(store, INPUTS, arrow_bytes(inputs_table(run.plan.inputs), about | {"parts": parts}))
+
+
+@dataclass
+class Begun:
+    """A run that holds its place: the reports of its finished parts, by name. ``add`` reports, also for later runs."""
+
+    reports: dict[str, PartReport]
+    done: DoneParts
+
+    def add(self, report: PartReport) -> None:
+        """Record a part that was embedded."""
+        self.reports[report.name] = report
+        self.done.add(report)
 
 
 @contextmanager
-def begun_run(store: Store, run: EmbeddingRun) -> Iterator[dict[str, PartReport]]:
-    """Lock a place for a run; yield the reports of the finished parts, by name. Raise ValueError if another run is
-    writing there, or was started there after ``run`` was planned.
+def begun_run(store: Store, run: EmbeddingRun) -> Iterator[Begun]:
+    """Lock a place for a run; yield the reports of the finished parts. Raise ValueError if another run is writing
+    there, or was started there after ``run`` was planned.
     """
     with store.held():
         _sweep(store)
-        if not is_there(store, PLAN):
-            value = {"format": FORMATS[run.plan.format], "encoder": run.encoder, "tokeniser": run.tokenizer}
-            model = {"model": dict(run.identity)} if run.identity else {}
-            write_json(store, PLAN, value | {"plan": run.plan.to_json()} | model)
-        _check_same(store, run)
+        if not has_plan(store):
+            _write_plan(store, run)
+        identity = _check_same(store, run)
         names = {part.name for part in run.plan.parts}
         foreign = {f"{DATA}/{name}" for name in store.names(f"{DATA}/")} - names
         if foreign:
             raise foreign_work(store, min(foreign), "this run of jobs/embed.py")
-        folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, REPORTS, REJECTED)
+        folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, DONE, REPORTS, REJECTED)
         for name in folders:  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
-        yield finished_parts(store, run)
+        done = DoneParts(store, identity)
+        begun = Begun(finished_parts(store, run, done), done)
+        try:
+            yield begun
+        finally:
+            if run.plan.format > 2:
+                done.write()
 
 
 def removal_of_new(store: Store) -> Callable[[], None]:
@@ -258,18 +396,18 @@ def removal_of_new(store: Store) -> Callable[[], None]:
 
     It keeps a plan and a folder that exist now. It keeps everything if the run is on a cluster, which may answer later.
     """
-    if not isinstance(store, Folder) or on_cluster() or is_there(store, PLAN):
+    if not isinstance(store, Folder) or on_cluster() or has_plan(store):
         return lambda: None
     out, is_users = store.path, store.path.exists()
 
     def remove() -> None:
         with suppress(OSError):  # read-only, or not empty
             (out / ENCODER).unlink(missing_ok=True)
-            for folder in (DATA, REPORTS, REJECTED):
-                for path in (out / folder).iterdir():
+            for folder in FOLDERS:
+                for path in (out / folder).iterdir() if (out / folder).exists() else ():
                     path.unlink()
-                (out / folder).rmdir()
-            (out / PLAN).unlink()
+                with suppress(FileNotFoundError):
+                    (out / folder).rmdir()
             if not is_users:
                 out.rmdir()
 
@@ -284,57 +422,97 @@ def encoder_name(store: Store) -> str:
         return ""
 
 
-def _check_same(store: Store, run: EmbeddingRun) -> None:
-    """Raise ValueError if the plan in a place belongs to another run."""
-    if changed := differences(_identity(read_run(store)), _identity(run)):
+def _check_same(store: Store, run: EmbeddingRun) -> str:
+    """Return the digest of the run; raise ValueError if the plan in a place belongs to another one."""
+    identity = _identity(run)
+    if run.plan.format == 2:
+        stored = _identity(read_run(store))
+    else:
+        about, plan, parts = _read_plan(store)
+        there = EmbeddingRun(about["encoder"], about["tokeniser"], plan, about.get("model", {}))
+        stored = {**decides(there), "parts": parts}
+    if changed := differences(stored, identity):
         raise ValueError(f"another run, with another {changed}, is writing to {store}; use a separate `out` for each")
+    return digest_of(identity)
 
 
 def _sweep(store: Store) -> None:
     """Remove temporary files of killed writers."""
-    for folder in ("", f"{DATA}/", f"{REPORTS}/", f"{REJECTED}/"):
+    for folder in ("", *(f"{name}/" for name in FOLDERS)):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
             store.delete(f"{folder}{name}")  # a writer that lost its driver may have renamed it in the meantime
 
 
-def finished_parts(store: Store, run: EmbeddingRun) -> dict[str, PartReport]:
+def finished_parts(store: Store, run: EmbeddingRun, done: DoneParts) -> dict[str, PartReport]:
     """Return the reports, by part name, of the parts of this run whose files match their reports."""
-    names = {f"{REPORTS}/{name}" for name in store.names(REPORTS)}
-    reported = [part for part in run.plan.parts if report_name(part.name) in names]
+    stamps = _stamps(store, run.plan)
+    reports = done.read() if run.plan.format > 2 else {}
+    finished, unclear = dict[str, PartReport](), list[Part]()
+    for part in run.plan.parts:
+        if (stamp := stamps.get(part.name)) is None:
+            continue
+        report = reports.get(part.name)
+        if report and not report.n_rejected and (report.stamp, report.rows) == (stamp, part.rows):
+            finished[part.name] = report
+        else:
+            unclear.append(part)
     with ThreadPoolExecutor(_THREADS) as pool:
-        done = pool.map(partial(_finished, store, run), reported)
-        return {report.name: report for report in done if report is not None}
+        read = pool.map(lambda part: _finished(store, run, part, reports.get(part.name), stamps[part.name]), unclear)
+        finished |= {report.name: report for report in read if report is not None}
+    for report in finished.values():
+        if report.stamp != getattr(reports.get(report.name), "stamp", None):
+            done.add(report)
+    return finished
 
 
-def _finished(store: Store, run: EmbeddingRun, part: Part) -> PartReport | None:
+def _stamps(store: Store, plan: Plan) -> dict[str, str]:
+    """Return the stamps of the parts that are there, by name."""
+    folder = f"{DATA}/" if plan.format > 2 else ""
+    return {f"{folder}{name}": stamp for name, stamp in store.stamps(folder).items()}
+
+
+def _finished(store: Store, run: EmbeddingRun, part: Part, report: PartReport | None, stamp: str) -> PartReport | None:
+    """Return the report of a part if its file is the one that this run writes; else None."""
     try:
+        if report is None:
+            report = _own_report(store, part)
+        expected = part_digest(
+            run.encoder, run.identity, run.tokenizer, run.plan.sources(part), part, run.plan.settings
+        )
+        if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, expected):
+            return None
+        if report.stamp != stamp and store.sha256(part.name) != report.sha256:
+            return None
+        if report.n_rejected and store.sha256(rejected_name(part.name)) != report.rejected_sha256:
+            return None
+    except (OSError, ValueError, pa.ArrowException):  # missing, damaged, or no file: the part is embedded again
+        return None
+    return replace(report, stamp=stamp, size=int(stamp.split(" ", maxsplit=1)[0]))
+
+
+def _own_report(store: Store, part: Part) -> PartReport:
+    """Return the report of a part that is in no file of ``_done``: in format 2 a file, else in its footer."""
+    if part.format == 2:
         report: PartReport = read_json(store, report_name(part.name), PartReport)
-    except (OSError, ValueError):
-        return None  # missing or damaged: the part is embedded again
-    source, settings = run.plan.inputs[part.file], run.plan.settings
-    expected = part_digest(run.encoder, run.identity, run.tokenizer, source, part, settings)
-    if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, expected):
-        return None
-    try:
-        stamp = store.stamp(part.name)
-        size = report.size if stamp else store.size(part.name)
-        same = (bool(stamp) and stamp == report.stamp) or store.sha256(part.name) == report.sha256
-        if same and report.n_rejected:
-            same = store.sha256(rejected_name(part.name)) == report.rejected_sha256
-    except (FileNotFoundError, IsADirectoryError, ValueError):  # ValueError: a FIFO, socket or device
-        return None
-    return replace(report, stamp=stamp, size=size) if same else None  # the output may be a copy, with other stamps
+        return report
+    with store.open(part.name) as raw, pq.ParquetFile(raw) as file:
+        about = json_value((file.metadata.metadata or {}).get(FOOTER.encode(), b"null"), part.name, dict[str, Any])
+    about |= {"name": part.name, "seconds": 0.0, "sha256": store.sha256(part.name)}
+    return checked(PartReport, about, part.name)
 
 
-def is_finished(store: Store, reports: dict[str, PartReport]) -> bool:
+def is_finished(store: Store, plan: Plan, reports: dict[str, PartReport]) -> bool:
     """Return whether a place is committed, with a manifest that agrees with the reports of the parts."""
     if not is_committed(store, MANIFEST):
         return False
     try:
         manifest: dict[str, Any] = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
-    except ValueError:
+        if plan.format == 2:
+            return bool(manifest.get("parts") == _entries(reports).to_pylist())
+        files = checked(_NewManifest, manifest, MANIFEST)["generations"][0]["files"]
+        return store.sha256(ENTRIES) == files[ENTRIES] == _sha256(arrow_bytes(_entries(reports)))
+    except (OSError, ValueError, LookupError):
         return False
-    return manifest.get("parts") == _entries(reports)
 
 
 def uncommit(store: Store, encoder: str) -> None:
@@ -346,14 +524,14 @@ def uncommit(store: Store, encoder: str) -> None:
 def commit(
     store: Store, run: EmbeddingRun, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
 ) -> dict[str, Any]:
-    """Write ``_manifest.json``, then ``_SUCCESS``; return the manifest, which is equal for every run of the same plan.
+    """Write the manifest, then ``_SUCCESS``; return the manifest, which is equal for every run of the same plan.
 
     Raises:
         ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts are kept); a part differs from its
             report; or another run was started on the same object store, which has no locks.
     """
     _check_same(store, run)
-    _check_parts(store, reports)
+    _check_parts(store, run.plan, reports)
     plan, settings = run.plan, run.plan.settings
     duplicates, repeated = 0, None
     if settings.id_column is not None:
@@ -374,7 +552,7 @@ def commit(
         model = {"model": {**run.identity, "same_bytes": same_bytes, "tolerance": tolerance(run.identity)}}
     manifest = {
         "format": FORMATS[plan.format],
-        **{name: sum(part[name] for part in parts) for name in (*COUNTS, *OTHER_COUNTS)},
+        **{name: sum(parts[name].to_pylist()) for name in (*COUNTS, *OTHER_COUNTS)},
         "n_duplicate_ids": duplicates,
         "schema": columns_of(schema),
         "id_column": settings.id_field,
@@ -386,9 +564,13 @@ def commit(
         },
         **model,
         "settings": settings_json(settings, plan.format),
-        "inputs": [file.to_json() for file in plan.inputs],
-        "parts": parts,
     }
+    if plan.format == 2:
+        manifest |= {"inputs": [file.to_json() for file in plan.inputs], "parts": parts.to_pylist()}
+    else:
+        files = {name: store.sha256(name) for name in (INPUTS, PIECES)}
+        files[ENTRIES] = write_bytes(store, ENTRIES, arrow_bytes(parts))
+        manifest |= {"generations": [{"parts": len(parts), "rows": manifest["rows"], "files": files}]}
     _sweep(store)
     commit_manifest(store, MANIFEST, manifest)
     return manifest
@@ -407,17 +589,27 @@ def tolerance(identity: Mapping[str, Any]) -> float:
     return {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}[identity["precision"]]
 
 
-def _entries(reports: dict[str, PartReport]) -> list[dict[str, Any]]:
+_ENTRY = {name: kind for name, kind in get_type_hints(PartReport).items() if name not in _OF_A_RUN}
+_ENTRIES = pa.schema([(name, pa.string() if kind is str else pa.int64()) for name, kind in _ENTRY.items()])
+
+
+def _entries(reports: dict[str, PartReport]) -> pa.Table:
     """Return the manifest's entries of the parts, in order."""
-    ordered = [asdict(reports[name]) for name in sorted(reports, key=lambda name: (len(name), name))]
-    return [{key: value for key, value in report.items() if key not in _OF_A_RUN} for report in ordered]
+    ordered = [reports[name] for name in sorted(reports, key=lambda name: (len(name), name))]
+    return pa.table({name: [getattr(report, name) for report in ordered] for name in _ENTRY}, schema=_ENTRIES)
 
 
-def _check_parts(store: Store, reports: dict[str, PartReport]) -> None:
+def _check_parts(store: Store, plan: Plan, reports: dict[str, PartReport]) -> None:
     """Raise ValueError if a part was removed or replaced after its report was written."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        right = pool.map(lambda report: _is_unchanged(store, report), reports.values())
-        wrong = sorted(report.name for report, is_right in zip(reports.values(), right, strict=True) if not is_right)
+    stamps, rejected = _stamps(store, plan), {f"{REJECTED}/{name}" for name in store.names(f"{REJECTED}/")}
+
+    def is_wrong(report: PartReport) -> bool:
+        if report.name not in stamps or (report.n_rejected and rejected_name(report.name) not in rejected):
+            return True
+        # On NFS, the time of a file that another machine wrote can be that of an earlier moment.
+        return stamps[report.name] != report.stamp and store.sha256(report.name) != report.sha256
+
+    wrong = sorted(report.name for report in reports.values() if is_wrong(report))
     if wrong:
         raise ValueError(
             f"{wrong[0]} in {store} was removed or changed by another process ({len(wrong)} such parts); make sure "
@@ -425,18 +617,13 @@ def _check_parts(store: Store, reports: dict[str, PartReport]) -> None:
         )
 
 
-def _is_unchanged(store: Store, report: PartReport) -> bool:
-    try:
-        same = store.stamp(report.name) == report.stamp if report.stamp else store.size(report.name) == report.size
-    except (FileNotFoundError, IsADirectoryError, ValueError):
-        return False
-    return same and (not report.n_rejected or is_there(store, rejected_name(report.name)))
-
-
 def _identity(run: EmbeddingRun) -> dict[str, Any]:
     """Return the identity of a run; two runs may write to one output only if their identities are equal."""
-    parts = digest_of([asdict(part) for part in run.plan.parts])
-    return {**decides(run), "parts": parts}
+    return {**decides(run), "parts": _sha256(arrow_bytes(run.plan.pieces()))}
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def listing_digest(plan: Plan) -> str:

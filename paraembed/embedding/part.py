@@ -7,8 +7,8 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from socket import gethostname
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity, settings_json
-from paraembed.embedding.rows import InputRows, read_part
+from paraembed.embedding.rows import InputRows, read_piece
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
     NO_LOCK,
@@ -45,6 +45,9 @@ REPORTS, REJECTED = "_reports", "_rejected"
 ROW_GROUP_BYTES = 32 << 20
 """Bytes of vectors per row group; a part is written one row group at a time."""
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
+FOOTER = "paraembed"
+"""Key of the report in the footer of a part."""
+_NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size"}
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,18 @@ class PartReport:
 
 
 def part_digest(
-    encoder: str, identity: Mapping[str, Any], tokenizer: str, source: InputFile, part: Part, settings: Settings
+    encoder: str,
+    identity: Mapping[str, Any],
+    tokenizer: str,
+    sources: Sequence[InputFile],
+    part: Part,
+    settings: Settings,
 ) -> str:
-    """Return the digest of everything that decides the bytes of a part; ``encoder`` is a fingerprint."""
-    decides = [encoder, tokenizer, inputs_identity((source,), settings), part.to_json()]
+    """Return the digest of everything that decides the bytes of a part; ``encoder`` is a fingerprint. The plan knows
+    sizes and contents of the inputs; format 2 repeats them here.
+    """
+    files = tuple(replace(source, size=0, sha256="", stamp="") if part.format > 2 else source for source in sources)
+    decides = [encoder, tokenizer, inputs_identity(files, settings), part.to_json()]
     decides.append(settings_json(settings, part.format))
     return digest_of([*decides, identity] if identity else decides)
 
@@ -96,6 +107,24 @@ class _Tally:
     longest_lines: int = 0
     longest_first: int = 0
 
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, including rejected ones."""
+        return self.counts["rows"] + self.counts["n_rejected"]
+
+    def report_of(self, report: PartReport, rejected_sha256: str) -> PartReport:
+        """Return a report with these counts."""
+        counts: dict[str, Any] = self.counts
+        return replace(
+            report,
+            rejected_sha256=rejected_sha256,
+            null_id=self.null_id,
+            only_unknown=self.only_unknown,
+            longest_lines=self.longest_lines,
+            longest_first=self.longest_first,
+            **counts,
+        )
+
 
 def rejected_name(part: str) -> str:
     """Return the path of a part's rejected rows, relative to the output."""
@@ -109,7 +138,7 @@ def report_name(part: str) -> str:
 
 def embed_part(
     encoder: TextEncoder,
-    source: InputFile,
+    sources: Sequence[InputFile],
     part: Part,
     settings: Settings,
     store: Store,
@@ -118,13 +147,14 @@ def embed_part(
     lock: ComputeLock = NO_LOCK,
     on_rows: OnRows = no_progress,
 ) -> PartReport:
-    """Embed a part into ``store`` and write its report to ``_reports``; every call writes the same bytes. ``data`` is
-    the text of the part, see ``read_part``; ``lock`` is held while the encoder computes, a lock if other threads embed
-    parts with the same encoder; ``on_rows`` is called with the number of rows that were encoded since its last call.
+    """Embed a part into ``store``; every call writes the same bytes. ``sources`` are the inputs of its pieces; ``data``
+    is the text of a part of a stream, see ``read_piece``; ``lock`` is held while the encoder computes, a lock if other
+    threads embed parts with the same encoder; ``on_rows`` is called with the number of rows that were encoded since its
+    last call.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
-    from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, and
-    the part before its report, so a report implies that both are complete.
+    from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, whose
+    footer has the report, so a part implies that both are complete. In format 2, the report is a file in ``_reports``.
 
     Memory, in addition to the encoder: the blocks of ``paraembed.embedding.rows``, the tokens of a batch (about 10
     times the size of its text), 12 · H bytes per row of a batch, and twice the bytes of a row group; it does not depend
@@ -135,55 +165,72 @@ def embed_part(
     ``settings.dim`` is above H.
     """
     started = time.perf_counter()
-    schema = _schema(encoder, source, part, settings)
-    rejected_sha256, size = "", 0
+    schema = _schema(encoder, sources[0], part, settings)
+    made_of = part_digest(encoder.fingerprint, encoder.identity, encoder.tokenizer, sources, part, settings)
+    report = PartReport(part.name, 0, 0, 0, 0, 0, "", 0.0, made_of=made_of)
+    size = 0
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         tally = _Tally(rejected)
 
         def write(file: BinaryIO) -> None:
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
             with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
-                rows = read_part(source, part, settings, data)
-                batches = _batches(encoder, rows, schema, part.format, source, settings, tally, lock, on_rows)
+                batches = _of_pieces(encoder, sources, part, schema, settings, tally, data, lock, on_rows)
                 for table in _tables(batches, group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
-            nonlocal rejected_sha256, size
+                rejected_sha256 = ""
+                if tally.counts["n_rejected"]:
+                    store.make_folder(REJECTED)
+                    rejected.seek(0)
+                    rejected_sha256 = store.write(rejected_name(part.name), partial(shutil.copyfileobj, rejected))
+                nonlocal report, size
+                report = tally.report_of(report, rejected_sha256)
+                if part.format > 2:
+                    writer.add_key_value_metadata({FOOTER: json.dumps(in_footer(report), sort_keys=True)})
             size = file.tell()
-            count = tally.counts["rows"] + tally.counts["n_rejected"]
-            if count != part.rows:
-                raise ValueError(
-                    f"{source.shown} has changed: {part.name} has {count} rows instead of {part.rows}; start over"
-                )
-            if tally.counts["n_rejected"]:
-                store.make_folder(REJECTED)
-                rejected.seek(0)
-                rejected_sha256 = store.write(rejected_name(part.name), partial(shutil.copyfileobj, rejected))
 
         digest = store.write(part.name, write)
     seconds = round(time.perf_counter() - started, 3)
-    report = PartReport(
-        name=part.name,
-        sha256=digest,
-        seconds=seconds,
-        rejected_sha256=rejected_sha256,
-        null_id=tally.null_id,
-        only_unknown=tally.only_unknown,
-        longest_lines=tally.longest_lines,
-        longest_first=tally.longest_first,
-        stamp=store.stamp(part.name),
-        size=size,
-        made_of=part_digest(encoder.fingerprint, encoder.identity, encoder.tokenizer, source, part, settings),
-        **tally.counts,
-    )
-    write_json(store, report_name(part.name), asdict(report))
+    report = replace(report, sha256=digest, seconds=seconds, stamp=store.stamp(part.name), size=size)
+    if part.format == 2:
+        write_json(store, report_name(part.name), asdict(report))
     return report
 
 
-def embedded(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> Iterator[pa.RecordBatch]:
+def in_footer(report: PartReport) -> dict[str, Any]:
+    """Return what the footer of a part says of it: no times, so that equal parts have equal bytes."""
+    return {name: value for name, value in asdict(report).items() if name not in _NOT_IN_FOOTER}
+
+
+def embedded(
+    encoder: TextEncoder, sources: Sequence[InputFile], part: Part, settings: Settings
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
-    rows, schema = read_part(source, part, settings), _schema(encoder, source, part, settings)
+    schema = _schema(encoder, sources[0], part, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        yield from _batches(encoder, rows, schema, part.format, source, settings, _Tally(rejected))
+        yield from _of_pieces(encoder, sources, part, schema, settings, _Tally(rejected))
+
+
+def _of_pieces(
+    encoder: TextEncoder,
+    sources: Sequence[InputFile],
+    part: Part,
+    schema: pa.Schema,
+    settings: Settings,
+    tally: _Tally,
+    data: bytes | None = None,
+    lock: ComputeLock = NO_LOCK,
+    on_rows: OnRows = no_progress,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the pieces of a part. Raise ValueError if a piece has another number of rows than planned."""
+    for source, piece in zip(sources, part.pieces, strict=True):
+        before = tally.num_rows
+        rows = read_piece(source, piece, settings, data)
+        yield from _batches(encoder, rows, schema, part.format, source, settings, tally, lock, on_rows)
+        if (count := tally.num_rows - before) != piece.rows:
+            raise ValueError(
+                f"{source.shown} has changed: {part.name} has {count} of its rows instead of {piece.rows}; start over"
+            )
 
 
 def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> pa.Schema:
@@ -218,7 +265,7 @@ def _batches(
         vectors, num_clipped = finish(encoded.vectors, settings, format_number)
         ids = block.carried[0]
         if ids.null_count and not tally.null_id:
-            tally.null_id = f"{source.shown}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
+            tally.null_id = f"{source.name}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
         is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
         if is_unknown.any():
             tally.only_unknown = (*tally.only_unknown, *(block.row_numbers[is_unknown][:3] + 1).tolist())[:3]
@@ -305,7 +352,13 @@ class PartWorker:
         return f"process {os.getpid()} of {address()}"
 
     def embed(
-        self, packed: PackedEncoder, source: InputFile, part: Part, settings: Settings, out: str, data: bytes | None
+        self,
+        packed: PackedEncoder,
+        sources: Sequence[InputFile],
+        part: Part,
+        settings: Settings,
+        out: str,
+        data: bytes | None,
     ) -> Done:
         """Embed one part; see ``embed_part``."""
         self.ready(packed)
@@ -318,7 +371,7 @@ class PartWorker:
 
         options: dict[str, Any] = {"data": data, "lock": self._lock, "on_rows": count}
         try:
-            return Done(embed_part(self._encoder, source, part, settings, self._store, **options), peak_memory())
+            return Done(embed_part(self._encoder, sources, part, settings, self._store, **options), peak_memory())
         finally:
             self._rows.pop(part.name, None)
 

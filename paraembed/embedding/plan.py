@@ -1,25 +1,37 @@
 """Plan of an embedding run: input files split into parts by rows and bytes, so that any number of workers can resume
 it.
 
-A part is a range of whole rows: a byte range of text, JSON lines, CSV or TSV, row groups of Parquet, record batches of
-Arrow, or some rows of a large row group. The parts of a file that is compressed or converted (an encoding, an array of
-JSON) are byte ranges of that stream, which one reader reads once, from its start. A CSV row may contain line ends, so
-the planner reads a CSV file once from its start; its parts can then be read separately.
+A part has one piece of a file, or several small files. A piece is a range of whole rows: a byte range of text, JSON
+lines, CSV or TSV, row groups of Parquet, record batches of Arrow, or some rows of a large row group. Pieces of a file
+that is compressed or converted (an encoding, an array of JSON) are byte ranges of that stream, which one reader reads
+once, from its start. A CSV row may contain line ends, so the planner reads a CSV file once from its start; its pieces
+can then be read separately. Large files of lines are planned in spans, and no piece crosses the end of a span.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
+from paraembed.console import doing
 from paraembed.embedding.columns import check_keys, with_common_fields
+from paraembed.embedding.identity import Span, digest_of_spans, rows_in, spans_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import rows_of_batches
+from paraembed.io.fingerprint import sha256_of
+from paraembed.io.inflate import read_span
 from paraembed.io.parquet import check_parquet, open_parquet
+from paraembed.io.tables import Records
 from paraembed.options import Count, checked
+from paraembed.process import num_threads
 
 MAX_PART_BYTES = 64 << 20
 """Bytes of text after which a part ends, with the record that reaches them. The reader of a compressed file passes each
@@ -28,16 +40,26 @@ part on in one piece.
 DATA = "data"
 """Folder of the parts, in which there is nothing else, so that every tool reads it as one table."""
 Cut = tuple[int, int, int, int]
-"""First byte or row group of a part, the one after its last, its number of rows, and the number of line breaks inside
+"""First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside
 of cells before it.
 """
 
 
-@dataclass(frozen=True)
-class Part:
-    """One output file, and its rows in the input."""
+class _Cuts(NamedTuple):
+    pieces: list[Cut]
+    digest: str  # of the bytes of the span
 
-    name: str  # name of the output file, relative to the output
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+Run = Callable[[Callable[[_Item], _Result], Sequence[_Item]], Iterable[_Result]]
+"""Function that yields the results of a function for each item, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive rows of an input."""
+
     file: Count  # index of the file in the plan's inputs
     start: Count  # first byte (of the decompressed text) or row group
     stop: Count  # the byte or row group after the last
@@ -46,14 +68,35 @@ class Part:
     row_in_file: Count  # number of the first row, counted in its file from 0, without the header
     line_breaks: Count = 0  # line breaks inside of the cells of a CSV file before ``start``, for line numbers
 
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One output file, and its rows in the inputs."""
+
+    name: str  # name of the output file, relative to the output
+    pieces: tuple[Piece, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, including rows that cannot be read."""
+        return sum(piece.rows for piece in self.pieces)
+
+    @property
+    def file(self) -> int:
+        """Index of the file of the first row."""
+        return self.pieces[0].file
+
     @property
     def format(self) -> int:
         """Number of the output's format, 2 or 3."""
         return 3 if self.name.startswith(f"{DATA}/") else 2
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values; ``line_breaks`` only if it is not 0."""
-        return {name: value for name, value in asdict(self).items() if value or name != "line_breaks"}
+    def to_json(self) -> Any:
+        """Return what decides the rows of the part, as JSON values; format 2 leaves a ``line_breaks`` of 0 out."""
+        if self.format > 2:
+            return [asdict(piece) for piece in self.pieces]
+        fields = {"name": self.name, **asdict(self.pieces[0])}
+        return {name: value for name, value in fields.items() if value or name != "line_breaks"}
 
 
 @dataclass(frozen=True)
@@ -68,19 +111,28 @@ class Plan:
     @property
     def rows(self) -> int:
         """Number of rows of all parts."""
-        return sum(part.rows for part in self.parts)
+        last = self.parts[-1].pieces[-1]
+        return last.row + last.rows
+
+    def sources(self, part: Part) -> tuple[InputFile, ...]:
+        """Return the input of each piece of a part."""
+        return tuple(self.inputs[piece.file] for piece in part.pieces)
 
     def table(self, out: object) -> str:
         """Return the folder of the parts in ``out``."""
         return f"{out}/{DATA}" if self.format > 2 else str(out)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values, without the credentials of URIs."""
-        return {
-            "inputs": [file.to_json() for file in self.inputs],
-            "settings": settings_json(self.settings, self.format),
-            "parts": [part.to_json() for part in self.parts],
-        }
+    def pieces(self) -> pa.Table:
+        """Return a row for each piece: ``part``, the number of its part, and the fields of ``Piece``."""
+        pieces = [piece for part in self.parts for piece in part.pieces]
+        columns = {name: pa.array([getattr(piece, name) for piece in pieces], pa.int64()) for name in _FIELDS}
+        numbers = np.repeat(np.arange(len(self.parts)), [len(part.pieces) for part in self.parts])
+        return pa.table({"part": pa.array(numbers, pa.int64()), **columns})
+
+
+_FIELDS = tuple(field.name for field in fields(Piece))
+PIECES_SCHEMA = pa.schema([(name, pa.int64()) for name in ("part", *_FIELDS)])
+"""Columns of ``Plan.pieces``."""
 
 
 def settings_json(settings: Settings, format_number: int) -> dict[str, Any]:
@@ -88,37 +140,74 @@ def settings_json(settings: Settings, format_number: int) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if format_number > 2 or name != "compact"}
 
 
-def plan_from_json(value: Any, format_number: int) -> Plan:
-    """Return the plan that ``Plan.to_json`` wrote. Raise ValueError if a field is missing, unknown or of another type,
-    a part has a wrong name, or the parts are not contiguous.
+@dataclass(frozen=True)
+class _NamedPiece:
+    """Part of format 2, in its plan."""
+
+    name: str
+    file: Count
+    start: Count
+    stop: Count
+    rows: Count
+    row: Count
+    row_in_file: Count
+    line_breaks: Count = 0
+
+
+@dataclass(frozen=True)
+class _JsonPlan:
+    inputs: tuple[InputFile, ...]
+    settings: Settings
+    parts: tuple[_NamedPiece, ...]
+
+
+def plan_from_json(value: Any) -> Plan:
+    """Return the plan of an output of format 2. Raise ValueError if a field is missing, unknown or of another type, a
+    part has a wrong name, or the errors of ``parts_of``.
     """
-    plan = replace(checked(Plan, value, "plan"), format=format_number)
-    if format_number == 2:
-        plan = replace(plan, settings=replace(plan.settings, compact=True))
-    if not plan.parts:
-        raise ValueError("plan: it has no parts")
-    if plan.rows >= 2**63:
-        raise ValueError(f"plan: its parts have {plan.rows} rows, more than 64-bit row numbers can count")
-    before = Part("", -1, 0, 0, 0, 0, 0)
-    for part, (number, expected) in zip(plan.parts, enumerate(part_names(len(plan.parts), plan.format)), strict=True):
+    plan = checked(_JsonPlan, value, "plan")
+    for number, part in enumerate(plan.parts):
+        expected = numbered_name(number, len(plan.parts))
         if part.name != expected:
             raise ValueError(f"plan: part {number} has the name {part.name!r}; expected {expected}")
-        is_new = part.file != before.file
-        starts = {part.start} if is_new else {before.stop}
-        if not is_new and plan.format > 2 and plan.inputs[part.file].kind == "parquet":
-            starts.add(before.stop - 1)  # the parts share a row group
-        if not (
-            before.file <= part.file < len(plan.inputs)
-            and part.start in starts
-            and part.row_in_file == (0 if is_new else before.row_in_file + before.rows)
-            and 0 <= part.start < part.stop
-            and part.rows > 0
-            and part.row == before.row + before.rows
-            and part.file >= 0
-        ):
-            raise ValueError(f"{part.name} does not start where the previous part ends")
-        before = part
-    return plan
+    columns = {name: [getattr(part, name) for part in plan.parts] for name in _FIELDS}
+    pieces = pa.table({"part": range(len(plan.parts)), **columns}, schema=PIECES_SCHEMA)
+    parts = parts_of(pieces, plan.inputs, 2)
+    return Plan(plan.inputs, replace(plan.settings, compact=True), parts, 2)
+
+
+def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int = 3) -> tuple[Part, ...]:
+    """Return the parts of a table with the schema ``PIECES_SCHEMA``. Raise ValueError if there are none, or the pieces
+    are not contiguous.
+    """
+    if not len(pieces):
+        raise ValueError("plan: it has no parts")
+    part, file, start, stop, rows, row, row_in_file, _ = columns = [column.to_numpy() for column in pieces.columns]
+    if sum(rows.tolist()) >= 2**63:
+        raise ValueError(f"plan: its parts have {sum(rows.tolist())} rows, more than 64-bit row numbers can count")
+    is_new = np.diff(file, prepend=-1) != 0
+    before = np.concatenate([[0], rows[:-1]])
+    is_known = (file >= 0) & (file < len(inputs))
+    may_share = np.array([format_number > 2 and source.kind == "parquet" for source in inputs])[file * is_known]
+    previous = np.concatenate([[0], stop[:-1]])
+    is_right = (
+        is_known
+        & (np.diff(file, prepend=0) >= 0)
+        & (is_new | (start == previous) | (may_share & (start == previous - 1)))
+        & (row_in_file == np.where(is_new, 0, np.concatenate([[0], row_in_file[:-1]]) + before))
+        & (start >= 0)
+        & (start < stop)
+        & (rows > 0)
+        & (row == np.cumsum(rows) - rows)
+        & np.isin(np.diff(part, prepend=-1), [0, 1])
+    )
+    is_right[0] &= part[0] == 0
+    names = part_names(int(part[-1]) + 1 if is_right.all() else len(part), format_number)
+    if not is_right.all():
+        raise ValueError(f"{names[int(np.argmin(is_right))]} does not start where the previous part ends")
+    starts = [*np.flatnonzero(np.diff(part, prepend=-1)).tolist(), len(part)]
+    known = [Piece(*values) for values in zip(*(column.tolist() for column in columns[1:]), strict=True)]
+    return tuple(Part(name, tuple(known[a:b])) for name, (a, b) in zip(names, pairwise(starts), strict=True))
 
 
 def part_name(number: int) -> str:
@@ -137,14 +226,16 @@ def part_names(count: int, format_number: int) -> list[str]:
 
 
 def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[dict[str, Any]]:
-    """Return what decides the output: sizes and contents of the inputs, in order, and their names if ids contain them.
+    """Return what decides the output: sizes of the inputs, in order, their digests, or else their stamps, and their
+    names if ids contain them.
 
     For CSV this includes the limits that affect the rejected lines, if they differ from the default; for columns of
     Hive folders their values.
     """
     named, carried = settings.id_kind == "file-row", {settings.id_column, *settings.keep}
     return [
-        {"size": file.size, "sha256": file.sha256, "kind": file.kind}
+        {"size": file.size, "kind": file.kind}
+        | ({"sha256": file.sha256} if file.sha256 else {"stamp": file.stamp})
         | ({"name": file.name} if named else {})
         | file.how_read()
         | {f"{name}=": value for name, value in file.partitions.items() if name in carried}
@@ -152,35 +243,94 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
     ]
 
 
-def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
+def make_plan(inputs: tuple[InputFile, ...], settings: Settings, run: Run[Any, Any] | None = None) -> Plan:
     """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
-    ``MAX_PART_BYTES``. Raise ValueError if the settings do not fit the inputs, or a row is too long.
+    ``MAX_PART_BYTES`` or a span ends. Small files share a part. ``run``, by default threads, reads the spans; the plan
+    is the same with any. Raise ValueError if the settings do not fit the inputs, or a row is too long.
     """
     inputs = with_common_fields(inputs, settings)
     if inputs[0].kind == "jsonl":
         check_keys(inputs, settings)
-    cuts = [
-        (number, cut)
-        for number, file in enumerate(inputs)
-        for cut in (_cut_groups if file.kind in {"parquet", "arrow"} else _cut_records)(file, settings)
-    ]
-    if not cuts:
+    spans = [span for number, source in enumerate(inputs) for span in spans_of(number, source)]
+    cuts, digests = list[list[Cut]](), defaultdict[int, list[str]](list)
+    for span, of_span in zip(spans, (run or _in_threads)(partial(_cuts, inputs, settings), spans), strict=True):
+        cuts.append(of_span.pieces)
+        digests[span.file].append(of_span.digest)
+        doing(f"planning: {len(cuts):,} of {len(spans):,} inputs and pieces of inputs are read")
+    parts = tuple(_joined(inputs, settings, spans, cuts))
+    if not parts:
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
-    parts: list[Part] = []
-    row = 0
-    for number, (file, (start, stop, rows, line_breaks)) in enumerate(cuts):
-        before = parts[-1].row_in_file + parts[-1].rows if parts and parts[-1].file == file else 0
-        parts.append(Part(part_name(number), file, start, stop, rows, row, before, line_breaks))
-        row += rows
-    return Plan(inputs, settings, tuple(parts))
+    files = (replace(file, sha256=file.sha256 or digest_of_spans(digests[n])) for n, file in enumerate(inputs))
+    return Plan(tuple(files), settings, parts)
 
 
-def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
-    """Yield parts of ``settings.part_rows`` rows, or fewer if they reach ``MAX_PART_BYTES``, without the header."""
-    header = (1 + source.has_sep_line) * (source.kind in {"csv", "tsv"})  # lines to skip
-    start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
-    breaks = before = int(source.has_sep_line)  # line breaks in rows before the block, before the open part
-    for records in source.cut_records():
+def _in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
+    """Yield the results of a function in the order of the items. Most of it waits for a store, or has no lock."""
+    with ThreadPoolExecutor(num_threads()) as pool:
+        yield from pool.map(function, items)
+
+
+def _joined(
+    inputs: Sequence[InputFile], settings: Settings, spans: Sequence[Span], cuts: Iterable[list[Cut]]
+) -> Iterator[Part]:
+    """Yield the parts, from the cuts of each span."""
+    num_spans = Counter(span.file for span in spans)
+    number = row = row_in_file = 0
+    waiting, rows_waiting, bytes_waiting = list[Piece](), 0, 0  # small files for one part
+    file = -1
+    for span, of_span in zip(spans, cuts, strict=True):
+        file, row_in_file = span.file, row_in_file if span.file == file else 0
+        is_small = num_spans[file] == 1 and len(of_span) == 1
+        for start, stop, rows, line_breaks in of_span:
+            piece = Piece(file, start, stop, rows, row, row_in_file, line_breaks)
+            row, row_in_file = row + rows, row_in_file + rows
+            size = max(stop - start, inputs[file].size)  # of the text of a stream, or the file of row groups
+            rows_waiting, bytes_waiting = rows_waiting + rows, bytes_waiting + size
+            is_full = rows_waiting > settings.part_rows or bytes_waiting > MAX_PART_BYTES
+            if waiting and (is_full or not is_small):
+                yield Part(part_name(number), tuple(waiting))
+                number, waiting, rows_waiting, bytes_waiting = number + 1, [], rows, size
+            waiting.append(piece)
+            if not is_small:
+                yield Part(part_name(number), tuple(waiting))
+                number, waiting, rows_waiting, bytes_waiting = number + 1, [], 0, 0
+    if waiting:
+        yield Part(part_name(number), tuple(waiting))
+
+
+def _cuts(inputs: Sequence[InputFile], settings: Settings, span: Span) -> _Cuts:
+    """Return the pieces of a span, and the digest of its bytes; without one for Parquet and Arrow, of which only the
+    footer is read.
+    """
+    source = inputs[span.file]
+    if source.kind in {"parquet", "arrow"}:
+        return _Cuts(list(_cut_groups(source, settings)), source.sha256)
+    if source.is_stream:
+        return _Cuts(list(_cut_records(source, settings, source.cut_records(), 0)), sha256_of(source.place))
+    digest, start = hashlib.sha256(), 0
+    blocks = source.blocks()
+    if span.bytes is not None:
+        start, stop = rows_in(source, span.bytes)
+        blocks = read_span(source.place, (start, stop), source.block_bytes)
+
+    def hashed(blocks: Iterable[bytes]) -> Iterator[bytes]:
+        for block in blocks:
+            digest.update(block)
+            yield block
+
+    blocks = blocks if source.sha256 else hashed(blocks)
+    return _Cuts(list(_cut_records(source, settings, source.cut_records(blocks, start), start)), digest.hexdigest())
+
+
+def _cut_records(source: InputFile, settings: Settings, blocks: Iterable[Records], first: int) -> Iterator[Cut]:
+    """Yield pieces of ``settings.part_rows`` rows, or fewer if they reach ``MAX_PART_BYTES``, without the header, from
+    records that start at byte ``first``.
+    """
+    header = (1 + source.has_sep_line) * (source.kind in {"csv", "tsv"}) * (first == 0)  # lines to skip
+    start = read = first  # the first byte of the open piece, and of the block
+    rows = 0  # in the open piece
+    breaks = before = int(source.has_sep_line)  # line breaks in rows before the block, before the open piece
+    for records in blocks:
         ends, done = records.ends + read, 0
         read += len(records.data)
         if header:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paraembed.embedding.manifest import PLAN, check_folder
+from paraembed.embedding.records import INPUTS
 from paraembed.io.atomic import replace_folder, sync_folder
 from paraembed.io.store import Folder
 
@@ -32,17 +33,18 @@ def discard(folder: Path) -> None:
 
     The plan is removed last, so that the next run recognizes the folder if this one is killed.
     """
-    begun = check_folder(Folder(folder))
+    check_folder(Folder(folder))
     if not folder.exists():
         return
+    plans = folder / PLAN, folder / INPUTS
     for entry in folder.iterdir():
-        if entry.is_dir():
+        if entry.is_dir() and entry not in plans[1].parents:
             shutil.rmtree(entry)
-        elif entry.name != PLAN:
+        elif entry.is_file() and entry not in plans:
             entry.unlink()
-    if begun:
-        (folder / PLAN).unlink()
-    folder.rmdir()
+    for plan in plans:
+        plan.unlink(missing_ok=True)
+    shutil.rmtree(folder)
 
 
 def remove_previous(out: Path) -> None:

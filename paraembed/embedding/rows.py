@@ -1,4 +1,4 @@
-"""Read the rows of a part: texts, ids and columns to copy; rejected rows keep their reason.
+"""Read the rows of a piece of an input: texts, ids and columns to copy; rejected rows keep their reason.
 
 Bytes that are not UTF-8 become U+FFFD, and the row is embedded. These rows are rejected: a line that is not a JSON
 object, or in which the text is missing or not a string; a CSV or TSV row whose number of cells differs from the header;
@@ -12,9 +12,9 @@ from the average row size in a row group (``paraembed.io.parquet``).
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from paraembed.embedding.columns import carried_fields, has_field, own_columns
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import Part, Plan
+from paraembed.embedding.plan import Part, Piece, Plan
 from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import read_arrow
 from paraembed.io.inflate import read_span
@@ -74,33 +74,42 @@ class _Block:
     lines: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
 
-def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[InputFile, Part, bytes | None]]:
-    """Yield parts of a plan, in order, each with its input, and with its text if the input is a stream: such a file is
-    read once, as its parts are asked for.
+def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[tuple[InputFile, ...], Part, bytes | None]]:
+    """Yield parts of a plan, in order, each with its inputs, and with its text if it is one of several of a stream:
+    such a file is read once, as its parts are asked for; a stream with one part is read by its worker.
     """
     for number, of_file in groupby(parts, key=lambda part: part.file):
-        source = plan.inputs[number]
-        if source.is_stream:
-            yield from ((source, part, data) for part, data in _streamed(source, of_file))
+        source, first_parts = plan.inputs[number], list(islice(of_file, 2))
+        if source.is_stream and len(first_parts) > 1:
+            yield from (((source,), part, data) for part, data in _streamed(source, chain(first_parts, of_file)))
         else:
-            yield from ((source, part, None) for part in of_file)
+            yield from ((plan.sources(part), part, None) for part in chain(first_parts, of_file))
 
 
 def _streamed(source: InputFile, parts: Iterable[Part]) -> Iterator[tuple[Part, bytes]]:
-    """Yield parts of a stream, in order, with their text."""
+    """Yield parts of a stream, of one piece each, in order, with their text."""
     blocks = source.blocks()
     start, block = 0, next(blocks, b"")  # the first byte of the block
     for part in parts:
-        pieces = [block[max(0, part.start - start) : part.stop - start]]
-        while start + len(block) < part.stop and (following := next(blocks, None)):
+        (piece,) = part.pieces
+        pieces = [block[max(0, piece.start - start) : piece.stop - start]]
+        while start + len(block) < piece.stop and (following := next(blocks, None)):
             start, block = start + len(block), following
-            pieces.append(block[max(0, part.start - start) : part.stop - start])
+            pieces.append(block[max(0, piece.start - start) : piece.stop - start])
         yield part, b"".join(pieces)
 
 
-def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[InputRows]:
-    """Yield the rows of a part, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
-    ``data`` is the text of the part of a stream, from ``stream_parts``; None: read the file from its start.
+def read_part(
+    sources: Sequence[InputFile], part: Part, settings: Settings, data: bytes | None = None
+) -> Iterator[InputRows]:
+    """Yield the rows of a part, whose pieces have these sources; see ``read_piece``."""
+    for source, piece in zip(sources, part.pieces, strict=True):
+        yield from read_piece(source, piece, settings, data)
+
+
+def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes | None = None) -> Iterator[InputRows]:
+    """Yield the rows of a piece, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
+    ``data`` is the text of the piece of a stream, from ``stream_parts``; None: read the file from its start.
     """
     text_column = source.columns[0] if settings.text_column is None else settings.text_column
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
@@ -113,9 +122,9 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     wanted = [name for name in wanted if name not in of_path | lacking]
     fields = carried_fields([source], settings)[settings.id_column is None :]
     if source.kind in {"parquet", "arrow"}:
-        blocks = _read_columns(source, part, wanted, settings.batch_size)
+        blocks = _read_columns(source, piece, wanted, settings.batch_size)
     else:
-        blocks = _read_text(source, part, wanted, data)
+        blocks = _read_text(source, piece, wanted, data)
     for block in blocks:
         for name in of_path:
             block.columns[name] = pa.repeat(pa.scalar(source.partitions[name], pa.string()), len(block.row_numbers))
@@ -125,7 +134,7 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
         if settings.id_column is not None and pa.types.is_floating(fields[0].type):
             _check_whole(carried[0], block.row_numbers, settings.id_column, source)
         if settings.id_column is None:
-            carried.insert(0, _made_ids(source, part, settings, block.row_numbers))
+            carried.insert(0, _made_ids(source, piece, settings, block.row_numbers))
         strings = dict[str, pa.LargeStringArray]()
         for name, column in named.items():
             strings[name], replaced = _as_text(block.columns[column])
@@ -185,22 +194,22 @@ def _as_text(column: pa.Array) -> tuple[pa.LargeStringArray, npt.NDArray[np.bool
     return column.cast(pa.large_string()), np.zeros(len(column), bool)
 
 
-def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:
+def _made_ids(source: InputFile, piece: Piece, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:
     if settings.id_kind == "row":
-        return pa.array(row_numbers + (part.row - part.row_in_file))
+        return pa.array(row_numbers + (piece.row - piece.row_in_file))
     return pc.binary_join_element_wise(source.name, pa.array(row_numbers).cast(pa.string()), ":")
 
 
-def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
+def _read_text(source: InputFile, piece: Piece, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
     size = source.block_bytes
     if data is None and source.is_stream:
-        ((_, data),) = _streamed(source, [part])
+        ((_, data),) = _streamed(source, [Part("", (piece,))])
     if data is None:
-        pieces = read_span(source.place, (part.start, part.stop), size)
+        pieces = read_span(source.place, (piece.start, piece.stop), size)
     else:
         pieces = (data[start : start + size] for start in range(0, len(data), size))
-    done, breaks = part.row_in_file, part.line_breaks
-    for records in source.cut_records(pieces, part.start):
+    done, breaks = piece.row_in_file, piece.line_breaks
+    for records in source.cut_records(pieces, piece.start):
         rows = np.arange(done, done + len(records.ends))
         match source.kind:
             case "text":
@@ -293,9 +302,9 @@ def _csv_block(
     return _Block(columns, row_numbers[is_kept], rejected, int(replaced.sum()), lines)
 
 
-def _read_columns(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:
-    done, stop = part.row_in_file, part.row_in_file + part.rows
-    for first, batch in _batches_from(source, part, wanted, batch_size):
+def _read_columns(source: InputFile, piece: Piece, wanted: list[str], batch_size: int) -> Iterator[_Block]:
+    done, stop = piece.row_in_file, piece.row_in_file + piece.rows
+    for first, batch in _batches_from(source, piece, wanted, batch_size):
         columns: dict[str, pa.Array] = {}
         rows = batch.slice(max(0, done - first), stop - max(first, done))
         replaced = np.zeros(len(rows), bool)
@@ -308,34 +317,34 @@ def _read_columns(source: InputFile, part: Part, wanted: list[str], batch_size: 
         if done == stop:
             return
     raise ValueError(
-        f"{source.shown}: row groups {part.start} to {part.stop - 1} have {done - part.row_in_file:,} rows, but the "
-        f"footer says {part.rows:,}, so the file is damaged; download or write it again"
+        f"{source.shown}: row groups {piece.start} to {piece.stop - 1} have {done - piece.row_in_file:,} rows, but the "
+        f"footer says {piece.rows:,}, so the file is damaged; download or write it again"
     )
 
 
 def _batches_from(
-    source: InputFile, part: Part, wanted: list[str], batch_size: int
+    source: InputFile, piece: Piece, wanted: list[str], batch_size: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield batches of the row groups of a part, each with the number of its first row in the file.
 
     Parts of one row group have the same batches, from its start. The next part continues where this process stopped
     reading, so that n parts of a row group decode it once, not n / 2 times.
     """
-    of_one = part.stop - part.start == 1 and source.kind == "parquet"
-    key = source.path, source.state, part.start, tuple(wanted), batch_size, source.block_bytes
+    of_one = piece.stop - piece.start == 1 and source.kind == "parquet"
+    key = source.path, source.state, piece.start, tuple(wanted), batch_size, source.block_bytes
     first, batch, batches = _begun.pop(key, (0, None, None)) if of_one else (0, None, None)
-    if batches is None or first > part.row_in_file:
+    if batches is None or first > piece.row_in_file:
         options: dict[str, Any] = {"limits": source.limits, "state": source.state}
-        groups, first, batch = range(part.start, part.stop), part.row_in_file, None
+        groups, first, batch = range(piece.start, piece.stop), piece.row_in_file, None
         if source.kind == "arrow":
             batches = read_arrow(source.place, wanted, groups)
         else:
             batches = read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options)
             if of_one:  # else the part begins with its row group
                 with open_parquet(source.place, state=source.state) as file:
-                    first = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
+                    first = sum(file.metadata.row_group(group).num_rows for group in range(piece.start))
     while batch is not None or (batch := next(batches, None)) is not None:
-        if of_one and part.row_in_file + part.rows <= first + len(batch):
+        if of_one and piece.row_in_file + piece.rows <= first + len(batch):
             _begun.clear()
             _begun[key] = first, batch, batches
         yield first, batch

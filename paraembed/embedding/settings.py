@@ -10,6 +10,10 @@ IdKind = Literal["row", "file-row"]
 Dtype = Literal["float32", "float16", "int8"]
 Compression = Literal["zstd", "snappy", "none"]
 OnDuplicateId = Literal["fail", "keep"]
+Identity = Literal["stamp", "sha256"]
+"""How an input is recognized: by its size and times, or its ETag; or by its SHA-256, for which it is read at each
+start.
+"""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.inputs import InputFile, comparable
-from paraembed.embedding.manifest import PLAN, EmbeddingRun, read_run, tolerance
+from paraembed.embedding.manifest import EmbeddingRun, read_run, tolerance
 from paraembed.embedding.part import embedded
 from paraembed.embedding.plan import Part
 from paraembed.encoders.devices import chosen_device
@@ -53,7 +53,7 @@ def compare_sample(
     if changed:
         return "", [f"{encoder} is not the encoder of the rows: {changed}"]
     if [(part.name, part.rows) for part in run.plan.parts] != list(parts):
-        return "", [f"the parts of {PLAN} are not those of the manifest"]
+        return "", ["the parts of the plan are not those of the manifest"]
     drawn = np.random.default_rng(0).permutation(len(run.plan.parts))[:_PARTS]
     problems, num_compared = list[str](), 0
     for number in sorted(drawn):
@@ -106,9 +106,9 @@ def _compare(
     encoder: TextEncoder, run: EmbeddingRun, part: Part, store: Store, inputs: Sequence[str]
 ) -> tuple[int, str]:
     """Return the number of compared rows of a part, and a problem, or an empty string."""
-    source = named_input(run.plan.inputs[part.file], inputs)
+    sources = [named_input(source, inputs) for source in run.plan.sources(part)]
     settings = replace(run.plan.settings, batch_size=min(_ROWS, run.plan.settings.batch_size))
-    expected = next(embedded(encoder, source, part, settings), None)
+    expected = next(embedded(encoder, sources, part, settings), None)
     if expected is None:
         return 0, ""
     with store.open(part.name) as raw, pq.ParquetFile(raw) as file:

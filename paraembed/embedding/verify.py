@@ -13,6 +13,7 @@ from paraembed.embedding.columns import embeddings_schema, is_id, output_fields
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.manifest import (
     COUNTS,
+    FOLDERS,
     MANIFEST,
     OTHER_COUNTS,
     PLAN,
@@ -22,7 +23,7 @@ from paraembed.embedding.manifest import (
     open_output,
     read_manifest,
 )
-from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
+from paraembed.embedding.part import rejected_name
 from paraembed.embedding.plan import DATA, part_names
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
@@ -155,7 +156,7 @@ def _verify_names(store: Store, files: set[str], manifest: dict[str, Any], findi
             findings.add("parts", f"{name[:80]!r} should be {expected!r}")
     if format_of(manifest) > 2:
         files = files - {DATA} | {f"{DATA}/{name}" for name in store.names(f"{DATA}/")}
-    for name in sorted(files - {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}):
+    for name in sorted(files - {*names, PLAN, *FOLDERS, MANIFEST, SUCCESS}):
         findings.add("parts", f"{name!r} is not in the manifest")
 
 

@@ -42,7 +42,7 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
     """
     with open_place(place) as raw:
         head = raw.read(_HEAD_BYTES)
-        kind = _kind_of(raw, head)
+        kind = compression_of(raw, head)
         raw.seek(len(head))
         claimed: Compression = next((kind for end, kind in _SUFFIXES.items() if name_of(place).endswith(end)), "")
         if claimed and kind != claimed:
@@ -112,11 +112,11 @@ def _bounded(place: Place, pieces: Iterable[bytes], most: int) -> Iterator[bytes
 def is_compressed(place: Place) -> bool:
     """Return whether a file is compressed, according to its first bytes."""
     with open_place(place) as raw:
-        return bool(_kind_of(raw, raw.read(_HEAD_BYTES)))
+        return bool(compression_of(raw, raw.read(_HEAD_BYTES)))
 
 
-def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
-    """Return the compression of a file, according to its first bytes."""
+def compression_of(raw: IO[bytes], head: bytes) -> Compression:
+    """Return the compression of a file, according to ``head``, at least its first ten bytes."""
     # Text cannot begin with the magic bytes of gzip, zip or zst. It can begin with ``BZh``, so more bytes are checked,
     # and like the skippable frames of zst, which pzstd writes, so these must be followed by a data frame.
     if head.startswith((_GZIP, _ZIP)):
@@ -128,7 +128,7 @@ def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
         head = raw.read(_HEAD_BYTES)
     if head.startswith(_ZST):
         return "zst"
-    return "bz2" if re.fullmatch(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head, re.DOTALL) else ""
+    return "bz2" if re.match(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head, re.DOTALL) else ""
 
 
 Span = tuple[int, int]

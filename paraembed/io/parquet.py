@@ -71,7 +71,11 @@ def unreadable(name: str, error: Exception) -> ValueError:
 def is_parquet(place: Place) -> bool:
     """Return whether a file is Parquet, according to its first bytes; raise ValueError if it is encrypted."""
     with open_place(place) as file:
-        magic = bytes(file.read(4))
+        return begins_parquet(file.read(4), place)
+
+
+def begins_parquet(magic: bytes, place: Place) -> bool:
+    """Return whether the first four bytes of a file are those of Parquet; the error is that of ``is_parquet``."""
     if magic == b"PARE":
         raise ValueError(f"{shown(place)} is an encrypted Parquet file; decrypt it first")
     return magic == b"PAR1"

@@ -19,7 +19,7 @@ from paraembed.settings import is_peer, is_run
 log = logging.getLogger(__name__)
 
 MARK = "paraembed.json"  # in the folders of jobs/export.py, whose other files are those of another library
-_WITH_FORMAT = ("config.json", "manifest.json", MARK, "_plan.json", "_manifest.json")  # the last two can have 1 GiB
+_WITH_FORMAT = ("config.json", "manifest.json", MARK, "_plan.json", "_plan/inputs-000.arrow", "_manifest.json")
 _FORMAT = re.compile(rb'"format": ?"paraembed-')
 _SWEEP = {"space", "metric", "search", "searched"}  # keys of the sweep.json of jobs/tune.py, which has no format
 _SCORES = {"encoders", "published"}  # keys of the scores.json of jobs/evaluate.py

@@ -7,6 +7,7 @@ that no reader sees; a lifecycle rule of the bucket (``AbortIncompleteMultipartU
 """
 
 import mmap
+import os
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -71,9 +72,17 @@ class Folder:
         """Read a file and return its SHA-256, hexadecimal."""
         return sha256_of(self.path / name)
 
-    def stamp(self, name: str) -> str:  # noqa: ARG002
-        """Return an empty string, because content on a disk can change while size and times stay the same."""
-        return ""
+    def stamp(self, name: str) -> str:
+        """Return size, modification and status time (ns), and inode; raise FileNotFoundError if a file is missing."""
+        return _stamp(os.stat(self.path / name))  # noqa: PTH116 - a Path takes three times as long
+
+    def stamps(self, folder: str) -> dict[str, str]:
+        """Return the stamp of each file in a folder, by name; none if the folder is missing."""
+        path = self.path / folder
+        if not path.exists():
+            return {}
+        with os.scandir(path) as entries:
+            return {entry.name: _stamp(entry.stat()) for entry in entries if entry.is_file()}
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""
@@ -154,11 +163,17 @@ class Remote:
             return file_digest(pa.BufferedInputStream(file, _DIGEST_BYTES), "sha256").hexdigest()
 
     def stamp(self, name: str) -> str:
-        """Return size and ETag, which change with the file's bytes; empty if the store has no ETags."""
-        with self.open(name) as file:
-            known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
-            etag = known.get("etag", b"").decode()
-            return f"{file.size()} {etag}" if etag else ""
+        """Return size and time of a file, which change with every upload; FileNotFoundError if it does not exist."""
+        info = self.filesystem.get_file_info(f"{self.path}/{name}")
+        if info.type != pa.fs.FileType.File:
+            raise FileNotFoundError(f"{self}/{name} does not exist")
+        return f"{info.size} {info.mtime_ns}"
+
+    def stamps(self, folder: str) -> dict[str, str]:
+        """Return the stamp of each file in a folder, by name, with one request for each 1,000 files."""
+        selector = pa.fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
+        infos = self.filesystem.get_file_info(selector)
+        return {info.base_name: f"{info.size} {info.mtime_ns}" for info in infos if info.type == pa.fs.FileType.File}
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""
@@ -171,6 +186,10 @@ class Remote:
     def held(self) -> AbstractContextManager[None]:
         """Return a context manager that does nothing, because an object store has no locks."""
         return nullcontext()
+
+
+def _stamp(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 Store = Folder | Remote

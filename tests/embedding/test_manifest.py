@@ -24,7 +24,9 @@ from paraembed.embedding.manifest import (
     continued_run,
     read_run,
 )
+from paraembed.embedding.part import FOOTER
 from paraembed.embedding.plan import Plan
+from paraembed.embedding.records import ENTRIES, INPUTS, PIECES
 from paraembed.embedding.replace import discard
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
@@ -32,6 +34,8 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.store import Folder
+from tests.embedding.arrow_files import change_plan, parts_of, sign
+from tests.embedding.arrow_files import rewrite as rewrite_arrow
 from tests.embedding.without_ray import build, list_inputs
 from tests.jobs import contents
 
@@ -54,17 +58,6 @@ def out(tiny_encoder_folder, table, tmp_path):
 
 def failed(folder):
     return {check.name for check in verify(folder) if not check.ok}
-
-
-def sign(folder, change=lambda _: None):
-    """Write manifest and _SUCCESS anew, as someone would who wants to pass the digests."""
-    values = json.loads((folder / "_manifest.json").read_text())
-    for part in values["parts"]:
-        if (folder / part["name"]).exists():
-            part["sha256"] = sha256_of(folder / part["name"])
-    change(values)
-    (folder / "_manifest.json").write_text(json.dumps(values))
-    (folder / "_SUCCESS").write_text(sha256_of(folder / "_manifest.json") + "\n")
 
 
 def rewrite(path, change):
@@ -177,6 +170,7 @@ COUNTS = ("n_cut", "n_without_tree")  # which the parts do not show
         *((set_to(text), "_SUCCESS manifest") for text in ("", "[]", "{}")),
         (set_to('{"format": "paraembed-embeddings-3"}'), "_SUCCESS manifest"),
         (set_to('{"format": "paraembed-embeddings-3", "parts": [1]}'), "_SUCCESS manifest"),
+        (set_to('{"format": "paraembed-embeddings-3", "generations": []}'), "_SUCCESS manifest"),
         (lambda out: (out / "_SUCCESS").write_text("0" * 64), "_SUCCESS"),
         (lambda out: (out / "_SUCCESS").unlink(), "_SUCCESS"),
         *((signed(lambda values, name=name: values.update({name: 1})), "tokens") for name in COUNTS),
@@ -187,12 +181,13 @@ COUNTS = ("n_cut", "n_without_tree")  # which the parts do not show
         (signed(lambda values: values["parts"][1].update(rows=2**63 - 1, n_rejected=2**63 - 1)), "manifest"),
         (signed(lambda values: values["settings"].update(dtype="int4")), "manifest"),
         (signed(lambda values: values["schema"].append(["x"])), "manifest"),
-        (signed(lambda values: values.update(parts={})), "manifest"),
+        (lambda out: damage(out / ENTRIES), "manifest"),
+        (lambda out: (out / ENTRIES).unlink(), "manifest"),
     ],
 )
 def test_a_manifest_that_is_wrong_is_found(out, change, checks):
     values = json.loads((out / "_manifest.json").read_text())
-    assert [values["n_cut"], *(part["n_without_tree"] for part in values["parts"])] == [0] * 4
+    assert [values["n_cut"], *(part["n_without_tree"] for part in parts_of(out))] == [0] * 4
     change(out)
     assert failed(out) == set(checks.split())
 
@@ -210,34 +205,45 @@ def damage(path):
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
-def rewrite_json(path, **changes):
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+PART, DONE = "data/part-000-000001.parquet", "_done/000-000000.arrow"
 
 
-REPORT = "_reports/part-000-000001.parquet.json"
+def add_to_footer(path, **changes):
+    """Write a part with another report in its footer."""
+    known = json.loads(pq.read_metadata(path).metadata[FOOTER.encode()]) | changes
+    table = pq.read_table(path)
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({FOOTER: json.dumps(known)})
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("change", "is_embedded"),
     [
-        ("data/part-000-000001.parquet", Path.unlink),
-        ("data/part-000-000001.parquet", damage),
-        (REPORT, Path.unlink),
-        (REPORT, lambda path: path.write_text("{")),
-        (REPORT, lambda path: path.write_text('{"name": "x"}')),
-        (REPORT, lambda path: rewrite_json(path, rows="3")),
-        (REPORT, lambda path: rewrite_json(path, n_tokens=None)),
-        (REPORT, lambda path: rewrite_json(path, made_of="another encoder")),
+        (lambda out: (out / PART).unlink(), True),
+        (lambda out: damage(out / PART), True),
+        (lambda out: shutil.copy(out / "data/part-000-000002.parquet", out / PART), True),
+        (lambda out: (out / DONE).unlink(), False),
+        (lambda out: damage(out / DONE), False),
+        (lambda out: (out / DONE).write_bytes(b"ARROW1"), False),
+        (lambda out: rewrite_arrow(out / DONE, lambda rows, _: rows[1].update(stamp="of another disk")), False),
+        (lambda out: rewrite_arrow(out / DONE, lambda rows, _: rows[1].update(rows="3")), False),
+        *(
+            (lambda out, change=change: ((out / DONE).unlink(), add_to_footer(out / PART, **change)), True)
+            for change in ({"made_of": "another encoder"}, {"rows": 2}, {"rows": "3"}, {"n_tokens": None}, {"x": 1})
+        ),
+        (lambda out: ((out / DONE).unlink(), rewrite(out / PART, lambda rows: rows)), True),  # without a report
     ],
 )
-def test_the_same_command_mends_and_gives_the_same_bytes(tiny_encoder_folder, table, out, name, change):
+def test_the_same_command_mends_and_gives_the_same_bytes(tiny_encoder_folder, table, out, change, is_embedded):
     before = contents(out)
-    change(out / name)
+    change(out)
     (out / "_SUCCESS").unlink()
     (out / "data/.part-000-000001.parquet.0123abcd.tmp").write_text("left by a worker that was killed")
-    assert build(tiny_encoder_folder, table, SETTINGS, out) == {"data/part-000-000001.parquet": 3}
+    assert build(tiny_encoder_folder, table, SETTINGS, out) == ({PART: 3} if is_embedded else {})
     assert contents(out) == before
     assert not failed(out)
+    assert build(tiny_encoder_folder, table, SETTINGS, out) == {}
 
 
 def test_a_finished_run_embeds_nothing_again_files_may_move_and_one_runs_at_a_time(
@@ -258,7 +264,7 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
         ({"identity": {"device": "cuda"}}, r"model\.device"),
         ({"encoder": "f" * 64}, "encoder"),
         ({"tokenizer": "space"}, "tokenizer"),
-        ({"inputs": (replace(inputs[0], sha256="0" * 64),)}, r"inputs\[0\].sha256"),
+        ({"inputs": (replace(inputs[0], stamp=f"{inputs[0].size} 1 1 1"),)}, r"inputs\[0\].stamp"),
         ({"inputs": (replace(inputs[0], size=1),)}, r"inputs\[0\].size"),
         ({"inputs": inputs * 2}, "inputs"),
         *(
@@ -274,22 +280,30 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
             continued_run(Folder(out), other)
 
 
+PIECE = [{"file": 1}, {"file": -1}, {"rows": "3"}, {"rows": 0}, {"row": 0}, {"start": 7}, {"part": 3}]
+
+
 @pytest.mark.parametrize(
-    "text",
-    ["{", "[]", "{}", "../", {"file": 1}, {"file": -1}, {"rows": "3"}, {"rows": 0}, {"row": 0}, {"start": 1.0},
-     {"start": 0, "row_in_file": 0}], ids=str,
-)  # fmt: skip
-def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out, text):
-    path = out / "_plan.json"
-    plan = json.loads(path.read_text())
-    if isinstance(text, dict):  # parts that do not follow each other
-        plan["plan"]["parts"][1] |= text
-    path.write_text(path.read_text().replace("part-0", "../part-0") if text == "../" else json.dumps(plan))
-    if text in ("{", "[]", "{}"):
-        path.write_text(text)
-    with pytest.raises(ValueError, match=r"_plan\.json" + r" is damaged" * isinstance(text, dict)):
+    "change",
+    [
+        lambda out: damage(out / PIECES),
+        lambda out: (out / PIECES).write_bytes(b""),
+        lambda out: (out / INPUTS).write_bytes(b"ARROW1"),
+        lambda out: change_plan(out, pieces=lambda rows, _: rows.clear()),
+        lambda out: change_plan(out, inputs=lambda _, about: about.update(format="paraembed-embeddings-4")),
+        lambda out: change_plan(out, inputs=lambda _, about: about.update(settings={"dtype": "int4"})),
+        lambda out: change_plan(out, inputs=lambda rows, _: rows[0].update(read_as="[" * 1000)),
+        *(
+            lambda out, one=one: change_plan(out, pieces=lambda rows, _: rows[1].update(one))
+            for one in [*PIECE, {"start": 0, "row_in_file": 0}]
+        ),
+    ],
+)
+def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out, change):
+    change(out)
+    with pytest.raises(ValueError, match=r"_plan/inputs-000\.arrow is damaged .*start over"):
         build(tiny_encoder_folder, table, SETTINGS, out)
-    with pytest.raises(ValueError, match=r"_plan\.json"):
+    with pytest.raises(ValueError, match="is damaged"):
         read_run(Folder(out))
 
 
@@ -297,13 +311,13 @@ def test_parts_are_looked_at_again_before_the_commit(tiny_encoder_folder, table,
     store = Folder(out)
     run = read_run(store)
     (out / "_SUCCESS").unlink()
-    with begun_run(store, run) as reports:
+    with begun_run(store, run) as begun:
         (out / "data/part-000-000001.parquet").unlink()
         with pytest.raises(ValueError, match=r"part-000-000001\.parquet in .*out was removed or changed"):
-            commit(store, run, reports)
+            commit(store, run, begun.reports)
         shutil.copy(out / "data/part-000-000002.parquet", out / "data/part-000-000001.parquet")
         with pytest.raises(ValueError, match=r"part-000-000001\.parquet in .*out was removed or changed"):
-            commit(store, run, reports)
+            commit(store, run, begun.reports)
     assert not (out / "_SUCCESS").exists()
     assert build(tiny_encoder_folder, table, SETTINGS, out) == {"data/part-000-000001.parquet": 3}
     assert not failed(out)
@@ -364,7 +378,7 @@ def test_a_folder_that_holds_something_else_is_refused(out, tmp_path):
     with pytest.raises(ValueError, match=r"contains a file .*: notes\.txt"):
         discard(out)
     (out / "notes.txt").unlink()
-    (out / "_plan.json").unlink()
+    (out / INPUTS).unlink()
     with pytest.raises(ValueError, match=r"contains a file .*: _SUCCESS"):  # another job's output has that too
         check_folder(Folder(out))
 
@@ -394,13 +408,13 @@ def test_rows_that_cannot_be_read_leave_gaps_and_reasons(tiny_encoder_folder, tm
     build(tiny_encoder_folder, path, Settings("body", part_rows=3), folder)
     values = json.loads((folder / "_manifest.json").read_text())
     assert (values["rows"], values["n_rejected"]) == (7, 3)
-    assert [(part["rows"], part["n_rejected"]) for part in values["parts"]] == [(2, 1), (3, 0), (2, 1), (0, 1)]
+    assert [(part["rows"], part["n_rejected"]) for part in parts_of(folder)] == [(2, 1), (3, 0), (2, 1), (0, 1)]
     assert pq.read_table(folder)["row"].to_pylist() == [0, 1, 3, 4, 5, 6, 7]
     assert not failed(folder)
     listed, found = sorted((folder / "_rejected").iterdir()), []
     for one in listed:
-        report = json.loads((folder / "_reports" / f"{one.stem}.parquet.json").read_text())
-        assert report["rejected_sha256"] == sha256_of(one)
+        footer = pq.read_metadata(folder / "data" / f"{one.stem}.parquet").metadata[FOOTER.encode()]
+        assert json.loads(footer)["rejected_sha256"] == sha256_of(one)
         found.append(json.loads(one.read_text()))
     reasons = {2: "no JSON", 8: "'body' is no string", 9: "no JSON"}
     assert found == [{"source": "t.jsonl", "row": row, "reason": reason} for row, reason in reasons.items()]
@@ -453,35 +467,33 @@ def test_the_sample_reads_only_what_the_user_names(tiny_encoder_folder, table, o
         False,
         "the check needs the input files; give them, or folders or URIs that contain them, as `input`",
     )
-    plan = (out / "_plan.json").read_text()
     fifo = tmp_path / "other" / "f.parquet"
     os.mkfifo(fifo)
     for path in (fifo, "/dev/zero", f"{tmp_path}/other/../t.parquet?", tmp_path / "looped"):
-        (out / "_plan.json").write_text(plan.replace(str(table), str(path)))
+        change_plan(out, inputs=lambda rows, _, path=path: rows[0].update(path=str(path)))
         assert sample(tmp_path, "/dev")[0] is False
 
 
 def test_a_sample_of_no_rows_or_of_other_parts_is_not_ok(tiny_encoder_folder, table, out):
-    whole = json.loads((out / "_plan.json").read_text())
+    whole = {name: (out / name).read_bytes() for name in (INPUTS, PIECES)}
     for change in (
-        lambda plan: plan.update(parts=[]),
-        lambda plan: plan.update(parts=plan["parts"][:1]),
-        lambda plan: plan["parts"][2].update(rows=2),
-        lambda plan: plan["inputs"][0].update(size=1),
-        lambda plan: plan["inputs"][0].update(limits={"max_line_bytes": 1}),
-        lambda plan: plan["parts"][0].update(row=10**30),
+        {"pieces": lambda rows, _: rows.clear()},
+        {"pieces": lambda rows, _: rows.__delitem__(slice(1, None))},
+        {"pieces": lambda rows, _: rows[2].update(rows=2)},
+        {"inputs": lambda rows, _: rows[0].update(size=1)},
+        {"inputs": lambda rows, _: rows[0].update(limits="1")},
     ):
-        value = json.loads(json.dumps(whole))
-        change(value["plan"])
-        (out / "_plan.json").write_text(json.dumps(value))
+        change_plan(out, **change)
         assert not verify(out, tiny_encoder_folder, [str(table)])[-1].ok
+        for name, data in whole.items():
+            (out / name).write_bytes(data)
 
 
 MAKE = {"FIFO": os.mkfifo, "loop": lambda path: path.symlink_to(path), "folder": Path.mkdir}
 
 
 @pytest.mark.parametrize("kind", MAKE)
-@pytest.mark.parametrize("name", ["_SUCCESS", "_manifest.json", "_plan.json", "data/part-000-000001.parquet"])
+@pytest.mark.parametrize("name", ["_SUCCESS", "_manifest.json", INPUTS, PIECES, "data/part-000-000001.parquet"])
 def test_what_is_no_file_is_found_at_once(tiny_encoder_folder, table, out, name, kind):
     (out / name).unlink()
     MAKE[kind](out / name)
@@ -511,4 +523,4 @@ def test_the_plan_stays_after_an_error_of_a_run(out, tmp_path, error):
     run, new = read_run(Folder(out)), Folder(tmp_path / "new")
     with pytest.raises(error), begun_run(new, run):
         raise error
-    assert (new.path / "_plan.json").exists()
+    assert (new.path / INPUTS).exists()

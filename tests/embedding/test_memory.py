@@ -11,7 +11,8 @@ import json, resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, torch
 from paraembed.embedding import part
-from paraembed.embedding.inputs import find_inputs, hash_inputs
+from paraembed.embedding.identity import hash_inputs
+from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.io.store import Folder
@@ -28,7 +29,7 @@ for path in sys.argv[2:]:
     files = hash_inputs(find_inputs([path], block_bytes=1 << 18))
     plan = make_plan(files, Settings("body", part_rows=1_000_000, batch_size=500))
     (one,) = plan.parts
-    part.embed_part(encoder, plan.inputs[0], one, plan.settings, Folder(out))
+    part.embed_part(encoder, plan.inputs, one, plan.settings, Folder(out))
     print(json.dumps([one.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
 """
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.embedding import part, rows
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.part import PartReport, embed_part
+from paraembed.embedding.part import FOOTER, embed_part, in_footer
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.settings import Settings
@@ -42,8 +42,7 @@ def encoder(tiny_encoder_folder):
 @pytest.fixture
 def out(tmp_path):
     folder = tmp_path / "out"
-    for name in ("data", part.REPORTS):
-        (folder / name).mkdir(parents=True)
+    (folder / "data").mkdir(parents=True)
     return folder
 
 
@@ -112,7 +111,7 @@ def test_batches_are_bounded_by_bytes(encoder, out, tmp_path):
     pq.write_table(pa.table({"body": texts}), tmp_path / "t.parquet")
     (source,) = inputs = list_inputs([tmp_path / "t.parquet"], block_bytes=1000)
     made = make_plan(inputs, Settings("body"))
-    batches = [some.texts for some in rows.read_part(source, made.parts[0], made.settings)]
+    batches = [some.texts for some in rows.read_part(inputs, made.parts[0], made.settings)]
     assert [text for some in batches for text in some.to_pylist()] == texts
     assert all(len(some) == 1 or sum(map(len, some.to_pylist())) <= 1000 for some in batches)
     assert vectors(embed_all(encoder, [tmp_path / "t.parquet"], made.settings, out, block_bytes=1000)).shape == (502, 4)
@@ -120,11 +119,11 @@ def test_batches_are_bounded_by_bytes(encoder, out, tmp_path):
 
 def test_bytes_repeat_and_the_report_is_right(encoder, out, tmp_path):
     (tmp_path / "t.txt").write_text("\n".join(TEXTS))
-    (source,) = inputs = list_inputs([tmp_path / "t.txt"])
+    inputs = list_inputs([tmp_path / "t.txt"])
     made = make_plan(inputs, Settings())
-    first = embed_part(encoder, source, made.parts[0], made.settings, Folder(out))
+    first = embed_part(encoder, inputs, made.parts[0], made.settings, Folder(out))
     data = (out / first.name).read_bytes()
-    again = embed_part(encoder, source, made.parts[0], made.settings, Folder(out))
+    again = embed_part(encoder, inputs, made.parts[0], made.settings, Folder(out))
     assert (out / first.name).read_bytes() == data
     assert first.sha256 == again.sha256 == hashlib.sha256(data).hexdigest()
     table = pq.read_table(out / first.name)
@@ -132,9 +131,7 @@ def test_bytes_repeat_and_the_report_is_right(encoder, out, tmp_path):
     assert first.n_tokens == sum(table["n_tokens"].to_pylist())
     assert first.n_unknown == sum(table["n_unknown"].to_pylist()) > 0
     assert first.n_cut == first.n_without_tree == 0
-    assert again == checked(
-        PartReport, json.loads((out / "_reports" / "part-000-000000.parquet.json").read_text()), "report"
-    )
+    assert footer_of(out / first.name) == json.loads(json.dumps(in_footer(again)))
 
 
 def write_trees(path, trees, texts):
@@ -167,9 +164,14 @@ def test_trees_come_from_their_column(tiny_words, out, tmp_path, kind, block):
     assert counts(out) == [8, 2, 4]
 
 
+def footer_of(path):
+    """The report in the footer of a part."""
+    return json.loads(pq.read_metadata(path).metadata[FOOTER.encode()])
+
+
 def counts(out):
     """Rows, cut texts and texts without a tree of the reports."""
-    reports = [json.loads(path.read_text()) for path in (out / "_reports").iterdir()]
+    reports = [footer_of(path) for path in (out / "data").iterdir()]
     return [sum(report[name] for report in reports) for name in ("rows", "n_cut", "n_without_tree")]
 
 
@@ -188,11 +190,11 @@ def test_a_tree_that_does_not_fit_names_its_row(tiny_words, out, tmp_path, batch
 
 def test_an_input_that_shrank_is_noticed(encoder, out, tmp_path):
     (tmp_path / "t.txt").write_text("a\nb\nc\n")
-    (source,) = inputs = list_inputs([tmp_path / "t.txt"])
+    inputs = list_inputs([tmp_path / "t.txt"])
     made = make_plan(inputs, Settings())
     (tmp_path / "t.txt").write_text("a\n")
-    with pytest.raises(ValueError, match="has 1 rows instead of 3"):
-        embed_part(encoder, source, made.parts[0], made.settings, Folder(out))
+    with pytest.raises(ValueError, match="has 1 of its rows instead of 3"):
+        embed_part(encoder, inputs, made.parts[0], made.settings, Folder(out))
     assert not list(out.glob("*part*"))
 
 
@@ -251,9 +253,8 @@ def test_null_ids_are_kept_and_counted(encoder, out, tmp_path, kind):
     pq.write_table(pa.table({"key": keys, "body": ["a"] * 4}), tmp_path / "t.parquet")
     table = embed_all(encoder, [tmp_path / "t.parquet"], Settings("body", "key", batch_size=1), out)
     assert table["key"].to_pylist() == keys.to_pylist()
-    (report,) = (json.loads(path.read_text()) for path in (out / "_reports").iterdir())
-    assert report["n_null_ids"] == 2
-    assert report["null_id"] == f"{tmp_path / 't.parquet'}, row 2"
+    (report,) = map(footer_of, (out / "data").iterdir())
+    assert (report["n_null_ids"], report["null_id"]) == (2, "t.parquet, row 2")
 
 
 def test_all_columns_and_ids_that_name_the_file(encoder, out, tmp_path):
@@ -315,8 +316,7 @@ def test_a_vector_depends_on_text_encoder_and_dtype_alone(
         ("whole", range(len(texts)), Settings(dtype=dtype, normalize=True), 8 << 20),
         ("cut", shuffled, Settings(part_rows=part_rows, batch_size=batch_size, dtype=dtype, normalize=True), block),
     ):
-        for folder in ("data", "_reports"):
-            (tmp_path / name / folder).mkdir(parents=True)
+        (tmp_path / name / "data").mkdir(parents=True)
         (tmp_path / f"{name}.txt").write_text("".join(f"{texts[row]}\n" for row in taken))
         table = embed_all(encoder, [tmp_path / f"{name}.txt"], chosen, tmp_path / name, block_bytes=size)
         numbers = vectors(table) if dtype == "float32" else vectors(table) * table["scale"].to_numpy()[:, None]
@@ -338,7 +338,7 @@ def test_every_line_of_a_csv_file_is_in_the_output_once(encoder, out, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     table = embed_all(encoder, [tmp_path / "t.csv"], Settings("text", "id", part_rows=2), out)
     assert table["id"].to_pylist() == ["0", "1", "3", "4", "6"]
-    reports = [json.loads(path.read_text()) for path in sorted((out / part.REPORTS).iterdir())]
+    reports = [footer_of(path) for path in sorted((out / "data").iterdir())]
     paths = sorted((out / part.REJECTED).iterdir())
     rejected = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     assert [(one["row"], one["line"]) for one in rejected] == [(2, 5), (5, 10)]
@@ -373,6 +373,6 @@ def test_the_footer_of_a_parquet_input_is_parsed_once_for_all_its_parts(encoder,
     monkeypatch.setattr(parquet, "_footers", {})
     made = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings("text", part_rows=2))
     for one in made.parts:
-        embed_part(encoder, made.inputs[0], one, made.settings, Folder(out))
+        embed_part(encoder, made.inputs, one, made.settings, Folder(out))
     assert len(made.parts) == 16
     assert sum(parsed) == 1

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.plan import make_plan, plan_from_json
+from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.settings import MineSettings
-from tests.embedding.without_ray import list_inputs
+from tests.embedding.without_ray import list_inputs, read_again
 
 EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -33,7 +33,7 @@ def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
     for name, count in (("a.txt", 5), ("b.txt", 3)):
         (tmp_path / name).write_text("x\n" * count)
     made = make_plan(list_inputs([tmp_path / "a.txt", tmp_path / "b.txt"]), Settings(part_rows=2))
-    parts = [(one.file, one.row, one.row_in_file, one.rows) for one in made.parts]
+    parts = [(piece.file, piece.row, piece.row_in_file, piece.rows) for one in made.parts for piece in one.pieces]
     assert parts == [(0, 0, 0, 2), (0, 2, 2, 2), (0, 4, 4, 1), (1, 5, 0, 2), (1, 7, 2, 1)]
     assert [one.name for one in made.parts] == [f"data/part-000-00000{number}.parquet" for number in range(5)]
 
@@ -63,8 +63,9 @@ def test_parquet_is_cut_between_row_groups_and_inside_of_large_ones(groups, part
     assert texts_of(replace(made, parts=made.parts[::-1])) == texts_of(made)[::-1]
     assert all(one.rows <= part_rows for one in made.parts)
     for a, b in pairwise(made.parts):
-        assert a.rows + groups[b.start] > part_rows or groups[a.stop - 1] > part_rows
-    assert plan_from_json(json.loads(json.dumps(made.to_json())), 3) == made
+        next_group, last_group = groups[b.pieces[0].start], groups[a.pieces[0].stop - 1]
+        assert a.rows + next_group > part_rows or last_group > part_rows
+    assert read_again(made) == made
 
 
 WRONG = [json.loads(line) for line in Path(__file__).with_name("settings.jsonl").read_text().splitlines()]

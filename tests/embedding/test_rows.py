@@ -48,7 +48,7 @@ def read_all(paths, chosen, limits=DEFAULT_TABLE_LIMITS, **options):
     plan = make_plan(list_inputs(paths, limits, **options), chosen)
     found = []
     for part in plan.parts:
-        blocks = list(read_part(plan.inputs[part.file], part, chosen))
+        blocks = list(read_part(plan.sources(part), part, chosen))
         assert sum(len(some.texts) + len(some.rejected) for some in blocks) == part.rows
         found += blocks
     return found
@@ -139,7 +139,8 @@ def test_values_of_hive_folders_decide_whether_parts_are_used_again(tmp_path):
         (tmp_path / lang / f"lang={lang}").mkdir(parents=True)
         (tmp_path / lang / f"lang={lang}" / "t.txt").write_text("a\n")
     for keep, count in ((("lang",), 2), (("text",), 1)):
-        of_files = [inputs_identity(list_inputs([tmp_path / lang]), Settings(keep=keep)) for lang in ("en", "de")]
+        files = [make_plan(list_inputs([tmp_path / lang]), Settings(keep=keep)).inputs for lang in ("en", "de")]
+        of_files = [inputs_identity(some, Settings(keep=keep)) for some in files]
         assert len({json.dumps(one) for one in of_files}) == count
 
 
@@ -273,7 +274,7 @@ def test_what_decides_the_rows_is_of_the_identity_of_an_input_if_it_is_not_the_d
         )
         for limits in (TableLimits(**own), DEFAULT_TABLE_LIMITS)
     )
-    assert few.to_json()["inputs"][0] == {**usual.to_json()["inputs"][0], "columns": few.inputs[0].columns, **own}
+    assert few.inputs[0].to_json() == {**usual.inputs[0].to_json(), "columns": few.inputs[0].columns, **own}
     assert inputs_identity(few.inputs, few.settings) != inputs_identity(usual.inputs, usual.settings)
 
 
@@ -305,7 +306,7 @@ def test_equal_texts_that_parquet_holds_once_are_written_out_a_slice_at_a_time(k
     )
     before, most, read = pa.total_allocated_bytes(), 0, []
     for part in plan.parts:
-        for rows in read_part(plan.inputs[0], part, plan.settings):
+        for rows in read_part(plan.inputs, part, plan.settings):
             most = max(most, pa.total_allocated_bytes() - before)
             assert rows.carried[1].type == kind
             of_rows = rows.carried[0], rows.texts, *rows.carried[1:]

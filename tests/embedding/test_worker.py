@@ -53,7 +53,7 @@ def test_parts_overlap_and_encode_in_turn(tmp_path):
 
     def embed(part):
         start = time.perf_counter()
-        rows = worker.embed(device, plan.inputs[0], part, settings, str(out), None).report.rows
+        rows = worker.embed(device, plan.inputs, part, settings, str(out), None).report.rows
         parts.append((start, time.perf_counter()))
         return rows
 

@@ -93,7 +93,7 @@ def plan_and_read(path, limits, column, block_bytes=BLOCK_BYTES):
     (source,) = list_inputs([path], replace(limits, max_inflation=1 << 40), block_bytes=block_bytes)
     plan = make_plan((source,), Settings(column))
     for part in plan.parts:
-        list(read_part(replace(source, limits=limits), part, plan.settings))
+        list(read_part([replace(source, limits=limits)], part, plan.settings))
 
 
 @pytest.mark.parametrize("form", ["txt", "csv", "jsonl", "parquet"])

@@ -1,0 +1,137 @@
+"""Arrow files of an output: the plan, the finished parts, and what the manifest says of them.
+
+They are no Parquet, so that readers of a folder of Parquet files do not take them for its rows.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.part import PartReport
+from paraembed.io.store import Store, read_bytes
+from paraembed.options import checked, json_value
+
+INPUTS, PIECES = "_plan/inputs-000.arrow", "_plan/parts-000.arrow"
+ENTRIES = "_manifest/parts-000.arrow"
+DONE = "_done"
+_REPORTS_A_FILE = 1000  # after a kill, the footers of at most as many parts are read again
+_MOST_BYTES = 1 << 32  # of a file: 200 bytes a part
+_BATCH_ROWS = 1 << 16
+_ABOUT = b"paraembed"  # key of the JSON in a schema's metadata
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+_REPORT = pa.schema(
+    [(name, _TYPES.get(kind, pa.list_(pa.int64()))) for name, kind in get_type_hints(PartReport).items()]
+)
+_INPUT = pa.schema(
+    [(name, pa.int64() if name == "size" else pa.string()) for name in ("path", "name", "size", "stamp", "read_as")]
+)
+
+
+def arrow_bytes(table: pa.Table, about: Any = None) -> bytes:
+    """Return a table as an Arrow file, with a JSON value in the metadata of its schema."""
+    if about is not None:
+        table = table.replace_schema_metadata({_ABOUT: json.dumps(about, sort_keys=True)})
+    with io.BytesIO() as file:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, _BATCH_ROWS)
+        return file.getvalue()
+
+
+def write_bytes(store: Store, name: str, data: bytes) -> str:
+    """Write a file atomically; return its SHA-256, hexadecimal."""
+    store.make_folder(name.partition("/")[0])
+    return store.write(name, lambda file: file.write(data))
+
+
+def read_arrow(store: Store, name: str, schema: pa.Schema | None = None) -> tuple[pa.Table, Any]:
+    """Return a table and the JSON value in its metadata. Raise FileNotFoundError if the file is missing, ValueError if
+    it is damaged or has other columns than ``schema``.
+    """
+    try:
+        with pa.ipc.open_file(pa.py_buffer(read_bytes(store, name, _MOST_BYTES))) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+        about = json.loads((table.schema.metadata or {}).get(_ABOUT, b"null"))
+    except (pa.ArrowException, OSError, RecursionError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) or getattr(error, "errno", None):
+            raise
+        raise ValueError(f"{store}/{name} is damaged ({str(error).splitlines()[0][:200]})") from None
+    if schema is not None and (table.schema != schema or any(column.null_count for column in table.columns)):
+        raise ValueError(f"{store}/{name} is damaged: it has the columns {', '.join(table.schema.names)[:200]}")
+    return table, about
+
+
+def inputs_table(inputs: Iterable[InputFile]) -> pa.Table:
+    """Return a row for each input: its path, name, size and stamp, and how it is read, as JSON."""
+    rows = []
+    for file in inputs:
+        values = file.to_json()
+        own = {name: values.pop(name) for name in _INPUT.names[:-1]}
+        rows.append({**own, "read_as": json.dumps(values, sort_keys=True, ensure_ascii=False)})
+    return pa.Table.from_pylist(rows, _INPUT)
+
+
+def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
+    """Return the inputs of a table; raise ValueError if a field is missing, unknown or of another type."""
+    if table.schema.remove_metadata() != _INPUT:
+        raise ValueError(f"{INPUTS} has the columns {', '.join(table.schema.names)[:200]}")
+    files = list[InputFile]()
+    for row in table.to_pylist():
+        read_as = json_value(row.pop("read_as").encode(), INPUTS, dict[str, Any])
+        files.append(checked(InputFile, {**read_as, **row}, INPUTS))
+    return tuple(files)
+
+
+class DoneParts:
+    """Files with the reports of finished parts: ``_done/000-000000.arrow`` …, about a thousand reports each.
+
+    ``run`` is the digest of the run; files of another run, which an object store without locks may hold, are ignored.
+    """
+
+    def __init__(self, store: Store, run: str) -> None:
+        self._store, self._run = store, run
+        self._new: list[PartReport] = []
+        names = store.names(f"{DONE}/")
+        self._names = [name for name in names if name.endswith(".arrow")]
+
+    def read(self) -> dict[str, PartReport]:
+        """Return the reports, by part name; a damaged file has none."""
+        reports = dict[str, PartReport]()
+        for name in self._names:
+            try:
+                table, run = read_arrow(self._store, f"{DONE}/{name}", _REPORT)
+            except (OSError, ValueError):
+                continue
+            if run == self._run:
+                reports.update((report.name, report) for report in _reports_of(table))
+        return reports
+
+    def add(self, report: PartReport) -> None:
+        """Add a report, and write a file if there are enough."""
+        self._new.append(report)
+        if len(self._new) >= _REPORTS_A_FILE:
+            self.write()
+
+    def write(self) -> None:
+        """Write the reports that are in no file yet."""
+        if self._new:
+            number = 1 + int(self._names[-1][4:10]) if self._names else 0
+            self._names.append(f"000-{number:06d}.arrow")
+            write_bytes(self._store, f"{DONE}/{self._names[-1]}", arrow_bytes(_table_of(self._new), self._run))
+            self._new = []
+
+
+def _table_of(reports: Sequence[PartReport]) -> pa.Table:
+    columns = {field.name: [getattr(report, field.name) for report in reports] for field in fields(PartReport)}
+    return pa.table(columns, schema=_REPORT)
+
+
+def _reports_of(table: pa.Table) -> Iterator[PartReport]:
+    for row in table.to_pylist():
+        yield PartReport(**{**row, "only_unknown": tuple(row["only_unknown"])})
