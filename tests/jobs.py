@@ -73,7 +73,9 @@ def interrupted(command, when, by=signal.SIGKILL, victims=lambda job: [job], **o
 
 def contents(folder):
     """Return the bytes of every file of an output, without reports and rejected rows, by its path."""
-    paths = [path for pattern in ("*", "data/*", "_plan/*", "_manifest/*") for path in folder.glob(pattern) if path.is_file()]
+    paths = [
+        path for pattern in ("*", "data/*", "_plan/*", "_manifest/*") for path in folder.glob(pattern) if path.is_file()
+    ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 

@@ -7,6 +7,8 @@ import re
 import signal
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -36,6 +38,14 @@ class Store(ThreadingHTTPServer):
         self.asked = []
         self.hook = lambda *_: None
         self.numbers = count(1)
+        self._times = {}
+
+    def time_of(self, key):
+        """When an object got its bytes, in seconds; each change takes one."""
+        data = self.objects[key]
+        before, seconds = self._times.get(key, (data, 946684800))
+        self._times[key] = data, seconds + (before != data)
+        return self._times[key][1]
 
     def uri(self, key=""):
         """The address of a key, with credentials."""
@@ -115,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.reply(200, self.listing(query))
             case _ if key in objects:
                 self.moment(self.command, key)
-                self.send_object(objects[key])
+                self.send_object(key, objects[key])
             case _ if not key:
                 self.reply(200)
             case _:
@@ -145,8 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
 
-    def send_object(self, data):
-        headers = {"ETag": etag(data), "Last-Modified": "Sat, 01 Jan 2000 00:00:00 GMT"}
+    def send_object(self, key, data):
+        headers = {"ETag": etag(data), "Last-Modified": formatdate(self.server.time_of(key), usegmt=True)}
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if asked is None:
             self.reply(200, data, headers)
@@ -165,7 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
             if delimiter and delimiter in rest:
                 folders[prefix + rest.split(delimiter)[0] + delimiter] = None
             else:
-                fields = fields_of(Key=key, Size=len(data), ETag=etag(data), LastModified="2000-01-01T00:00:00.000Z")
+                when = datetime.fromtimestamp(self.server.time_of(key), UTC).isoformat().replace("+00:00", ".000Z")
+                fields = fields_of(Key=key, Size=len(data), ETag=etag(data), LastModified=when)
                 rows.append(f"<Contents>{fields}</Contents>")
         rows += [f"<CommonPrefixes>{fields_of(Prefix=name)}</CommonPrefixes>" for name in folders]
         return f"{_XML}<ListBucketResult><KeyCount>{len(rows)}</KeyCount>{''.join(rows)}</ListBucketResult>".encode()

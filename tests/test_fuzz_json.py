@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.embedding.manifest import read_run
+from paraembed.embedding.records import INPUTS, arrow_bytes
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import ENCODERS, Encoder
@@ -33,6 +35,7 @@ from paraembed.training.state import Counters, load_state, save_state
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from tests import fuzz
+from tests.embedding.arrow_files import read, sign
 from tests.embedding.without_ray import build
 from tests.encoders.models import subword_tokenizer
 from tests.fuzz import run
@@ -221,8 +224,24 @@ def embedded(tiny_encoder_folder, tmp_path):
     return tmp_path / "out"
 
 
+def of_plan(embedded, load):
+    """Run a target: the JSON in the metadata of a plan, or how its input is read, is mutated."""
+    rows, _, about = read(embedded / INPUTS)
+    path = embedded.parent / "plan.json"
+    put_json(path, {"about": about, "read_as": rows[0]["read_as"]})
+
+    def changed():
+        text = path.read_bytes()
+        value = json_value(text, "plan", dict[str, Any])
+        table = pa.Table.from_pylist([{**rows[0], "read_as": str(value.get("read_as"))}], read(embedded / INPUTS)[1])
+        (embedded / INPUTS).write_bytes(arrow_bytes(table, value.get("about")))
+        load()
+
+    of_json(path.parent, path.name, changed)
+
+
 def test_plans(embedded):
-    of_json(embedded, "_plan.json", lambda: read_run(Folder(embedded)))
+    of_plan(embedded, lambda: read_run(Folder(embedded)))
 
 
 def test_manifests_are_verified(embedded):
@@ -243,19 +262,19 @@ def test_plans_are_verified(embedded, tiny_encoder_folder):
             raise ValueError(sample.detail)
         assert int(sample.detail.split()[0]) > 0
 
-    of_json(embedded, "_plan.json", load)
+    of_plan(embedded, load)
 
 
 def test_lists_of_rejected_rows(embedded):
     (name,) = (path.name for path in (embedded / "_rejected").iterdir())
-    manifest = json.loads((embedded / "_manifest.json").read_text())
 
-    def load():
+    def with_digest(manifest):
         for part in manifest["parts"]:
             if part["n_rejected"]:
                 part["rejected_sha256"] = sha256_of(embedded / "_rejected" / name)
-        put_json(embedded / "_manifest.json", manifest)
-        (embedded / SUCCESS).write_text(sha256_of(embedded / "_manifest.json"))
+
+    def load():
+        sign(embedded, with_digest)
         if not all(check.ok for check in verify(embedded)):
             raise ValueError("found")
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import tomllib
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ import pytest
 import torch
 
 from paraembed import checkpoint
-from paraembed.embedding.plan import make_plan, plan_from_json
+from paraembed.embedding.plan import make_plan, plan_from_json, settings_json
 from paraembed.embedding.settings import Settings
 from paraembed.io import inflate
 from paraembed.io.atomic import write_json
@@ -112,14 +113,16 @@ def test_a_manifest_of_pairs_cannot_name_a_file_outside(tmp_path, name):
         read_pair_manifest(folder)
 
 
-@pytest.mark.parametrize("name", ["../part.parquet", "/tmp/part.parquet", "data/part-000-000001.parquet", 3])
-def test_a_plan_cannot_name_a_part_outside(tmp_path, name):
+@pytest.mark.parametrize("name", ["../part.parquet", "/tmp/part.parquet", "part-00001-of-00001.parquet", 3])
+def test_a_plan_of_format_2_cannot_name_a_part_outside(tmp_path, name):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
-    value = make_plan(list_inputs([tmp_path / "a.txt"]), Settings()).to_json()
-    assert plan_from_json(value, 3).rows == 2
-    value["parts"][0]["name"] = name
-    with pytest.raises(ValueError, match=rf"the name {re.escape(repr(name))}; expected data/part-000|name is 3"):
-        plan_from_json(value, 3)
+    plan = make_plan(list_inputs([tmp_path / "a.txt"]), Settings())  # in format 3 parts have no names
+    part = {"name": "part-00000-of-00001.parquet", **asdict(plan.parts[0].pieces[0])}
+    value = {"inputs": [plan.inputs[0].to_json()], "settings": settings_json(plan.settings, 2), "parts": [part]}
+    assert plan_from_json(value).rows == 2
+    part["name"] = name
+    with pytest.raises(ValueError, match=rf"the name {re.escape(repr(name))}; expected part-0|name is 3"):
+        plan_from_json(value)
 
 
 @pytest.fixture

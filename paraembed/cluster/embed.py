@@ -33,7 +33,7 @@ from paraembed.io.places import Place
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.loading import known_encoder
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
 from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
@@ -89,7 +89,6 @@ def embed(
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
-    check_workers(workers)
     files = _recognizable(inputs, files, home, limits, identity)
     if not (overwrite or loaded) and gpus == DEFAULT_GPUS:
         finished = _finished_before(home, str(encoder), inference, inputs, files, settings, workers)
@@ -136,6 +135,7 @@ def embed(
                 if part.report.name not in reports:
                     begun.add(part.report)
                 peak = max(peak, part.peak_memory)
+            begun.done.write()
             _check_inputs(files, run.plan, home)
             doing("checking and committing the parts")
             written = manifest.commit(store, run, reports, limits.on_duplicate_id)
@@ -361,8 +361,7 @@ def _say_unknown(plan: Plan, reports: dict[str, PartReport]) -> None:
     tokens, unknown, rows = (sum(getattr(report, name) for report in reports.values()) for name in names)
     if not rows and unknown <= _MANY_UNKNOWN * tokens:
         return
-    firsts = (f"{plan.inputs[p.file].name}, row {row:,}" for p in plan.parts for row in reports[p.name].only_unknown)
-    examples = "; ".join(islice(firsts, 3))
+    examples = "; ".join(islice((first for part in plan.parts for first in reports[part.name].only_unknown), 3))
     only = f"; rows without other tokens: {rows:,} ({examples}); their vectors carry no meaning" if rows else ""
     say(
         f"{unknown / tokens:.1%} of the tokens are out of vocabulary{only}; use an encoder of their language, such as "
@@ -375,10 +374,9 @@ def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
     num_rows = sum(report.n_multi_line for report in reports.values())
     if not num_rows:
         return
-    part = max(plan.parts, key=lambda part: reports[part.name].longest_lines)
-    longest = reports[part.name]
+    longest = max((reports[part.name] for part in plan.parts), key=lambda report: report.longest_lines)
     say(
         f"{num_rows:,} rows have line breaks inside of quoted cells; the longest has {longest.longest_lines:,} lines "
-        f"and begins in {plan.inputs[part.file].shown}, line {longest.longest_first:,}: if its quotes are stray, "
+        f"and begins in {longest.longest_file}, line {longest.longest_first:,}: if its quotes are stray, "
         "correct them or give a smaller `max_field_lines`"
     )

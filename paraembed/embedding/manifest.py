@@ -75,7 +75,7 @@ FOLDERS = tuple(dict.fromkeys([DATA, REPORTS, REJECTED, DONE, *(name.split("/")[
 _NAMES = (PLAN, *FOLDERS, MANIFEST, SUCCESS)
 _OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
 _IN_DATA = re.compile(rf"part-\d{{3}}-\d{{6,}}\.parquet|{_TEMPORARY.pattern}")
-_MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}
+_MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first", "longest_file"}
 _OF_A_RUN = {
     "seconds",
     "stamp",
@@ -97,6 +97,7 @@ class EmbeddingRun:
     tokenizer: str  # name of the tokenizer, which changes with its rules
     plan: Plan  # inputs, settings and parts
     identity: Mapping[str, Any] = field(default_factory=dict)  # identity of the encoder, see ``TextEncoder``
+    parts: str = ""  # SHA-256 of the file with the parts, if the plan was read from it
 
 
 class _About(TypedDict):
@@ -269,7 +270,7 @@ def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
     new = replace(new, plan=replace(new.plan, inputs=inputs, format=stored.plan.format))
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
     files = (replace(file, carried=old.carried) for file, old in zip(inputs, stored.plan.inputs, strict=True))
-    return replace(new, plan=replace(stored.plan, inputs=tuple(files)))
+    return replace(new, plan=replace(stored.plan, inputs=tuple(files)), parts=stored.parts)
 
 
 def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tuple[InputFile, ...]:
@@ -309,7 +310,7 @@ def read_run(store: Store) -> EmbeddingRun:
     """Return the run that was started in a place. Raise FileNotFoundError or ValueError if its plan is missing or
     damaged.
     """
-    name = INPUTS if is_there(store, INPUTS) else PLAN
+    name, digest = (INPUTS if is_there(store, INPUTS) else PLAN), ""
     try:
         if name == PLAN:
             value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
@@ -320,7 +321,7 @@ def read_run(store: Store) -> EmbeddingRun:
             if store.sha256(PIECES) != digest:
                 raise ValueError(f"{PIECES} is of another plan")
             plan = replace(plan, parts=parts_of(read_arrow(store, PIECES, PIECES_SCHEMA)[0], plan.inputs))
-        return EmbeddingRun(run["encoder"], run["tokeniser"], plan, run.get("model", {}))
+        return EmbeddingRun(run["encoder"], run["tokeniser"], plan, run.get("model", {}), digest)
     except ValueError as error:
         raise ValueError(f"{store}/{name} is damaged ({error}); remove {store} and start over") from None
 
@@ -510,7 +511,10 @@ def is_finished(store: Store, plan: Plan, reports: dict[str, PartReport]) -> boo
         if plan.format == 2:
             return bool(manifest.get("parts") == _entries(reports).to_pylist())
         files = checked(_NewManifest, manifest, MANIFEST)["generations"][0]["files"]
-        return store.sha256(ENTRIES) == files[ENTRIES] == _sha256(arrow_bytes(_entries(reports)))
+        if store.sha256(ENTRIES) != files[ENTRIES]:
+            return False
+        entries, ordered = read_arrow(store, ENTRIES, _ENTRIES)[0], _in_order(reports)
+        return all(entries[name].to_pylist() == [getattr(one, name) for one in ordered] for name in _ENTRY)
     except (OSError, ValueError, LookupError):
         return False
 
@@ -595,8 +599,12 @@ _ENTRIES = pa.schema([(name, pa.string() if kind is str else pa.int64()) for nam
 
 def _entries(reports: dict[str, PartReport]) -> pa.Table:
     """Return the manifest's entries of the parts, in order."""
-    ordered = [reports[name] for name in sorted(reports, key=lambda name: (len(name), name))]
+    ordered = _in_order(reports)
     return pa.table({name: [getattr(report, name) for report in ordered] for name in _ENTRY}, schema=_ENTRIES)
+
+
+def _in_order(reports: dict[str, PartReport]) -> list[PartReport]:
+    return [reports[name] for name in sorted(reports, key=lambda name: (len(name), name))]
 
 
 def _check_parts(store: Store, plan: Plan, reports: dict[str, PartReport]) -> None:
@@ -619,11 +627,8 @@ def _check_parts(store: Store, plan: Plan, reports: dict[str, PartReport]) -> No
 
 def _identity(run: EmbeddingRun) -> dict[str, Any]:
     """Return the identity of a run; two runs may write to one output only if their identities are equal."""
-    return {**decides(run), "parts": _sha256(arrow_bytes(run.plan.pieces()))}
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    parts = run.parts or hashlib.sha256(arrow_bytes(run.plan.pieces())).hexdigest()
+    return {**decides(run), "parts": parts}
 
 
 def listing_digest(plan: Plan) -> str:

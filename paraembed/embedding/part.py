@@ -37,7 +37,6 @@ from paraembed.encoders.protocol import (
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.places import to_place
 from paraembed.io.store import Store, open_store, write_json
-from paraembed.options import Count
 from paraembed.process import use_one_thread
 from paraembed.text import TreeError
 
@@ -75,8 +74,9 @@ class PartReport:
     n_line_breaks: int = 0  # inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file
     longest_lines: int = 0  # lines of the longest of these rows
     longest_first: int = 0  # number of its first line in the input file, from 1
+    longest_file: str = ""  # name of this file
     n_only_unknown: int = 0  # rows that have tokens, all of them out of vocabulary
-    only_unknown: tuple[Count, ...] = ()  # numbers in the input file, from 1, of the first three of these rows
+    only_unknown: tuple[str, ...] = ()  # file and row, from 1, of the first three of these rows
 
 
 def part_digest(
@@ -103,9 +103,10 @@ class _Tally:
     rejected: IO[bytes]
     counts: Counter[str] = field(default_factory=Counter)
     null_id: str = ""
-    only_unknown: tuple[int, ...] = ()
+    only_unknown: tuple[str, ...] = ()
     longest_lines: int = 0
     longest_first: int = 0
+    longest_file: str = ""
 
     @property
     def num_rows(self) -> int:
@@ -122,6 +123,7 @@ class _Tally:
             only_unknown=self.only_unknown,
             longest_lines=self.longest_lines,
             longest_first=self.longest_first,
+            longest_file=self.longest_file,
             **counts,
         )
 
@@ -268,11 +270,13 @@ def _batches(
             tally.null_id = f"{source.name}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
         is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
         if is_unknown.any():
-            tally.only_unknown = (*tally.only_unknown, *(block.row_numbers[is_unknown][:3] + 1).tolist())[:3]
+            firsts = (f"{source.name}, row {row + 1:,}" for row in block.row_numbers[is_unknown][:3].tolist())
+            tally.only_unknown = (*tally.only_unknown, *firsts)[:3]
         first_lines, num_lines = block.lines.T
         longest = int(num_lines.max(initial=1))
         if longest > max(1, tally.longest_lines):  # of equally long rows, the first one is kept
             tally.longest_lines, tally.longest_first = longest, int(first_lines[num_lines.argmax()])
+            tally.longest_file = source.name
         tally.counts.update(
             rows=len(block.texts),
             n_tokens=int(encoded.num_tokens.sum(dtype="int64")),

@@ -182,7 +182,9 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
     """
     if not len(pieces):
         raise ValueError("plan: it has no parts")
-    part, file, start, stop, rows, row, row_in_file, _ = columns = [column.to_numpy() for column in pieces.columns]
+    part, file, start, stop, rows, row, row_in_file, _ = columns = [
+        np.array(column.to_pylist(), np.int64) for column in pieces.columns
+    ]
     if sum(rows.tolist()) >= 2**63:
         raise ValueError(f"plan: its parts have {sum(rows.tolist())} rows, more than 64-bit row numbers can count")
     is_new = np.diff(file, prepend=-1) != 0

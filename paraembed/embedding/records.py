@@ -18,7 +18,7 @@ from paraembed.io.store import Store, read_bytes
 from paraembed.options import checked, json_value
 
 INPUTS, PIECES = "_plan/inputs-000.arrow", "_plan/parts-000.arrow"
-ENTRIES = "_manifest/parts-000.arrow"
+ENTRIES = "_manifest/entries-000.arrow"
 DONE = "_done"
 _REPORTS_A_FILE = 1000  # after a kill, the footers of at most as many parts are read again
 _MOST_BYTES = 1 << 32  # of a file: 200 bytes a part
@@ -26,7 +26,7 @@ _BATCH_ROWS = 1 << 16
 _ABOUT = b"paraembed"  # key of the JSON in a schema's metadata
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 _REPORT = pa.schema(
-    [(name, _TYPES.get(kind, pa.list_(pa.int64()))) for name, kind in get_type_hints(PartReport).items()]
+    [(name, _TYPES.get(kind, pa.list_(pa.string()))) for name, kind in get_type_hints(PartReport).items()]
 )
 _INPUT = pa.schema(
     [(name, pa.int64() if name == "size" else pa.string()) for name in ("path", "name", "size", "stamp", "read_as")]

@@ -38,13 +38,14 @@ def discard(folder: Path) -> None:
         return
     plans = folder / PLAN, folder / INPUTS
     for entry in folder.iterdir():
-        if entry.is_dir() and entry not in plans[1].parents:
+        if entry.is_dir() and entry != plans[1].parent:
             shutil.rmtree(entry)
         elif entry.is_file() and entry not in plans:
             entry.unlink()
     for plan in plans:
         plan.unlink(missing_ok=True)
-    shutil.rmtree(folder)
+    shutil.rmtree(plans[1].parent, ignore_errors=True)
+    folder.rmdir()
 
 
 def remove_previous(out: Path) -> None:

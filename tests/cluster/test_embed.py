@@ -36,11 +36,11 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
 from paraembed.encoders.devices import require_device
 from paraembed.io.atomic import locked
-from paraembed.io.fingerprint import sha256_of
 from paraembed.io.store import Folder
 from paraembed.loading import open_encoder
 from paraembed.settings import Gpus, Inference
 from paraembed.tracking.runs import tracked_run
+from tests.embedding.arrow_files import sign
 from tests.embedding.without_ray import build, list_inputs
 from tests.jobs import digests, interrupted, job_command, run_job
 from tests.mlflow_server import run_of
@@ -92,7 +92,7 @@ def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_g
             super().__init__()
 
         def embed(self, weights, source, part, *rest):
-            if part.row == 20_000 and not died.exists():
+            if part.pieces[0].row == 20_000 and not died.exists():
                 while len(list(out.glob("data/part-*.parquet"))) < 20:
                     time.sleep(0.01)
                 time.sleep(0.5)
@@ -119,10 +119,10 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
 
     class Hanging(module.PartWorker):
         def embed(self, weights, source, part, *rest):
-            if part.row == 5000 and not hangs.exists():
+            if part.pieces[0].row == 5000 and not hangs.exists():
                 hangs.write_text(str(os.getpid()))
                 os.kill(os.getpid(), signal.SIGSTOP)
-            if part.row == 5000:
+            if part.pieces[0].row == 5000:
                 (tmp_path / f"embeds-{os.getpid()}").touch()
                 end = time.monotonic() + 30  # the process of an ended worker takes a moment on a busy machine
                 while (number := num_hanging()) > 3 and time.monotonic() < end:
@@ -261,7 +261,7 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
 ):
     class Killer(module.PartWorker):
         def embed(self, weights, source, part, *rest):
-            if part.row == 3000:
+            if part.pieces[0].row == 3000:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().embed(weights, source, part, *rest)
 
@@ -285,7 +285,7 @@ def test_a_part_is_not_blamed_for_workers_that_fail_before_its_turn(
     class Killer(module.PartWorker):
         def embed(self, weights, source, part, *rest):
             for path in left:
-                if path.name.startswith(f"{part.row}-") and path.exists():
+                if path.name.startswith(f"{part.pieces[0].row}-") and path.exists():
                     path.unlink()
                     os.kill(os.getpid(), signal.SIGKILL)
             return super().embed(weights, source, part, *rest)
@@ -492,30 +492,22 @@ def test_a_manifest_that_is_not_of_the_parts_is_written_again(corpus, tiny_encod
     out = tmp_path / "out"
     build(tiny_encoder_folder, corpus, SMALL, out)
     before = digests(out)
-    values = json.loads((out / "_manifest.json").read_text())
-    values["parts"][1]["sha256"] = "0" * 64
-    (out / "_manifest.json").write_text(json.dumps(values))
-    (out / "_SUCCESS").write_text(sha256_of(out / "_manifest.json") + "\n")
+    sign(out, lambda values: values["parts"][1].update(sha256="0" * 64))
     assert not all(check.ok for check in verify(out))
     assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 0
     assert digests(out) == before
     assert all(check.ok for check in verify(out))
 
 
-def test_an_input_that_changes_after_it_was_hashed_is_not_committed(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
-    source, out, hashed = tmp_path / "t.txt", tmp_path / "out", inputs.sha256_of
+def test_an_input_that_changes_meanwhile_is_not_committed(corpus, tiny_encoder_folder, tmp_path):
+    source, out = tmp_path / "t.txt", tmp_path / "out"
     shutil.copy(corpus, source)
     build(tiny_encoder_folder, source, SMALL, out)
     (out / "_SUCCESS").unlink()
-
-    def then_changed(place):
-        digest = hashed(place)
-        os.utime(place)
-        return digest
-
-    monkeypatch.setattr(inputs, "sha256_of", then_changed)
+    files = inputs.find_inputs([source])
+    os.utime(source)
     with pytest.raises(ValueError, match=r"t\.txt changed while .*`overwrite`"):
-        embed(tiny_encoder_folder, [source], out, SMALL)
+        embed(tiny_encoder_folder, [source], out, SMALL, files=files)
     assert not (out / "_SUCCESS").exists()
 
 
@@ -619,12 +611,14 @@ def test_rows_with_line_breaks_are_said_at_the_end(tmp_path, capsys):
     plan = make_plan(list_inputs([tmp_path / "t.csv"]), Settings("text", part_rows=2))
     counts = {"n_tokens": 0, "n_unknown": 0, "n_cut": 0, "n_without_tree": 0, "sha256": "", "seconds": 0.0}
     reports = {
-        part.name: PartReport(part.name, 2, **counts, n_multi_line=1, longest_lines=lines, longest_first=first)
+        part.name: PartReport(
+            part.name, 2, **counts, n_multi_line=1, longest_lines=lines, longest_first=first, longest_file="t.csv"
+        )
         for part, lines, first in zip(plan.parts, (2, 3), (3, 5), strict=True)
     }
     module_of_embed._say_multi_line(plan, reports)
     expected = "2 rows have line breaks inside of quoted cells; the longest has 3 lines and begins in "
-    assert f"{expected}{tmp_path / 't.csv'}, line 5: " in capsys.readouterr().err
+    assert f"{expected}t.csv, line 5: " in capsys.readouterr().err
 
 
 def test_no_plan_stays_if_ray_cannot_start(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
@@ -643,5 +637,5 @@ def test_no_plan_stays_if_ray_cannot_start(corpus, tiny_encoder_folder, tmp_path
             embed(tiny_encoder_folder, [corpus], tmp_path / name, SMALL)
     assert not (tmp_path / "new").exists()
     assert not any((tmp_path / "users").iterdir())
-    assert (tmp_path / "begun" / "_plan.json").exists()
+    assert (tmp_path / "begun" / "_plan" / "inputs-000.arrow").exists()
     assert missing.exists()

@@ -9,10 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.cluster.embed import embed
+from paraembed.embedding.records import INPUTS
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.settings import Inference
 from tests.cluster.test_embed_kills import WORKER_MOMENTS, moments, run_until_done, watched
+from tests.embedding.arrow_files import change_plan, read
 from tests.embedding.without_ray import build
 from tests.encoders.models import minilm, save_onnx, save_tiny
 from tests.jobs import digests
@@ -56,13 +58,12 @@ def test_another_model_does_not_resume(corpus, tmp_path, kind, library):
         if kind == "st":
             with pytest.raises(ValueError, match=rf"started with another .*{field}"):
                 embed(model, [corpus], out, SMALL, inference=inference)
-    text = (out / "_plan.json").read_text()
-    plan = json.loads(text)
-    installed, plan["model"]["libraries"][library] = plan["model"]["libraries"][library], "0.0.1"
-    (out / "_plan.json").write_text(json.dumps(plan))
+    saved, (_, _, plan) = (out / INPUTS).read_bytes(), read(out / INPUTS)
+    installed = plan["model"]["libraries"][library]
+    change_plan(out, inputs=lambda _, about: about["model"]["libraries"].update({library: "0.0.1"}))
     with pytest.raises(ValueError, match=rf"another model\.libraries\.{library} \(was 0\.0\.1, is {installed}\)"):
         embed(model, [corpus], out, SMALL)
-    (out / "_plan.json").write_text(text)
+    (out / INPUTS).write_bytes(saved)
     shutil.copytree(tmp_path / "model", tmp_path / "moved")
     (tmp_path / "moved" / "README.md").write_text("another card\n")
     assert build(f"{kind}:{tmp_path / 'moved'}", corpus, SMALL, out) == {}

@@ -10,6 +10,7 @@ import pytest
 
 from paraembed.cluster.embed import embed
 from paraembed.embedding.plan import part_name
+from paraembed.embedding.records import ENTRIES, INPUTS, PIECES
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from tests.embedding.without_ray import build
@@ -19,8 +20,10 @@ from tests.object_store import GoneError, kill_client
 pytestmark = pytest.mark.usefixtures("in_store")
 
 SETTINGS = Settings(part_rows=100)
-OF_WORKERS = [f"PUT out/{name}{when}" for name in ("data/{}", "_reports/{}.json") for when in ("", " done")]
-OF_DRIVER = [f"PUT out/{name}{when}" for name in ("_plan.json", "_manifest.json", "_SUCCESS") for when in ("", " done")]
+OF_A_RUN = {"_reports", "_done"}  # with times
+OF_WORKERS = [f"PUT out/data/{{}}{when}" for when in ("", " done")]
+FILES = PIECES, INPUTS, "_done/000-000000.arrow", ENTRIES, "_manifest.json", "_SUCCESS"
+OF_DRIVER = [f"PUT out/{name}{when}" for name in FILES for when in ("", " done")]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,9 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
     assert (moments, unreadable) == (set(), [])
     build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
     unbroken = contents(tmp_path / "unbroken")
-    assert {key[4:]: data for key, data in server.objects.items() if "/_reports" not in key and data} == unbroken
+    assert {
+        key[4:]: data for key, data in server.objects.items() if key.split("/")[1] not in OF_A_RUN and data
+    } == unbroken
     assert all(check.ok for check in verify(server.uri("out"), tiny_encoder_folder, [str(corpus)]))
 
 
@@ -77,7 +82,9 @@ def test_two_runs_at_once_write_the_same_bytes(corpus, tiny_encoder_folder, tmp_
     assert [job.returncode for job in jobs] == [0, 0], said
     build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
     unbroken = contents(tmp_path / "unbroken")
-    assert {key[4:]: data for key, data in server.objects.items() if "/_reports" not in key and data} == unbroken
+    assert {
+        key[4:]: data for key, data in server.objects.items() if key.split("/")[1] not in OF_A_RUN and data
+    } == unbroken
 
 
 def test_what_cannot_be_done_there_is_said_before_anything_is_written(corpus, tiny_encoder_folder, server):

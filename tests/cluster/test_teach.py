@@ -446,7 +446,7 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
     inputs += ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--bigrams", "2"]
     given = *inputs, "--work", tmp_path / "work", "--out", tmp_path / "out"
     stages = [f"{name}-*" for name in ("texts", "units", "bigrams", "pairs", "shards")]
-    stages += ["vectors-*/_plan.json", "alone-*/part-*", "prior-*", ".ridge-*/sums-00000.npz"]
+    stages += ["vectors-*/_plan/inputs-000.arrow", "alone-*/part-*", "prior-*", ".ridge-*/sums-00000.npz"]
     stages += ["start-*", "trained-*.training/trained"]
     for awaited in stages:
         interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))

@@ -45,7 +45,7 @@ def change_plan(folder, inputs=lambda *_: None, pieces=lambda *_: None):
 def sign(folder, change=lambda _: None):
     """Write the manifest, the list of its parts, and _SUCCESS anew; ``change`` gets the manifest with its parts."""
     values = json.loads((folder / "_manifest.json").read_text())
-    entries, schema, _ = read(folder / ENTRIES)
+    entries, _schema, _ = read(folder / ENTRIES)
     values["parts"] = entries
     for part in entries:
         if (folder / part["name"]).exists():

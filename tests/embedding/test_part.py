@@ -22,7 +22,6 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, DanConfig, LstmAvgConfig, RecursiveConfig, SumConfig, WordConfig
 from paraembed.io import parquet
 from paraembed.io.store import Folder
-from paraembed.options import checked
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
 from tests.embedding.test_rows import PACKED
@@ -67,7 +66,7 @@ def loop(encoder, text):
 
 
 def test_gzipped_text_and_several_files(tiny_encoder_folder, tmp_path):
-    """Parts that are embedded later, and those of plain text, have the same bytes."""
+    """Parts that are embedded later have the same bytes, and those of plain text the same rows."""
     second, small = tmp_path / "b.txt", Settings(part_rows=100)
     second.write_text("".join(f"{text}\n" for text in TEXTS * 120))
     parts = []
@@ -82,7 +81,7 @@ def test_gzipped_text_and_several_files(tiny_encoder_folder, tmp_path):
         assert len(build(tiny_encoder_folder, [first, second], small, out)) == 5
         assert digests(out).items() >= before.items()
         assert pq.read_table(sorted(out.glob("data/*.parquet")))["row"].to_pylist() == list(range(2000))
-        parts.append([path.read_bytes() for path in sorted(out.glob("data/*.parquet"))])
+        parts.append([pq.read_table(path) for path in sorted(out.glob("data/*.parquet"))])
     assert parts[0] == parts[1]
 
 
@@ -109,7 +108,7 @@ def test_parquet_carries_ids_and_columns(encoder, out, tmp_path, kind):
 def test_batches_are_bounded_by_bytes(encoder, out, tmp_path):
     texts = ["the cat " * 200, *["a dog"] * 500, "the cat " * 200]
     pq.write_table(pa.table({"body": texts}), tmp_path / "t.parquet")
-    (source,) = inputs = list_inputs([tmp_path / "t.parquet"], block_bytes=1000)
+    (_source,) = inputs = list_inputs([tmp_path / "t.parquet"], block_bytes=1000)
     made = make_plan(inputs, Settings("body"))
     batches = [some.texts for some in rows.read_part(inputs, made.parts[0], made.settings)]
     assert [text for some in batches for text in some.to_pylist()] == texts

@@ -162,15 +162,14 @@ def test_too_little_memory_of_a_gpu_halves_the_batches(kind, caplog):
 def test_parts_of_a_worker_overlap_on_a_gpu(tmp_path):
     source, out = tmp_path / "t.txt", tmp_path / "out"
     source.write_text("\n".join(draw_texts(4000, 30)) + "\n")
-    for folder in ("data", "_reports"):
-        (out / folder).mkdir(parents=True)
+    (out / "data").mkdir(parents=True)
     plan = make_plan(list_inputs([source]), Settings(part_rows=1000))
     encoder = open_encoder(f"st:{minilm()}", Inference(device="cuda"))
     worker, spans = PartWorker(), []
 
     def embed(part):
         start = time.perf_counter()
-        rows = worker.embed(encoder.packed(), plan.inputs[0], part, plan.settings, str(out), None).report.rows
+        rows = worker.embed(encoder.packed(), plan.inputs, part, plan.settings, str(out), None).report.rows
         spans.append((start, time.perf_counter()))
         return rows
 

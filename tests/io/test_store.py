@@ -1,7 +1,6 @@
 """Outputs on an object store: pyarrow's S3 client, in processes of its own, against a store on loopback."""
 
 import gc
-import json
 import signal
 import subprocess
 import sys
@@ -16,17 +15,19 @@ from paraembed import checkpoint
 from paraembed.embedding.manifest import EmbeddingRun, begun_run, finished_parts
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan
+from paraembed.embedding.records import INPUTS, DoneParts
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.store import Folder, open_store, read_bytes
+from tests.embedding.arrow_files import change_plan, read
 from tests.embedding.without_ray import build, list_inputs
 from tests.object_store import RefusedError, serving
 
 SETTINGS = Settings(part_rows=3)
 PARTS = [f"data/part-000-00000{number}.parquet" for number in range(3)]
-REPORTS = [f"_reports/part-000-00000{number}.parquet.json" for number in range(3)]
+DONE = "_done/000-000000.arrow"
 BIG = 25 << 20  # three pieces of an upload
 PROGRAM = f"""
 import signal, sys
@@ -125,7 +126,7 @@ def test_an_output_there_is_byte_for_byte_that_of_a_folder(server, texts, tiny_e
     there = {key.removeprefix("out/"): data for key, data in server.objects.items()}
     local = {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
     assert local.keys() | {"_SUCCESS"} == there.keys()
-    assert {name for name in local if local[name] != there[name]} == {*REPORTS}
+    assert {name for name in local if local[name] != there[name]} == {DONE}
     assert all(check.ok for check in verify(uri, tiny_encoder_folder, [str(texts)]))
     filesystem, path = pa.fs.FileSystem.from_uri(uri)
     assert pq.read_table(path, filesystem=filesystem).num_rows == 9  # the other files are no parts
@@ -145,11 +146,11 @@ def test_what_was_changed_is_found_and_going_on_asks_for_every_part_and_reads_no
     server.asked.clear()
     assert list(build(tiny_encoder_folder, texts, SETTINGS, uri)) == PARTS[:2]
     assert f"GET out/{PARTS[2]}" not in server.asked
-    assert {key: data for key, data in server.objects.items() if "_reports" not in key} == {
-        key: data for key, data in before.items() if "_reports" not in key
+    assert {key: data for key, data in server.objects.items() if "_done" not in key} == {
+        key: data for key, data in before.items() if "_done" not in key
     }
-    moved = json.loads(server.objects[f"out/{REPORTS[2]}"])
-    server.objects[f"out/{REPORTS[2]}"] = json.dumps({**moved, "stamp": "of another store"}).encode()
+    for key in [key for key in server.objects if "_done" in key]:
+        del server.objects[key]
     assert build(tiny_encoder_folder, texts, SETTINGS, uri) == {}  # read again, and found to be the same
 
 
@@ -160,18 +161,22 @@ def test_verify_asks_no_server_that_a_plan_names(server, texts, tiny_encoder_fol
     server.objects["in/t.txt"] = texts.read_bytes()
     build(tiny_encoder_folder, [server.uri("in/t.txt")], SETTINGS, tmp_path / "out")
     port = f"127.0.0.1:{server.server_port}"
-    assert port in (tmp_path / "out" / "_plan.json").read_text()
+    assert port in read(tmp_path / "out" / INPUTS)[0][0]["path"]
     server.asked.clear()
     for named in ((), (str(tmp_path),), ("s3://bucket/other",), ("s3://bucket/in/t",)):
         assert not verify(tmp_path / "out", tiny_encoder_folder, named)[-1].ok
     assert not server.asked
     for named in (server.uri("in"), server.uri("in/t.txt"), server.uri()):
         assert verify(tmp_path / "out", tiny_encoder_folder, [named])[-1].detail.startswith("9 rows")
-    plan = (tmp_path / "out" / "_plan.json").read_text()
+
+    def replace_in_path(old, new):
+        path = read(tmp_path / "out" / INPUTS)[0][0]["path"]
+        change_plan(tmp_path / "out", inputs=lambda rows, _: rows[0].update(path=path.replace(old, new)))
+
     with serving() as stranger:
-        (tmp_path / "out" / "_plan.json").write_text(plan.replace(port, f"127.0.0.1:{stranger.server_port}"))
+        replace_in_path(port, f"127.0.0.1:{stranger.server_port}")
         assert verify(tmp_path / "out", tiny_encoder_folder, [server.uri("in")])[-1].ok  # options are the user's
-        (tmp_path / "out" / "_plan.json").write_text(plan.replace("/in/t.txt", "/in/%2e%2e/secret/t.txt"))
+        replace_in_path("/in/t.txt", "/in/%2e%2e/secret/t.txt")
         assert not verify(tmp_path / "out", tiny_encoder_folder, [server.uri("in")])[-1].ok
         assert not stranger.asked
     assert not any("secret" in asked for asked in server.asked)
@@ -184,8 +189,8 @@ def test_another_run_that_began_in_the_same_place_is_noticed(server, texts, tiny
     build(tiny_encoder_folder, texts, SETTINGS, server.uri("out"))
 
     def hook(moment, port):  # the other's plan goes over ours, which has just been written
-        if moment == "PUT out/_plan.json done":
-            server.objects["out/_plan.json"] = server.objects["other/_plan.json"]
+        if moment == f"PUT out/{INPUTS} done":
+            server.objects[f"out/{INPUTS}"] = server.objects[f"other/{INPUTS}"]
 
     for key in [key for key in server.objects if key.startswith("out/")]:
         del server.objects[key]
@@ -205,18 +210,18 @@ def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(serv
     uri, plan = server.uri("out"), make_plan(list_inputs([texts]), SETTINGS)
     first, second = (EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan) for encoder in encoders)
     with begun_run(open_store(uri), first):
-        embed_part(encoders[0], plan.inputs[0], plan.parts[0], SETTINGS, open_store(uri))
+        embed_part(encoders[0], plan.inputs, plan.parts[0], SETTINGS, open_store(uri))
     with pytest.raises(ValueError, match=r"another tokenizer \(was ptb.* writing to s3://bucket/out"):
         begun_run(open_store(uri), second).__enter__()
-    assert list(finished_parts(open_store(uri), first)) == PARTS[:1]
-    assert finished_parts(open_store(uri), second) == {}
+    for run, names in ((first, PARTS[:1]), (second, [])):
+        assert list(finished_parts(open_store(uri), run, DoneParts(open_store(uri), ""))) == names
 
 
 def test_a_part_that_something_else_wrote_meanwhile_is_not_committed(server, texts, tiny_encoder_folder):
     uri, whole = server.uri("out"), {}
 
-    def hook(moment, port):  # of the same size, when the last report has been written
-        if moment == f"PUT out/{REPORTS[2]} done":
+    def hook(moment, port):  # of the same size, when the last part has been written
+        if moment == f"PUT out/{PARTS[2]} done":
             whole.update(server.objects)
             server.objects[f"out/{PARTS[1]}"] = whole[f"out/{PARTS[1]}"][:-1] + b"?"
 
