@@ -193,15 +193,15 @@ def find_inputs(
     """
     if not asked:
         raise ValueError(f"no input files; give files, folders or globs of {KNOWN}")
-    places = [found for argument in asked for found in _find(str(argument))]
-    counts = Counter(comparable(found.place) if isinstance(found.place, Path) else found.place for found in places)
+    places = [entry for argument in asked for entry in _find(str(argument))]
+    counts = Counter(comparable(entry.place) if isinstance(entry.place, Path) else entry.place for entry in places)
     if len(counts) < len(places):
         repeated = counts.most_common(1)[0][0]
         raise ValueError(
             f"{without_credentials(str(repeated))} is given twice, possibly through a link; give each input once"
         )
     with ThreadPoolExecutor(LOOKERS) as pool:
-        looked = pool.map(lambda found: _known(found, known) or _look_at(found, limits), places)
+        looked = pool.map(lambda entry: _known(entry, known) or _look_at(entry, limits), places)
         files = [replace(file, limits=limits, block_bytes=block_bytes) for file in looked]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
@@ -250,14 +250,14 @@ def _stamp_of_object(file: Any, mtime_ns: int) -> str:
     return f"{file.size()} {mtime_ns} {known.get('etag', b'').decode() or mtime_ns}"
 
 
-def _known(found: "_Found", known: Mapping[str, InputFile]) -> InputFile | None:
+def _known(entry: "_Entry", known: Mapping[str, InputFile]) -> InputFile | None:
     """Return the file of an earlier call, if it has the same name, size and times; without a request to a store."""
-    before = known.get(without_credentials(str(found.place)))
-    if before is None or before.name != found.name:
+    before = known.get(without_credentials(str(entry.place)))
+    if before is None or before.name != entry.name:
         return None
-    is_object = bool(found.listed)
-    is_same = before.stamp.startswith(f"{found.listed} ") if is_object else before.stamp == stamp_of(found.place)
-    return replace(before, path=str(found.place)) if is_same else None
+    is_object = bool(entry.listed)
+    is_same = before.stamp.startswith(f"{entry.listed} ") if is_object else before.stamp == stamp_of(entry.place)
+    return replace(before, path=str(entry.place)) if is_same else None
 
 
 def kind_of(name: str) -> Kind | None:
@@ -269,7 +269,7 @@ def kind_of(name: str) -> Kind | None:
     return None if kind in _BINARY and stem != name else kind
 
 
-class _Found(NamedTuple):
+class _Entry(NamedTuple):
     """A file with its name relative to the given folder or glob; and for an object, size and time of the listing."""
 
     place: Place
@@ -277,7 +277,7 @@ class _Found(NamedTuple):
     listed: str = ""
 
 
-def _find(text: str) -> list[_Found]:
+def _find(text: str) -> list[_Entry]:
     """Return the files of one argument."""
     if not text.strip():
         raise ValueError(
@@ -289,12 +289,12 @@ def _find(text: str) -> list[_Found]:
     kind = filesystem.get_file_info(path).type
     if kind == pa.fs.FileType.Directory:
         files = _without_tables(text, shown, list(_below(text, _VISIBLE)))
-        known = [found for found in files if kind_of(found.name) and not _CACHE.fullmatch(found.name)]
-        if not all(_JSON.fullmatch(found.name) for found in known):  # next to other files, these are metadata
-            known = [found for found in known if not _JSON.fullmatch(found.name)]
+        known = [entry for entry in files if kind_of(entry.name) and not _CACHE.fullmatch(entry.name)]
+        if not all(_JSON.fullmatch(entry.name) for entry in known):  # next to other files, these are metadata
+            known = [entry for entry in known if not _JSON.fullmatch(entry.name)]
         if len(known) < len(files):
-            kept = {found.name for found in known}
-            other = next(found.name for found in files if found.name not in kept)
+            kept = {entry.name for entry in known}
+            other = next(entry.name for entry in files if entry.name not in kept)
             log.warning(
                 "%s: %d of %d files are left out; the first is %s; expected %s, and .json only without others",
                 *(shown, len(files) - len(known), len(files), other, KNOWN),
@@ -308,10 +308,10 @@ def _find(text: str) -> list[_Found]:
         files = list(_below(base, _glob(pattern), recursive="/" in pattern))
         if not files:
             raise FileNotFoundError(f"{shown} matches no file; check the pattern, which may use *, ? and **/")
-        _check_outside(filesystem, locate(base)[1], [found.name for found in files])
+        _check_outside(filesystem, locate(base)[1], [entry.name for entry in files])
         return files
     place = to_place(text) if "://" in text else Path(text).absolute()
-    return [_Found(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
+    return [_Entry(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
 
 
 def _check_outside(filesystem: pa.fs.FileSystem, folder: str, names: list[str]) -> None:
@@ -343,20 +343,20 @@ def _table_kind(filesystem: pa.fs.FileSystem, folder: PurePosixPath) -> str:
     return "an Iceberg" if any(entry.path.endswith(".metadata.json") for entry in entries) else ""
 
 
-def _without_tables(text: str, shown: str, files: list[_Found]) -> list[_Found]:
+def _without_tables(text: str, shown: str, files: list[_Entry]) -> list[_Entry]:
     """Return the files of a folder; of a Delta or Iceberg table, those of its current version. Raise ValueError for a
     table below the folder, because some of its files may be out of date.
     """
-    deltas = {found.name.partition(_DELTA_LOG)[0] for found in files if _DELTA_LOG in found.name}
-    tables = deltas | {match[1] for found in files if (match := _ICEBERG.search(found.name))}
+    deltas = {entry.name.partition(_DELTA_LOG)[0] for entry in files if _DELTA_LOG in entry.name}
+    tables = deltas | {match[1] for entry in files if (match := _ICEBERG.search(entry.name))}
     if tables - {""}:
         kind = "a Delta" if min(tables - {""}) in deltas else "an Iceberg"
         raise ValueError(f"{shown}/{min(tables - {''})} is {kind} table; give the table itself as an input")
     if not tables:
         return files
-    current = (delta_files if deltas else iceberg_files)(text, [(found.place, found.name) for found in files])
+    current = (delta_files if deltas else iceberg_files)(text, [(entry.place, entry.name) for entry in files])
     names = {name for _, name in current}
-    return [found for found in files if found.name in names]
+    return [entry for entry in files if entry.name in names]
 
 
 def _first_wildcard(text: str) -> tuple[str, str] | None:
@@ -409,7 +409,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile(hidden + "".join(wildcards.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL)
 
 
-def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[_Found]:
+def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[_Entry]:
     """Yield the files below a folder whose relative path matches ``names``, sorted by this path, but no empty ones."""
     filesystem, base = locate(folder)
     is_disk = isinstance(filesystem, pa.fs.LocalFileSystem)
@@ -435,9 +435,9 @@ def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> It
         log.warning("%s: empty files are left out: %d, the first is %s", shown, len(left_out), left_out[0])
     for name in sorted(filter(names.fullmatch, files)):
         if "://" in folder:
-            yield _Found(_with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name, listed[name])
+            yield _Entry(_with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name, listed[name])
         else:
-            yield _Found(Path(base) / name, name)
+            yield _Entry(Path(base) / name, name)
 
 
 def _dangling(folder: str, *, recursive: bool) -> Iterator[str]:
@@ -458,14 +458,14 @@ def _check_name(path: str) -> None:
         raise ValueError(f"the name {os.fsencode(path)!r} is not UTF-8; rename the file") from None
 
 
-def _look_at(found: _Found, limits: TableLimits) -> InputFile:
+def _look_at(entry: _Entry, limits: TableLimits) -> InputFile:
     """Return an input, from its first MiB. An object of a listing takes one request to open it, and one to read."""
-    place, name = found.place, found.name
+    place, name = entry.place, entry.name
     kind = kind_of(zipped_name(place) if name.endswith(".zip") and not kind_of(name) else name)
     shown = without_credentials(str(place))
     if kind is None:
         raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
-    stamp, start, compressed = _start_of(found, len(b"PAR1") if kind in _BINARY else _LOOKED_AT)
+    stamp, start, compressed = _start_of(entry, len(b"PAR1") if kind in _BINARY else _LOOKED_AT)
     file = InputFile(str(place), name, kind, compressed, (), size=int(stamp.split(" ")[0]), stamp=stamp, limits=limits)
     _check_dialect(file, limits)
     if kind == "parquet" and not begins_parquet(start, place):
@@ -499,14 +499,14 @@ def _look_at(found: _Found, limits: TableLimits) -> InputFile:
     return file
 
 
-def _start_of(found: _Found, size: int) -> tuple[str, bytes, bool]:
+def _start_of(entry: _Entry, size: int) -> tuple[str, bytes, bool]:
     """Return the stamp of a file, its first bytes, and whether they are compressed."""
-    if not found.listed:
-        require_file(found.place)
-    stamp = "" if found.listed else stamp_of(found.place)
-    with open_place(found.place) as raw:
-        if found.listed:
-            stamp = _stamp_of_object(raw, int(found.listed.split(" ")[1]))
+    if not entry.listed:
+        require_file(entry.place)
+    stamp = "" if entry.listed else stamp_of(entry.place)
+    with open_place(entry.place) as raw:
+        if entry.listed:
+            stamp = _stamp_of_object(raw, int(entry.listed.split(" ")[1]))
         start = raw.read(size)
         return stamp, start, bool(compression_of(raw, start))
 

@@ -430,8 +430,8 @@ def _check_same(store: Store, run: EmbeddingRun) -> str:
         stored = _identity(read_run(store))
     else:
         about, plan, parts = _read_plan(store)
-        there = EmbeddingRun(about["encoder"], about["tokeniser"], plan, about.get("model", {}))
-        stored = {**decides(there), "parts": parts}
+        known = EmbeddingRun(about["encoder"], about["tokeniser"], plan, about.get("model", {}))
+        stored = {**decides(known), "parts": parts}
     if changed := differences(stored, identity):
         raise ValueError(f"another run, with another {changed}, is writing to {store}; use a separate `out` for each")
     return digest_of(identity)
@@ -514,7 +514,7 @@ def is_finished(store: Store, plan: Plan, reports: dict[str, PartReport]) -> boo
         if store.sha256(ENTRIES) != files[ENTRIES]:
             return False
         entries, ordered = read_arrow(store, ENTRIES, _ENTRIES)[0], _in_order(reports)
-        return all(entries[name].to_pylist() == [getattr(one, name) for one in ordered] for name in _ENTRY)
+        return all(entries[name].to_pylist() == [getattr(report, name) for report in ordered] for name in _ENTRY)
     except (OSError, ValueError, LookupError):
         return False
 

@@ -192,7 +192,7 @@ def test_an_input_that_shrank_is_noticed(encoder, out, tmp_path):
     inputs = list_inputs([tmp_path / "t.txt"])
     made = make_plan(inputs, Settings())
     (tmp_path / "t.txt").write_text("a\n")
-    with pytest.raises(ValueError, match="has 1 of its rows instead of 3"):
+    with pytest.raises(ValueError, match="has 1 of its rows"):
         embed_part(encoder, inputs, made.parts[0], made.settings, Folder(out))
     assert not list(out.glob("*part*"))
 
