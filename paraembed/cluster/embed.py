@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from paraembed.cluster.tasks import has_ray, is_local
+from paraembed.cluster.tasks import Tasks, has_ray, is_local
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
@@ -134,7 +134,8 @@ def embed(
                 remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
                 raise RunFailedError(f"{changed[0].shown} changed while it was embedded; start over with {remedy}")
             doing("checking and committing the parts")
-            written = manifest.commit(store, run, reports, limits.on_duplicate_id)
+            tasks = Tasks(is_here, workers)
+            written = manifest.commit(store, run, reports, limits.on_duplicate_id, tasks.run)
             measured = {
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
@@ -233,6 +234,8 @@ def _in_workers(
     def results() -> Generator[Done, None, None]:
         yield from done.result()
         yield from others
+        for worker in list(pool.workers):  # whose CPUs the tasks of the commit use
+            pool.end(worker)
 
     return results()
 

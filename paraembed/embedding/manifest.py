@@ -16,13 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
-from paraembed.embedding.plan import DATA, Part, Plan, inputs_identity, plan_from_json, settings_json
+from paraembed.embedding.plan import DATA, IDS, Part, Plan, inputs_identity, plan_from_json, settings_json
 from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
@@ -30,7 +31,7 @@ from paraembed.io.places import Place
 from paraembed.io.resume import check_names, foreign_work, is_same_work
 from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
 from paraembed.options import Count, Range, checked
-from paraembed.process import on_cluster
+from paraembed.process import RunTasks, on_cluster
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.signals import RunFailedError
 
@@ -43,7 +44,7 @@ REPAIR = "run the same jobs/embed.py command again to repair it"
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name names them
-_NAMES = (PLAN, DATA, REPORTS, REJECTED, MANIFEST, SUCCESS)
+_NAMES = (PLAN, DATA, REPORTS, REJECTED, IDS, MANIFEST, SUCCESS)
 _OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
 _IN_DATA = re.compile(rf"part-\d{{3}}-\d{{6,}}\.parquet|{_TEMPORARY.pattern}")
 _MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}
@@ -265,10 +266,10 @@ def removal_of_new(store: Store) -> Callable[[], None]:
     def remove() -> None:
         with suppress(OSError):  # read-only, or not empty
             (out / ENCODER).unlink(missing_ok=True)
-            for folder in (DATA, REPORTS, REJECTED):
-                for path in (out / folder).iterdir():
+            for folder in filter(Path.exists, (out / name for name in (DATA, REPORTS, REJECTED, IDS))):
+                for path in folder.iterdir():
                     path.unlink()
-                (out / folder).rmdir()
+                folder.rmdir()
             (out / PLAN).unlink()
             if not is_users:
                 out.rmdir()
@@ -292,7 +293,7 @@ def _check_same(store: Store, run: EmbeddingRun) -> None:
 
 def _sweep(store: Store) -> None:
     """Remove temporary files of killed writers."""
-    for folder in ("", f"{DATA}/", f"{REPORTS}/", f"{REJECTED}/"):
+    for folder in ("", f"{DATA}/", f"{REPORTS}/", f"{REJECTED}/", f"{IDS}/"):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
             store.delete(f"{folder}{name}")  # a writer that lost its driver may have renamed it in the meantime
 
@@ -344,9 +345,14 @@ def uncommit(store: Store, encoder: str) -> None:
 
 
 def commit(
-    store: Store, run: EmbeddingRun, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
+    store: Store,
+    run: EmbeddingRun,
+    reports: dict[str, PartReport],
+    on_duplicate_id: OnDuplicateId = "fail",
+    run_tasks: RunTasks = map,
 ) -> dict[str, Any]:
     """Write ``_manifest.json``, then ``_SUCCESS``; return the manifest, which is equal for every run of the same plan.
+    ``run_tasks`` runs the tasks that look for repeated ids.
 
     Raises:
         ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts are kept); a part differs from its
@@ -359,7 +365,8 @@ def commit(
     if settings.id_column is not None:
         from paraembed.embedding.ids import count_duplicates  # noqa: PLC0415 - imports numba, 0.4 s
 
-        duplicates, repeated = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
+        names, rows = [part.name for part in plan.parts], sum(report.rows for report in reports.values())
+        duplicates, repeated = count_duplicates(store, names, settings.id_column, rows, store, run_tasks)
     if duplicates and on_duplicate_id == "fail":
         raise RunFailedError(
             f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
@@ -390,6 +397,7 @@ def commit(
         "parts": parts,
     }
     _sweep(store)
+    store.delete_folder(IDS)  # before the commit, after which a run has nothing to do
     commit_manifest(store, MANIFEST, manifest)
     return manifest
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import Part, inputs_identity, settings_json
+from paraembed.embedding.plan import IDS, Part, inputs_identity, settings_json
 from paraembed.embedding.rows import InputRows, read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
@@ -95,6 +95,7 @@ class _Tally:
     only_unknown: tuple[int, ...] = ()
     longest_lines: int = 0
     longest_first: int = 0
+    hashes: list[Any] = field(default_factory=list)  # of the ids, if they are read from a column
 
 
 def rejected_name(part: str) -> str:
@@ -123,8 +124,9 @@ def embed_part(
     parts with the same encoder; ``on_rows`` is called with the number of rows that were encoded since its last call.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
-    from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, and
-    the part before its report, so a report implies that both are complete.
+    from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, then
+    the hashes of ids that are read from a column (8 bytes a row), and at last the report, which implies that all are
+    complete.
 
     Memory, in addition to the encoder: the blocks of ``paraembed.embedding.rows``, the tokens of a batch (about 10
     times the size of its text), 12 · H bytes per row of a batch, and twice the bytes of a row group; it does not depend
@@ -160,6 +162,11 @@ def embed_part(
                 rejected_sha256 = store.write(rejected_name(part.name), partial(shutil.copyfileobj, rejected))
 
         digest = store.write(part.name, write)
+    if settings.id_column is not None:
+        from paraembed.embedding.ids import file_of, hashes_name  # noqa: PLC0415 - imports numba, 0.4 s
+
+        store.make_folder(IDS)
+        store.write(hashes_name(part.name), lambda file: file.write(file_of(tally.hashes)))
     seconds = round(time.perf_counter() - started, 3)
     report = PartReport(
         name=part.name,
@@ -203,7 +210,9 @@ def _batches(
     lock: ComputeLock = NO_LOCK,
     on_rows: OnRows = no_progress,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the output, and add their counts to ``tally``."""
+    """Yield rows of the output, and add their counts, and the hashes of their ids, to ``tally``."""
+    if settings.id_column is not None:
+        from paraembed.embedding.ids import hashes_of  # noqa: PLC0415 - as above
     for block in rows:
         for rejected in block.rejected:
             values = {"source": source.name, "row": rejected.row, "reason": rejected.reason}
@@ -217,6 +226,8 @@ def _batches(
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
         vectors, num_clipped = finish(encoded.vectors, settings, format_number)
         ids = block.carried[0]
+        if settings.id_column is not None:
+            tally.hashes.append(hashes_of(ids))
         if ids.null_count and not tally.null_id:
             tally.null_id = f"{source.shown}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
         is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
