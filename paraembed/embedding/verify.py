@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +38,10 @@ from paraembed.loading import Fetch
 from paraembed.options import Count, json_value
 from paraembed.process import RunTasks, in_order
 
+_Entry = tuple[dict[str, Any], str, int]
+"""A part of the manifest, the name that it should have, and the number of its first row over all parts."""
 _ROWS = 16_384  # read at a time
-_TASK_ROWS = 100_000  # of the parts of a task, at least: those of a part of jobs/embed.py
+_TASK_ROWS = 100_000  # about
 _SECONDS_A_ROW = 3e-6  # with 256 float32 numbers
 _IN_MEMORY = 256 << 20  # bytes of a part of an object store, which is then read once
 _REJECTED_BYTES = 1 << 30  # of a list of rejected rows
@@ -64,33 +67,24 @@ class _Findings:
     """Problems by check, and counts over parts."""
 
     wrong: dict[str, list[str]] = field(default_factory=dict)
-    counted: list[int] = field(default_factory=lambda: [0, 0, 0])  # rows, n_tokens, n_unknown
+    counted: Any = field(default_factory=lambda: np.zeros(3, np.int64))  # rows, n_tokens, n_unknown
     n_null_ids: int = 0
     hashes: dict[str, bytes] = field(default_factory=dict)  # of the ids, by the name of the part
 
     def add(self, check: str, problem: str) -> None:
         self.wrong.setdefault(check, []).append(problem)
 
-    def count(self, counts: Sequence[int]) -> None:
-        self.counted = [before + more for before, more in zip(self.counted, counts, strict=True)]
-
     def merge(self, later: "_Findings") -> None:
         """Add what was found in later parts, but not the hashes."""
         for check, problems in later.wrong.items():
             self.wrong.setdefault(check, []).extend(problems)
-        self.count(later.counted)
+        self.counted += later.counted
         self.n_null_ids += later.n_null_ids
 
     def check(self, name: str, right: str) -> Check:
         wrong = list(dict.fromkeys(self.wrong.get(name, [])))
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         return Check(name, not wrong, "; ".join(wrong[:3]) + more if wrong else right)
-
-
-class _Entry(NamedTuple):
-    part: dict[str, Any]  # of the manifest
-    name: str  # that it should have
-    row: int  # number of its first row over all parts
 
 
 def verify(
@@ -129,10 +123,10 @@ def verify(
         return [success, Check("manifest", False, str(error))]
     _verify_names(store, set(names), manifest, findings)
     parts = manifest["parts"]
-    entries = _entries(manifest)
-    if sample_parts is not None and sample_parts < len(parts):
+    names, sizes = part_names(len(parts), format_of(manifest)), [part["rows"] + part["n_rejected"] for part in parts]
+    entries = list(zip(parts, names, accumulate(sizes, initial=0), strict=False))
+    if is_sample := sample_parts is not None and sample_parts < len(parts):
         entries = [entries[number] for number in np.linspace(0, len(parts) - 1, sample_parts).astype(int).tolist()]
-    is_sample = len(entries) < len(parts)
     with tempfile.TemporaryDirectory() as folder:
         _verify_parts(store, entries, manifest, started, findings, Folder(Path(folder)), is_sample=is_sample)
     compared = ""
@@ -141,7 +135,7 @@ def verify(
             store,
             str(encoder),
             inputs,
-            [(part["name"], part["rows"] + part["n_rejected"]) for part in parts],
+            [(part["name"], size) for part, size in zip(parts, sizes, strict=True)],
             fetch=fetch,
             trust_remote_code=trust_remote_code,
         )
@@ -164,15 +158,6 @@ def verify(
     return checks if encoder is None else [*checks, findings.check("sample", compared)]
 
 
-def _entries(manifest: dict[str, Any]) -> list[_Entry]:
-    entries, row = list[_Entry](), 0
-    names = part_names(len(manifest["parts"]), format_of(manifest))
-    for part, name in zip(manifest["parts"], names, strict=True):
-        entries.append(_Entry(part, name, row))
-        row += part["rows"] + part["n_rejected"]
-    return entries
-
-
 def _verify_parts(
     store: Store,
     entries: list[_Entry],
@@ -187,16 +172,17 @@ def _verify_parts(
     with_ids, has_ids = list[str](), not (is_sample or _is_numbered(manifest))
     ids.make_folder(IDS)
     contract = {name: value for name, value in manifest.items() if name not in {"parts", "inputs"}}
-    with started(_SECONDS_A_ROW * sum(entry.part["rows"] for entry in entries)) as run:
-        groups, done = list(_groups(entries)), 0
+    rows = sum(part["rows"] for part, _, _ in entries)
+    size = max(1, len(entries) * _TASK_ROWS // max(1, rows))
+    groups = [entries[start : start + size] for start in range(0, len(entries), size)]
+    with started(_SECONDS_A_ROW * rows) as run:
         verify_group = partial(_verify_group, store, contract, has_ids=has_ids)
-        for group, later in zip(groups, in_order(run, verify_group, groups), strict=True):
+        for number, later in enumerate(in_order(run, verify_group, groups), 1):
+            doing(f"verifying: {min(number * size, len(entries)):,} of {len(entries):,} parts")
             findings.merge(later)
             for name, content in later.hashes.items():
                 (ids.path / hashes_name(name)).write_bytes(content)
                 with_ids.append(name)
-            done += len(group)
-            doing(f"verifying: {done:,} of {len(entries):,} parts")
     _verify_totals(manifest, findings, is_sample=is_sample)
     if has_ids:
         duplicates, repeated = count_duplicates(store, with_ids, manifest["id_column"], manifest["rows"], ids)
@@ -204,19 +190,6 @@ def _verify_parts(
             findings.add(
                 "ids", f"{duplicates} rows repeat an id ({repeated!r}), the manifest says {manifest['n_duplicate_ids']}"
             )
-
-
-def _groups(entries: list[_Entry]) -> Iterator[list[_Entry]]:
-    """Yield the parts of each task."""
-    group, rows = list[_Entry](), 0
-    for entry in entries:
-        group.append(entry)
-        rows += entry.part["rows"]
-        if rows >= _TASK_ROWS:
-            yield group
-            group, rows = [], 0
-    if group:
-        yield group
 
 
 def _verify_group(store: Store, manifest: dict[str, Any], group: list[_Entry], *, has_ids: bool) -> _Findings:
@@ -292,7 +265,7 @@ def _verify_part(
     except (pa.ArrowException, OSError) as error:
         findings.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {REPAIR}")
         return
-    findings.count(counted.tolist())
+    findings.counted += counted
     if has_ids:
         findings.hashes[name] = file_of(hashes)
     for check, count, number in zip(("rows", "tokens", "tokens"), COUNTS, counted, strict=True):
@@ -352,14 +325,12 @@ def _verify_batch(batch: pa.RecordBatch, name: str, findings: _Findings) -> tupl
 
 
 def _verify_totals(manifest: dict[str, Any], findings: _Findings, *, is_sample: bool) -> None:
-    for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, findings.counted, strict=True):
+    checks = dict.fromkeys(OTHER_COUNTS, "tokens") | dict(zip(COUNTS, ("rows", "tokens", "tokens"), strict=True))
+    counted = {} if is_sample else dict(zip(COUNTS, findings.counted, strict=True))
+    for name, check in checks.items():
         total = sum(part[name] for part in manifest["parts"])
-        if not (number if not is_sample else total) == manifest[name] == total:
+        for number in {total, counted.get(name, total)} - {manifest[name]}:
             findings.add(check, f"{name} of all parts is {number}, the manifest says {manifest[name]}")
-    for name in OTHER_COUNTS:
-        total = sum(part[name] for part in manifest["parts"])
-        if total != manifest[name]:
-            findings.add("tokens", f"{name} of all parts is {total}, the manifest says {manifest[name]}")
     if not (is_sample or _is_numbered(manifest)) and findings.n_null_ids != manifest["n_null_ids"]:
         findings.add("ids", f"{findings.n_null_ids} are null, the manifest says {manifest['n_null_ids']}")
 
