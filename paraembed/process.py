@@ -272,13 +272,6 @@ def num_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def use_faiss_threads(threads: int) -> None:
-    """Let FAISS use a number of threads. It stays: the process is a worker's own, one of many."""
-    import faiss  # noqa: PLC0415 - optional
-
-    faiss.omp_set_num_threads(threads)
-
-
 def records_graphs() -> bool:
     """Return whether training on a GPU records CUDA graphs; ``PARAEMBED_CUDA_GRAPHS=0`` turns them off."""
     return os.environ.get("PARAEMBED_CUDA_GRAPHS", "1") != "0"
