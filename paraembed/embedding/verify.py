@@ -40,6 +40,7 @@ from paraembed.process import RunTasks, in_order
 
 _Entry = tuple[dict[str, Any], str, int]
 """A part of the manifest, the name that it should have, and the number of its first row over all parts."""
+_OTHERS = PLAN, REPORTS, REJECTED, IDS, MANIFEST, SUCCESS  # an object store may keep the name of an empty folder
 _ROWS = 16_384  # read at a time
 _TASK_ROWS = 100_000  # about
 _SECONDS_A_ROW = 3e-6  # with 256 float32 numbers
@@ -233,7 +234,7 @@ def _verify_names(store: Store, files: set[str], manifest: dict[str, Any], findi
         files = files - {DATA} | {f"{DATA}/{name}" for name in store.names(f"{DATA}/")}
     for name in sorted({*expected} & {*names} - files):
         findings.add("parts", _missing(name))
-    for name in sorted(files - {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}):
+    for name in sorted(files - {*names, *_OTHERS}):
         findings.add("parts", f"{name!r} is not in the manifest")
 
 

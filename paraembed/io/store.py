@@ -155,7 +155,7 @@ class Remote:
             self.filesystem.delete_file(path)
 
     def delete_folder(self, name: str) -> None:
-        """Remove the files below a name."""
+        """Remove the files below a name, 1,000 in a request; an empty object with that name may remain."""
         self.filesystem.delete_dir_contents(f"{self.path}/{name}", missing_dir_ok=True)
 
     def sha256(self, name: str) -> str:
