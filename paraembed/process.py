@@ -10,13 +10,17 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from paraembed import __version__
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 # Read by Ray 2.60 when it is imported, and inherited by its processes.
 RAY = {
@@ -268,13 +272,6 @@ def num_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def use_faiss_threads(threads: int) -> None:
-    """Let FAISS use a number of threads. It stays: the process is a worker's own, one of many."""
-    import faiss  # noqa: PLC0415 - optional
-
-    faiss.omp_set_num_threads(threads)
-
-
 def records_graphs() -> bool:
     """Return whether training on a GPU records CUDA graphs; ``PARAEMBED_CUDA_GRAPHS=0`` turns them off."""
     return os.environ.get("PARAEMBED_CUDA_GRAPHS", "1") != "0"
@@ -305,3 +302,28 @@ def keep_memory() -> None:
     if mallopt:
         mallopt(_TRIM_THRESHOLD, 256 << 20)
         mallopt(_MMAP_THRESHOLD, 32 << 20)
+
+
+class RunTasks(Protocol):
+    """Calls a function with each argument, in this process (``map``) or in others; yields the results in any order."""
+
+    def __call__(
+        self, function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], /
+    ) -> Iterator[_Result]:
+        """Run the tasks."""
+
+
+def in_order(
+    run: RunTasks, function: Callable[[_Argument], _Result], arguments: Sequence[_Argument]
+) -> Iterator[_Result]:
+    """Yield the results of tasks in the order of their arguments; results that come early wait in memory."""
+    early, number = dict[int, _Result](), 0
+    for ended, result in run(partial(_numbered, function), [*enumerate(arguments)]):
+        early[ended] = result
+        while number in early:
+            yield early.pop(number)
+            number += 1
+
+
+def _numbered(function: Callable[[_Argument], _Result], argument: tuple[int, _Argument]) -> tuple[int, _Result]:
+    return argument[0], function(argument[1])

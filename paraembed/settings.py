@@ -299,10 +299,6 @@ class MineSettings:
     """Number of rows in a block; a task compares one block with all rows."""
     part_pairs: int = 100_000
     """Maximum number of pairs per output file."""
-    exact_rows: int = 1_000_000
-    """Maximum number of rows for comparing all pairs; for more rows, FAISS searches an index (extra [faiss])."""
-    recall: float = 0.95
-    """Minimum fraction of the nearest rows that the FAISS index must find, measured on a sample of rows."""
     distinct: bool = False
     """Leave out pairs whose two texts are equal, character by character; `top` counts these pairs, too."""
     groups: bool = False
@@ -311,12 +307,15 @@ class MineSettings:
     """
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings for the manifest, without options that are off, which earlier manifests do not have."""
-        return {name: value for name, value in asdict(self).items() if value is not False}
+        """Return the settings for the manifest, without options that are off, which earlier manifests do not have, and
+        with those that were removed, which they have.
+        """
+        removed = {"exact_rows": 1_000_000, "recall": 0.95}
+        return {name: value for name, value in (asdict(self) | removed).items() if value is not False}
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("top", "block_rows", "part_pairs"), (1, MOST_INT))
-        check_fields(self, {"threshold": (-1, 1), "recall": (1e-6, 1), **counts, "exact_rows": (0, MOST_INT)})
+        check_fields(self, {"threshold": (-1, 1), **counts})
 
 
 @dataclass(frozen=True)

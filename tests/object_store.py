@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         except GoneError:
             self.close_connection = True
 
-    def act(self, key, query, body):
+    def act(self, key, query, body):  # noqa: C901 - a case for each request
         objects, uploads = self.server.objects, self.server.uploads
         match self.command:
             case "PUT" if "uploadId" in query:
@@ -100,6 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
                 upload = f"upload-{next(self.server.numbers)}"
                 uploads[upload] = {}
                 self.reply(200, xml("InitiateMultipartUploadResult", Bucket="bucket", Key=key, UploadId=upload))
+            case "POST" if "delete" in query:
+                self.delete_all(re.findall(r"<Key>(.*?)</Key>", body.decode()))
             case "POST" if "uploadId" in query:
                 self.moment("COMPLETE", key)
                 parts = uploads.pop(query["uploadId"])
@@ -130,6 +132,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self.reply(200)
             case _:
                 self.reply(404, f"{_XML}<Error><Code>NoSuchKey</Code></Error>".encode())
+
+    def delete_all(self, keys):
+        for key in keys:
+            self.server.objects.pop(key, None)
+        self.reply(200, xml("DeleteResult"))
 
     def moment(self, what, key):
         self.server.hook(f"{what} {key}", self.client_address[1])

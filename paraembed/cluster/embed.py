@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from paraembed.cluster.tasks import has_ray, is_local
+from paraembed.cluster.tasks import Tasks, has_ray, is_local
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
@@ -138,7 +138,7 @@ def embed(
             begun.done.write()
             _check_inputs(files, run.plan, home)
             doing("checking and committing the parts")
-            written = manifest.commit(store, run, reports, limits.on_duplicate_id)
+            written = manifest.commit(store, run, reports, limits.on_duplicate_id, Tasks(is_here, workers).run)
             measured = {
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
@@ -252,6 +252,8 @@ def _in_workers(
     def results() -> Generator[Done, None, None]:
         yield from done.result()
         yield from others
+        for worker in list(pool.workers):  # whose CPUs the tasks of the commit use
+            pool.end(worker)
 
     return results()
 

@@ -2,7 +2,6 @@
 rows in this process, others by tasks of Ray.
 """
 
-import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -14,15 +13,12 @@ from typing import Any
 import numpy as np
 
 from paraembed.cluster.tasks import Tasks, started_tasks
-from paraembed.console import doing, say
-from paraembed.embedding.index import build_index, import_faiss
+from paraembed.console import doing, duration, say
 from paraembed.embedding.manifest import MANIFEST
 from paraembed.embedding.mine import (
     FORMAT,
     GROUPS,
     Comparison,
-    find_in_index,
-    gather,
     keep_pairs,
     last_of_top,
     load,
@@ -48,8 +44,7 @@ _MULTIPLICATIONS_PER_SECOND = 4e10
 _PART = r"part-\d{5,}-of-\d{5,}\.parquet"
 _FILE = rf"({_PART}|{MANIFEST}|{SUCCESS})"
 _OUTPUT = rf"({GROUPS}/)?({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
-_SIDE = "(first|second)"
-_STEP = rf"(identity\.json|({_SIDE}-found|pairs|kept)-\d{{5,}}\.npy|last-{_SIDE}\.npy|{_SIDE}\.index(\.json)?)"
+_STEP = r"(identity\.json|(pairs|kept)-\d{5,}\.npy|last-(first|second)\.npy)"
 _OUTPUT_FILES = re.compile(_OUTPUT)
 _WORK_FILES = re.compile(rf"{_STEP}|\.{_STEP}\.[0-9a-f]{{8}}\.tmp|result/{_OUTPUT}")
 
@@ -78,8 +73,6 @@ def mine(
     doing("reading the manifest")
     comparison = Comparison(Embeddings(place), Embeddings(other) if other is not None else None, settings)
     comparison.check()
-    if not comparison.is_exact:
-        import_faiss()
     identity = {
         "format": FORMAT,
         "settings": settings.to_json(),
@@ -130,7 +123,7 @@ def _run(comparison: Comparison, work: Work, engine: Engine, workers: int) -> di
     begun = work.is_begun()
     multiplications = comparison.output.rows * comparison.seconds.rows * comparison.output.width
     multiplications //= 1 if comparison.other else 2
-    seconds = multiplications / _MULTIPLICATIONS_PER_SECOND if comparison.is_exact else math.inf
+    seconds = multiplications / _MULTIPLICATIONS_PER_SECOND
     doing("starting the job")
     with tracked_run(f"mine {out.name}", out) as run, started_tasks(engine, workers, seconds) as tasks:
         if begun:
@@ -139,12 +132,12 @@ def _run(comparison: Comparison, work: Work, engine: Engine, workers: int) -> di
             work.clear()
             work.begin()
         _describe(run, comparison, workers)
-        steps = _Steps(comparison, work.folder, tasks)
-        index = {} if comparison.is_exact else steps.find_in_indexes()
-        manifest = steps.write(work.fingerprint, index)
+        if not tasks.is_local:
+            pairs = f"{comparison.output.rows:,} × {comparison.seconds.rows:,} rows"
+            say(f"comparing {pairs} takes about {duration(seconds / workers)} in {workers} workers")
+        manifest = _Steps(comparison, work.folder, tasks).write(work.fingerprint)
         run.metrics({"pairs": manifest["pairs"], "parts": len(manifest["parts"])})
         run.metrics({"equal_texts": manifest["equal_texts"]} if "equal_texts" in manifest else {})
-        run.metrics({f"{name}/recall": about["recall"] for name, about in index.items()})
         shutil.rmtree(replaced, ignore_errors=True)
         replace_folder(work.folder / "result", out, replaced, lambda _: _finished(work))
         work.remove()
@@ -171,44 +164,10 @@ class _Steps:
     folder: Path
     tasks: Tasks
 
-    def find_in_indexes(self) -> dict[str, dict[str, Any]]:
-        """Write the pairs that FAISS finds to files like those of ``neighbors``; return the indexes' descriptions."""
-        comparison, about, found_files = self.comparison, dict[str, dict[str, Any]](), list[Path]()
-        for name, indexed, searching in self._sides():
-            index, are_seconds = self.folder / f"{name}.index", name == "first"
-            about[name] = self._index(indexed, index)
-            say(f"  index of {indexed}: {about[name]['recall']:.1%} of the nearest rows of a sample are found")
-            files = self._files(f"{name}-found", len(comparison.blocks_of(searching)))
-            find = partial(find_in_index, comparison, index=index, are_seconds=are_seconds)
-            self._make(f"searching the index of {indexed}", files, find)
-            found_files += files
-        self._make("gathering pairs", self._pair_files(), partial(gather, comparison, paths=found_files))
-        return about
-
-    def _index(self, indexed: Embeddings, path: Path) -> dict[str, Any]:
-        """Build the index of an output, unless an earlier run did; return its description."""
-        described, top = path.with_name(f"{path.name}.json"), self.comparison.top
-        recall = self.comparison.settings.recall
-
-        def build(threads: int) -> None:
-            build_index(indexed, path, top, recall, threads)
-
-        if not described.exists():
-            doing(f"building an index of {indexed}")
-            list(self.tasks.run(build, [self.tasks.workers], 1))
-        return dict[str, Any](read_json(described, dict[str, Any]))
-
-    def _sides(self) -> list[tuple[str, Embeddings, Embeddings]]:
-        """Return the indexes: name, the output that is indexed, and the output whose rows are the queries."""
-        output, seconds = self.comparison.output, self.comparison.seconds
-        both = [("second", seconds, output), ("first", output, seconds)]
-        return both if self.comparison.other is not None else both[:1]
-
-    def write(self, identity: dict[str, Any], index: dict[str, Any]) -> dict[str, Any]:
+    def write(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Write the parts, the manifest and finally ``_SUCCESS`` to ``result``; return the manifest."""
         comparison, pair_files = self.comparison, self._pair_files()
-        if comparison.is_exact:
-            self._make("comparing", pair_files, partial(neighbors, comparison))
+        self._make("comparing", pair_files, partial(neighbors, comparison))
         of_firsts, of_seconds = (self._write_lasts(name, pair_files) for name in ("first", "second"))
         files = self._files("kept", len(pair_files))
         self._make("choosing pairs", files, partial(keep_pairs, pair_files, of_firsts, of_seconds))
@@ -234,7 +193,7 @@ class _Steps:
             **({"groups": self._write_groups(files, result)} if comparison.settings.groups else {}),
             "rows": {"first": comparison.output.rows, "second": comparison.seconds.rows},
             "encoder": comparison.output.encoder,
-            "index": index,
+            "index": {},  # that earlier versions could build; still written, so that the bytes stay the same
             "parts": sorted(entries, key=lambda entry: str(entry["name"])),
         }
         commit_manifest(Folder(result), MANIFEST, manifest)

@@ -79,7 +79,8 @@ def run_tasks(
     """
     if arguments and not here:
         wait_for_cpu()
-    task = ray.remote(num_cpus=1)(function)
+    # Ray rejects a ``partial``.
+    task: Any = ray.remote(num_cpus=1)(lambda argument: function(argument))  # noqa: PLW0108
     if here:
         task = task.options(num_cpus=0, scheduling_strategy=on_this_machine())
     waiting = iter(arguments)

@@ -12,7 +12,7 @@ from paraembed.commands.paths import existing_output, new_output
 from paraembed.console import say
 from paraembed.settings import Engine, MineSettings, check_workers
 
-GROUPS = {"output": "distinct groups part_pairs", "resources": "engine block_rows exact_rows recall"}
+GROUPS = {"output": "distinct groups part_pairs", "resources": "engine block_rows"}
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Mine:
     """Find pairs of similar texts within an embeddings folder, or between two, and write them to Parquet.
 
     Columns: first and second (the texts), score (their cosine), first_id, second_id; jobs/shard.py --input reads this
-    format. All pairs of rows are compared, up to --exact-rows rows. The same command resumes a stopped or killed run.
+    format. All pairs of rows are compared. The same command resumes a stopped or killed run.
     """
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]

@@ -12,15 +12,17 @@ from paraembed.commands.job import run
 from paraembed.commands.paths import existing, existing_output, named_encoder, new_output
 from paraembed.console import doing, print_table, say, show
 from paraembed.io.escape import printable
+from paraembed.settings import Engine, check_workers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ResultFormat = Literal["table", "jsonl", "parquet"]
+_TASKS = 4  # a worker, of equal size
 _CELL = 100  # characters of a cell of the table
 _HIT_COLUMNS = ("query", "query_text", "rank", "cosine")  # before those of the row
 
-GROUPS = {"encoder": "prompt trust_remote_code", "output": "format results"}
+GROUPS = {"encoder": "prompt trust_remote_code", "output": "format results", "resources": "workers engine"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,12 @@ class Search:
     """Run Python code that an st: model contains; read that code first."""
     results: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """File to write, .jsonl or .parquet; an existing file is replaced; default: print."""
+    workers: int = 2
+    """Number of worker processes, one CPU each."""
+    engine: Engine = "auto"
+    """Where to search: in the process of the job (local), in --workers processes of Ray (ray), or (auto) local if the
+    estimated time is below 20 seconds and no cluster is used.
+    """
 
 
 def _format_of(results: Path | None) -> ResultFormat:
@@ -70,14 +78,16 @@ def main(flags: Search) -> dict[str, Any]:
         raise ValueError(f"--format is {form}; {given}")
     if not flags.query and flags.queries is None:
         raise ValueError("no query was given; add --query TEXT or --queries FILE")
+    check_workers(flags.workers)
     if flags.top < 1:
         raise ValueError(f"--top is {flags.top}; it must be at least 1")
     queries = existing(flags.queries, "--queries") if flags.queries else None
     name = named_encoder(flags.encoder, "--encoder") if flags.encoder else None
     inputs = flags.folder, flags.queries, flags.encoder
     results = new_output(flags.results, "--results", *inputs, is_file=True) if flags.results else None
+    from paraembed.cluster.tasks import started_tasks
     from paraembed.embedding.output import Embeddings
-    from paraembed.embedding.search import embed_queries, query_encoder, search, table_of
+    from paraembed.embedding.search import embed_queries, query_encoder, search, seconds_of, table_of
     from paraembed.io.lines import read_text
     from paraembed.tracking.fetch import fetch_encoder
 
@@ -98,7 +108,9 @@ def main(flags: Search) -> dict[str, Any]:
             f"query {number + 1} {_cell(texts[number])!r} has only out-of-vocabulary tokens, which all have the same "
             "vector"
         )
-    table = table_of(embeddings, embedded, search(embeddings, embedded.vectors, flags.top))
+    with started_tasks(flags.engine, flags.workers, seconds_of(embeddings, len(texts))) as tasks:
+        num_tasks = 1 if tasks.is_local else _TASKS * flags.workers
+        table = table_of(embeddings, embedded, search(embeddings, embedded.vectors, flags.top, tasks.run, num_tasks))
     if results is not None:
         _write(table, form, results)
         say(f"wrote {table.num_rows:,} rows for {len(texts):,} queries to {results}")

@@ -1,6 +1,13 @@
-"""Count repeated ids of an output exactly and in bounded memory."""
+"""Count repeated ids of an output exactly, in time linear in the rows and in bounded memory.
+
+The 64-bit hashes of the ids of each part are written to a file, sorted. Ranges of hashes are merged over all files,
+each in a task; ids whose hashes are equal are read again from the parts and compared.
+"""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,101 +16,151 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.io.parquet import chunks_of
-from paraembed.io.store import Store
+from paraembed.embedding.plan import IDS
+from paraembed.io.store import Folder, Store
+from paraembed.process import RunTasks, in_order
 from paraembed.text.hashing import hash_strings, mixed
 
 _ROWS = 16_384  # read at a time
-_ID_BYTES = 32  # of a hash table, and of the place of a string, each id
+_BUCKETS = 256  # of hashes, by their first byte
+_HEADER_BYTES = 8 * (_BUCKETS + 1)
+_READERS = 16  # threads of a task: an answer of an object store takes 20 ms and more
+_LEAST_TASKS = 4  # worth a process other than this one, which takes seconds to start
 Hashes = npt.NDArray[np.uint64]
 
 
+def hashes_name(part: str) -> str:
+    """Return the path of the hashes of a part's ids, relative to the output."""
+    return f"{IDS}/{Path(part).stem}.hashes"
+
+
+def hashes_of(ids: pa.Array) -> Hashes:
+    """Return the hash of each id that is not null, uint64 [n]; equal ids have equal hashes."""
+    ids = comparable(ids.drop_null())
+    if pa.types.is_integer(ids.type):
+        return mixed(ids.to_numpy(zero_copy_only=False).astype(np.uint64))
+    return hash_strings(ids.cast(pa.binary()))
+
+
+def file_of(pieces: Sequence[Hashes]) -> bytes:
+    """Return the content of a file of hashes: where the hashes of each first byte start, uint64 [257], then the hashes,
+    ascending.
+    """
+    hashes = np.concatenate([np.zeros(0, np.uint64), *pieces])
+    hashes.sort()
+    bounds = np.arange(1, _BUCKETS, dtype=np.uint64) << np.uint64(56)
+    starts = [0, *np.searchsorted(hashes, bounds), len(hashes)]
+    return np.array(starts, "<u8").tobytes() + hashes.astype("<u8").tobytes()
+
+
 def count_duplicates(
-    store: Store, parts: Sequence[str], column: str, *, max_bytes: int = 256 << 20, max_hashes: int = 1 << 25
+    store: Store,
+    parts: Sequence[str],
+    column: str,
+    rows: int,
+    files: Store,
+    run: RunTasks = map,
+    *,
+    max_hashes: int = 1 << 24,
+    max_ids: int = 1 << 20,
 ) -> tuple[int, Any]:
     """Return the number of rows whose id already occurred in an earlier row, and one such id; null does not count as an
     id.
 
-    Up to ``max_bytes`` of ids (integers or strings) are compared directly, for which Arrow needs four times as much
-    memory, 1 GB. For more ids, 64-bit hashes are compared, reading the column once for each batch of ``max_hashes``
-    hashes; 33M need 0.25 GB, and twice that while they are collected. The column is then read again for the ids whose
-    hashes are equal, and these ids are compared.
+    The hashes are in ``files``, see ``hashes_name``; they are computed and written there for parts whose file is
+    missing. ``rows`` is the number of rows, about. A task merges about ``max_hashes`` hashes, at most 256 tasks in all:
+    16M need 0.25 GB. Ids with equal hashes are compared up to ``max_ids`` different hashes at a time, in this process,
+    which also keeps these hashes.
     """
-    sizes = [_size(store, part, column) for part in parts]
-    rows, size = sum(count for count, _ in sizes), sum(size for _, size in sizes)
-    if size <= max_bytes:
-        return _compare(_read(store, parts, column), max_bytes)
-    max_ids = max(1, max_bytes * rows // size)
-    results = [
-        _compare(_with_hashes(_read(store, parts, column), shared[start : start + max_ids]), max_bytes)
-        for shared in _shared_hashes(store, parts, column, 1 + rows // max_hashes)
-        for start in range(0, len(shared), max_ids)
+    present = set(files.names(IDS))
+    missing = [part for part in parts if Path(hashes_name(part)).name not in present]
+    if missing:
+        files.make_folder(IDS)
+        list(_tasks(run, missing)(partial(_write_hashes, store, column, files), missing))
+    count = min(_BUCKETS, 1 + rows // max_hashes)
+    spans = [(_BUCKETS * number // count, _BUCKETS * (number + 1) // count) for number in range(count)]
+    results = list(in_order(_tasks(run, spans), partial(_repeated, files, parts), spans))
+    repeated = np.concatenate([hashes for hashes, _ in results])
+    holders = sorted({part for _, of_span in results for part in of_span}, key=parts.index)
+    counts = [
+        _compare(store, holders, column, repeated[start : start + max_ids], run)
+        for start in range(0, len(repeated), max_ids)
     ]
-    return sum(count for count, _ in results), next((repeated for count, repeated in results if count), None)
+    return sum(number for number, _ in counts), next((example for number, example in counts if number), None)
 
 
-def _size(store: Store, part: str, column: str) -> tuple[int, int]:
-    """Return rows and bytes of the ids, from the footer, which is exact because the column has no dictionary."""
+def _tasks(run: RunTasks, arguments: Sequence[Any]) -> RunTasks:
+    return run if len(arguments) >= _LEAST_TASKS else map
+
+
+def _write_hashes(store: Store, column: str, files: Store, part: str) -> None:
+    content = file_of([hashes_of(ids) for ids in _read(store, part, column)])
+    files.write(hashes_name(part), lambda file: file.write(content))
+
+
+def _repeated(files: Store, parts: Sequence[str], span: tuple[int, int]) -> tuple[Hashes, list[str]]:
+    """Return the hashes of a span of first bytes that occur more than once, ascending, and the parts that have them."""
+    with ThreadPoolExecutor(1 if isinstance(files, Folder) else _READERS) as pool:
+        pieces = list(pool.map(partial(_read_span, files, span), parts))
+    hashes = np.concatenate([np.zeros(0, np.uint64), *pieces])
+    hashes.sort()
+    repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    if not len(repeated):
+        return repeated, []
+    return repeated, [part for part, piece in zip(parts, pieces, strict=True) if _is_in(piece, repeated).any()]
+
+
+def _read_span(files: Store, span: tuple[int, int], part: str) -> Hashes:
+    with files.open(hashes_name(part)) as file:
+        start, stop = np.frombuffer(file.read(_HEADER_BYTES), "<u8")[list(span)].tolist()
+        file.seek(_HEADER_BYTES + 8 * start)
+        return np.frombuffer(file.read(8 * (stop - start)), "<u8")
+
+
+def _is_in(hashes: Hashes, ascending: Hashes) -> npt.NDArray[np.bool_]:
+    """Return which hashes are among ascending ones, of which there is at least one: bool [n]."""
+    index = np.minimum(np.searchsorted(ascending, hashes), len(ascending) - 1)
+    is_in: npt.NDArray[np.bool_] = ascending[index] == hashes
+    return is_in
+
+
+def _compare(store: Store, parts: Sequence[str], column: str, wanted: Hashes, run: RunTasks) -> tuple[int, Any]:
+    """Return the number of rows that repeat an id whose hash is wanted, and the first such id."""
+    counts = list[pa.Table]()
+    for table in in_order(_tasks(run, parts), partial(_count_ids, store, column, wanted), parts):
+        counts.append(table)
+        if sum(map(len, counts)) > 4 * len(wanted):  # the same ids in many parts
+            counts = [_added(counts)]
+    total = _added(counts)
+    several = total.filter(pc.greater(total["count"], 1))
+    return pc.sum(total["count"]).as_py() - len(total), several["id"][0].as_py() if len(several) else None
+
+
+def _count_ids(store: Store, column: str, wanted: Hashes, part: str) -> pa.Table:
+    """Return how often each id of a part whose hash is wanted occurs: ``id``, ``count``, in the order of the rows."""
+    kept = [comparable(ids).filter(pa.array(_is_in(hashes_of(ids), wanted))) for ids in _read(store, part, column)]
+    ids = pa.chunked_array(kept)
+    return _added([pa.table({"id": ids, "count": pa.repeat(pa.scalar(1, pa.int64()), len(ids))})])
+
+
+def _added(counts: list[pa.Table]) -> pa.Table:
+    groups = pa.concat_tables(counts).group_by("id", use_threads=False).aggregate([("count", "sum")])
+    return groups.rename_columns(["id", "count"])
+
+
+def _read(store: Store, part: str, column: str) -> Iterator[pa.Array]:
+    """Yield the ids of a part that are not null, and an empty array first, for their type."""
     with store.open(part) as raw, pq.ParquetFile(raw) as file:
-        groups = chunks_of(file, range(file.num_row_groups), [column])
-        rows = int(file.metadata.num_rows)
-        return rows, _ID_BYTES * rows + sum(chunk.total_uncompressed_size for chunks in groups for chunk in chunks)
+        kind = file.schema_arrow.field(column).type
+        yield pa.array([], kind)
+        for batch in file.iter_batches(_ROWS, columns=[column], use_threads=False):
+            yield batch[column].drop_null()
 
 
-def _shared_hashes(store: Store, parts: Sequence[str], column: str, partitions: int) -> Iterator[Hashes]:
-    """Yield, for each partition of the hashes, those that occur more than once, ascending."""
-    for partition in range(partitions):
-        pieces = [np.zeros(0, np.uint64)]
-        for ids in _read(store, parts, column):
-            hashes = _hashes(ids)
-            pieces.append(hashes[hashes % np.uint64(partitions) == partition])
-        hashes = np.concatenate(pieces)
-        hashes.sort()
-        yield np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
-
-
-def _with_hashes(ids: Iterator[pa.Array], wanted: Hashes) -> Iterator[pa.Array]:
-    """Yield the ids whose hash is in ``wanted``, which is ascending and not empty."""
-    for batch in ids:
-        hashes = _hashes(batch)
-        index = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
-        yield batch.filter(pa.array(wanted[index] == hashes))
-
-
-def _compare(ids: Iterator[pa.Array], max_bytes: int) -> tuple[int, Any]:
-    """Return the number of rows that repeat an id, and one such id."""
-    waiting, size, rows, repeated = list[pa.Array](), 0, 0, None
-    for batch in ids:
-        rows += len(batch)
-        waiting.append(batch)
-        size += batch.nbytes + _ID_BYTES * len(batch)
-        if size > 2 * max_bytes:  # the same ids over and over
-            waiting, repeated = _distinct(waiting, repeated)
-            size = sum(array.nbytes + _ID_BYTES * len(array) for array in waiting)
-    distinct, repeated = _distinct(waiting, repeated)
-    return rows - sum(map(len, distinct)), repeated
-
-
-def _distinct(ids: list[pa.Array], repeated: Any) -> tuple[list[pa.Array], Any]:
-    """Return the distinct ids, and an id that occurred twice; ``repeated`` is such an id of earlier batches."""
-    if not ids:
-        return [], repeated
-    counts = pc.value_counts(pa.chunked_array(ids))
-    if repeated is None and len(several := counts.filter(pc.greater(counts.field("counts"), 1))):
-        repeated = several[0]["values"].as_py()
-    return [counts.field("values")], repeated
-
-
-def _read(store: Store, parts: Sequence[str], column: str) -> Iterator[pa.Array]:
-    """Yield the ids that are not null, see ``_comparable``; 64-bit offsets, since strings may exceed 2 GiB."""
-    for part in parts:
-        with store.open(part) as raw, pq.ParquetFile(raw) as file:
-            for batch in file.iter_batches(_ROWS, columns=[column]):
-                yield _comparable(batch[column].drop_null())
-
-
-def _comparable(ids: pa.Array) -> pa.Array:
-    """Return ids as integers, bytes or strings, of which equal ones are equal ids."""
+def comparable(ids: pa.Array) -> pa.Array:
+    """Return ids as integers, bytes or strings, of which equal ones are equal ids; with 64-bit offsets, since strings
+    may exceed 2 GiB.
+    """
     if isinstance(ids, pa.ExtensionArray):
         ids = ids.storage
     kind = ids.type
@@ -112,11 +169,9 @@ def _comparable(ids: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         return ids.cast(pa.int64())
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
-        return ids.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+        if pa.types.is_date64(kind):  # this and seconds are not types of Parquet
+            ids = ids.cast(pa.date32(), safe=False)
+        elif getattr(kind, "unit", "") == "s":
+            ids = ids.cast(pa.time32("ms") if pa.types.is_time(kind) else pa.timestamp("ms", kind.tz))
+        return ids.view(pa.int64() if ids.type.bit_width == 64 else pa.int32())
     return ids.cast(pa.large_binary() if pa.types.is_fixed_size_binary(kind) else pa.large_string())
-
-
-def _hashes(ids: pa.Array) -> Hashes:
-    if pa.types.is_integer(ids.type):
-        return mixed(ids.to_numpy(zero_copy_only=False).astype(np.uint64))
-    return hash_strings(ids.cast(pa.binary()))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, get_type_hints
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import FOOTER, REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
 from paraembed.embedding.plan import (
     DATA,
+    IDS,
     PIECES_SCHEMA,
     Part,
     Plan,
@@ -56,7 +58,7 @@ from paraembed.io.places import Place
 from paraembed.io.resume import check_names, foreign_work, is_same_work
 from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
 from paraembed.options import Count, Range, checked, json_value
-from paraembed.process import on_cluster
+from paraembed.process import RunTasks, on_cluster
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.signals import RunFailedError
 
@@ -70,7 +72,7 @@ COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name names them
 _UNBEGUN = re.compile(rf"_plan|{_TEMPORARY.pattern}")
-FOLDERS = tuple(dict.fromkeys([DATA, REPORTS, REJECTED, DONE, *(name.split("/")[0] for name in (INPUTS, ENTRIES))]))
+FOLDERS = (DATA, REPORTS, REJECTED, DONE, IDS, *(name.partition("/")[0] for name in (INPUTS, ENTRIES)))
 """Folders of an output."""
 _NAMES = (PLAN, *FOLDERS, MANIFEST, SUCCESS)
 _OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
@@ -404,11 +406,10 @@ def removal_of_new(store: Store) -> Callable[[], None]:
     def remove() -> None:
         with suppress(OSError):  # read-only, or not empty
             (out / ENCODER).unlink(missing_ok=True)
-            for folder in FOLDERS:
-                for path in (out / folder).iterdir() if (out / folder).exists() else ():
+            for folder in filter(Path.exists, (out / name for name in FOLDERS)):
+                for path in folder.iterdir():
                     path.unlink()
-                with suppress(FileNotFoundError):
-                    (out / folder).rmdir()
+                folder.rmdir()
             if not is_users:
                 out.rmdir()
 
@@ -526,9 +527,14 @@ def uncommit(store: Store, encoder: str) -> None:
 
 
 def commit(
-    store: Store, run: EmbeddingRun, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
+    store: Store,
+    run: EmbeddingRun,
+    reports: dict[str, PartReport],
+    on_duplicate_id: OnDuplicateId = "fail",
+    run_tasks: RunTasks = map,
 ) -> dict[str, Any]:
     """Write the manifest, then ``_SUCCESS``; return the manifest, which is equal for every run of the same plan.
+    ``run_tasks`` runs the tasks that look for repeated ids.
 
     Raises:
         ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts are kept); a part differs from its
@@ -541,7 +547,8 @@ def commit(
     if settings.id_column is not None:
         from paraembed.embedding.ids import count_duplicates  # noqa: PLC0415 - imports numba, 0.4 s
 
-        duplicates, repeated = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
+        names, rows = [part.name for part in plan.parts], sum(report.rows for report in reports.values())
+        duplicates, repeated = count_duplicates(store, names, settings.id_column, rows, store, run_tasks)
     if duplicates and on_duplicate_id == "fail":
         raise RunFailedError(
             f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
@@ -576,6 +583,7 @@ def commit(
         files[ENTRIES] = write_bytes(store, ENTRIES, arrow_bytes(parts))
         manifest |= {"generations": [{"parts": len(parts), "rows": manifest["rows"], "files": files}]}
     _sweep(store)
+    store.delete_folder(IDS)  # before the commit, after which a run has nothing to do
     commit_manifest(store, MANIFEST, manifest)
     return manifest
 

@@ -29,7 +29,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from paraembed.embedding.columns import is_text
-from paraembed.embedding.index import nearest_in_index, open_index
 from paraembed.embedding.output import Embeddings, Vectors
 from paraembed.embedding.search import NearestRows, candidates, exact_cosines, margin, unit
 from paraembed.io.atomic import write_file
@@ -44,7 +43,6 @@ PAIR = np.dtype([("first", "<i8"), ("second", "<i8"), ("cosine", "<f4")])
 _TILE_ROWS = 2048  # of a product: 2048 x 2048 scores are 16 MB
 LAST = np.dtype([("cosine", "<f4"), ("row", "<i8")])
 """The ``top``-th nearest row of each row; its cosine is -inf if there are fewer rows."""
-_SEARCHED = 2  # times ``top`` rows of an index, which leaves out any of equal ones
 Pairs = npt.NDArray[Any]
 Lasts = npt.NDArray[Any]
 
@@ -75,11 +73,6 @@ class Comparison:
     def blocks_of(self, output: Embeddings) -> list[tuple[int, int]]:
         """Return for each block of an output's rows its first row, and the row after its last."""
         return list(pairwise([*range(0, output.rows, self.settings.block_rows), output.rows]))
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether all rows are compared, without an index."""
-        return max(self.output.rows, self.seconds.rows) <= self.settings.exact_rows
 
     def check(self) -> None:
         """Raise ValueError if the outputs cannot be compared or grouped, or have no texts."""
@@ -151,35 +144,6 @@ def neighbors(comparison: Comparison, block: int, path: Path, *, tile_rows: int 
         pairs.append(_pairs_of(of_rows, rows.first, is_second=True))
     pairs.append(_pairs_of(nearest, start, is_second=False))
     save(path, _distinct(np.concatenate(pairs)))
-
-
-def find_in_index(comparison: Comparison, block: int, index: Path, path: Path, *, are_seconds: bool = False) -> None:
-    """Write the pairs of a block's rows with the rows that an index finds for them, ordered by first row. If
-    ``are_seconds``, the rows of the block are second rows. The index is of the rows on the other side; within an output
-    of all rows.
-    """
-    output = comparison.seconds if are_seconds else comparison.output
-    start, stop = comparison.blocks_of(output)[block]
-    vectors = np.concatenate([rows.vectors for rows in output.blocks(start, stop)])
-    within = comparison.other is None
-    rows, cosines = nearest_in_index(open_index(index), unit(vectors)[0], _SEARCHED * comparison.top + within)
-    items = np.arange(start, stop)[:, None]
-    cosines[rows == items if within else rows < 0] = -np.inf
-    item, rank = np.nonzero(cosines >= np.float32(comparison.settings.threshold))
-    pairs = np.empty(len(item), PAIR)
-    sides = start + item, rows[item, rank]
-    pairs["first"], pairs["second"] = np.sort(sides, axis=0) if within else sides[:: -1 if are_seconds else 1]
-    pairs["cosine"] = cosines[item, rank]
-    save(path, pairs[np.lexsort((pairs["second"], pairs["first"]))])
-
-
-def gather(comparison: Comparison, block: int, paths: Sequence[Path], path: Path) -> None:
-    """Write the pairs of a block of first rows like ``neighbors``, from all files of ``find_in_index``."""
-    span, pieces = comparison.blocks[block], [np.zeros(0, PAIR)]
-    for file in paths:
-        pairs = load(file)
-        pieces.append(pairs[slice(*np.searchsorted(pairs["first"], span))])
-    save(path, _distinct(np.concatenate(pieces)))
 
 
 def tiles(rows: int, tile_rows: int = _TILE_ROWS) -> list[slice]:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import Part, inputs_identity, settings_json
+from paraembed.embedding.plan import IDS, Part, inputs_identity, settings_json
 from paraembed.embedding.rows import InputRows, read_piece
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
@@ -107,6 +107,7 @@ class _Tally:
     longest_lines: int = 0
     longest_first: int = 0
     longest_file: str = ""
+    hashes: list[Any] = field(default_factory=list)  # of the ids, if they are read from a column
 
     @property
     def num_rows(self) -> int:
@@ -157,6 +158,7 @@ def embed_part(
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, whose
     footer has the report, so a part implies that both are complete. In format 2, the report is a file in ``_reports``.
+    The hashes of ids that are read from a column (8 bytes a row) are written last.
 
     Memory, in addition to the encoder: the blocks of ``paraembed.embedding.rows``, the tokens of a batch (about 10
     times the size of its text), 12 · H bytes per row of a batch, and twice the bytes of a row group; it does not depend
@@ -192,6 +194,11 @@ def embed_part(
             size = file.tell()
 
         digest = store.write(part.name, write)
+    if settings.id_column is not None:
+        from paraembed.embedding.ids import file_of, hashes_name  # noqa: PLC0415 - imports numba, 0.4 s
+
+        store.make_folder(IDS)
+        store.write(hashes_name(part.name), lambda file: file.write(file_of(tally.hashes)))
     seconds = round(time.perf_counter() - started, 3)
     report = replace(report, sha256=digest, seconds=seconds, stamp=store.stamp(part.name), size=size)
     if part.format == 2:
@@ -252,7 +259,9 @@ def _batches(
     lock: ComputeLock = NO_LOCK,
     on_rows: OnRows = no_progress,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the output, and add their counts to ``tally``."""
+    """Yield rows of the output, and add their counts, and the hashes of their ids, to ``tally``."""
+    if settings.id_column is not None:
+        from paraembed.embedding.ids import hashes_of  # noqa: PLC0415 - as above
     for block in rows:
         for rejected in block.rejected:
             values = {"source": source.name, "row": rejected.row, "reason": rejected.reason}
@@ -266,6 +275,8 @@ def _batches(
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
         vectors, num_clipped = finish(encoded.vectors, settings, format_number)
         ids = block.carried[0]
+        if settings.id_column is not None:
+            tally.hashes.append(hashes_of(ids))
         if ids.null_count and not tally.null_id:
             tally.null_id = f"{source.name}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
         is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)

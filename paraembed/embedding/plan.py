@@ -39,6 +39,8 @@ part on in one piece.
 """
 DATA = "data"
 """Folder of the parts, in which there is nothing else, so that every tool reads it as one table."""
+IDS = "_ids"
+"""Folder of the hashes of the ids, until the commit; see ``paraembed.embedding.ids``."""
 Cut = tuple[int, int, int, int]
 """First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside
 of cells before it.

@@ -8,6 +8,8 @@ which a second pass compares if rows are left out that tie with the last one of 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
 from paraembed.embedding.spot_check import open_encoder_of
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.loading import Fetch
+from paraembed.process import RunTasks, in_order
 from paraembed.settings import is_peer, is_shipped
 
 Indices = npt.NDArray[np.intp]
@@ -29,6 +32,8 @@ _TILE_VALUES = 1 << 22  # scores of a product: 16 MB
 _EXACT_VALUES = 1 << 21  # numbers to multiply in float64 at a time: 16 MB, four times
 _TIES = 1 << 18  # whose ids are read at a time
 _DENSE = 8  # times the candidates that are needed: then the smallest of them are left out first
+_SECONDS_A_NUMBER = 8e-9  # to read a vector
+_MULTIPLICATIONS_PER_SECOND = 4e10
 _TINY, _HUGE = 1e-30, 1e30  # squares of lengths that float32 computes without loss
 
 
@@ -116,8 +121,14 @@ def embed_queries(encoder: TextEncoder, texts: list[str], embeddings: Embeddings
     return Queries(texts, column.flatten().to_numpy().reshape(len(texts), -1), empty, unknown)
 
 
-def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
-    """Return the ``top`` rows with the largest cosines for each query, given as vectors float32 [Q, d].
+def seconds_of(embeddings: Embeddings, num_queries: int) -> float:
+    """Return the estimated time of ``search`` in one process: reading, and one product of each query with each row."""
+    return embeddings.rows * embeddings.width * (_SECONDS_A_NUMBER + num_queries / _MULTIPLICATIONS_PER_SECOND)
+
+
+def search(embeddings: Embeddings, vectors: Vectors, top: int, run: RunTasks = map, num_tasks: int = 1) -> Hits:
+    """Return the ``top`` rows with the largest cosines for each query, given as vectors float32 [Q, d]. ``run`` runs up
+    to ``num_tasks`` tasks, each for some parts of the output, which do not change the result.
 
     Ties are in the order of the ids if these come from the input: integers by value, strings by code point. Generated
     ids, and equal ones, are in the order of the rows. A zero vector, of a query or of a row, matches nothing. A part
@@ -132,20 +143,37 @@ def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
         )
     # One more than asked for shows whether rows that are left out tie with the last one.
     best = NearestRows(len(vectors), min(top + embeddings.has_input_ids, embeddings.rows))
-    for query, row, cosine in _above_cuts(embeddings, vectors, best.cuts, best.top):
+    spans = _spans(embeddings, num_tasks)
+    for hits in in_order(run, partial(_nearest, embeddings, vectors, best.top), spans):
+        best.add(hits.query, hits.row, hits.cosine)
+    return _ordered_by_id(embeddings, vectors, best, top, run, spans) if embeddings.has_input_ids else best.hits()
+
+
+def _spans(embeddings: Embeddings, num_tasks: int) -> list[tuple[int, int]]:
+    """Return the first row of each task, and the row after its last; a task reads whole parts."""
+    num_parts = len(embeddings.starts) - 1
+    count = min(num_tasks, num_parts)
+    bounds = embeddings.starts[[num_parts * number // count for number in range(count + 1)]].tolist()
+    return [(start, stop) for start, stop in pairwise(bounds) if start < stop]
+
+
+def _nearest(embeddings: Embeddings, vectors: Vectors, top: int, span: tuple[int, int]) -> Hits:
+    """Return the best ``top`` of some rows for each query, with ties in the order of the rows."""
+    best = NearestRows(len(vectors), top)
+    for query, row, cosine in _above_cuts(embeddings, vectors, best.cuts, top, span):
         best.add(query, row, cosine)
-    return _ordered_by_id(embeddings, vectors, best, top) if embeddings.has_input_ids else best.hits()
+    return best.hits()
 
 
 def _above_cuts(
-    embeddings: Embeddings, vectors: Vectors, cuts: Callable[[float], Vectors], top: int
+    embeddings: Embeddings, vectors: Vectors, cuts: Callable[[float], Vectors], top: int, span: tuple[int, int]
 ) -> Iterator[tuple[Indices, RowNumbers, Vectors]]:
-    """Yield query, row and cosine of all rows that can be among the ``top`` of a query, in the order of the rows;
-    ``cuts`` gives, from the error of a score, the smallest score that counts for each query, before each product.
+    """Yield query, row and cosine of those of some rows that can be among the ``top`` of a query, in the order of the
+    rows; ``cuts`` gives, from the error of a score, the smallest score that counts for each query, before each product.
     """
     queries, has_length = unit(vectors)
     error, rows_at_once = margin(embeddings.width), max(1, _TILE_VALUES // max(1, len(vectors)))
-    for block in embeddings.blocks():
+    for block in embeddings.blocks(*span):
         doing(f"searching: row {block.first:,} of {embeddings.rows:,}")
         for start in range(0, len(block.vectors), rows_at_once):
             rows = block.vectors[start : start + rows_at_once]
@@ -156,32 +184,54 @@ def _above_cuts(
             yield query, block.first + start + row, exact_cosines(vectors, query, rows, row)
 
 
-def _ordered_by_id(embeddings: Embeddings, vectors: Vectors, best: "NearestRows", top: int) -> Hits:
+def _ordered_by_id(
+    embeddings: Embeddings,
+    vectors: Vectors,
+    best: "NearestRows",
+    top: int,
+    run: RunTasks,
+    spans: list[tuple[int, int]],
+) -> Hits:
     """Return the ``top`` best rows of each query, with ties in the order of the ids; ``best`` has them in input order,
     and one more if there are more.
     """
-
-    def with_ids(query: RowNumbers, cosine: Vectors, row: RowNumbers) -> pa.Table:
-        ids = embeddings.take(row, [embeddings.id_column]).column(0).combine_chunks()
-        ids = ids.storage if isinstance(ids, pa.ExtensionArray) else ids  # which can be ordered
-        return pa.table({"query": query, "cosine": cosine, "id": ids, "row": row})
-
     hits = best.hits()
-    nearest = _first_by_id(with_ids(hits.query, hits.cosine, hits.row), top)
+    nearest = _first_by_id(_with_ids(embeddings, hits.query, hits.cosine, hits.row), top)
     if best.top > top:
         last = best.cosines[:, top - 1]
         cut = np.flatnonzero((best.cosines[:, top] == last) & (last > -np.inf))  # queries with ties that are left out
-        for query, row in _ties(embeddings, vectors[cut], last[cut]) if len(cut) else ():
-            more = with_ids(cut[query], last[cut[query]], row)
-            nearest = _first_by_id(pa.concat_tables([nearest, more]), top)
+        if len(cut):
+            for ties in run(partial(_first_ties, embeddings, vectors[cut], last[cut], cut, top), spans):
+                nearest = _first_by_id(pa.concat_tables([nearest, ties]), top)
     query, cosine, row = (nearest[name].to_numpy() for name in ("query", "cosine", "row"))
     return Hits(query, _ranks(query) + 1, row, cosine)
 
 
-def _ties(embeddings: Embeddings, vectors: Vectors, cosines: Vectors) -> Iterator[tuple[Indices, RowNumbers]]:
-    """Yield query and row of all rows that have the cosine of a query [Q], at most ``_TIES`` at a time."""
+def _with_ids(embeddings: Embeddings, query: RowNumbers, cosine: Vectors, row: RowNumbers) -> pa.Table:
+    ids = embeddings.take(row, [embeddings.id_column]).column(0).combine_chunks()
+    ids = ids.storage if isinstance(ids, pa.ExtensionArray) else ids  # which can be ordered
+    return pa.table({"query": query, "cosine": cosine, "id": ids, "row": row})
+
+
+def _first_ties(
+    embeddings: Embeddings, vectors: Vectors, cosines: Vectors, numbers: Indices, top: int, span: tuple[int, int]
+) -> pa.Table:
+    """Return the ``top`` first of some rows, by their ids, that have the cosine of a query [Q]; ``numbers`` are those
+    of the queries [Q].
+    """
+    nearest = _with_ids(embeddings, np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64))
+    for query, row in _ties(embeddings, vectors, cosines, span):
+        more = _with_ids(embeddings, numbers[query], cosines[query], row)
+        nearest = _first_by_id(pa.concat_tables([nearest, more]), top)
+    return nearest
+
+
+def _ties(
+    embeddings: Embeddings, vectors: Vectors, cosines: Vectors, span: tuple[int, int]
+) -> Iterator[tuple[Indices, RowNumbers]]:
+    """Yield query and row of those of some rows that have the cosine of a query [Q], at most ``_TIES`` at a time."""
     waiting = [np.zeros((2, 0), np.int64)]
-    for query, row, cosine in _above_cuts(embeddings, vectors, lambda error: cosines - error, embeddings.rows):
+    for query, row, cosine in _above_cuts(embeddings, vectors, lambda error: cosines - error, embeddings.rows, span):
         is_tied = cosine == cosines[query]
         waiting.append(np.stack([query[is_tied], row[is_tied]]))
         if sum(ties.shape[1] for ties in waiting) >= _TIES:

@@ -1,7 +1,12 @@
 """Verify an output against its manifest: every row exactly once, no other files, no changes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -9,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paraembed.console import doing
 from paraembed.embedding.columns import embeddings_schema, is_id, output_fields
-from paraembed.embedding.ids import count_duplicates
+from paraembed.embedding.ids import Hashes, count_duplicates, file_of, hashes_name, hashes_of
 from paraembed.embedding.manifest import (
     COUNTS,
     FOLDERS,
@@ -24,15 +30,22 @@ from paraembed.embedding.manifest import (
     read_manifest,
 )
 from paraembed.embedding.part import rejected_name
-from paraembed.embedding.plan import DATA, part_names
+from paraembed.embedding.plan import DATA, IDS, part_names
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
-from paraembed.io.store import Store, is_committed, is_there, read_bytes
+from paraembed.io.store import Folder, Store, is_committed, is_there, read_bytes
 from paraembed.loading import Fetch
 from paraembed.options import Count, json_value
+from paraembed.process import RunTasks, in_order
 
+_Entry = tuple[dict[str, Any], str, int]
+"""A part of the manifest, the name that it should have, and the number of its first row over all parts."""
+_OTHERS = PLAN, *FOLDERS, MANIFEST, SUCCESS  # an object store may keep the name of an empty folder
 _ROWS = 16_384  # read at a time
+_TASK_ROWS = 100_000  # about
+_SECONDS_A_ROW = 3e-6  # with 256 float32 numbers
+_IN_MEMORY = 256 << 20  # bytes of a part of an object store, which is then read once
 _REJECTED_BYTES = 1 << 30  # of a list of rejected rows
 
 
@@ -51,17 +64,24 @@ class _Rejected(TypedDict):
     reason: str
 
 
+@dataclass
 class _Findings:
-    """Problems by check, and counts over all parts."""
+    """Problems by check, and counts over parts."""
 
-    def __init__(self) -> None:
-        self.wrong: dict[str, list[str]] = {}
-        self.counted = np.zeros(3, np.int64)  # rows, n_tokens, n_unknown
-        self.with_ids: list[str] = []  # parts whose ids could be read
-        self.n_null_ids = 0
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+    counted: Any = field(default_factory=lambda: np.zeros(3, np.int64))  # rows, n_tokens, n_unknown
+    n_null_ids: int = 0
+    hashes: dict[str, bytes] = field(default_factory=dict)  # of the ids, by the name of the part
 
     def add(self, check: str, problem: str) -> None:
         self.wrong.setdefault(check, []).append(problem)
+
+    def merge(self, later: "_Findings") -> None:
+        """Add what was found in later parts, but not the hashes."""
+        for check, problems in later.wrong.items():
+            self.wrong.setdefault(check, []).extend(problems)
+        self.counted += later.counted
+        self.n_null_ids += later.n_null_ids
 
     def check(self, name: str, right: str) -> Check:
         wrong = list(dict.fromkeys(self.wrong.get(name, [])))
@@ -74,19 +94,25 @@ def verify(
     encoder: str | Path | None = None,
     inputs: Sequence[str] = (),
     *,
+    sample_parts: int | None = None,
+    started: Callable[[float], AbstractContextManager[RunTasks]] = lambda _: nullcontext(map),
     fetch: Fetch | None = None,
     trust_remote_code: bool = False,
 ) -> list[Check]:
-    """Read a whole output and compare it with its manifest; with ``encoder``, embed a sample of rows again and compare
-    it (see ``spot_check``).
+    """Read a whole output, or ``sample_parts`` evenly spaced parts, and compare it with its manifest; with ``encoder``,
+    embed a sample of rows again and compare it (see ``spot_check``). For the sample, only files at or below ``inputs``,
+    which are files, folders and URIs, are opened, because the plan's paths are not trusted.
 
-    Each part is read twice, for its digest and for its rows. Ids that are not row numbers are read again, several times
-    if they are many (see ``ids.count_duplicates``). For the sample, only files at or below ``inputs``, which are files,
-    folders and URIs, are opened, because the plan's paths are not trusted.
+    A task reads one part or some small ones. On a disk each part is read twice, for its digest and for its rows, which
+    takes less time than to keep its bytes; on an object store once, up to 256 MB. ``started`` gives what runs the
+    tasks, from the seconds that one process takes; the checks do not depend on it. The hashes of ids that are not row
+    numbers are kept in a temporary folder of this machine, 8 bytes a row; see ``ids.count_duplicates``.
 
-    ``out`` missing or not a folder is a FileNotFoundError or NotADirectoryError; an encoder that cannot be loaded, or
-    an input that is the empty string, a ValueError.
+    ``out`` missing or not a folder is a FileNotFoundError or NotADirectoryError; ``sample_parts`` below 1, an encoder
+    that cannot be loaded, or an input that is the empty string, a ValueError.
     """
+    if sample_parts is not None and sample_parts < 1:
+        raise ValueError(f"`sample_parts` is {sample_parts}; it must be at least 1")
     inputs = [str(to_place(name)) for name in inputs]
     store, names = open_output(out)
     findings = _Findings()
@@ -98,38 +124,35 @@ def verify(
     except (OSError, ValueError) as error:
         return [success, Check("manifest", False, str(error))]
     _verify_names(store, set(names), manifest, findings)
-    row = 0
-    expected = part_names(len(manifest["parts"]), format_of(manifest))
-    for part, name in zip(manifest["parts"], expected, strict=True):
-        if part["name"] == name:
-            if is_there(store, part["name"]):
-                _verify_part(store, part, row, manifest, findings)
-            else:
-                findings.add("parts", f"{part['name']} is missing, or not a regular file; {REPAIR}")
-        row += part["rows"] + part["n_rejected"]
-        _verify_rejected(store, part, findings)
-    _verify_all(store, manifest, findings)
+    parts = manifest["parts"]
+    names, sizes = part_names(len(parts), format_of(manifest)), [part["rows"] + part["n_rejected"] for part in parts]
+    entries = list(zip(parts, names, accumulate(sizes, initial=0), strict=False))
+    if is_sample := sample_parts is not None and sample_parts < len(parts):
+        entries = [entries[number] for number in np.linspace(0, len(parts) - 1, sample_parts).astype(int).tolist()]
+    with tempfile.TemporaryDirectory() as folder:
+        _verify_parts(store, entries, manifest, started, findings, Folder(Path(folder)), is_sample=is_sample)
     compared = ""
     if encoder is not None:
         compared, problems = compare_sample(
             store,
             str(encoder),
             inputs,
-            [(part["name"], part["rows"] + part["n_rejected"]) for part in manifest["parts"]],
+            [(part["name"], size) for part, size in zip(parts, sizes, strict=True)],
             fetch=fetch,
             trust_remote_code=trust_remote_code,
         )
         for problem in problems:
             findings.add("sample", problem)
     rows, n_tokens, n_unknown = findings.counted
+    complete = f"no other files; {len(entries):,} of them were read" if is_sample else "complete, no other files"
     checks = [
         success,
         Check("manifest", True, f"encoder {manifest['fingerprints']['encoder'][:12]}"),
-        findings.check("parts", f"{len(manifest['parts'])}, complete, no other files"),
-        findings.check("sha256", "correct for every part"),
+        findings.check("parts", f"{len(parts)}, {complete}"),
+        findings.check("sha256", f"correct for {'these parts' if is_sample else 'every part'}"),
         findings.check("schema", _schema_line(manifest["schema"])),
-        findings.check("rows", f"{rows:,}"),
-        findings.check("ids", _ids_line(manifest)),
+        findings.check("rows", f"{rows:,} of {manifest['rows']:,}" if is_sample else f"{rows:,}"),
+        findings.check("ids", _ids_line(manifest, findings.n_null_ids, is_sample=is_sample)),
         findings.check("rejected", f"{manifest['n_rejected']:,} rows of the input, each with its reason"),
         findings.check("vectors", "finite; zeros for texts without tokens"),
         findings.check("tokens", f"{n_tokens:,}, {n_unknown:,} of them out of vocabulary"),
@@ -137,9 +160,62 @@ def verify(
     return checks if encoder is None else [*checks, findings.check("sample", compared)]
 
 
-def _ids_line(manifest: dict[str, Any]) -> str:
+def _verify_parts(
+    store: Store,
+    entries: list[_Entry],
+    manifest: dict[str, Any],
+    started: Callable[[float], AbstractContextManager[RunTasks]],
+    findings: _Findings,
+    ids: Folder,
+    *,
+    is_sample: bool,
+) -> None:
+    """Read parts in tasks, and check the totals of all parts; ``ids`` is an empty folder."""
+    with_ids, has_ids = list[str](), not (is_sample or _is_numbered(manifest))
+    ids.make_folder(IDS)
+    contract = {name: value for name, value in manifest.items() if name not in {"parts", "inputs"}}
+    rows = sum(part["rows"] for part, _, _ in entries)
+    size = max(1, len(entries) * _TASK_ROWS // max(1, rows))
+    groups = [entries[start : start + size] for start in range(0, len(entries), size)]
+    with started(_SECONDS_A_ROW * rows) as run:
+        verify_group = partial(_verify_group, store, contract, has_ids=has_ids)
+        for number, later in enumerate(in_order(run, verify_group, groups), 1):
+            doing(f"verifying: {min(number * size, len(entries)):,} of {len(entries):,} parts")
+            findings.merge(later)
+            for name, content in later.hashes.items():
+                (ids.path / hashes_name(name)).write_bytes(content)
+                with_ids.append(name)
+    _verify_totals(manifest, findings, is_sample=is_sample)
+    if has_ids:
+        duplicates, repeated = count_duplicates(store, with_ids, manifest["id_column"], manifest["rows"], ids)
+        if duplicates != manifest["n_duplicate_ids"]:
+            findings.add(
+                "ids", f"{duplicates} rows repeat an id ({repeated!r}), the manifest says {manifest['n_duplicate_ids']}"
+            )
+
+
+def _verify_group(store: Store, manifest: dict[str, Any], group: list[_Entry], *, has_ids: bool) -> _Findings:
+    """Return the findings of some parts; ``has_ids``: with the hashes of their ids."""
+    findings = _Findings()
+    for part, name, row in group:
+        if part["name"] == name:
+            if is_there(store, name):
+                _verify_part(store, part, row, manifest, findings, has_ids=has_ids)
+            else:
+                findings.add("parts", _missing(name))
+        _verify_rejected(store, part, findings)
+    return findings
+
+
+def _missing(name: str) -> str:
+    return f"{name} is missing, or not a regular file; {REPAIR}"
+
+
+def _ids_line(manifest: dict[str, Any], num_nulls: int, *, is_sample: bool) -> str:
     if _is_numbered(manifest):
         return "row numbers, in order"
+    if is_sample:
+        return f"{num_nulls:,} null in these parts; repeated ids were not counted"
     nulls, repeated = manifest["n_null_ids"], manifest["n_duplicate_ids"]
     return f"{nulls:,} null, {repeated:,} repeated, as counted" if nulls or repeated else "none null, none repeated"
 
@@ -151,41 +227,63 @@ def _is_numbered(manifest: dict[str, Any]) -> bool:
 
 def _verify_names(store: Store, files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
     names = [part["name"] for part in manifest["parts"]]
-    for name, expected in zip(names, part_names(len(names), format_of(manifest)), strict=True):
-        if name != expected:  # also keeps a manifest from naming a file outside the folder
-            findings.add("parts", f"{name[:80]!r} should be {expected!r}")
+    expected = part_names(len(names), format_of(manifest))
+    for name, right in zip(names, expected, strict=True):
+        if name != right:  # also keeps a manifest from naming a file outside the folder
+            findings.add("parts", f"{name[:80]!r} should be {right!r}")
     if format_of(manifest) > 2:
         files = files - {DATA} | {f"{DATA}/{name}" for name in store.names(f"{DATA}/")}
-    for name in sorted(files - {*names, PLAN, *FOLDERS, MANIFEST, SUCCESS}):
+    for name in sorted({*expected} & {*names} - files):
+        findings.add("parts", _missing(name))
+    for name in sorted(files - {*names, *_OTHERS}):
         findings.add("parts", f"{name!r} is not in the manifest")
 
 
-def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[str, Any], findings: _Findings) -> None:
+def _verify_part(
+    store: Store, part: dict[str, Any], row: int, manifest: dict[str, Any], findings: _Findings, *, has_ids: bool
+) -> None:
     """Read and check one part; ``row`` is the number of its first row over all parts."""
     name = part["name"]
-    if store.sha256(name) != part["sha256"]:
-        findings.add("sha256", f"{name} differs; {REPAIR}")
     counted, last = np.zeros(3, np.int64), row + part["rows"] + part["n_rejected"] - 1
+    hashes = list[Hashes]()
     try:
-        with store.open(name) as raw, pq.ParquetFile(raw) as file:
+        with _opened(store, name) as (digest, raw):
+            if digest != part["sha256"]:
+                findings.add("sha256", f"{name} differs; {REPAIR}")
+            file = pq.ParquetFile(raw)
             if not _follows_contract(file.schema_arrow, manifest):
                 findings.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
             columns = [manifest["id_column"], *output_fields(manifest["settings"]["dtype"])]
-            for batch in file.iter_batches(_ROWS, columns=columns):
+            for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
+                ids = batch[manifest["id_column"]]
                 if _is_numbered(manifest):
                     row = _verify_numbers(batch, row, last, name, findings)
                 else:
-                    findings.n_null_ids += batch[manifest["id_column"]].null_count
+                    findings.n_null_ids += ids.null_count
+                if has_ids:
+                    hashes.append(hashes_of(ids))
                 counted += _verify_batch(batch, name, findings)
     except (pa.ArrowException, OSError) as error:
         findings.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {REPAIR}")
         return
     findings.counted += counted
-    findings.with_ids.append(name)
+    if has_ids:
+        findings.hashes[name] = file_of(hashes)
     for check, count, number in zip(("rows", "tokens", "tokens"), COUNTS, counted, strict=True):
         if number != part[count]:
             findings.add(check, f"{name}: {count} is {number}, the manifest says {part[count]}")
+
+
+@contextmanager
+def _opened(store: Store, name: str) -> Iterator[tuple[str, Any]]:
+    """Open a part for random access; yield its SHA-256 and the file."""
+    with store.open(name) as raw:
+        if isinstance(store, Folder) or raw.size() > _IN_MEMORY:
+            yield store.sha256(name), raw
+        else:
+            data = raw.read_buffer()
+            yield sha256(data).hexdigest(), pa.BufferReader(data)
 
 
 def _verify_numbers(batch: pa.RecordBatch, first: int, last: int, name: str, findings: _Findings) -> int:
@@ -228,22 +326,15 @@ def _verify_batch(batch: pa.RecordBatch, name: str, findings: _Findings) -> tupl
     return len(batch), int(n_tokens.sum(dtype=np.int64)), int(n_unknown.sum(dtype=np.int64))
 
 
-def _verify_all(store: Store, manifest: dict[str, Any], findings: _Findings) -> None:
-    for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, findings.counted, strict=True):
-        if not number == manifest[name] == sum(part[name] for part in manifest["parts"]):
-            findings.add(check, f"{name} of all parts is {number}, the manifest says {manifest[name]}")
-    for name in OTHER_COUNTS:
+def _verify_totals(manifest: dict[str, Any], findings: _Findings, *, is_sample: bool) -> None:
+    checks = dict.fromkeys(OTHER_COUNTS, "tokens") | dict(zip(COUNTS, ("rows", "tokens", "tokens"), strict=True))
+    counted = {} if is_sample else dict(zip(COUNTS, findings.counted, strict=True))
+    for name, check in checks.items():
         total = sum(part[name] for part in manifest["parts"])
-        if total != manifest[name]:
-            findings.add("tokens", f"{name} of all parts is {total}, the manifest says {manifest[name]}")
-    if not _is_numbered(manifest):
-        duplicates, repeated = count_duplicates(store, findings.with_ids, manifest["id_column"])
-        if duplicates != manifest["n_duplicate_ids"]:
-            findings.add(
-                "ids", f"{duplicates} rows repeat an id ({repeated!r}), the manifest says {manifest['n_duplicate_ids']}"
-            )
-        if findings.n_null_ids != manifest["n_null_ids"]:
-            findings.add("ids", f"{findings.n_null_ids} are null, the manifest says {manifest['n_null_ids']}")
+        for number in {total, counted.get(name, total)} - {manifest[name]}:
+            findings.add(check, f"{name} of all parts is {number}, the manifest says {manifest[name]}")
+    if not (is_sample or _is_numbered(manifest)) and findings.n_null_ids != manifest["n_null_ids"]:
+        findings.add("ids", f"{findings.n_null_ids} are null, the manifest says {manifest['n_null_ids']}")
 
 
 def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ that no reader sees; a lifecycle rule of the bucket (``AbortIncompleteMultipartU
 
 import mmap
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,11 @@ class Folder:
         """Remove a file, if it exists."""
         (self.path / name).unlink(missing_ok=True)
         sync_folder(self.path)
+
+    def delete_folder(self, name: str) -> None:
+        """Remove a folder and its files, if it exists."""
+        if (self.path / name).exists():
+            shutil.rmtree(self.path / name)
 
     def sha256(self, name: str) -> str:
         """Read a file and return its SHA-256, hexadecimal."""
@@ -156,6 +162,10 @@ class Remote:
         path = f"{self.path}/{name}"
         if self.filesystem.get_file_info(path).type == pa.fs.FileType.File:
             self.filesystem.delete_file(path)
+
+    def delete_folder(self, name: str) -> None:
+        """Remove the files below a name, 1,000 in a request; an empty object with that name may remain."""
+        self.filesystem.delete_dir_contents(f"{self.path}/{name}", missing_dir_ok=True)
 
     def sha256(self, name: str) -> str:
         """Read a file and return its SHA-256, hexadecimal."""

@@ -1,8 +1,6 @@
 """Mining on Ray: the same bytes for any number of workers, killed and resumed; what is finished is left alone."""
 
-import importlib.util
 import json
-import sys
 from dataclasses import replace
 from itertools import cycle
 
@@ -21,7 +19,6 @@ from tests.jobs import digests, interrupted, job_command, run_job
 pytestmark = pytest.mark.usefixtures("in_store")
 
 SETTINGS = MineSettings(0.6, 3, block_rows=40, part_pairs=100)
-needs_faiss = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -123,25 +120,3 @@ def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outp
     assert f"; the {groups['rows'] - groups['groups']:,} rows to remove have keep = false in {tmp_path}/out" in stderr
     assert digests(tmp_path / "out", "**/*") == digests(tmp_path / "unbroken", "**/*")
     assert not work.exists()
-
-
-def test_more_rows_than_are_compared_need_faiss(outputs, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ValueError, match=r"FAISS is not installed; .*pip install faiss-cpu"):
-        mine(outputs[0], tmp_path / "out", replace(SETTINGS, exact_rows=299))
-    assert not list(tmp_path.iterdir())
-
-
-@needs_faiss
-@pytest.mark.parametrize("between", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_an_index_finds_the_pairs_that_a_comparison_finds(ray_cluster, outputs, tmp_path, between):
-    """With a recall of 1 all lists are searched."""
-    other = outputs[1] if between else None
-    mine(outputs[0], tmp_path / "exact", SETTINGS, other=other)
-    settings = replace(SETTINGS, exact_rows=0, recall=1.0)
-    manifest, _ = mine(outputs[0], tmp_path / "found", settings, other=other)
-    assert all(about["recall"] == 1.0 for about in manifest["index"].values())
-    mine(outputs[0], tmp_path / "again", settings, other=other, workers=1)
-    assert digests(tmp_path / "found") == digests(tmp_path / "again")
-    exact, found = set(rows_of(tmp_path / "exact")[0]), set(rows_of(tmp_path / "found")[0])
-    assert len(exact & found) >= 0.98 * len(exact | found)  # ties may be broken otherwise

@@ -32,6 +32,17 @@ def test_a_query_prints_the_nearest_rows(folder, capsys):
     ]
 
 
+def test_tasks_of_ray_find_what_this_process_finds(folder, ray_cluster, capsys):
+    output_of(folder / "encoder", [0, 1, 2, 3] * 9, folder / "parts", keep=("text",), part_rows=5)
+    printed = []
+    for engine in ("local", "ray"):
+        flags = "--query", "w1", "--query", "w3", "--encoder", folder / "encoder", "--engine", engine
+        assert run_job("search", folder / "parts", *flags, "--format", "jsonl") == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert len(printed[0].splitlines()) == 20
+
+
 def test_results_as_json_lines_and_parquet(folder, capsys, tmp_path):
     (tmp_path / "queries.txt").write_text("w2\n\nzebra\n")
     flags = [folder / "out", "--query", "w0", "--queries", tmp_path / "queries.txt", "--top", "1"]

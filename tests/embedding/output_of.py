@@ -44,6 +44,7 @@ class InMemory:
     def __init__(self, vectors, group_rows=4, ids=None):
         self.vectors, self.group_rows = np.asarray(vectors, np.float32), group_rows
         self.rows, self.width = self.vectors.shape
+        self.starts = np.array([*range(0, self.rows, 3), self.rows])
         self.has_input_ids, self.ids = ids is not None, ids
 
     def take(self, numbers, columns):

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
-from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.manifest import (
     EmbeddingRun,
     begun_run,
@@ -321,25 +320,6 @@ def test_parts_are_looked_at_again_before_the_commit(tiny_encoder_folder, table,
     assert not (out / "_SUCCESS").exists()
     assert build(tiny_encoder_folder, table, SETTINGS, out) == {"data/part-000-000001.parquet": 3}
     assert not failed(out)
-
-
-def test_equal_ids_are_found_in_partitions(tiny_encoder_folder, tmp_path):
-    """Strings and integers, with 64-bit offsets and without, whatever a partition holds at a time."""
-    numbers = [7 * number % 40 for number in range(50)]
-    for name, keys in (
-        ("small", pa.array([f"id {number}" for number in numbers])),
-        ("large", pa.array([f"id {number}" for number in numbers], pa.large_string())),
-        ("integers", pa.array([-number for number in numbers])),
-    ):
-        path, folder = tmp_path / f"{name}.parquet", tmp_path / name
-        pq.write_table(pa.table({"key": keys, "body": ["the cat"] * 50}), path, row_group_size=9)
-        build(tiny_encoder_folder, path, replace(SETTINGS, part_rows=9), folder, "keep")
-        parts = sorted(f"data/{one.name}" for one in folder.glob("data/*.parquet"))
-        for size, hashes in ((1 << 30, 1 << 20), (500, 1 << 20), (500, 7), (20, 7)):
-            limits = {"max_bytes": size, "max_hashes": hashes}
-            count, repeated = count_duplicates(Folder(folder), parts, "key", **limits)
-            assert (count, keys.to_pylist().count(repeated)) == (10, 2)
-        assert not failed(folder)
 
 
 def test_lines_of_rejected_rows_may_hold_other_line_ends(tiny_encoder_folder, tmp_path):

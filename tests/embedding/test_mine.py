@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.embedding import search as searching
-from paraembed.embedding.index import build_index
 from paraembed.embedding.mine import (
     PAIR,
     Comparison,
@@ -195,18 +194,6 @@ def test_options_that_are_off_are_not_in_the_manifest():
     """So that outputs of earlier versions are still finished, with the same bytes."""
     assert asdict(MineSettings()).keys() - MineSettings().to_json().keys() == {"distinct", "groups"}
     assert MineSettings(distinct=True).to_json()["distinct"] is True
-
-
-def test_threads_do_not_change_a_byte_of_an_index(tmp_path):
-    pytest.importorskip("faiss")
-    vectors = np.random.default_rng(0).standard_normal((6000, 24), dtype=np.float32)
-    built = []
-    for threads in (1, 2, 3):
-        path = tmp_path / f"{threads}.index"
-        about = build_index(InMemory(vectors, 500), path, 3, 0.9, threads)
-        assert about["recall"] >= 0.9
-        built.append((about, path.read_bytes()))
-    assert built[0] == built[1] == built[2]
 
 
 def test_outputs_that_cannot_be_compared(encoder, tmp_path):

@@ -18,6 +18,7 @@ from paraembed.embedding.search import embed_queries, query_encoder, search, tab
 from paraembed.embedding.settings import Settings
 from paraembed.io.lines import read_text
 from tests.embedding.output_of import InMemory, cosine, encoder_of, output_of
+from tests.embedding.test_ids import shuffled
 from tests.embedding.without_ray import build
 
 INTEGERS = st.integers(-2, 2)
@@ -33,8 +34,8 @@ def oracle(queries, vectors, top, ids=None):
     return hits
 
 
-def found_by(embeddings, queries, top):
-    hits = search(embeddings, np.asarray(queries, np.float32), top)
+def found_by(embeddings, queries, top, num_tasks=1):
+    hits = search(embeddings, np.asarray(queries, np.float32), top, shuffled, num_tasks)
     return list(zip(hits.query.tolist(), hits.row.tolist(), hits.cosine, strict=True))
 
 
@@ -48,15 +49,16 @@ def cases(draw):
     return np.array(rows, np.float32), np.array(queries, np.float32), None if ids[0] is None else ids
 
 
-@given(cases(), st.integers(1, 6), st.integers(1, 50), st.integers(1, 30))
-def test_the_nearest_rows_and_their_ties_are_those_of_the_oracle(case, top, group_rows, tile):
-    """Small integers make many rows equal or parallel, so that cosines tie; ids repeat."""
+@given(cases(), st.integers(1, 6), st.integers(1, 50), st.integers(1, 30), st.integers(1, 15))
+def test_the_nearest_rows_and_their_ties_are_those_of_the_oracle(case, top, group_rows, tile, num_tasks):
+    """Small integers make many rows equal or parallel, so that cosines tie; ids repeat; tasks end in any order."""
     rows, queries, ids = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "_TILE_VALUES", tile)
         patch.setattr(searching, "_DENSE", 1)
         patch.setattr(searching, "_TIES", tile)
-        assert found_by(InMemory(rows, group_rows, ids), queries, top) == oracle(queries, rows, top, ids)
+        found = found_by(InMemory(rows, group_rows, ids), queries, top, num_tasks)
+    assert found == oracle(queries, rows, top, ids)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])

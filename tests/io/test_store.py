@@ -64,6 +64,20 @@ def test_what_is_written_is_there_whole(server):
         store.sha256("_reports/a.json")
 
 
+def test_hashes_of_ids_are_removed_at_the_commit(tiny_encoder_folder, tmp_path, server):
+    """Also those that the merge computes, for a part that has none."""
+    path, settings, out = tmp_path / "t.parquet", Settings("body", "key", part_rows=3), server.uri("out")
+    pq.write_table(pa.table({"key": [*range(8), 2], "body": ["the cat"] * 9}), path)
+    with pytest.raises(ValueError, match=r"1 rows repeat .*2;"):
+        build(tiny_encoder_folder, path, settings, out)
+    hashes = {f"out/_ids/part-000-00000{number}.hashes" for number in range(3)}
+    assert {key for key in server.objects if "/_ids/" in key and server.objects[key]} == hashes
+    del server.objects[min(hashes)]
+    assert build(tiny_encoder_folder, path, settings, out, "keep") == {}
+    assert not [key for key, data in server.objects.items() if "/_ids/" in key and data]
+    assert all(check.ok for check in verify(out))
+
+
 def test_a_large_file_goes_in_pieces_and_is_there_when_the_last_one_is(server):
     store, seen = open_store(server.uri("out")), []
     server.hook = lambda moment, _: seen.append((moment.split()[0], "out/big" in server.objects))
