@@ -33,12 +33,14 @@ from paraembed.io.places import Place
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.loading import known_encoder
+from paraembed.process import RunTasks
 from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
 from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
 
 _MANY_UNKNOWN = 0.05
+_MANY_BYTES = 20e9  # of inputs, for which threads of one machine take 20 s to plan
 _REASONS_BYTES = 1 << 20  # of the rejected rows of a part, to find the most frequent reason
 
 
@@ -108,9 +110,9 @@ def embed(
     workers, gpu_share = workers_of(loaded, workers, gpus)
     replaced = home if overwrite and isinstance(home, Folder) else None
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
-    doing("planning the parts")
-    run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as stack:
+        doing("planning the parts")
+        run = _run(store, loaded, files, settings, overwrite, _planner(stack, engine, files, workers))
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         remove_new = manifest.removal_of_new(store)
@@ -276,8 +278,23 @@ def _clear_up(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, 
         send_left(out)
 
 
+def _planner(stack: ExitStack, engine: Engine, files: Sequence[InputFile], workers: int) -> RunTasks | None:
+    """Return what plans large inputs: tasks of Ray, which is connected until ``stack`` ends; None: threads."""
+    if engine == "local" or sum(file.size for file in files) < _MANY_BYTES:
+        return None
+    from paraembed.cluster.session import ray_session  # noqa: PLC0415 - with Ray, 1 s
+
+    stack.enter_context(ray_session(workers))
+    return Tasks(False, workers).run
+
+
 def _run(
-    store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool
+    store: Store,
+    encoder: TextEncoder,
+    files: tuple[InputFile, ...],
+    settings: Settings,
+    overwrite: bool,
+    planner: RunTasks | None,
 ) -> EmbeddingRun:
     """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed."""
     new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
@@ -287,7 +304,7 @@ def _run(
         except ValueError:
             if not overwrite:
                 raise
-    plan = make_plan(files, settings)
+    plan = make_plan(files, settings, planner)
     if overwrite and isinstance(store, Folder) and store.path.exists():
         with locked(store.path):
             discard(store.path)

@@ -4,6 +4,7 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.console import say
-from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.encoders.tables import normalized, to_int8
 from paraembed.io import tables
@@ -68,7 +69,8 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
         if inputs[0].kind == "jsonl":
             known = _names(columns_of(inputs[0]), _any)
             raise ValueError(f"`keep` is all, but columns of JSON lines must be listed: {known}")
-        names = dict.fromkeys(name for file in inputs for name in columns_of(file).names)
+        with ThreadPoolExecutor(LOOKERS) as pool:
+            names = dict.fromkeys(name for schema in pool.map(columns_of, inputs) for name in schema.names)
         settings = replace(settings, keep=tuple(name for name in names if name != settings.id_column))
     is_open = reads_trees and settings.tree_column is None and settings.text_column not in {None, TREE_FIELD}
     if is_open and any(map(_has_trees, inputs)):
@@ -129,7 +131,8 @@ def _common_fields(
 ) -> tuple[list[pa.Field], list[list[pa.Field | None]]]:
     """Return the common fields, and the fields of each input; the errors are those of ``carried_fields``."""
     _check_names(inputs, settings)
-    own = [_fields(file, settings, may_lack=len(inputs) > 1) for file in inputs]
+    with ThreadPoolExecutor(LOOKERS) as pool:
+        own = list(pool.map(lambda file: _fields(file, settings, may_lack=len(inputs) > 1), inputs))
     for name, of_files in zip([settings.id_field, *settings.keep], zip(*own, strict=True), strict=True):
         if all(field is None for field in of_files):
             _column(inputs[0], columns_of(inputs[0]), "`keep`", name, _any)  # raises

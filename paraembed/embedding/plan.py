@@ -10,12 +10,12 @@ can then be read separately. Large files of lines are planned in spans, and no p
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow as pa
 from paraembed.console import doing
 from paraembed.embedding.columns import check_keys, with_common_fields
 from paraembed.embedding.identity import Span, digest_of_spans, rows_in, spans_of
-from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import rows_of_batches
 from paraembed.io.fingerprint import sha256_of
@@ -31,7 +31,7 @@ from paraembed.io.inflate import read_span
 from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.io.tables import Records
 from paraembed.options import Count, checked
-from paraembed.process import num_threads
+from paraembed.process import RunTasks, in_order, num_threads
 
 MAX_PART_BYTES = 64 << 20
 """Bytes of text after which a part ends, with the record that reaches them. The reader of a compressed file passes each
@@ -50,12 +50,6 @@ of cells before it.
 class _Cuts(NamedTuple):
     pieces: list[Cut]
     digest: str  # of the bytes of the span
-
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-Run = Callable[[Callable[[_Item], _Result], Sequence[_Item]], Iterable[_Result]]
-"""Function that yields the results of a function for each item, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +241,7 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
     ]
 
 
-def make_plan(inputs: tuple[InputFile, ...], settings: Settings, run: Run[Any, Any] | None = None) -> Plan:
+def make_plan(inputs: tuple[InputFile, ...], settings: Settings, run: RunTasks | None = None) -> Plan:
     """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
     ``MAX_PART_BYTES`` or a span ends. Small files share a part. ``run``, by default threads, reads the spans; the plan
     is the same with any. Raise ValueError if the settings do not fit the inputs, or a row is too long.
@@ -256,22 +250,19 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings, run: Run[Any, A
     if inputs[0].kind == "jsonl":
         check_keys(inputs, settings)
     spans = [span for number, source in enumerate(inputs) for span in spans_of(number, source)]
+    to_read = [(inputs[span.file], span.bytes) for span in spans]
     cuts, digests = list[list[Cut]](), defaultdict[int, list[str]](list)
-    for span, of_span in zip(spans, (run or _in_threads)(partial(_cuts, inputs, settings), spans), strict=True):
-        cuts.append(of_span.pieces)
-        digests[span.file].append(of_span.digest)
-        doing(f"planning: {len(cuts):,} of {len(spans):,} inputs and pieces of inputs are read")
+    with ThreadPoolExecutor(LOOKERS if "://" in inputs[0].path else num_threads()) as pool:
+        read = in_order(run or pool.map, partial(_cuts, settings), to_read)
+        for span, of_span in zip(spans, read, strict=True):
+            cuts.append(of_span.pieces)
+            digests[span.file].append(of_span.digest)
+            doing(f"planning: {len(cuts):,} of {len(spans):,} inputs or parts of inputs are read")
     parts = tuple(_joined(inputs, settings, spans, cuts))
     if not parts:
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
     files = (replace(file, sha256=file.sha256 or digest_of_spans(digests[n])) for n, file in enumerate(inputs))
     return Plan(tuple(files), settings, parts)
-
-
-def _in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
-    """Yield the results of a function in the order of the items. Most of it waits for a store, or has no lock."""
-    with ThreadPoolExecutor(num_threads()) as pool:
-        yield from pool.map(function, items)
 
 
 def _joined(
@@ -302,19 +293,19 @@ def _joined(
         yield Part(part_name(number), tuple(waiting))
 
 
-def _cuts(inputs: Sequence[InputFile], settings: Settings, span: Span) -> _Cuts:
+def _cuts(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:
     """Return the pieces of a span, and the digest of its bytes; without one for Parquet and Arrow, of which only the
     footer is read.
     """
-    source = inputs[span.file]
+    source, of_bytes = span
     if source.kind in {"parquet", "arrow"}:
         return _Cuts(list(_cut_groups(source, settings)), source.sha256)
     if source.is_stream:
         return _Cuts(list(_cut_records(source, settings, source.cut_records(), 0)), sha256_of(source.place))
     digest, start = hashlib.sha256(), 0
     blocks = source.blocks()
-    if span.bytes is not None:
-        start, stop = rows_in(source, span.bytes)
+    if of_bytes is not None:
+        start, stop = rows_in(source, of_bytes)
         blocks = read_span(source.place, (start, stop), source.block_bytes)
 
     def hashed(blocks: Iterable[bytes]) -> Iterator[bytes]:

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,8 @@ _WRITTEN_OUT = 8  # times the given size, if all rows of a batch were the longes
 _VALUE_BYTES = 8  # of a list's value in memory, at least: repeated values take no bytes in a file
 _INDEX_BYTES = 5  # of a value in a dictionary, at most: its index (4) and its levels
 
+_FOOTER_BYTES = 32 << 20  # of all footers in the cache; parsed, they take several times as much
+_LOCK = Lock()
 _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
 
 
@@ -38,11 +42,12 @@ _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
 def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "") -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; string columns ``in_dictionary`` are read as dictionary arrays.
 
-    With ``state``, a value that changes with the file, the process caches the footer of the latest file: parsing a
+    With ``state``, a value that changes with the file, the process caches the footers of the latest files: parsing a
     footer of 100,000 row groups takes a second, and every part of an input opens the file several times. Raise
     ValueError if the file cannot be opened, or a read inside of the block fails.
     """
-    require_file(place)
+    if isinstance(place, Path):  # an object is opened without further requests
+        require_file(place)
     filesystem, path = locate(str(place))
     options = {"buffer_size": READ_BYTES, "read_dictionary": list(in_dictionary)}
     try:
@@ -50,14 +55,22 @@ def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "
             filesystem.open_input_file(path) as raw,
             pq.ParquetFile(raw, metadata=_footers.get((place, state)), **options) as file,
         ):
-            if state and (place, state) not in _footers:
-                _footers.clear()
-                _footers[place, state] = file.metadata
+            if state:
+                _keep_footer((place, state), file.metadata)
             yield file
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):  # an error of the disk, not of the file
             raise
         raise unreadable(shown(place), error) from None
+
+
+def _keep_footer(key: tuple[Place, str], footer: pq.FileMetaData) -> None:
+    """Cache the footer of a file, and forget those that were kept first if they are too large together."""
+    with _LOCK:
+        _footers.setdefault(key, footer)
+        size = sum(known.serialized_size for known in _footers.values())
+        while size > _FOOTER_BYTES and len(_footers) > 1:
+            size -= _footers.pop(next(iter(_footers))).serialized_size
 
 
 def unreadable(name: str, error: Exception) -> ValueError:

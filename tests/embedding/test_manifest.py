@@ -15,12 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
+from paraembed.embedding.identity import hash_inputs
+from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.manifest import (
     EmbeddingRun,
     begun_run,
     check_folder,
     commit,
     continued_run,
+    known_inputs,
     read_run,
 )
 from paraembed.embedding.part import FOOTER
@@ -32,6 +35,7 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS
 from paraembed.io.store import Folder
 from tests.embedding.arrow_files import change_plan, parts_of, sign
 from tests.embedding.arrow_files import rewrite as rewrite_arrow
@@ -252,6 +256,36 @@ def test_a_finished_run_embeds_nothing_again_files_may_move_and_one_runs_at_a_ti
         build(tiny_encoder_folder, table, SETTINGS, out)
     table.rename(tmp_path / "moved.parquet")
     assert build(tiny_encoder_folder, tmp_path / "moved.parquet", SETTINGS, out) == {}
+    os.utime(tmp_path / "moved.parquet")  # nothing but a digest can show that the bytes are the same
+    with pytest.raises(ValueError, match=r"inputs\[0\]\.stamp \(was"):
+        build(tiny_encoder_folder, tmp_path / "moved.parquet", SETTINGS, out)
+
+
+def test_texts_and_inputs_with_a_digest_may_have_another_time(tiny_encoder_folder, table, tmp_path):
+    (tmp_path / "t.txt").write_text("the cat\na dog\n")
+    for path, settings, hashed in ((tmp_path / "t.txt", Settings(), tuple), (table, SETTINGS, hash_inputs)):
+        out = tmp_path / f"of {path.name}"
+        assert build(tiny_encoder_folder, path, settings, out, hashed=hashed)
+        os.utime(path, ns=(1, 1))
+        assert build(tiny_encoder_folder, path, settings, out, hashed=hashed) == {}
+        data, times = path.read_bytes(), path.stat()
+        path.write_bytes(data[:-1] + b"?")
+        with pytest.raises(ValueError, match="started with another"):
+            build(tiny_encoder_folder, path, settings, out, hashed=hashed)
+        path.write_bytes(data)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_inputs_of_a_plan_are_not_opened_again(tiny_encoder_folder, table, out, monkeypatch):
+    known = known_inputs(Folder(out), DEFAULT_TABLE_LIMITS)
+    assert known_inputs(Folder(out), replace(DEFAULT_TABLE_LIMITS, max_field_lines=7)) == {}
+    monkeypatch.setattr("paraembed.embedding.inputs.open_place", None)
+    assert find_inputs([table], known=known) == tuple(known.values()) == read_run(Folder(out)).plan.inputs
+    with pytest.raises(TypeError):
+        find_inputs([table])
+    os.utime(table)
+    with pytest.raises(TypeError):
+        find_inputs([table], known=known)
 
 
 def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, out):

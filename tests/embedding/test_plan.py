@@ -1,7 +1,9 @@
+import gzip
 import json
+import os
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.identity import changed_inputs, is_same_file
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.settings import MineSettings
@@ -36,6 +39,55 @@ def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
     parts = [(piece.file, piece.row, piece.row_in_file, piece.rows) for one in made.parts for piece in one.pieces]
     assert parts == [(0, 0, 0, 2), (0, 2, 2, 2), (0, 4, 4, 1), (1, 5, 0, 2), (1, 7, 2, 1)]
     assert [one.name for one in made.parts] == [f"data/part-000-00000{number}.parquet" for number in range(5)]
+
+
+def test_small_files_share_a_part(tmp_path, monkeypatch):
+    """Whole files, while they have no more rows and bytes than a part; ids and rejected rows are those of their file."""
+    monkeypatch.setattr("paraembed.embedding.plan.MAX_PART_BYTES", 40)
+    for name, text in {
+        "a": "x\ny\n",
+        "b": "z\n",
+        "c": "1\n2\n3\n4\n5\n",
+        "d": "k\n",
+        "e": "long " * 8,
+        "f": "m",
+    }.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"u\nv\n"))
+    found = make_plan(list_inputs([tmp_path]), Settings(part_rows=4, id_kind="file-row"))
+    names = [[found.inputs[piece.file].name for piece in one.pieces] for one in found.parts]
+    assert names == [["a.txt", "a.txt.gz"], ["b.txt"], ["c.txt"], ["c.txt"], ["d.txt"], ["e.txt"], ["f.txt"]]
+    assert [one.rows for one in found.parts] == [4, 1, 4, 1, 1, 1, 1]
+    assert [*chain.from_iterable(texts_of(found))] == ["x", "y", "u", "v", "z", *"12345", "k", "long " * 8, "m"]
+    (block, *_) = rows.read_part(found.sources(found.parts[0]), found.parts[0], found.settings)
+    assert block.carried[0].to_pylist() == ["a.txt:0", "a.txt:1"]
+    assert read_again(found) == found
+
+
+@EXAMPLES
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=40),
+    span=st.integers(1, 60),
+    part_rows=st.integers(1, 9),
+    ending=st.sampled_from(["\n", "\r\n"]),
+)
+def test_a_large_file_is_planned_in_spans(lengths, span, part_rows, ending, tmp_path):
+    """Every row is in one part, in order; the plan does not depend on which span is read first."""
+    path = tmp_path / "t.txt"
+    path.write_bytes("".join(f"{number}{'x' * length}{ending}" for number, length in enumerate(lengths)).encode())
+    expected = [f"{number}{'x' * length}" for number, length in enumerate(lengths)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paraembed.embedding.identity.SPAN_BYTES", span)
+        patch.setattr("paraembed.embedding.identity._LINE_BYTES", 7)
+        made = make_plan(list_inputs([path]), Settings(part_rows=part_rows))
+        backwards = make_plan(list_inputs([path]), made.settings, lambda call, spans: map(call, spans[::-1]))
+        assert changed_inputs(made.inputs) == []
+        os.utime(path, ns=(0, 0))
+        assert is_same_file(made.inputs[0], list_inputs([path])[0])  # by the digests of the spans
+    assert [*chain.from_iterable(texts_of(made))] == expected
+    assert all(one.rows <= part_rows for one in made.parts)
+    assert (backwards.parts, backwards.inputs[0].sha256) == (made.parts, made.inputs[0].sha256)
+    assert ("-" in made.inputs[0].sha256) == (path.stat().st_size > span)
 
 
 def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):

@@ -23,10 +23,10 @@ def list_inputs(asked, limits=DEFAULT_TABLE_LIMITS, **options):
     return find_inputs(asked, limits, **options)
 
 
-def build(encoder, inputs, settings, out, on_duplicate_id="fail", inference=DEFAULT_INFERENCE):
+def build(encoder, inputs, settings, out, on_duplicate_id="fail", inference=DEFAULT_INFERENCE, hashed=tuple):
     """Embed, or go on; returns the parts that were embedded, with their rows."""
     encoder, store = open_encoder(str(encoder), inference), open_store(out)
-    files = find_inputs([inputs] if isinstance(inputs, Path) else inputs)
+    files = hashed(find_inputs([inputs] if isinstance(inputs, Path) else inputs))
     settings = complete_settings(settings, files, encoder.reads_trees)
     new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
     run = continued_run(store, new) if check_folder(store) else replace(new, plan=make_plan(files, settings))
