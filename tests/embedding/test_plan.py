@@ -42,7 +42,7 @@ def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
 
 
 def test_small_files_share_a_part(tmp_path, monkeypatch):
-    """Whole files, while they have no more rows and bytes than a part; ids and rejected rows are those of their file."""
+    """Whole files, while they have no more rows and bytes than a part; ids are those of their file."""
     monkeypatch.setattr("paraembed.embedding.plan.MAX_PART_BYTES", 40)
     for name, text in {
         "a": "x\ny\n",
