@@ -26,6 +26,7 @@ from paraembed.embedding.manifest import EmbeddingRun, known_inputs
 from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
+from paraembed.embedding.rows import streams_of_workers
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import SUCCESS, locked
@@ -351,9 +352,10 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
     rows = f"{plan.rows:,} row{'s'[: plan.rows != 1]}"
     say(f"{rows} in {len(plan.parts)} part{'s'[: len(plan.parts) > 1]} to {home}, {by}{before}")
     parts = Counter(part.file for part in plan.parts)
-    for number in dict.fromkeys(part.file for part in todo):
-        if workers and plan.inputs[number].is_stream and parts[number] > 1:
-            say(f"{plan.inputs[number].shown} is compressed or converted, so one process reads it for all workers")
+    streams = [number for number in parts if plan.inputs[number].is_stream and parts[number] > 1]
+    if workers and streams and not streams_of_workers(plan, todo, workers):
+        shown = plan.inputs[streams[0]].shown
+        say(f"{shown} is compressed or converted, so one process reads it for all {workers} workers")
     if todo:
         warn_if_slow(encoder)
 

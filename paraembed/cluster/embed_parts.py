@@ -16,7 +16,7 @@ from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import Done, PartReport, PartWorker
 from paraembed.embedding.plan import Part
-from paraembed.embedding.rows import stream_parts
+from paraembed.embedding.rows import stream_parts, streams_of_workers
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.places import to_place
 from paraembed.io.store import open_store
@@ -108,7 +108,10 @@ class _Parts:
         self.left = {part.name for part in todo}
         self.holders: dict[str, list[Worker]] = {}  # name of a part → the workers that have it
         self._pool, self._settings, self._out = pool, run.plan.settings, out
-        self._tasks, self._again = stream_parts(run.plan, todo), deque[Task]()
+        self._plan, self._again = run.plan, deque[Task]()
+        self._streams = streams_of_workers(run.plan, todo, pool.count)
+        others = [part for part in todo if part.file not in self._streams]
+        self._tasks = stream_parts(run.plan, others)
         self._spare: Worker | None = None
         self._rows, self._seconds = 0, 0.0  # of finished parts
         self._warned: dict[str, float] = {}  # name of a part → its seconds at the last warning
@@ -123,7 +126,7 @@ class _Parts:
         """Give parts to a worker that is ready; without any, it becomes the spare one, or ends."""
         if worker not in self._pool.workers:
             return
-        while len(worker.calls) < IN_FLIGHT and (task := self._next()):
+        while len(worker.calls) < IN_FLIGHT and (task := self._next(worker)):
             self._give(worker, task)
         if not worker.calls and (late := self.late()):
             name = late[0][1].name
@@ -201,8 +204,19 @@ class _Parts:
                 self._warned[name] = seconds
                 log.warning("%s has been running for %s in %s", name, duration(seconds), worker.place)
 
-    def _next(self) -> Task | None:
-        return self._again.popleft() if self._again else next(self._tasks, None)
+    def _next(self, worker: Worker) -> Task | None:
+        if self._again:
+            return self._again.popleft()
+        if not self._streams:
+            return next(self._tasks, None)
+        if worker.file not in self._streams:  # one that no other worker reads, else the one with most parts
+            others = {other.file for other in self._pool.workers}
+            new = (file for file in self._streams if file not in others)
+            worker.file = next(new, max(self._streams, key=lambda file: len(self._streams[file])))
+        part = self._streams[worker.file].popleft()
+        if not self._streams[worker.file]:
+            del self._streams[worker.file]
+        return self._plan.sources(part), part, None
 
     def _usual(self, task: Task) -> float:
         """Return how many seconds a part may take, from those of the finished parts; 0 if none is."""

@@ -44,6 +44,7 @@ class Worker:
     actor: Any
     calls: dict[Any, Call] = field(default_factory=dict)
     place: str = ""  # process and machine, once it has started
+    file: int = -1  # the stream that it reads
     rows: int = 0  # encoded, of parts that are not finished, at its last answer
     poll: Any = None  # call that asks for these rows
 

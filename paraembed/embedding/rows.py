@@ -12,6 +12,7 @@ from the average row size in a row group (``paraembed.io.parquet``).
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
@@ -45,7 +46,9 @@ class Rejected(NamedTuple):
 
 
 _MISSING = object()
+_READERS = 4  # workers that may read the same stream, each all of it: it is read 50 times as fast as it is embedded
 _begun: dict[tuple[Any, ...], tuple[int, pa.RecordBatch, Iterator[pa.RecordBatch]]] = {}
+_streams: dict[tuple[str, str], "_Stream"] = {}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -86,17 +89,51 @@ def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[tuple[Inpu
             yield from ((plan.sources(part), part, None) for part in chain(first_parts, of_file))
 
 
+def streams_of_workers(plan: Plan, todo: Iterable[Part], workers: int) -> dict[int, deque[Part]]:
+    """Return the parts of compressed or converted inputs that workers read themselves, by input: one at a time each,
+    from its start. Without enough of them, this process reads one after the other, and all workers embed its parts.
+    """
+    streams: dict[int, deque[Part]] = {}
+    for part in todo:
+        if plan.inputs[part.file].is_stream and len(part.pieces) == 1:
+            streams.setdefault(part.file, deque()).append(part)
+    return streams if _READERS * len(streams) >= workers else {}
+
+
+class _Stream:
+    """A stream that is read from its start: each time bytes that begin at or after those of the last time."""
+
+    def __init__(self, source: InputFile) -> None:
+        self._blocks = source.blocks()
+        self.first, self._block = 0, b""  # the first byte of the block
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes from ``start`` to ``stop`` - 1."""
+        pieces = [self._block[max(0, start - self.first) : stop - self.first]]
+        while self.first + len(self._block) < stop and (following := next(self._blocks, None)):
+            self.first, self._block = self.first + len(self._block), following
+            pieces.append(self._block[max(0, start - self.first) : max(0, stop - self.first)])
+        return b"".join(pieces)
+
+
 def _streamed(source: InputFile, parts: Iterable[Part]) -> Iterator[tuple[Part, bytes]]:
     """Yield parts of a stream, of one piece each, in order, with their text."""
-    blocks = source.blocks()
-    start, block = 0, next(blocks, b"")  # the first byte of the block
+    stream = _Stream(source)
     for part in parts:
         (piece,) = part.pieces
-        pieces = [block[max(0, piece.start - start) : piece.stop - start]]
-        while start + len(block) < piece.stop and (following := next(blocks, None)):
-            start, block = start + len(block), following
-            pieces.append(block[max(0, piece.start - start) : piece.stop - start])
-        yield part, b"".join(pieces)
+        yield part, stream.read(piece.start, piece.stop)
+
+
+def _read_stream(source: InputFile, piece: Piece) -> bytes:
+    """Return the text of a piece of a stream. The next call for a later piece continues where this one stopped."""
+    key = source.path, source.state
+    stream = _streams.pop(key, None)
+    if stream is None or stream.first > piece.start:
+        stream = _Stream(source)
+    data = stream.read(piece.start, piece.stop)
+    _streams.clear()
+    _streams[key] = stream
+    return data
 
 
 def read_part(
@@ -203,7 +240,7 @@ def _made_ids(source: InputFile, piece: Piece, settings: Settings, row_numbers: 
 def _read_text(source: InputFile, piece: Piece, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
     size = source.block_bytes
     if data is None and source.is_stream:
-        ((_, data),) = _streamed(source, [Part("", (piece,))])
+        data = _read_stream(source, piece)
     if data is None:
         pieces = read_span(source.place, (piece.start, piece.stop), size)
     else:

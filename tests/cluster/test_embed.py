@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import re
@@ -77,6 +78,21 @@ def test_workers_do_not_change_a_byte_and_a_finished_run_is_left_alone(corpus, t
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     assert embed(tiny_encoder_folder, [corpus], out, SMALL, workers=3).was_finished
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+@pytest.mark.parametrize("workers", [2, 9], ids=["read by the workers", "read by the job"])
+def test_compressed_files_of_several_parts(tiny_encoder_folder, tmp_path, ray_cluster, workers, capsys):
+    """A worker that reads a file itself continues where it stopped; parts of the end of a file go to others, too."""
+    folder, settings = tmp_path / "texts", Settings(part_rows=300)
+    folder.mkdir()
+    for name, rows in (("a", 4000), ("b", 700)):
+        data = "".join(f"the cat {row} sat\n" for row in range(rows)).encode()
+        (folder / f"{name}.txt.gz").write_bytes(gzip.compress(data))
+    build(tiny_encoder_folder, folder, settings, tmp_path / "expected")
+    done = embed(tiny_encoder_folder, [folder], tmp_path / "out", settings, workers=workers, engine="ray")
+    assert (done.rows, done.parts) == (4700, 17)
+    assert digests(tmp_path / "out") == digests(tmp_path / "expected")
+    assert ("one process reads it" in capsys.readouterr().err) == (workers == 9)
 
 
 @pytest.mark.slow
