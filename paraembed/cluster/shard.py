@@ -43,6 +43,7 @@ from paraembed.pairs.source_parts import (
     digests_of,
     load_report,
     parsed_parts,
+    part_threads,
     read_heads,
     save_masks,
     save_report,
@@ -51,7 +52,7 @@ from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.settings import Engine, check_workers
 from paraembed.signals import NO_SPACE
 
-_BYTES_PER_SECOND = 5e6  # of compressed PPDB that one process shards, at least; of plain files more
+_BYTES_PER_SECOND, _PPDB_BYTES_PER_SECOND = 5e6, 5e7  # of compressed files that one process shards, at least
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class _Place:
     engine: Engine
     workers: int
     here: bool
+    seconds: float  # estimated time of one process
     inputs: tuple[str, ...]
     records: Path
 
@@ -118,7 +120,8 @@ def shard_pairs(
         settings: settings that decide the rows.
         words: the vocabulary, as a word-vector text file or a list of words, one per line.
         max_words: use only the first N words of the vocabulary.
-        workers: number of files, or parts of large plain files, to parse in parallel.
+        workers: number of files, or parts of large plain files, to parse in parallel; the threads that parse fewer
+            files.
         engine: ``local``, in this process; ``ray``; or ``auto``, local if the estimated time is below 20 seconds.
         overwrite: replace a finished output of other inputs or settings.
         rejected_sample: write examples of the rejected rows, next to the shards and to MLflow.
@@ -184,7 +187,10 @@ def shard_pairs(
         work.remove_leftover()
         return before, True
     task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits, max_rejected_share)
-    place = _Place(engine, workers, uri is not None, tuple(map(str, inputs)), records)
+    sizes = {file["name"]: file["bytes"] for file in identity["inputs"]}
+    rates = {"ppdb": _PPDB_BYTES_PER_SECOND}
+    seconds = sum(sizes[source.name] / rates.get(source.form, _BYTES_PER_SECOND) for source in sources)
+    place = _Place(engine, workers, uri is not None, seconds, tuple(map(str, inputs)), records)
     with work_folder(work.folder):
         before = finished()  # by another run, since
         if before is not None:
@@ -209,11 +215,10 @@ def _run(
 
     out, replaced = work.out, outputs.replaced_folder_of(work.out)
     inputs = identity["inputs"]
-    seconds = sum(file["bytes"] for file in inputs) / _BYTES_PER_SECOND
     doing("starting the job")
     with (
         tracked_run(f"shard {out.name}", place.records) as run,
-        started_tasks(place.engine, place.workers, seconds, here=place.here) as tasks,
+        started_tasks(place.engine, place.workers, place.seconds, here=place.here) as tasks,
     ):
         if work.is_begun():
             say(f"resuming the work in {work.folder}")
@@ -223,7 +228,7 @@ def _run(
         run.params({"inputs": len(inputs), "input_digest": digest_of(inputs), **asdict(task.limits)})
         run.params(identity["settings"])
         run.dataset("pair files", digest_of(inputs), list(place.inputs), "sharding")
-        manifest = _shard(task, tasks, parts, work.folder, identity)
+        manifest = _shard(task, tasks, place.workers, parts, work.folder, identity)
         run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
         run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
         shutil.rmtree(replaced, ignore_errors=True)
@@ -236,11 +241,12 @@ def _run(
 
 
 def _shard(
-    task: _Task, tasks: Tasks, parts: Sequence[SourcePart], work: Path, identity: dict[str, Any]
+    task: _Task, tasks: Tasks, workers: int, parts: Sequence[SourcePart], work: Path, identity: dict[str, Any]
 ) -> dict[str, Any]:
     """Write the outputs to ``work/result``; return the manifest."""
-    partitions = num_partitions(sum(file["bytes"] for file in identity["inputs"]))
-    files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions))
+    sizes = {file["name"]: file["bytes"] for file in identity["inputs"]}
+    partitions = num_partitions(sum(sizes.values()))
+    files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions, part_threads(parts, sizes, workers)))
     try:
         check_pairs(files, task.max_rejected_share)
     except ValueError:
@@ -258,16 +264,19 @@ def _shard(
     return result.finish()
 
 
-def _parse_all(task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partitions: int) -> list[SourceReport]:
+def _parse_all(
+    task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partitions: int, threads: Sequence[int]
+) -> list[SourceReport]:
     """Parse the parts, one task per part. The pairs are written to files, from which a killed run resumes."""
     doing(f"parsing {len(parts):,} parts")
     shared = tasks.share(task)
 
-    def parse(numbered: tuple[int, SourcePart]) -> _Parsed:
+    def parse(numbered: tuple[int, SourcePart, int]) -> _Parsed:
         return _parse(*numbered, shared, partitions)
 
     reports: dict[int, SourceReport] = {}
-    for done, parsed in enumerate(tasks.run(parse, list(enumerate(parts))), start=1):
+    numbered = list(zip(range(len(parts)), parts, threads, strict=True))
+    for done, parsed in enumerate(tasks.run(parse, numbered), start=1):
         doing(f"parsing: {done:,} of {len(parts):,} parts are done")
         part = parts[parsed.number]
         if parsed.error:
@@ -284,7 +293,7 @@ def _parse_all(task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partition
     return [reports[number] for number in range(len(parts))]
 
 
-def _parse(number: int, part: SourcePart, shared: Callable[[], _Task], partitions: int) -> _Parsed:
+def _parse(number: int, part: SourcePart, threads: int, shared: Callable[[], _Task], partitions: int) -> _Parsed:
     """Parse a part, unless an earlier run did."""
     if part.report.exists():
         return _Parsed(number, before=True)
@@ -301,6 +310,7 @@ def _parse(number: int, part: SourcePart, shared: Callable[[], _Task], partition
             is_labeled=part.is_labeled,
             sampled=task.sampled,
             limits=task.limits,
+            threads=min(threads, os.cpu_count() or 1),
         )
         save_report(report, part.report)
     except (ValueError, OSError) as error:  # bad input; the driver raises it, without Ray's wrapping

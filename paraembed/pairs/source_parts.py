@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -249,6 +249,16 @@ def cut_parts(sources: Sequence[InputSource], folder: Path, span_bytes: int) -> 
         SourcePart(source.source, source.name, span, folder / f"parsed-{number:05d}.parquet", source.is_labeled)
         for number, (source, span) in enumerate(spans)
     ]
+
+
+def part_threads(parts: Sequence[SourcePart], sizes: Mapping[str, int], workers: int) -> list[int]:
+    """Return the number of threads that parse each part: its share of the workers by its bytes, rounded up.
+
+    ``sizes`` are the bytes of the sources by name. A thread more than workers costs less than a worker that is idle
+    while a large compressed file is parsed.
+    """
+    num_bytes = [sizes[part.name] if part.span is None else part.span[1] - part.span[0] for part in parts]
+    return [max(1, -(-workers * size // sum(num_bytes))) for size in num_bytes]
 
 
 def digests_of(inputs: Sequence[Place]) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
+import gzip
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paraembed.pairs import deduplicate as duplicates
-from paraembed.pairs import parse, shards
+from paraembed.pairs import formats, parse, shards
 from paraembed.pairs.deduplicate import find_repeats
 from paraembed.pairs.outputs import settings_to_json
 from paraembed.pairs.sample import ppdb_lines
@@ -17,9 +19,10 @@ from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.selection import selection_table
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
-from paraembed.pairs.source_parts import load_report, save_report
+from paraembed.pairs.source_parts import SourcePart, load_report, part_threads, save_report
 from paraembed.text.hashing import pair_keys
 from paraembed.text.tokenize import tokenize
+from tests.jobs import digests
 
 WORD = st.sampled_from(["a", "b", "c", "d"])
 SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
@@ -158,6 +161,35 @@ def test_the_version_of_ppdb_is_told_a_file_and_a_report_survives_its_file(tmp_p
     assert sum(report.refused.values()) > 10 or not versions
     save_report(report, tmp_path / "report.json")
     assert load_report(tmp_path / "report.json") == report
+
+
+@pytest.mark.parametrize("form", ["ppdb.gz", "x.tsv", "x.jsonl"])
+def test_files_and_report_do_not_depend_on_threads_and_joined_blocks(tmp_path, monkeypatch, form):
+    lines = "".join(ppdb_lines("2.0", 12_000, 1, 0.3)) if form == "ppdb.gz" else "Don't {0}\tx {0}\n\ta\n" * 9_000
+    text = lines if form != "x.jsonl" else '{"first": "Go.", "second": "a b"}\n{"first": 1}\n' * 9_000
+    data = text.encode("utf-8", "surrogateescape")
+    (tmp_path / form).write_bytes(gzip.compress(data) if form == "ppdb.gz" else data)
+
+    def parsed(name, threads):
+        out = tmp_path / name / "parsed.parquet"
+        out.parent.mkdir()
+        size = {} if form == "ppdb.gz" else {"block_bytes": 20_000}
+        report = parse.parse_source(tmp_path / form, "x", ShardSettings(), out, 3, threads=threads, **size)
+        return report, digests(tmp_path / name, "*")
+
+    expected = parsed("threads", 4)
+    assert parsed("joined", 1) == expected
+    assert expected[0].read >= 12_000
+    assert len({row["reason"] for row in expected[0].sample}) > (2 if form == "ppdb.gz" else 0)
+    monkeypatch.setattr(formats, "_pieces", lambda blocks, _: ([block] for block in blocks))
+    assert parsed("as-read", 1) == expected
+
+
+def test_threads_are_shared_by_bytes():
+    spans = ("a", None), ("b", (0, 9)), ("b", (9, 10))
+    parts = [SourcePart(Path("x"), name, span, Path("p")) for name, span in spans]
+    assert part_threads(parts, {"a": 90, "b": 10}, 8) == [8, 1, 1]
+    assert part_threads(parts[:1] * 4, {"a": 90}, 2) == [1] * 4
 
 
 CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "a\tb", "\x1c", "\x7f", "a\xa0b"])
