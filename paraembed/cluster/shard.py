@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,13 @@ from paraembed.pairs.source_parts import (
     SAMPLED,
     ParsedPart,
     SourcePart,
+    batch_parts,
     check_pairs,
     cut_parts,
     describe,
     digests_of,
     load_report,
     parsed_parts,
-    part_threads,
     read_heads,
     save_masks,
     save_report,
@@ -246,7 +247,7 @@ def _shard(
     """Write the outputs to ``work/result``; return the manifest."""
     sizes = {file["name"]: file["bytes"] for file in identity["inputs"]}
     partitions = num_partitions(sum(sizes.values()))
-    files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions, part_threads(parts, sizes, workers)))
+    files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions, batch_parts(parts, sizes, workers)))
     try:
         check_pairs(files, task.max_rejected_share)
     except ValueError:
@@ -265,18 +266,19 @@ def _shard(
 
 
 def _parse_all(
-    task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partitions: int, threads: Sequence[int]
+    task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partitions: int, batches: Sequence[tuple[list[int], int]]
 ) -> list[SourceReport]:
-    """Parse the parts, one task per part. The pairs are written to files, from which a killed run resumes."""
+    """Parse the parts, one task per batch. The pairs are written to files, from which a killed run resumes."""
     doing(f"parsing {len(parts):,} parts")
     shared = tasks.share(task)
 
-    def parse(numbered: tuple[int, SourcePart, int]) -> _Parsed:
-        return _parse(*numbered, shared, partitions)
+    def parse(batch: tuple[dict[int, SourcePart], int]) -> list[_Parsed]:
+        numbered, threads = batch
+        return [_parse(number, part, threads, shared, partitions) for number, part in numbered.items()]
 
     reports: dict[int, SourceReport] = {}
-    numbered = list(zip(range(len(parts)), parts, threads, strict=True))
-    for done, parsed in enumerate(tasks.run(parse, numbered), start=1):
+    numbered = [({number: parts[number] for number in numbers}, threads) for numbers, threads in batches]
+    for done, parsed in enumerate(chain.from_iterable(tasks.run(parse, numbered)), start=1):
         doing(f"parsing: {done:,} of {len(parts):,} parts are done")
         part = parts[parsed.number]
         if parsed.error:

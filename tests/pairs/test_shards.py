@@ -19,7 +19,7 @@ from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.selection import selection_table
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
-from paraembed.pairs.source_parts import SourcePart, load_report, part_threads, save_report
+from paraembed.pairs.source_parts import SourcePart, batch_parts, load_report, save_report
 from paraembed.text.hashing import pair_keys
 from paraembed.text.tokenize import tokenize
 from tests.jobs import digests
@@ -185,11 +185,16 @@ def test_files_and_report_do_not_depend_on_threads_and_joined_blocks(tmp_path, m
     assert parsed("as-read", 1) == expected
 
 
-def test_threads_are_shared_by_bytes():
+def test_small_parts_share_a_task_and_large_ones_have_threads():
     spans = ("a", None), ("b", (0, 9)), ("b", (9, 10))
     parts = [SourcePart(Path("x"), name, span, Path("p")) for name, span in spans]
-    assert part_threads(parts, {"a": 90, "b": 10}, 8) == [8, 1, 1]
-    assert part_threads(parts[:1] * 4, {"a": 90}, 2) == [1] * 4
+    assert batch_parts(parts, {"a": 90, "b": 10}, 8) == [([0], 8), ([1], 1), ([2], 1)]
+    assert batch_parts(parts, {"a": 90, "b": 10}, 2) == [([0], 2), ([1, 2], 1)]
+    assert batch_parts(parts[:1] * 4, {"a": 90}, 2) == [([number], 1) for number in range(4)]
+    assert batch_parts(parts[:1] * 1000, {"a": 90}, 2) == [
+        ([*range(start, start + 125)], 1) for start in range(0, 1000, 125)
+    ]
+    assert batch_parts(parts[:1] * 3, {"a": 8 << 20}, 1) == [([number], 1) for number in range(3)]
 
 
 CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "a\tb", "\x1c", "\x7f", "a\xa0b"])
