@@ -4,7 +4,7 @@ others by tasks of Ray.
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from paraembed.cluster.tasks import Tasks, started_tasks
 from paraembed.console import doing, say
@@ -31,7 +30,7 @@ from paraembed.pairs.formats import SPAN_BYTES
 from paraembed.pairs.outputs import Outputs
 from paraembed.pairs.parse import parse_source, partitions_of, reading_of
 from paraembed.pairs.schema import SourceReport
-from paraembed.pairs.selection import Selected, select_masks, selection_table, selects
+from paraembed.pairs.selection import Selected, read_columns, select_masks, selects, write_columns
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard
 from paraembed.pairs.source_parts import (
@@ -343,18 +342,20 @@ def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, t
         file.stays[:] = stays
 
 
-def _select(settings: ShardSettings, tasks: Tasks, files: Sequence[ParsedPart]) -> list[tuple[Selected, list[Mask]]]:
+def _select(
+    settings: ShardSettings, tasks: Tasks, files: Sequence[ParsedPart]
+) -> Iterable[tuple[Selected, list[Mask]]]:
     """Return the outputs, each with the masks of its pairs in the files."""
     stays = [file.stays for file in files]
     if not selects(settings):
-        return [(Selected("", np.zeros(0, np.int64)), stays)]
+        return [(Selected("", np.zeros(0, bool)), stays)]
     save_masks(files, stays)
 
     def columns_of(part: SourcePart) -> None:
-        pq.write_table(selection_table(part.parsed, np.load(part.mask, mmap_mode="r"), settings), part.columns)
+        write_columns(part.parsed, np.load(part.mask, mmap_mode="r"), settings, part.columns)
 
     list(tasks.run(columns_of, [file.part for file in files]))
-    return select_masks(settings, pa.concat_tables([pq.read_table(file.part.columns) for file in files]), stays)
+    return select_masks(settings, partial(read_columns, [file.part.columns for file in files]), stays)
 
 
 def _write_shards(

@@ -16,7 +16,7 @@ from paraembed.pairs.deduplicate import find_repeats
 from paraembed.pairs.outputs import settings_to_json
 from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.schema import PAIRS
-from paraembed.pairs.selection import selection_table
+from paraembed.pairs.selection import read_columns, write_columns
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
 from paraembed.pairs.source_parts import SourcePart, batch_parts, load_report, save_report
@@ -212,10 +212,10 @@ def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path):
     (tmp_path / "bad.tsv").write_text("\tno first\n")
     report = parse.parse_source(tmp_path / "bad.tsv", "bad.tsv", options, tmp_path / "parsed", 1)
     assert (report.read, report.parsed) == (1, 0)
-    empty = selection_table(tmp_path / "parsed", np.zeros(0, bool), options)
+    write_columns(tmp_path / "parsed", np.zeros(0, bool), options, tmp_path / "empty")
     (parsed,), _ = make(tmp_path, [[("a b c", "d e f")]])
-    assert len(empty) == 0
-    assert len(pa.concat_tables([empty, selection_table(parsed, np.ones(1, bool), options)])) == 1
+    write_columns(parsed, np.ones(1, bool), options, tmp_path / "row")
+    assert [len(table) for table in read_columns([tmp_path / "empty", tmp_path / "row"])] == [1]
 
 
 def pairs(rows, seed):
