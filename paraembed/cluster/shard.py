@@ -188,8 +188,8 @@ def shard_pairs(
         return before, True
     task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits, max_rejected_share)
     sizes = {file["name"]: file["bytes"] for file in identity["inputs"]}
-    rates = {"ppdb": _PPDB_BYTES_PER_SECOND}
-    seconds = sum(sizes[source.name] / rates.get(source.form, _BYTES_PER_SECOND) for source in sources)
+    ppdb = sum(sizes[source.name] for source in sources if source.form == "ppdb")
+    seconds = ppdb / _PPDB_BYTES_PER_SECOND + (sum(sizes.values()) - ppdb) / _BYTES_PER_SECOND
     place = _Place(engine, workers, uri is not None, seconds, tuple(map(str, inputs)), records)
     with work_folder(work.folder):
         before = finished()  # by another run, since
