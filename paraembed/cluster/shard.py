@@ -4,15 +4,15 @@ others by tasks of Ray.
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from paraembed.cluster.tasks import Tasks, started_tasks
 from paraembed.console import doing, say
@@ -30,13 +30,14 @@ from paraembed.pairs.formats import SPAN_BYTES
 from paraembed.pairs.outputs import Outputs
 from paraembed.pairs.parse import parse_source, partitions_of, reading_of
 from paraembed.pairs.schema import SourceReport
-from paraembed.pairs.selection import Selected, select_masks, selection_table, selects
+from paraembed.pairs.selection import Selected, read_columns, select_masks, selects, write_columns
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard
 from paraembed.pairs.source_parts import (
     SAMPLED,
     ParsedPart,
     SourcePart,
+    batch_parts,
     check_pairs,
     cut_parts,
     describe,
@@ -51,7 +52,7 @@ from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.settings import Engine, check_workers
 from paraembed.signals import NO_SPACE
 
-_BYTES_PER_SECOND = 5e6  # of compressed PPDB that one process shards, at least; of plain files more
+_BYTES_PER_SECOND, _PPDB_BYTES_PER_SECOND = 5e6, 5e7  # of compressed files that one process shards, at least
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class _Place:
     engine: Engine
     workers: int
     here: bool
+    seconds: float  # estimated time of one process
     inputs: tuple[str, ...]
     records: Path
 
@@ -118,7 +120,8 @@ def shard_pairs(
         settings: settings that decide the rows.
         words: the vocabulary, as a word-vector text file or a list of words, one per line.
         max_words: use only the first N words of the vocabulary.
-        workers: number of files, or parts of large plain files, to parse in parallel.
+        workers: number of files, or parts of large plain files, to parse in parallel; the threads that parse fewer
+            files.
         engine: ``local``, in this process; ``ray``; or ``auto``, local if the estimated time is below 20 seconds.
         overwrite: replace a finished output of other inputs or settings.
         rejected_sample: write examples of the rejected rows, next to the shards and to MLflow.
@@ -184,7 +187,10 @@ def shard_pairs(
         work.remove_leftover()
         return before, True
     task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits, max_rejected_share)
-    place = _Place(engine, workers, uri is not None, tuple(map(str, inputs)), records)
+    sizes = {file["name"]: file["bytes"] for file in identity["inputs"]}
+    ppdb = sum(sizes[source.name] for source in sources if source.form == "ppdb")
+    seconds = ppdb / _PPDB_BYTES_PER_SECOND + (sum(sizes.values()) - ppdb) / _BYTES_PER_SECOND
+    place = _Place(engine, workers, uri is not None, seconds, tuple(map(str, inputs)), records)
     with work_folder(work.folder):
         before = finished()  # by another run, since
         if before is not None:
@@ -209,11 +215,10 @@ def _run(
 
     out, replaced = work.out, outputs.replaced_folder_of(work.out)
     inputs = identity["inputs"]
-    seconds = sum(file["bytes"] for file in inputs) / _BYTES_PER_SECOND
     doing("starting the job")
     with (
         tracked_run(f"shard {out.name}", place.records) as run,
-        started_tasks(place.engine, place.workers, seconds, here=place.here) as tasks,
+        started_tasks(place.engine, place.workers, place.seconds, here=place.here) as tasks,
     ):
         if work.is_begun():
             say(f"resuming the work in {work.folder}")
@@ -223,7 +228,7 @@ def _run(
         run.params({"inputs": len(inputs), "input_digest": digest_of(inputs), **asdict(task.limits)})
         run.params(identity["settings"])
         run.dataset("pair files", digest_of(inputs), list(place.inputs), "sharding")
-        manifest = _shard(task, tasks, parts, work.folder, identity)
+        manifest = _shard(task, tasks, place.workers, parts, work.folder, identity)
         run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
         run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
         shutil.rmtree(replaced, ignore_errors=True)
@@ -236,11 +241,12 @@ def _run(
 
 
 def _shard(
-    task: _Task, tasks: Tasks, parts: Sequence[SourcePart], work: Path, identity: dict[str, Any]
+    task: _Task, tasks: Tasks, workers: int, parts: Sequence[SourcePart], work: Path, identity: dict[str, Any]
 ) -> dict[str, Any]:
     """Write the outputs to ``work/result``; return the manifest."""
-    partitions = num_partitions(sum(file["bytes"] for file in identity["inputs"]))
-    files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions))
+    sizes = {file["name"]: file["bytes"] for file in identity["inputs"]}
+    partitions = num_partitions(sum(sizes.values()))
+    files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions, batch_parts(parts, sizes, workers)))
     try:
         check_pairs(files, task.max_rejected_share)
     except ValueError:
@@ -258,16 +264,20 @@ def _shard(
     return result.finish()
 
 
-def _parse_all(task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partitions: int) -> list[SourceReport]:
-    """Parse the parts, one task per part. The pairs are written to files, from which a killed run resumes."""
+def _parse_all(
+    task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partitions: int, batches: Sequence[tuple[list[int], int]]
+) -> list[SourceReport]:
+    """Parse the parts, one task per batch. The pairs are written to files, from which a killed run resumes."""
     doing(f"parsing {len(parts):,} parts")
     shared = tasks.share(task)
 
-    def parse(numbered: tuple[int, SourcePart]) -> _Parsed:
-        return _parse(*numbered, shared, partitions)
+    def parse(batch: tuple[dict[int, SourcePart], int]) -> list[_Parsed]:
+        numbered, threads = batch
+        return [_parse(number, part, threads, shared, partitions) for number, part in numbered.items()]
 
     reports: dict[int, SourceReport] = {}
-    for done, parsed in enumerate(tasks.run(parse, list(enumerate(parts))), start=1):
+    numbered = [({number: parts[number] for number in numbers}, threads) for numbers, threads in batches]
+    for done, parsed in enumerate(chain.from_iterable(tasks.run(parse, numbered)), start=1):
         doing(f"parsing: {done:,} of {len(parts):,} parts are done")
         part = parts[parsed.number]
         if parsed.error:
@@ -284,7 +294,7 @@ def _parse_all(task: _Task, tasks: Tasks, parts: Sequence[SourcePart], partition
     return [reports[number] for number in range(len(parts))]
 
 
-def _parse(number: int, part: SourcePart, shared: Callable[[], _Task], partitions: int) -> _Parsed:
+def _parse(number: int, part: SourcePart, threads: int, shared: Callable[[], _Task], partitions: int) -> _Parsed:
     """Parse a part, unless an earlier run did."""
     if part.report.exists():
         return _Parsed(number, before=True)
@@ -301,6 +311,7 @@ def _parse(number: int, part: SourcePart, shared: Callable[[], _Task], partition
             is_labeled=part.is_labeled,
             sampled=task.sampled,
             limits=task.limits,
+            threads=min(threads, os.cpu_count() or 1),
         )
         save_report(report, part.report)
     except (ValueError, OSError) as error:  # bad input; the driver raises it, without Ray's wrapping
@@ -331,18 +342,20 @@ def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, t
         file.stays[:] = stays
 
 
-def _select(settings: ShardSettings, tasks: Tasks, files: Sequence[ParsedPart]) -> list[tuple[Selected, list[Mask]]]:
+def _select(
+    settings: ShardSettings, tasks: Tasks, files: Sequence[ParsedPart]
+) -> Iterable[tuple[Selected, list[Mask]]]:
     """Return the outputs, each with the masks of its pairs in the files."""
     stays = [file.stays for file in files]
     if not selects(settings):
-        return [(Selected("", np.zeros(0, np.int64)), stays)]
+        return [(Selected("", np.zeros(0, bool)), stays)]
     save_masks(files, stays)
 
     def columns_of(part: SourcePart) -> None:
-        pq.write_table(selection_table(part.parsed, np.load(part.mask, mmap_mode="r"), settings), part.columns)
+        write_columns(part.parsed, np.load(part.mask, mmap_mode="r"), settings, part.columns)
 
     list(tasks.run(columns_of, [file.part for file in files]))
-    return select_masks(settings, pa.concat_tables([pq.read_table(file.part.columns) for file in files]), stays)
+    return select_masks(settings, partial(read_columns, [file.part.columns for file in files]), stays)
 
 
 def _write_shards(

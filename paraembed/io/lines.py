@@ -1,7 +1,7 @@
 """Read text files as blocks of lines for NumPy and Arrow, without a Python loop over lines."""
 
 import codecs
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -89,6 +89,19 @@ class Lines:
     def without_first(self) -> "Lines":
         """Return the lines without the first."""
         return Lines.of(self.data[self.data.find(b"\n") + 1 :], self.first + 1, limits=self.limits)
+
+
+def joined_lines(blocks: Sequence[Lines]) -> Lines:
+    """Return consecutive blocks as one; only in the first of them, a first line may be cut."""
+    if len(blocks) == 1:
+        return blocks[0]
+    shifts = np.cumsum([0, *(len(lines.data) for lines in blocks[:-1])])
+    starts, ends = (
+        np.concatenate([getattr(lines, name) + shift for lines, shift in zip(blocks, shifts, strict=True)])
+        for name in ("starts", "ends")
+    )
+    data = b"".join([lines.data for lines in blocks])
+    return replace(blocks[0], data=data, starts=starts, ends=ends, is_ended=blocks[-1].is_ended)
 
 
 def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray[np.bool_]:

@@ -37,6 +37,7 @@ class Block:
     lines: npt.NDArray[np.int64] | None = None
     # Role → name of the column, or its number if the file has no header.
     columns: Mapping[str, str] = field(default_factory=dict)
+    sizes: Sequence[int] = ()  # numbers of rows of the blocks that were joined to this one; default: it is one
 
     def __len__(self) -> int:
         return len(self.pairs.refused)

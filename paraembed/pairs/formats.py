@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from paraembed.io.convert import array_lines
 from paraembed.io.escape import listed
 from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, cut_at_lines, is_compressed, read_blocks
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows, read_lines
+from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows, joined_lines, read_lines
 from paraembed.io.parquet import is_parquet, open_parquet, read_batches
 from paraembed.io.places import Place, name_of, require_file, size_of
 from paraembed.io.tables import Records, TableFormat, json_object, read_records
@@ -73,9 +73,8 @@ def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
 def spans_of(source: Source, form: str, *, span_bytes: int = SPAN_BYTES) -> list[Span] | list[None]:
     """Return the parts in which a source is parsed: spans of plain PPDB lines and TSV, otherwise the whole file (None).
 
-    A gzip stream can only be read from its start. Decompression is a third of the work (0.9 of 2.7 µs per line of PPDB)
-    and runs in a thread of its own, so a second worker for the same file would gain little. Several files use several
-    workers.
+    A compressed stream can only be read from its start. A thread decompresses it, others parse its blocks
+    (``unparsed_blocks``): of PPDB, 1.2 and 2.2 µs of processor time per line.
     """
     if isinstance(source, tuple) or form not in {"ppdb", "tsv"}:
         return [None]
@@ -105,23 +104,42 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
         ...     print(block.form, block.pairs.first.to_pylist(), block.pairs.second.to_pylist())
         tsv ['the cat sat', 'a dog ran'] ['a cat sat', 'the dog ran']
     """
-    for block in _read_blocks(source, reading, span):
-        yield reading.labels.filter(block, str(source))
+    for parse in unparsed_blocks(source, reading, span):
+        yield parse()
 
 
-def _read_blocks(source: Source, reading: Reading, span: Span | None) -> Iterator[Block]:
+def unparsed_blocks(source: Source, reading: Reading, span: Span | None = None) -> Iterator[Callable[[], Block]]:
+    """Yield, for each block of ``read_pairs``, the function that returns it.
+
+    The functions may be called in several threads: parsing PPDB and TSV, and looking up labels, hold the interpreter
+    lock for a small part of their time. Blocks of other formats are parsed before they are yielded.
+    """
+    for parse in _read_blocks(source, reading, span):
+        yield partial(_labeled, parse, reading.labels, str(source))
+
+
+def _labeled(parse: Callable[[], Block], labels: LabelRule, where: str) -> Block:
+    return labels.filter(parse(), where)
+
+
+def _parsed(blocks: Iterator[Block]) -> Iterator[Callable[[], Block]]:
+    for block in blocks:
+        yield partial(lambda parsed: parsed, block)
+
+
+def _read_blocks(source: Source, reading: Reading, span: Span | None) -> Iterator[Callable[[], Block]]:
     columns = reading.columns
     if columns and not say_the_pair(columns):
         raise ValueError(
             f"`columns` is {', '.join(columns)}; it must contain first and second once each, and no tree twice"
         )
     if isinstance(source, tuple):
-        yield from _read_aligned(*source, reading)
+        yield from _parsed(_read_aligned(*source, reading))
         return
     place: Place = source
     require_file(place)
     if reading.form == "parquet" or (reading.form == "auto" and is_parquet(place)):
-        yield from _read_parquet(place, reading)
+        yield from _parsed(_read_parquet(place, reading))
         return
     options: dict[str, Any] = {"limits": reading.limits, "block_bytes": reading.block_bytes}
     blocks = read_lines(place, **options)
@@ -137,19 +155,36 @@ def _read_blocks(source: Source, reading: Reading, span: Span | None) -> Iterato
     lines = read_lines(place, span, **options) if span else itertools.chain(heads, blocks)
     match form:
         case "csv":
-            yield from _read_csv(place, reading)
+            yield from _parsed(_read_csv(place, reading))
         case "tsv":
             yield from _read_tsv(place, heads, lines, reading, from_start=span is None or span[0] == 0)
         case "words":
-            yield from _read_word_list(lines)
+            yield from _parsed(_read_word_list(lines))
         case "jsonl":
-            yield from _read_jsonl(place, _array_lines(place, reading) if line.startswith("[") else lines, columns)
+            objects = _array_lines(place, reading) if line.startswith("[") else lines
+            yield from _parsed(_read_jsonl(place, objects, columns))
         case _:
-            for block in lines:
-                pairs = parse_ppdb(
-                    block, reading.features, alignment=reading.alignment, non_terminals=reading.non_terminals
-                )
-                yield Block("ppdb", block.first, block.__getitem__, pairs)
+            yield from (partial(_ppdb_block, pieces, reading) for pieces in _pieces(lines, reading.block_bytes))
+
+
+def _pieces(blocks: Iterator[Lines], size: int) -> Iterator[list[Lines]]:
+    """Yield blocks that may be joined to larger ones of up to ``size`` bytes."""
+    pieces, num_bytes = list[Lines](), 0
+    for lines in blocks:
+        num_bytes += len(lines.data)
+        if pieces and (num_bytes > size or lines.first_is_cut):
+            yield pieces
+            pieces, num_bytes = [], len(lines.data)
+        pieces.append(lines)
+    if pieces:
+        yield pieces
+
+
+def _ppdb_block(pieces: Sequence[Lines], reading: Reading) -> Block:
+    # A block takes 0.9 ms, however small, mostly with the interpreter lock: decompressed ones of 1 to 2 MB are joined.
+    lines = joined_lines(pieces)
+    pairs = parse_ppdb(lines, reading.features, alignment=reading.alignment, non_terminals=reading.non_terminals)
+    return Block("ppdb", lines.first, lines.__getitem__, pairs, sizes=[len(piece) for piece in pieces])
 
 
 def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:
@@ -224,20 +259,24 @@ def _aligned_texts(place: Place, reading: Reading) -> Iterator[pa.RecordBatch]:
 
 def _read_tsv(
     path: Place, heads: Sequence[Lines], blocks: Iterator[Lines], reading: Reading, *, from_start: bool
-) -> Iterator[Block]:
-    """Yield pairs from lines without quoting; a header is looked for in ``heads``, the first blocks of the file."""
+) -> Iterator[Callable[[], Block]]:
+    """Read pairs from lines without quoting; a header is looked for in ``heads``, the first blocks of the file."""
     texts = (head[row].decode("utf-8", "replace") for head in heads for row in range(len(head)))
     first, *rows = head_rows(text.split("\t") for text in texts)
     roles, header, names = columns_of(path, first, rows, reading.columns, reading.no_header)
     for block in blocks:
         if header and from_start and block.first == 0:
             block = block.without_first()  # noqa: PLW2901 - the header is no row
-        text = pc.fill_null(block.text, "")
-        counts = pc.list_value_length(pc.split_pattern(text, "\t"))
-        padded = pc.split_pattern(pc.binary_join_element_wise(text, "\t" * len(roles), ""), "\t")
-        cells = {role: pc.list_element(padded, index) for index, role in enumerate(roles)}
-        tests = [*block.tests(), (is_blank(text), "empty line"), *_count_tests(counts, len(roles))]
-        yield Block("tsv", block.first, block.__getitem__, assemble(cells, tests), columns=names)
+        yield partial(_tsv_block, block, roles, names)
+
+
+def _tsv_block(lines: Lines, roles: Sequence[Role], names: Mapping[str, str]) -> Block:
+    text = pc.fill_null(lines.text, "")
+    counts = pc.list_value_length(pc.split_pattern(text, "\t"))
+    padded = pc.split_pattern(pc.binary_join_element_wise(text, "\t" * len(roles), ""), "\t")
+    cells = {role: pc.list_element(padded, index) for index, role in enumerate(roles)}
+    tests = [*lines.tests(), (is_blank(text), "empty line"), *_count_tests(counts, len(roles))]
+    return Block("tsv", lines.first, lines.__getitem__, assemble(cells, tests), columns=names)
 
 
 def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:

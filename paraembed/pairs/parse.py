@@ -2,11 +2,12 @@
 examples.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.pairs.blocks import Block, refuse
 from paraembed.pairs.deduplicate import partition_writer
 from paraembed.pairs.filters import EQUAL_TEXTS
-from paraembed.pairs.formats import Reading, Source, read_pairs
+from paraembed.pairs.formats import Reading, Source, unparsed_blocks
 from paraembed.pairs.labels import LabelRule
 from paraembed.pairs.ppdb import PpdbPairs
 from paraembed.pairs.schema import PAIRS, SourceReport
@@ -31,6 +32,9 @@ from paraembed.process import keep_memory
 from paraembed.text.ragged import string_bytes
 from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import read_trees
+
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value")
 
 
 def parse_source(
@@ -47,6 +51,7 @@ def parse_source(
     limits: ReadLimits = DEFAULT_LIMITS,
     block_bytes: int = BLOCK_BYTES,
     rows_per_group: int = GROUP_ROWS,
+    threads: int = 1,
 ) -> SourceReport:
     """Parse, tokenize and filter one source in a stream, and write it to ``out`` (Parquet, ``schema_of(settings)``).
 
@@ -56,7 +61,8 @@ def parse_source(
     for the search for duplicates. ``name`` is the value of the column ``source``; ``vocabulary`` [V] holds the known
     words, for the training sets that need them. Ranks are counted from the beginning of the ``span``, which is one of
     ``formats.spans_of``. With ``is_labeled``, rows without a label are rejected. At most ``sampled`` rejected rows are
-    kept as examples for each reason. Raise the errors of ``read_pairs`` and ``row_rules``.
+    kept as examples for each reason. Several ``threads`` parse and filter the blocks while this one writes;
+    the files are the same. Raise the errors of ``read_pairs`` and ``row_rules``.
     """
     keep_memory()
     report, totals, versions = SourceReport(0, 0, {}), Counter[str](), set[str]()
@@ -66,8 +72,12 @@ def parse_source(
         reading = reading_of(settings, limits)
         labels = replace(reading.labels, is_labeled=is_labeled)
         reading = replace(reading, labels=labels, block_bytes=block_bytes)
-        for block in read_pairs(source, reading, span):
-            table, refused = keep_pairs(block, name, _tokenizer(block, settings), settings.remove, rules)
+
+        def kept(parse: Callable[[], Block]) -> tuple[Block, pa.Table, pa.StringArray]:
+            block = parse()
+            return block, *keep_pairs(block, name, _tokenizer(block, settings), settings.remove, rules)
+
+        for block, table, refused in _in_threads(kept, unparsed_blocks(source, reading, span), threads):
             totals.update(read=len(block), parsed=table.num_rows)
             report.labels.update(sum_counts([report.labels, labels.count(block)]))
             totals["lines"] = block.first_row + len(block)
@@ -90,6 +100,20 @@ def parse_source(
     write_file(partitions_of(out), lambda parts: write_file(out, lambda file: write(file, parts)))
     version = "mixed" if len(versions) > 1 else next(iter(versions), None)
     return replace(report, read=totals["read"], parsed=totals["parsed"], lines=totals["lines"], version=version)
+
+
+def _in_threads(function: Callable[[_Item], _Value], items: Iterable[_Item], threads: int) -> Iterator[_Value]:
+    """Yield ``function`` of each item, in order; threads compute the next two results each in the meantime."""
+    if threads == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = deque[Future[_Value]]()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        yield from (future.result() for future in waiting)
 
 
 def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> Reading:
@@ -204,12 +228,18 @@ def _not_tokenized(texts: pa.StringArray) -> Mask:
 
 
 def _count(source: str, block: Block, refused: pa.StringArray, report: SourceReport, sampled: int) -> None:
-    """Add a block's rejected rows to the counts by reason, and the first rows of each reason to the sample."""
-    counts = pc.value_counts(refused.drop_null())
-    for reason, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
-        before = report.refused.get(reason, 0)
-        report.refused[reason] = before + count
-        if before < sampled:
-            for row in np.flatnonzero(pc.fill_null(pc.equal(refused, reason), False))[: sampled - before]:
-                text = block.raw(int(row))[:500].decode("utf-8", "replace")
-                report.sample.append({"file": source, "line": block.line_of(int(row)), "reason": reason, "text": text})
+    """Add a block's rejected rows to the counts by reason, and the first rows of each reason to the sample, in which
+    those of each block that was read are sorted by reason.
+    """
+    start = 0
+    for size in block.sizes or [len(block)]:
+        counts = pc.value_counts(refused.slice(start, size).drop_null())
+        for reason, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
+            before = report.refused.get(reason, 0)
+            report.refused[reason] = before + count
+            if before < sampled:
+                is_sampled = pc.fill_null(pc.equal(refused.slice(start, size), reason), False)
+                for row in map(int, start + np.flatnonzero(is_sampled)[: sampled - before]):
+                    text = block.raw(row)[:500].decode("utf-8", "replace")
+                    report.sample.append({"file": source, "line": block.line_of(row), "reason": reason, "text": text})
+        start += size

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of, spa
 from paraembed.pairs.schema import Rejected, SourceReport
 from paraembed.signals import RunFailedError
 
+_BATCH_BYTES = 8 << 20
 SAMPLED = 100
 """Maximum number of rejected rows kept as examples, for each reason and input."""
 
@@ -249,6 +250,25 @@ def cut_parts(sources: Sequence[InputSource], folder: Path, span_bytes: int) -> 
         SourcePart(source.source, source.name, span, folder / f"parsed-{number:05d}.parquet", source.is_labeled)
         for number, (source, span) in enumerate(spans)
     ]
+
+
+def batch_parts(parts: Sequence[SourcePart], sizes: Mapping[str, int], workers: int) -> list[tuple[list[int], int]]:
+    """Return, for each task, the numbers of the parts that it parses, in order, and its number of threads.
+
+    Small parts share a task, up to 8 MB or a quarter of a worker's share. The threads are the task's share of the
+    workers by its bytes, rounded up: one too many costs less than a worker that is idle while a large compressed file
+    is parsed. ``sizes`` are the bytes of the sources by name.
+    """
+    num_bytes = [sizes[part.name] if part.span is None else part.span[1] - part.span[0] for part in parts]
+    total = sum(num_bytes)
+    most, batches, filled = min(_BATCH_BYTES, total // (4 * workers)), list[list[int]](), 0
+    for number, size in enumerate(num_bytes):
+        if not batches or filled + size > most:
+            batches.append([])
+            filled = 0
+        batches[-1].append(number)
+        filled += size
+    return [(batch, -(-workers * sum(num_bytes[number] for number in batch) // total)) for batch in batches]
 
 
 def digests_of(inputs: Sequence[Place]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paraembed.io.inflate import cut_at_lines
 from paraembed.io.limits import ReadLimits
-from paraembed.io.lines import read_lines
+from paraembed.io.lines import Lines, joined_lines, read_lines
 
 # What a line may have: of a carriage return at its end nobody could tell whether it belongs to the line's end.
 LINE = (st.binary(max_size=20) | st.text(max_size=6).map(str.encode)).filter(
@@ -63,6 +63,17 @@ def test_every_line_is_a_text_or_null_whatever_the_blocks_and_spans(
         assert span[1] - span[0] >= size or span is spans[-1]
         raw += [one[row] for one in blocks for row in range(len(one))]
     assert raw == content
+
+
+@given(st.lists(st.lists(LINE, min_size=1, max_size=4), min_size=1, max_size=5), st.sampled_from([b"\n", b"\r\n"]))
+def test_joined_blocks_are_the_block_of_their_bytes(blocks, end):
+    datas = [b"".join(line + end for line in lines) for lines in blocks]
+    firsts = itertools.accumulate(map(len, blocks), initial=3)
+    joined = joined_lines([Lines.of(data, first) for data, first in zip(datas, firsts, strict=False)])
+    whole = Lines.of(b"".join(datas), 3)
+    assert (joined.first, joined.data) == (whole.first, whole.data)
+    assert (joined.starts.tolist(), joined.ends.tolist()) == (whole.starts.tolist(), whole.ends.tolist())
+    assert joined.text.equals(whole.text)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from paraembed.pairs import selection
 from paraembed.pairs.selection import Selected, select, selection_columns, selects
 from paraembed.pairs.settings import FilterOptions
 from paraembed.text.hashing import hash_strings, mixed, pair_keys
@@ -31,13 +32,20 @@ def numbered(count):
 
 def run(options, pairs):
     """The rows of each output; checks that rows and counts are all there is."""
-    selected = select(options, selection_columns(table(pairs), options))
-    for one in selected:
-        assert len(one.rows) + sum(one.counts.values()) == len(pairs)
-        assert (np.diff(one.rows) > 0).all()
-        assert 0 not in one.counts.values()
-    assert len({one.name for one in selected}) == len(selected)
-    return {one.name: one.rows.tolist() for one in selected}
+    selected = selected_of(options, [selection_columns(table(pairs), options)])
+    for output in selected:
+        assert output.rows.sum() + sum(output.counts.values()) == len(output.rows) == len(pairs)
+        assert 0 not in output.counts.values()
+    assert len({output.name for output in selected}) == len(selected)
+    return rows_of(selected)
+
+
+def selected_of(options, tables):
+    return list(select(options, lambda: tables, sum(map(len, tables))))
+
+
+def rows_of(selected):
+    return {output.name: np.flatnonzero(output.rows).tolist() for output in selected}
 
 
 def shards(folder, *files):
@@ -74,8 +82,52 @@ def test_selections_are_unique_nested_disjoint_and_the_same_for_any_blocks(optio
         rows = [row for part in selected.values() for row in part]
         assert len(set(rows)) == len(rows)
     parts = [selection_columns(part, options) for part in (table(pairs).slice(0, cut), table(pairs).slice(cut))]
-    again = select(options, pa.concat_tables(parts))
-    assert {one.name: one.rows.tolist() for one in again} == selected
+    assert rows_of(selected_of(options, parts)) == selected
+
+
+def by_sorting(options, pairs):
+    """The rows of each output, by sorting all of them."""
+    columns = selection_columns(table(pairs), options)
+    keys, rows = columns["key"].to_numpy(), np.arange(len(pairs))
+    draws = mixed(keys ^ mixed(np.array([options.sample_seed], np.uint64)))
+
+    def drawn(rows):
+        return rows[np.argsort(draws[rows], kind="stable")]
+
+    def resized(rows):
+        if "effective_size" in columns.column_names:
+            sizes = np.minimum(columns["effective_size"].to_numpy(), 5)
+            bins = [rows[sizes[rows] == size][: options.top and options.top // 3] for size in (3, 4, 5)]
+            each = min((options.sample or options.top or 60_000) // 3, *map(len, bins))
+            return np.concatenate(
+                [(bins if options.sample is None else [*map(drawn, bins)])[size][:each] for size in range(3)]
+            )
+        rows = rows[: options.top]
+        return rows if options.sample is None else drawn(rows)[: options.sample]
+
+    tenth = mixed(keys, 801010) % np.uint64(10)
+    splits = {"train": rows[tenth < 8], "dev": rows[tenth == 8], "test": rows[tenth == 9]}
+    parts = splits if options.training_set == "pgru2017" else {"": rows}
+    parts = parts if options.split == "all" else {"": splits[options.split]}
+    outputs = {name: resized(rows) for name, rows in parts.items()}
+    if options.nested_subsets != "none":
+        rows = np.sort(outputs[""]) if options.nested_subsets == "ordered" else drawn(np.sort(outputs[""]))
+        sizes = [len(rows) >> level for level in range(max(1, len(rows).bit_length()))]
+        last = next((level for level, size in enumerate(sizes) if size < 10), len(sizes))
+        outputs = {f"1-of-{1 << level}": rows[:size] for level, size in enumerate(sizes[: last + 1])}
+    return {name: sorted(rows.tolist()) for name, rows in outputs.items()}
+
+
+@given(options=OPTIONS, count=st.integers(0, 60), repeats=st.integers(1, 3), bits=st.integers(1, 16))
+@example(FilterOptions(top=50, sample=20), 60, 2, 2)
+@example(FilterOptions(training_set="pgru2017", sample=15), 60, 2, 1)
+@example(FilterOptions(nested_subsets="random"), 60, 1, 3)
+def test_selections_are_those_by_sorting_all_rows(options, count, repeats, bits):
+    pairs = numbered(count) * repeats  # whose draws are equal
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "_BIN_BITS", bits)
+        patch.setattr(selection, "_PIECE", 7)
+        assert run(options, pairs) == by_sorting(options, pairs)
 
 
 @given(pairs=PAIRS)
@@ -121,9 +173,10 @@ def test_top_takes_the_first_and_sample_draws():
 
 def test_halvings_go_down_to_fewer_than_ten():
     """P16 §5.3: from 3,033,753 pairs to 5."""
-    columns = pa.table({"key": np.arange(3_033_753, dtype=np.uint64)})
+    tables = [pa.table({"key": np.arange(3_033_753, dtype=np.uint64)})]
     for kind in ("ordered", "random"):
-        sizes = [(one.name, len(one.rows)) for one in select(FilterOptions(nested_subsets=kind), columns)]
+        subsets = selected_of(FilterOptions(nested_subsets=kind), tables)
+        sizes = [(subset.name, subset.rows.sum()) for subset in subsets]
         assert sizes[0] == ("1-of-1", 3_033_753)
         assert sizes[15] == ("1-of-32768", 92)
         assert sizes[-2:] == [("1-of-262144", 11), ("1-of-524288", 5)]
@@ -151,15 +204,15 @@ def test_phrases_are_as_many_of_each_effective_size():
     drawn = run(FilterOptions(training_set="tacl2015/phrases", sample=9, sample_seed=5), PHRASES)[""]
     assert [sum(low <= row < high for row in drawn) for low, high in ((0, 6), (6, 10), (10, 15))] == [3, 3, 3]
     assert drawn != [0, 1, 2, 6, 7, 8, 10, 11, 12]
-    (one,) = select(options, selection_columns(table(PHRASES), options))
-    assert one.counts == {"bin of its effective size is full": 3}
+    (output,) = selected_of(options, [selection_columns(table(PHRASES), options)])
+    assert output.counts == {"bin of its effective size is full": 3}
 
 
 def test_phrases_are_60_000_at_full_size():
     sizes = np.repeat([3, 4, 5, 9], [25_000, 20_001, 12_000, 9_000])
     columns = pa.table({"key": np.arange(len(sizes), dtype=np.uint64), "effective_size": sizes})
-    (one,) = select(FilterOptions(training_set="tacl2015/phrases"), columns)
-    assert np.bincount(np.minimum(sizes[one.rows], 5))[3:].tolist() == [20_000, 20_000, 20_000]
+    (output,) = selected_of(FilterOptions(training_set="tacl2015/phrases"), [columns])
+    assert np.bincount(np.minimum(sizes[output.rows], 5))[3:].tolist() == [20_000, 20_000, 20_000]
 
 
 def matched(folder, top=None):
@@ -186,8 +239,8 @@ def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path):
     test = shards(tmp_path / "test", [("a0", "b 0")])
     options = FilterOptions(leave_out=(dev, test), top=5)
     assert run(options, numbered(10)) == {"": [1, 2, 4, 6, 7]}
-    (one,) = select(options, selection_columns(table(numbered(10)), options))
-    assert one.counts == {"left out": 3, "below the top": 2}
+    (output,) = selected_of(options, [selection_columns(table(numbered(10)), options)])
+    assert output.counts == {"left out": 3, "below the top": 2}
     with pytest.raises(FileNotFoundError, match=r"none .*finished pair shards; .*jobs/shard"):
         run(FilterOptions(leave_out=(str(tmp_path / "none"),)), numbered(3))
 
@@ -199,7 +252,7 @@ def test_nothing_is_selected_where_nothing_is_asked():
     asked += [FilterOptions(top=1), FilterOptions(sample=1), FilterOptions(nested_subsets="ordered")]
     asked.append(FilterOptions(leave_out=("dev",)))
     assert all(map(selects, asked))
-    assert Selected("", np.arange(3)).counts == {}
+    assert Selected("", np.ones(3, bool)).counts == {}
 
 
 TEXT = st.text("ab é\0", max_size=6)

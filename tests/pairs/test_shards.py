@@ -1,5 +1,7 @@
+import gzip
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,17 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paraembed.pairs import deduplicate as duplicates
-from paraembed.pairs import parse, shards
+from paraembed.pairs import formats, parse, shards
 from paraembed.pairs.deduplicate import find_repeats
 from paraembed.pairs.outputs import settings_to_json
 from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.schema import PAIRS
-from paraembed.pairs.selection import selection_table
+from paraembed.pairs.selection import read_columns, write_columns
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
-from paraembed.pairs.source_parts import load_report, save_report
+from paraembed.pairs.source_parts import SourcePart, batch_parts, load_report, save_report
 from paraembed.text.hashing import pair_keys
 from paraembed.text.tokenize import tokenize
+from tests.jobs import digests
 
 WORD = st.sampled_from(["a", "b", "c", "d"])
 SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
@@ -160,6 +163,40 @@ def test_the_version_of_ppdb_is_told_a_file_and_a_report_survives_its_file(tmp_p
     assert load_report(tmp_path / "report.json") == report
 
 
+@pytest.mark.parametrize("form", ["ppdb.gz", "x.tsv", "x.jsonl"])
+def test_files_and_report_do_not_depend_on_threads_and_joined_blocks(tmp_path, monkeypatch, form):
+    lines = "".join(ppdb_lines("2.0", 12_000, 1, 0.3)) if form == "ppdb.gz" else "Don't {0}\tx {0}\n\ta\n" * 9_000
+    text = lines if form != "x.jsonl" else '{"first": "Go.", "second": "a b"}\n{"first": 1}\n' * 9_000
+    data = text.encode("utf-8", "surrogateescape")
+    (tmp_path / form).write_bytes(gzip.compress(data) if form == "ppdb.gz" else data)
+
+    def parsed(name, threads):
+        out = tmp_path / name / "parsed.parquet"
+        out.parent.mkdir()
+        size = {} if form == "ppdb.gz" else {"block_bytes": 20_000}
+        report = parse.parse_source(tmp_path / form, "x", ShardSettings(), out, 3, threads=threads, **size)
+        return report, digests(tmp_path / name, "*")
+
+    expected = parsed("threads", 4)
+    assert parsed("joined", 1) == expected
+    assert expected[0].read >= 12_000
+    assert len({row["reason"] for row in expected[0].sample}) > (2 if form == "ppdb.gz" else 0)
+    monkeypatch.setattr(formats, "_pieces", lambda blocks, _: ([block] for block in blocks))
+    assert parsed("as-read", 1) == expected
+
+
+def test_small_parts_share_a_task_and_large_ones_have_threads():
+    spans = ("a", None), ("b", (0, 9)), ("b", (9, 10))
+    parts = [SourcePart(Path("x"), name, span, Path("p")) for name, span in spans]
+    assert batch_parts(parts, {"a": 90, "b": 10}, 8) == [([0], 8), ([1], 1), ([2], 1)]
+    assert batch_parts(parts, {"a": 90, "b": 10}, 2) == [([0], 2), ([1, 2], 1)]
+    assert batch_parts(parts[:1] * 4, {"a": 90}, 2) == [([number], 1) for number in range(4)]
+    assert batch_parts(parts[:1] * 1000, {"a": 90}, 2) == [
+        ([*range(start, start + 125)], 1) for start in range(0, 1000, 125)
+    ]
+    assert batch_parts(parts[:1] * 3, {"a": 8 << 20}, 1) == [([number], 1) for number in range(3)]
+
+
 CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "a\tb", "\x1c", "\x7f", "a\xa0b"])
 
 
@@ -175,10 +212,10 @@ def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path):
     (tmp_path / "bad.tsv").write_text("\tno first\n")
     report = parse.parse_source(tmp_path / "bad.tsv", "bad.tsv", options, tmp_path / "parsed", 1)
     assert (report.read, report.parsed) == (1, 0)
-    empty = selection_table(tmp_path / "parsed", np.zeros(0, bool), options)
+    write_columns(tmp_path / "parsed", np.zeros(0, bool), options, tmp_path / "empty")
     (parsed,), _ = make(tmp_path, [[("a b c", "d e f")]])
-    assert len(empty) == 0
-    assert len(pa.concat_tables([empty, selection_table(parsed, np.ones(1, bool), options)])) == 1
+    write_columns(parsed, np.ones(1, bool), options, tmp_path / "row")
+    assert [len(table) for table in read_columns([tmp_path / "empty", tmp_path / "row"])] == [1]
 
 
 def pairs(rows, seed):
