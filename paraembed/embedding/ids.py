@@ -69,7 +69,7 @@ def count_duplicates(
 
     The hashes are in ``files``, see ``hashes_name``; they are computed and written there for parts whose file is
     missing. ``rows`` is the number of rows, about. A task merges about ``max_hashes`` hashes, at most 256 tasks in all:
-    16M need 0.25 GB. Ids with equal hashes are compared up to ``max_ids`` different hashes at a time, in this process,
+    16M need 0.3 GB. Ids with equal hashes are compared up to ``max_ids`` different hashes at a time, in this process,
     which also keeps these hashes.
     """
     present = set(files.names(IDS))

@@ -21,7 +21,7 @@ from paraembed import checkpoint
 from paraembed.cluster.embed import embed
 from paraembed.embedding.ids import hashes_name
 from paraembed.embedding.plan import part_name
-from paraembed.embedding.settings import Settings
+from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
@@ -176,6 +176,11 @@ def test_hashes_of_ids_survive_every_crash_point(tiny_encoder_folder, tmp_path):
     assert sorted(path.name for path in crashes.iterdir()) == ["open _manifest.json", "rename _SUCCESS"]
     (out / "_ids" / hashes[0]).unlink()
     assert run_until_done(tiny_encoder_folder, table, out, more=more, crashes=crashes) == 2
+    assert digests(out) == digests(expected)
+    for name in (part_name(0), "_manifest.json", "_SUCCESS"):  # one part is embedded, and tasks of Ray hash the others
+        (out / name).unlink()
+    settings, limits = Settings("body", "key", part_rows=100), Limits(on_duplicate_id="keep")
+    assert embed(tiny_encoder_folder, [table], out, settings, engine="ray", workers=1, limits=limits).embedded == 1
     assert digests(out) == digests(expected)
     assert not (out / "_ids").exists()
     assert all(check.ok for check in verify(out))
