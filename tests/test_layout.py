@@ -63,7 +63,7 @@ def test_no_module_imports_one_that_imports_it():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
-LINES = {"paraembed": 45_950, "tests": 34_825}
+LINES = {"paraembed": 47_050, "tests": 35_200}
 """Most lines of Python in a folder. A commit that needs more raises the number, and says in its body what for."""
 
 
