@@ -46,6 +46,7 @@ ROW_GROUP_BYTES = 32 << 20
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 FOOTER = "paraembed"
 """Key of the report in the footer of a part."""
+_FIRSTS = ("null_id", "only_unknown", "longest_lines", "longest_first", "longest_file")
 _NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size"}
 
 
@@ -116,17 +117,8 @@ class _Tally:
 
     def report_of(self, report: PartReport, rejected_sha256: str) -> PartReport:
         """Return a report with these counts."""
-        counts: dict[str, Any] = self.counts
-        return replace(
-            report,
-            rejected_sha256=rejected_sha256,
-            null_id=self.null_id,
-            only_unknown=self.only_unknown,
-            longest_lines=self.longest_lines,
-            longest_first=self.longest_first,
-            longest_file=self.longest_file,
-            **counts,
-        )
+        known: dict[str, Any] = {name: getattr(self, name) for name in _FIRSTS} | self.counts
+        return replace(report, rejected_sha256=rejected_sha256, **known)
 
 
 def rejected_name(part: str) -> str:

@@ -136,18 +136,11 @@ def settings_json(settings: Settings, format_number: int) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if format_number > 2 or name != "compact"}
 
 
-@dataclass(frozen=True)
-class _NamedPiece:
+@dataclass(frozen=True, kw_only=True)
+class _NamedPiece(Piece):
     """Part of format 2, in its plan."""
 
     name: str
-    file: Count
-    start: Count
-    stop: Count
-    rows: Count
-    row: Count
-    row_in_file: Count
-    line_breaks: Count = 0
 
 
 @dataclass(frozen=True)
