@@ -28,7 +28,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import rows_of_batches
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import read_span
-from paraembed.io.parquet import check_parquet, open_parquet
+from paraembed.io.parquet import check_parquet, open_parquet, over_zeros
 from paraembed.io.tables import Records
 from paraembed.options import Count, checked
 from paraembed.process import RunTasks, in_order, num_threads
@@ -302,11 +302,8 @@ def _cuts(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) ->
         return _Cuts(list(_cut_groups(source, settings)), source.sha256)
     if source.is_stream:
         return _Cuts(list(_cut_records(source, settings, source.cut_records(), 0)), sha256_of(source.place))
-    digest, start = hashlib.sha256(), 0
-    blocks = source.blocks()
-    if of_bytes is not None:
-        start, stop = rows_in(source, of_bytes)
-        blocks = read_span(source.place, (start, stop), source.block_bytes)
+    digest, (start, stop) = hashlib.sha256(), rows_in(source, of_bytes) if of_bytes else (0, source.size)
+    blocks = read_span(source.place, (start, stop), source.block_bytes)
 
     def hashed(blocks: Iterable[bytes]) -> Iterator[bytes]:
         for block in blocks:
@@ -356,7 +353,7 @@ def _cut_groups(source: InputFile, settings: Settings) -> Iterator[Cut]:
         groups = rows_of_batches(source.place, columns, source.limits.max_inflation)
     else:
         with open_parquet(source.place, state=source.state) as file:
-            check_parquet(file, columns, source.shown, source.limits)
+            check_parquet(over_zeros(file.metadata, source.size), columns, source.shown, source.limits)
             groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     start = rows = 0
     for group, more in enumerate(groups):

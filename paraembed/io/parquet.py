@@ -7,6 +7,7 @@ abandon it because most strings differ. Such a row group is read as plain string
 string of the dictionary limits the rows per batch.
 """
 
+import mmap
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
@@ -259,6 +260,14 @@ def check_parquet(
         _check(f"{name}: row group {number}", stored, _VALUE_BYTES * values, limits, in_memory)
         all_stored, all_inflated = all_stored + stored, all_inflated + inflated
     _check(name, all_stored, all_inflated, limits)
+
+
+def over_zeros(footer: pq.FileMetaData, size: int) -> pq.ParquetFile:
+    """Return a file of ``size`` bytes with this footer, and zeros as pages, for ``check_parquet``: it begins to read
+    each row group, which would be a request to an object store.
+    """
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)  # takes no memory
+    return pq.ParquetFile(pa.BufferReader(pa.py_buffer(pages)), metadata=footer, buffer_size=READ_BYTES)
 
 
 def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> Iterator[list[pq.ColumnChunkMetaData]]:
