@@ -18,6 +18,7 @@ _PAGE = 1_000  # entries of a listing, as of S3
 TIME_NS = 946_684_800 * 10**9
 """Modification time of every object, in nanoseconds."""
 _TIME, _TIME_OF_HEADER = "2000-01-01T00:00:00.000Z", "Sat, 01 Jan 2000 00:00:00 GMT"
+_Answer = tuple[int, dict[str, str], bytes]  # status, headers, body
 
 
 @dataclass
@@ -72,7 +73,7 @@ class ObjectStore:
         finally:
             writer.close()
 
-    def _answer(self, method: str, address: str, span: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _answer(self, method: str, address: str, span: str, body: bytes) -> _Answer:  # noqa: PLR0911 - a case each
         """Return status, headers and body of an answer."""
         where = urlsplit(address)
         key = unquote(where.path).lstrip("/").partition("/")[2]
@@ -103,7 +104,7 @@ class ObjectStore:
                 return self._object(key, span)
         return 200, {"ETag": '"0"'}, b""
 
-    def _object(self, key: str, span: str) -> tuple[int, dict[str, str], bytes]:
+    def _object(self, key: str, span: str) -> _Answer:
         folder, slash, name = key.rpartition("/")
         generated = self.folders.get(folder + slash)
         content = self.written.get(key)
@@ -142,7 +143,7 @@ def _entry(key: str, size: int) -> str:
     return f"<Contents>{fields}</Contents>"
 
 
-def _xml(name: str, content: str) -> tuple[int, dict[str, str], bytes]:
+def _xml(name: str, content: str) -> _Answer:
     return 200, {}, f"{_HEAD}<{name}>{content}</{name}>".encode()
 
 
@@ -195,5 +196,6 @@ def serving(latency: float, megabytes: float) -> Iterator[ObjectStore]:
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
         loop.close()

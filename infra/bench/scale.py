@@ -9,7 +9,7 @@ import io
 import os
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +71,9 @@ def run(options: Namespace, log: Log) -> dict[str, Any]:
                 "requests": lambda phase, requests=requests: f"{requests[phase.name]:,}",
             }
             show_table(f"{size:,} {PROGRAMS[key]}", [phase for phase, _ in phases], columns)
-            log({f"{key}_{size}/{phase.name.replace(' ', '_')}_seconds": phase.rounds[0].seconds for phase, _ in phases})
+            log(
+                {f"{key}_{size}/{phase.name.replace(' ', '_')}_seconds": phase.rounds[0].seconds for phase, _ in phases}
+            )
     return {"settings": settings(options), "cores": os.cpu_count(), "phases": measured}
 
 
@@ -83,12 +85,7 @@ def _phases(key: str, size: int, store: ObjectStore) -> list[tuple[Program, int]
         "parts": (drive, PHASES),
     }
     function, names = functions[key]
-    if key == "parts":
-        store.folders["in/"] = Generated("{:06d}.parquet", _parquet(_GROUPS, _GROUP_ROWS), max(1, size // _GROUPS))
-        store.folders["out/data/"] = Generated("part-000-{:06d}.parquet", _parquet(1, 1), 0)
-    else:
-        lines = _FIRST_LINES if key == "first" else _LINES
-        store.folders["in/"] = Generated("{:06d}.txt", _LINE * lines, size)
+    generate(store, key, size)
     given: dict[str, Any] = {"inputs": store.uri("in")}
     given |= {"out": store.uri("out"), "size": len(_parquet(1, 1))} if key == "parts" else {}
     program = start(f"{size:,} {PROGRAMS[key]}", function, given, threads=os.cpu_count() or 1)
@@ -106,6 +103,16 @@ def _phases(key: str, size: int, store: ObjectStore) -> list[tuple[Program, int]
     seconds, cpu_seconds = (sum(getattr(round_, name) for round_ in rounds) for name in ("seconds", "cpu_seconds"))
     whole = Round(1, seconds, cpu_seconds, max(round_.peak_bytes for round_ in rounds))
     return [*phases, (Program("all", program.run_round, rounds=[whole]), sum(n for _, n in phases))]
+
+
+def generate(store: ObjectStore, key: str, size: int) -> None:
+    """Add the inputs of a program, and the output of ``parts``, which is empty."""
+    if key == "parts":
+        store.folders["in/"] = Generated("{:06d}.parquet", _parquet(_GROUPS, _GROUP_ROWS), max(1, size // _GROUPS))
+        store.folders["out/data/"] = Generated("part-000-{:06d}.parquet", _parquet(1, 1), 0)
+    else:
+        lines = _FIRST_LINES if key == "first" else _LINES
+        store.folders["in/"] = Generated("{:06d}.txt", _LINE * lines, size)
 
 
 def _parquet(groups: int, rows: int) -> bytes:
@@ -152,7 +159,7 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
     """Do what the driver does, but embed nothing: the reports are those of parts of ``size`` bytes."""
     store, settings_, encoder = open_store(out), Settings(text_column="text"), _encoder()
 
-    def reports(parts: tuple[Part, ...], run: manifest.EmbeddingRun) -> Any:
+    def reports(parts: Sequence[Part]) -> Iterator[PartReport]:
         """Yield reports as they come from other processes: strings are not shared."""
         stamp = f"{size} {TIME_NS}"
         for number, part in enumerate(parts):
@@ -167,7 +174,7 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
     clock(2)
     with manifest.begun_run(store, run) as begun:
         clock(3)
-        for report in reports(run.plan.parts[: len(run.plan.parts) // 2], run):
+        for report in reports(run.plan.parts[: len(run.plan.parts) // 2]):
             begun.add(report)
     del begun
     clock(4)
@@ -180,7 +187,7 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
         clock(5)
         if len(todo) != len(run.plan.parts) - len(run.plan.parts) // 2:
             raise ValueError(f"{len(todo):,} of {len(run.plan.parts):,} parts are left, not the second half")
-        for report in reports(tuple(todo), run):
+        for report in reports(todo):
             begun.add(report)
         begun.done.write()
         clock(6)

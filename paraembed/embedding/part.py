@@ -49,7 +49,7 @@ FOOTER = "paraembed"
 _NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PartReport:
     """Report of a part."""
 

@@ -31,7 +31,7 @@ from paraembed.io.inflate import read_span
 from paraembed.io.parquet import check_parquet, open_parquet, over_zeros
 from paraembed.io.tables import Records
 from paraembed.options import Count, checked
-from paraembed.process import RunTasks, in_order, num_threads
+from paraembed.process import RunTasks, in_order, num_threads, without_gc
 
 MAX_PART_BYTES = 64 << 20
 """Bytes of text after which a part ends, with the record that reaches them. The reader of a compressed file passes each
@@ -178,9 +178,7 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
     """
     if not len(pieces):
         raise ValueError("plan: it has no parts")
-    part, file, start, stop, rows, row, row_in_file, _ = columns = [
-        np.array(column.to_pylist(), np.int64) for column in pieces.columns
-    ]
+    part, file, start, stop, rows, row, row_in_file, _ = columns = [column.to_numpy() for column in pieces.columns]
     if sum(rows.tolist()) >= 2**63:
         raise ValueError(f"plan: its parts have {sum(rows.tolist())} rows, more than 64-bit row numbers can count")
     is_new = np.diff(file, prepend=-1) != 0
@@ -204,8 +202,9 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
     if not is_right.all():
         raise ValueError(f"{names[int(np.argmin(is_right))]} does not start where the previous part ends")
     starts = [*np.flatnonzero(np.diff(part, prepend=-1)).tolist(), len(part)]
-    known = [Piece(*values) for values in zip(*(column.tolist() for column in columns[1:]), strict=True)]
-    return tuple(Part(name, tuple(known[a:b])) for name, (a, b) in zip(names, pairwise(starts), strict=True))
+    with without_gc():
+        known = [Piece(*values) for values in zip(*(column.tolist() for column in columns[1:]), strict=True)]
+        return tuple(Part(name, tuple(known[a:b])) for name, (a, b) in zip(names, pairwise(starts), strict=True))
 
 
 def part_name(number: int) -> str:

@@ -8,6 +8,7 @@ string of the dictionary limits the rows per batch.
 """
 
 import mmap
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
@@ -37,6 +38,7 @@ _INDEX_BYTES = 5  # of a value in a dictionary, at most: its index (4) and its l
 _FOOTER_BYTES = 32 << 20  # of all footers in the cache; parsed, they take several times as much
 _LOCK = Lock()
 _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
+_footers_size = Counter[str]()  # their sum, which would take longer than to read a file if there are many
 
 
 @contextmanager
@@ -68,10 +70,11 @@ def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "
 def _keep_footer(key: tuple[Place, str], footer: pq.FileMetaData) -> None:
     """Cache the footer of a file, and forget those that were kept first if they are too large together."""
     with _LOCK:
-        _footers.setdefault(key, footer)
-        size = sum(known.serialized_size for known in _footers.values())
-        while size > _FOOTER_BYTES and len(_footers) > 1:
-            size -= _footers.pop(next(iter(_footers))).serialized_size
+        if key not in _footers:
+            _footers[key] = footer
+            _footers_size.update(bytes=footer.serialized_size)
+        while _footers_size["bytes"] > _FOOTER_BYTES and len(_footers) > 1:
+            _footers_size.subtract(bytes=_footers.pop(next(iter(_footers))).serialized_size)
 
 
 def unreadable(name: str, error: Exception) -> ValueError:

@@ -160,7 +160,9 @@ def resolve(uri: str) -> "tuple[pyarrow.fs.FileSystem, str]":
             environment = (item for item in os.environ.items() if item[0].startswith("AWS_"))
             client = (match[1], match[3], *environment)
             if client in _clients:
-                return _clients[client], f"{match[1].rpartition('@')[2]}/{unquote(match[2], errors='strict')}".rstrip("/")
+                return _clients[client], f"{match[1].rpartition('@')[2]}/{unquote(match[2], errors='strict')}".rstrip(
+                    "/"
+                )
             _connect()
         filesystem, path = _file_systems().FileSystem.from_uri(uri)
     except (ValueError, NotImplementedError) as error:  # what Arrow's own errors are
