@@ -6,6 +6,7 @@ They are no Parquet, so that readers of a folder of Parquet files do not take th
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import cache
 from typing import Any, get_type_hints
@@ -13,7 +14,7 @@ from typing import Any, get_type_hints
 import pyarrow as pa
 import pyarrow.ipc
 
-from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.part import PartReport
 from paraembed.io.store import Store, read_bytes
 from paraembed.options import checked, json_value
@@ -109,15 +110,19 @@ class DoneParts:
     def read(self) -> dict[str, PartReport]:
         """Return the reports, by part name; a damaged file has none."""
         reports = dict[str, PartReport]()
-        for name in self._names:
-            try:
-                table, run = read_arrow(self._store, f"{DONE}/{name}", _REPORT)
-            except (OSError, ValueError):
-                continue
-            if run == self._run:
-                with without_gc():
-                    reports.update((report.name, report) for report in _reports_of(table))
+        with ThreadPoolExecutor(LOOKERS) as pool:
+            for start in range(0, len(self._names), LOOKERS):  # so that few files wait in memory
+                for table in pool.map(self._read, self._names[start : start + LOOKERS]):
+                    with without_gc():
+                        reports.update((report.name, report) for report in _reports_of(table))
         return reports
+
+    def _read(self, name: str) -> pa.Table:
+        try:
+            table, run = read_arrow(self._store, f"{DONE}/{name}", _REPORT)
+        except (OSError, ValueError):
+            return _REPORT.empty_table()
+        return table if run == self._run else _REPORT.empty_table()
 
     def add(self, report: PartReport) -> None:
         """Add a report, and write a file if there are enough."""
