@@ -6,6 +6,7 @@ last until the process ends; its docstring gives the reason.
 
 import csv
 import ctypes
+import gc
 import logging
 import os
 import platform
@@ -311,6 +312,18 @@ class RunTasks(Protocol):
         self, function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], /
     ) -> Iterator[_Result]:
         """Run the tasks."""
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Make many objects without looking for cycles among them, which takes as long again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def in_order(

@@ -23,7 +23,7 @@ LAB = (
     "tuning",
 )
 CORE = *ENGINE, *LAB
-ORDER = *CORE, "tracking", "cluster", "api", "commands"
+ORDER = *CORE, "tracking", "cluster", "ray", "api", "commands"
 
 
 def imports_of(path):

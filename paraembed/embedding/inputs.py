@@ -476,7 +476,8 @@ def _look_at(entry: _Entry, limits: TableLimits) -> InputFile:
         return file
     file = replace(file, encoding=codecs.lookup(limits.encoding).name.removesuffix("-sig"))
     after = (len(start), file.size)
-    pieces = file.blocks(_LOOKED_AT) if file.is_stream else chain([start], read_span(place, after, _LOOKED_AT))
+    is_decoded = file.is_stream or name.endswith(_COMPRESSED)  # an error if its name claims a compression
+    pieces = file.blocks(_LOOKED_AT) if is_decoded else chain([start], read_span(place, after, _LOOKED_AT))
     head = _head(file, pieces)
     rest = head
     if kind == "csv":

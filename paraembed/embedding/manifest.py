@@ -56,7 +56,17 @@ from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.limits import TableLimits
 from paraembed.io.places import Place
 from paraembed.io.resume import check_names, foreign_work, is_same_work
-from paraembed.io.store import Folder, Store, commit_manifest, is_committed, is_there, open_store, read_json, write_json
+from paraembed.io.store import (
+    Folder,
+    Remote,
+    Store,
+    commit_manifest,
+    is_committed,
+    is_there,
+    open_store,
+    read_json,
+    write_json,
+)
 from paraembed.options import Count, Range, checked, json_value
 from paraembed.process import RunTasks, on_cluster
 from paraembed.settings import Backend, Pooling, Precision
@@ -249,7 +259,7 @@ def check_folder(store: Store) -> bool:
             f"{store} is a file; `out` must be a folder that is new, empty or written by this job"
         ) from None
     begun = has_plan(store)
-    if DATA in names and begun:
+    if DATA in names and begun and isinstance(store, Folder):  # elsewhere a listing takes long; see ``begun_run``
         check_names(f"{store}/{DATA}", store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
     check_names(store, names, _OWN if begun else _UNBEGUN, "jobs/embed.py")
     return begun
@@ -378,15 +388,14 @@ def begun_run(store: Store, run: EmbeddingRun) -> Iterator[Begun]:
         if not has_plan(store):
             _write_plan(store, run)
         identity = _check_same(store, run)
-        names = {part.name for part in run.plan.parts}
-        foreign = {f"{DATA}/{name}" for name in store.names(f"{DATA}/")} - names
-        if foreign:
+        stamps = _stamps(store, run.plan)
+        if run.plan.format > 2 and (foreign := stamps.keys() - {part.name for part in run.plan.parts}):
             raise foreign_work(store, min(foreign), "this run of jobs/embed.py")
         folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, DONE, REPORTS, REJECTED)
         for name in folders:  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
         done = DoneParts(store, identity)
-        begun = Begun(finished_parts(store, run, done), done)
+        begun = Begun(finished_parts(store, run, done, stamps), done)
         try:
             yield begun
         finally:
@@ -439,15 +448,16 @@ def _check_same(store: Store, run: EmbeddingRun) -> str:
 
 
 def _sweep(store: Store) -> None:
-    """Remove temporary files of killed writers."""
-    for folder in ("", *(f"{name}/" for name in FOLDERS)):
+    """Remove temporary files of killed writers, which an object store has not."""
+    for folder in () if isinstance(store, Remote) else ("", *(f"{name}/" for name in FOLDERS)):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
             store.delete(f"{folder}{name}")  # a writer that lost its driver may have renamed it in the meantime
 
 
-def finished_parts(store: Store, run: EmbeddingRun, done: DoneParts) -> dict[str, PartReport]:
-    """Return the reports, by part name, of the parts of this run whose files match their reports."""
-    stamps = _stamps(store, run.plan)
+def finished_parts(
+    store: Store, run: EmbeddingRun, done: DoneParts, stamps: Mapping[str, str]
+) -> dict[str, PartReport]:
+    """Return the reports, by part name, of the parts of this run whose files, with these ``stamps``, match them."""
     reports = done.read() if run.plan.format > 2 else {}
     finished, unclear = dict[str, PartReport](), list[Part]()
     for part in run.plan.parts:

@@ -50,7 +50,7 @@ _FIRSTS = ("null_id", "only_unknown", "longest_lines", "longest_first", "longest
 _NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PartReport:
     """Report of a part."""
 

@@ -28,10 +28,10 @@ from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import rows_of_batches
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import read_span
-from paraembed.io.parquet import check_parquet, open_parquet
+from paraembed.io.parquet import check_parquet, open_parquet, over_zeros
 from paraembed.io.tables import Records
 from paraembed.options import Count, checked
-from paraembed.process import RunTasks, in_order, num_threads
+from paraembed.process import RunTasks, in_order, num_threads, without_gc
 
 MAX_PART_BYTES = 64 << 20
 """Bytes of text after which a part ends, with the record that reaches them. The reader of a compressed file passes each
@@ -171,9 +171,7 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
     """
     if not len(pieces):
         raise ValueError("plan: it has no parts")
-    part, file, start, stop, rows, row, row_in_file, _ = columns = [
-        np.array(column.to_pylist(), np.int64) for column in pieces.columns
-    ]
+    part, file, start, stop, rows, row, row_in_file, _ = columns = [column.to_numpy() for column in pieces.columns]
     if sum(rows.tolist()) >= 2**63:
         raise ValueError(f"plan: its parts have {sum(rows.tolist())} rows, more than 64-bit row numbers can count")
     is_new = np.diff(file, prepend=-1) != 0
@@ -197,8 +195,9 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
     if not is_right.all():
         raise ValueError(f"{names[int(np.argmin(is_right))]} does not start where the previous part ends")
     starts = [*np.flatnonzero(np.diff(part, prepend=-1)).tolist(), len(part)]
-    known = [Piece(*values) for values in zip(*(column.tolist() for column in columns[1:]), strict=True)]
-    return tuple(Part(name, tuple(known[a:b])) for name, (a, b) in zip(names, pairwise(starts), strict=True))
+    with without_gc():
+        known = [Piece(*values) for values in zip(*(column.tolist() for column in columns[1:]), strict=True)]
+        return tuple(Part(name, tuple(known[a:b])) for name, (a, b) in zip(names, pairwise(starts), strict=True))
 
 
 def part_name(number: int) -> str:
@@ -295,11 +294,8 @@ def _cuts(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) ->
         return _Cuts(list(_cut_groups(source, settings)), source.sha256)
     if source.is_stream:
         return _Cuts(list(_cut_records(source, settings, source.cut_records(), 0)), sha256_of(source.place))
-    digest, start = hashlib.sha256(), 0
-    blocks = source.blocks()
-    if of_bytes is not None:
-        start, stop = rows_in(source, of_bytes)
-        blocks = read_span(source.place, (start, stop), source.block_bytes)
+    digest, (start, stop) = hashlib.sha256(), rows_in(source, of_bytes) if of_bytes else (0, source.size)
+    blocks = read_span(source.place, (start, stop), source.block_bytes)
 
     def hashed(blocks: Iterable[bytes]) -> Iterator[bytes]:
         for block in blocks:
@@ -349,7 +345,7 @@ def _cut_groups(source: InputFile, settings: Settings) -> Iterator[Cut]:
         groups = rows_of_batches(source.place, columns, source.limits.max_inflation)
     else:
         with open_parquet(source.place, state=source.state) as file:
-            check_parquet(file, columns, source.shown, source.limits)
+            check_parquet(over_zeros(file.metadata, source.size), columns, source.shown, source.limits)
             groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     start = rows = 0
     for group, more in enumerate(groups):

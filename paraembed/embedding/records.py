@@ -6,16 +6,19 @@ They are no Parquet, so that readers of a folder of Parquet files do not take th
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import cache
 from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pyarrow.ipc
 
-from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.part import PartReport
 from paraembed.io.store import Store, read_bytes
 from paraembed.options import checked, json_value
+from paraembed.process import without_gc
 
 INPUTS, PIECES = "_plan/inputs-000.arrow", "_plan/parts-000.arrow"
 ENTRIES = "_manifest/entries-000.arrow"
@@ -41,6 +44,12 @@ def arrow_bytes(table: pa.Table, about: Any = None) -> bytes:
         with pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table, _BATCH_ROWS)
         return file.getvalue()
+
+
+def values_of(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column without nulls as a list, those of numbers thirty times as fast as ``to_pylist``."""
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    return column.to_numpy().tolist() if is_number else column.to_pylist()
 
 
 def write_bytes(store: Store, name: str, data: bytes) -> str:
@@ -81,11 +90,9 @@ def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
     """Return the inputs of a table; raise ValueError if a field is missing, unknown or of another type."""
     if table.schema.remove_metadata() != _INPUT:
         raise ValueError(f"{INPUTS} has the columns {', '.join(table.schema.names)[:200]}")
-    files = list[InputFile]()
-    for row in table.to_pylist():
-        read_as = json_value(row.pop("read_as").encode(), INPUTS, dict[str, Any])
-        files.append(checked(InputFile, {**read_as, **row}, INPUTS))
-    return tuple(files)
+    parsed = cache(lambda text: json_value(text.encode(), INPUTS, dict[str, Any]))  # most inputs are read alike
+    rows = ({**parsed(row.pop("read_as")), **row} for row in table.to_pylist())
+    return tuple(checked(InputFile, row, INPUTS) for row in rows)
 
 
 class DoneParts:
@@ -103,14 +110,19 @@ class DoneParts:
     def read(self) -> dict[str, PartReport]:
         """Return the reports, by part name; a damaged file has none."""
         reports = dict[str, PartReport]()
-        for name in self._names:
-            try:
-                table, run = read_arrow(self._store, f"{DONE}/{name}", _REPORT)
-            except (OSError, ValueError):
-                continue
-            if run == self._run:
-                reports.update((report.name, report) for report in _reports_of(table))
+        with ThreadPoolExecutor(LOOKERS) as pool:
+            for start in range(0, len(self._names), LOOKERS):  # so that few files wait in memory
+                for table in pool.map(self._read, self._names[start : start + LOOKERS]):
+                    with without_gc():
+                        reports.update((report.name, report) for report in _reports_of(table))
         return reports
+
+    def _read(self, name: str) -> pa.Table:
+        try:
+            table, run = read_arrow(self._store, f"{DONE}/{name}", _REPORT)
+        except (OSError, ValueError):
+            return _REPORT.empty_table()
+        return table if run == self._run else _REPORT.empty_table()
 
     def add(self, report: PartReport) -> None:
         """Add a report, and write a file if there are enough."""
@@ -133,5 +145,7 @@ def _table_of(reports: Sequence[PartReport]) -> pa.Table:
 
 
 def _reports_of(table: pa.Table) -> Iterator[PartReport]:
-    for row in table.to_pylist():
-        yield PartReport(**{**row, "only_unknown": tuple(row["only_unknown"])})
+    # By columns, which takes a fifth of the time of rows.
+    *columns, only_unknown = (values_of(column) for column in table.columns)
+    for *values, texts in zip(*columns, only_unknown, strict=True):
+        yield PartReport(*values, tuple(texts))

@@ -7,6 +7,8 @@ abandon it because most strings differ. Such a row group is read as plain string
 string of the dictionary limits the rows per batch.
 """
 
+import mmap
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
@@ -36,6 +38,7 @@ _INDEX_BYTES = 5  # of a value in a dictionary, at most: its index (4) and its l
 _FOOTER_BYTES = 32 << 20  # of all footers in the cache; parsed, they take several times as much
 _LOCK = Lock()
 _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
+_footers_size = Counter[str]()  # their sum, which would take longer than to read a file if there are many
 
 
 @contextmanager
@@ -67,10 +70,11 @@ def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "
 def _keep_footer(key: tuple[Place, str], footer: pq.FileMetaData) -> None:
     """Cache the footer of a file, and forget those that were kept first if they are too large together."""
     with _LOCK:
-        _footers.setdefault(key, footer)
-        size = sum(known.serialized_size for known in _footers.values())
-        while size > _FOOTER_BYTES and len(_footers) > 1:
-            size -= _footers.pop(next(iter(_footers))).serialized_size
+        if key not in _footers:
+            _footers[key] = footer
+            _footers_size.update(bytes=footer.serialized_size)
+        while _footers_size["bytes"] > _FOOTER_BYTES and len(_footers) > 1:
+            _footers_size.subtract(bytes=_footers.pop(next(iter(_footers))).serialized_size)
 
 
 def unreadable(name: str, error: Exception) -> ValueError:
@@ -259,6 +263,14 @@ def check_parquet(
         _check(f"{name}: row group {number}", stored, _VALUE_BYTES * values, limits, in_memory)
         all_stored, all_inflated = all_stored + stored, all_inflated + inflated
     _check(name, all_stored, all_inflated, limits)
+
+
+def over_zeros(footer: pq.FileMetaData, size: int) -> pq.ParquetFile:
+    """Return a file of ``size`` bytes with this footer, and zeros as pages, for ``check_parquet``: it begins to read
+    each row group, which would be a request to an object store.
+    """
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)  # takes no memory
+    return pq.ParquetFile(pa.BufferReader(pa.py_buffer(pages)), metadata=footer, buffer_size=READ_BYTES)
 
 
 def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> Iterator[list[pq.ColumnChunkMetaData]]:

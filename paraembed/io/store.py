@@ -62,7 +62,7 @@ class Folder:
     def names(self, folder: str = "") -> list[str]:
         """Return the files and folders in a folder, none if it is missing; raise NotADirectoryError if it is a file."""
         path = self.path / folder
-        return sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+        return sorted(os.listdir(path)) if path.exists() else []  # noqa: PTH208 - a Path for each takes longer
 
     def delete(self, name: str) -> None:
         """Remove a file, if it exists."""
@@ -83,12 +83,12 @@ class Folder:
         return _stamp(os.stat(self.path / name))  # noqa: PTH116 - a Path takes three times as long
 
     def stamps(self, folder: str) -> dict[str, str]:
-        """Return the stamp of each file in a folder, by name; none if the folder is missing."""
+        """Return the stamps of all files in a folder, by name, and "" of folders; none if the folder is missing."""
         path = self.path / folder
         if not path.exists():
             return {}
         with os.scandir(path) as entries:
-            return {entry.name: _stamp(entry.stat()) for entry in entries if entry.is_file()}
+            return {entry.name: _stamp(entry.stat()) if entry.is_file() else "" for entry in entries}
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""
@@ -180,10 +180,10 @@ class Remote:
         return f"{info.size} {info.mtime_ns}"
 
     def stamps(self, folder: str) -> dict[str, str]:
-        """Return the stamp of each file in a folder, by name, with one request for each 1,000 files."""
+        """Return the stamps of all files in a folder, by name, and "" of folders: a request for each 1,000."""
         selector = pa.fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
-        infos = self.filesystem.get_file_info(selector)
-        return {info.base_name: f"{info.size} {info.mtime_ns}" for info in infos if info.type == pa.fs.FileType.File}
+        infos, is_file = self.filesystem.get_file_info(selector), pa.fs.FileType.File
+        return {info.base_name: f"{info.size} {info.mtime_ns}" if info.type == is_file else "" for info in infos}
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""
