@@ -23,7 +23,7 @@ from paraembed.embedding.identity import changed_inputs, hash_inputs
 from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun, known_inputs
-from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name
+from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name, shown_row
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
@@ -94,7 +94,7 @@ def embed(
         raise cannot_overwrite(home)
     files = _recognizable(inputs, files, home, limits, identity)
     if not (overwrite or loaded) and gpus == DEFAULT_GPUS:
-        finished = _finished_before(home, str(encoder), inference, inputs, files, settings, workers)
+        finished = _finished_before(home, str(encoder), inference, inputs, files, settings, workers, identity)
         if finished:
             return finished
     loaded, files, settings = prepared(
@@ -117,7 +117,7 @@ def embed(
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         remove_new = manifest.removal_of_new(store)
-        begun = stack.enter_context(manifest.begun_run(store, run))
+        begun = stack.enter_context(manifest.begun_run(store, run, by_content=identity == "sha256"))
         reports = begun.reports
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not replaced and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
@@ -166,6 +166,7 @@ def _finished_before(
     files: tuple[InputFile, ...],
     settings: Settings,
     workers: int,
+    identity: Identity,
 ) -> EmbeddingResult | None:
     """Return the result of a finished run of the same arguments, without opening the encoder, which takes seconds; None
     if there may be something to do.
@@ -178,7 +179,7 @@ def _finished_before(
     complete = complete_settings(settings, files, reads_trees=False)
     new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(files, complete, ()), known.identity)
     run = manifest.continued_run(home, new)
-    with shown_status(), manifest.begun_run(home, run) as begun:
+    with shown_status(), manifest.begun_run(home, run, by_content=identity == "sha256") as begun:
         return _result_if_finished(home, encoder, run, begun.reports, workers)
 
 
@@ -199,7 +200,8 @@ def _recognizable(
 ) -> tuple[InputFile, ...]:
     """Return the input files, with their digests if these decide whether they are those of a plan."""
     if files is None:
-        files = find_inputs(inputs, limits.reading, known=known_inputs(home, limits.reading))
+        known = known_inputs(home, limits.reading) if identity == "stamp" else {}
+        files = find_inputs(inputs, limits.reading, known=known)
     return hash_inputs(files) if identity == "sha256" else tuple(files)
 
 
@@ -324,7 +326,7 @@ def _within(limits: Limits, plan: Plan, store: Store, results: Iterable[Done]) -
             raise _too_many(store, report, rejected, rows, "max_rejected_share", share)
         if report.n_null_ids and limits.on_duplicate_id == "fail":
             raise RunFailedError(
-                f"{report.null_id}: {plan.settings.id_column!r} is null, but every row needs an id; correct the input, "
+                f"{shown_row(plan, report.null_id)}: {plan.settings.id_column!r} is null, but every row needs an id; correct the input, "
                 "or resume with `on_duplicate_id` keep"
             )
         yield done
@@ -382,7 +384,8 @@ def _say_unknown(plan: Plan, reports: dict[str, PartReport]) -> None:
     tokens, unknown, rows = (sum(getattr(report, name) for report in reports.values()) for name in names)
     if not rows and unknown <= _MANY_UNKNOWN * tokens:
         return
-    examples = "; ".join(islice((first for part in plan.parts for first in reports[part.name].only_unknown), 3))
+    firsts = (shown_row(plan, row) for part in plan.parts for row in reports[part.name].only_unknown)
+    examples = "; ".join(islice(firsts, 3))
     only = f"; rows without other tokens: {rows:,} ({examples}); their vectors carry no meaning" if rows else ""
     say(
         f"{unknown / tokens:.1%} of the tokens are out of vocabulary{only}; use an encoder of their language, such as "
@@ -398,6 +401,6 @@ def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
     longest = max((reports[part.name] for part in plan.parts), key=lambda report: report.longest_lines)
     say(
         f"{num_rows:,} rows have line breaks inside of quoted cells; the longest has {longest.longest_lines:,} lines "
-        f"and begins in {longest.longest_file}, line {longest.longest_first:,}: if its quotes are stray, "
+        f"and begins in {plan.inputs[longest.longest_file].name}, line {longest.longest_first:,}: if its quotes are stray, "
         "correct them or give a smaller `max_field_lines`"
     )

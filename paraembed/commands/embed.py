@@ -97,8 +97,8 @@ class Embed:
     estimated time is below 20 seconds and neither a cluster nor a GPU is used. Both write the same bytes.
     """
     identity: Identity = "stamp"
-    """How a run that is resumed recognizes its inputs: by size and times, or the ETag of an object (stamp); or by their
-    SHA-256, for which they are read at each start (sha256).
+    """How a run that is resumed recognizes its inputs and finished parts: by size and times, or the ETag of an object
+    (stamp); or by their SHA-256, for which all are read at each start (sha256).
     """
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
@@ -129,7 +129,8 @@ def main(flags: Embed) -> dict[str, Any]:
     from paraembed.io.store import open_store
 
     doing("finding the input files")
-    files = find_inputs(inputs, flags.reading, known=known_inputs(open_store(out), flags.reading))
+    known = known_inputs(open_store(out), flags.reading) if flags.identity == "stamp" else {}
+    files = find_inputs(inputs, flags.reading, known=known)
     from paraembed.embedding.columns import check_columns
 
     check_columns(files, settings)

@@ -11,11 +11,14 @@ from paraembed.console import doing
 from paraembed.embedding.inputs import LOOKERS, InputFile, stamp_of
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import read_span
+from paraembed.io.places import open_place
 from paraembed.process import num_threads
 
 SPAN_BYTES = 256 << 20
 """Bytes of a file of lines that are read at once; each span begins with the first row that starts in it."""
 _LINE_BYTES = 64 << 10  # read to find the end of a line
+_FOOTER_BYTES = 64 << 10  # read at first, at the end of a Parquet file
+_OF_FOOTER = "footer-"
 _FIELDS_ON_DISK = 4  # of a stamp; an object has three
 
 
@@ -49,6 +52,9 @@ def _row_start(source: InputFile, byte: int) -> int:
         if (end := block.find(b"\n")) >= 0:
             return done + end + 1
         done += len(block)
+        if done - byte > source.limits.max_line_bytes:
+            most = f"{source.limits.max_line_bytes:,} bytes"
+            raise ValueError(f"{source.shown}: a row is longer than `max_line_bytes`, {most}; give a larger limit")
     return source.size
 
 
@@ -61,10 +67,23 @@ def digest_of_spans(digests: Sequence[str]) -> str:
     return f"{hashlib.sha256(''.join(digests).encode()).hexdigest()}-{len(digests)}"
 
 
+def footer_digest(source: InputFile) -> str:
+    """Return the digest of a Parquet file's footer, which has the sizes and statistics of all column chunks."""
+    with open_place(source.place) as raw:
+        raw.seek(max(0, source.size - _FOOTER_BYTES))
+        tail = raw.read(_FOOTER_BYTES)
+        if (size := 8 + int.from_bytes(tail[-8:-4], "little")) > len(tail):
+            raw.seek(max(0, source.size - size))
+            tail = raw.read(size)
+    return f"{_OF_FOOTER}{hashlib.sha256(tail[-size:]).hexdigest()}"
+
+
 def _digest_like(source: InputFile, known: str) -> str:
     """Return the digest of a file, in the form of another one."""
+    if known.startswith(_OF_FOOTER):
+        return footer_digest(source)
     if "-" not in known:
-        return sha256_of(source.place)
+        return source.sha256 or sha256_of(source.place)
 
     def digest(span: Span) -> str:
         whole = hashlib.sha256()
@@ -103,18 +122,17 @@ def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
 
 
 def is_same_file(before: InputFile, now: InputFile) -> bool:
-    """Return whether a file is the one of an earlier stamp, which may have been elsewhere. Equal stamps decide, then
-    the digests, for which the file is read; without a digest, size and modification time, or the ETag.
+    """Return whether a file is the one of an earlier stamp, which may have been elsewhere. Equal stamps decide, unless
+    ``now`` has a digest, then the digests, for which the file is read; without one, size and modification time, or the
+    ETag.
     """
     if before.size != now.size:
         return False
-    if before.sha256 and now.sha256 and "-" not in before.sha256:
-        return before.sha256 == now.sha256
-    if before.stamp and before.stamp == now.stamp:
+    if before.stamp and before.stamp == now.stamp and not now.sha256:
         return True
     if not before.sha256:
         return _is_as_old(before, now)
-    doing(f"hashing {now.shown}, because its time or inode changed")
+    doing(f"hashing {now.shown}")
     return before.sha256 == _digest_like(now, before.sha256)
 
 

@@ -81,7 +81,8 @@ def count_duplicates(
     spans = [(_BUCKETS * number // count, _BUCKETS * (number + 1) // count) for number in range(count)]
     results = list(in_order(_tasks(run, spans), partial(_repeated, files, parts), spans))
     repeated = np.concatenate([hashes for hashes, _ in results])
-    holders = sorted({part for _, of_span in results for part in of_span}, key=parts.index)
+    holding = {part for _, of_span in results for part in of_span}
+    holders = [part for part in parts if part in holding]
     counts = [
         _compare(store, holders, column, repeated[start : start + max_ids], run)
         for start in range(0, len(repeated), max_ids)
@@ -112,7 +113,10 @@ def _repeated(files: Store, parts: Sequence[str], span: tuple[int, int]) -> tupl
 
 def _read_span(files: Store, span: tuple[int, int], part: str) -> Hashes:
     with files.open(hashes_name(part)) as file:
-        start, stop = np.frombuffer(file.read(_HEADER_BYTES), "<u8")[list(span)].tolist()
+        header = file.read(_HEADER_BYTES)
+        if len(header) < _HEADER_BYTES:
+            raise ValueError(f"{files}/{hashes_name(part)} is damaged; remove it and run the same command again")
+        start, stop = np.frombuffer(header, "<u8")[list(span)].tolist()
         file.seek(_HEADER_BYTES + 8 * start)
         return np.frombuffer(file.read(8 * (stop - start)), "<u8")
 

@@ -5,6 +5,7 @@ import csv
 import logging
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,7 @@ _COMPRESSED = (".gz", ".zst", ".bz2", ".zip")
 _NO_TEXT = {b"PAR1": "a Parquet file", b"%PDF-": "PDF", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _JSON = re.compile(r".*\.json(\.(gz|zst|bz2|zip))?", re.DOTALL)
 _CACHE = re.compile(r"(.*/)?cache-[^/]*\.arrow", re.DOTALL)  # of Hugging Face: rows of the other files
+_RECENT_NS = 5 * 10**9  # an object can change within the second of its time, so such a time is not remembered
 _SEP_LINE = re.compile(rb"(?:\xef\xbb\xbf)?sep=([ -~\t])(?:\r\n?|\n)")  # of Excel
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _DELTA_LOG = "_delta_log/"
@@ -53,7 +55,7 @@ _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _LIMITS = ("max_line_bytes", "max_field_lines", "csv_escape", "csv_skip_blanks")
 _DECIDING = (*_LIMITS, "csv_delimiter", "has_sep_line", "encoding", "is_array", "has_cr_ends")
 _LINES_SNIFFED, _SNIFFED = 20, 500  # lines and characters of each
-_IF_SET = ("carried", "sha256")
+_IF_SET = ("carried", "sha256", "stamp")
 LOOKERS = 32
 """Threads that look at files; an answer of an object store takes 20 ms and more."""
 
@@ -247,7 +249,8 @@ def stamp_of(place: Place) -> str:
 
 def _stamp_of_object(file: Any, mtime_ns: int) -> str:
     known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
-    return f"{file.size()} {mtime_ns} {known.get('etag', b'').decode() or mtime_ns}"
+    is_recent = time.time_ns() - mtime_ns < _RECENT_NS
+    return f"{file.size()} {0 if is_recent else mtime_ns} {known.get('etag', b'').decode() or mtime_ns}"
 
 
 def _known(entry: "_Entry", known: Mapping[str, InputFile]) -> InputFile | None:
@@ -257,7 +260,7 @@ def _known(entry: "_Entry", known: Mapping[str, InputFile]) -> InputFile | None:
         return None
     is_object = bool(entry.listed)
     is_same = before.stamp.startswith(f"{entry.listed} ") if is_object else before.stamp == stamp_of(entry.place)
-    return replace(before, path=str(entry.place)) if is_same else None
+    return replace(before, path=str(entry.place), carried="") if is_same else None
 
 
 def kind_of(name: str) -> Kind | None:

@@ -77,7 +77,7 @@ PLAN, MANIFEST = "_plan.json", "_manifest.json"  # the plan of format 2
 MEMO = f"{REPORTS}/run.json"  # the MLflow run of this output
 ENCODER = f"{REPORTS}/encoder.json"  # how the user named the encoder
 RECORDED = f"{REPORTS}/recorded.json"  # written when everything is logged to MLflow
-REPAIR = "run the same jobs/embed.py command again to repair it"
+REPAIR = "run the same jobs/embed.py command again with `identity` sha256 to repair it"
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name names them
@@ -232,9 +232,9 @@ def read_manifest(store: Store) -> dict[str, Any]:
         raise ValueError(f"{where} does not have the format {FORMATS[3]!r}; it was not written by jobs/embed.py")
     if "generations" in manifest:
         root = checked(_NewManifest, manifest, where)
-        if [*root["generations"][:1]] != root["generations"] or ENTRIES not in root["generations"][0]["files"]:
+        if len(root["generations"]) != 1:
             raise ValueError(f"{where} has {len(root['generations'])} generations; {REPAIR}")
-        if store.sha256(ENTRIES) != root["generations"][0]["files"][ENTRIES]:
+        if store.sha256(ENTRIES) != root["generations"][0]["files"].get(ENTRIES):
             raise ValueError(f"{store}/{ENTRIES} has another SHA-256 than the manifest says; {REPAIR}")
         manifest |= {"parts": read_arrow(store, ENTRIES, _ENTRIES)[0].to_pylist()}
     known = checked(_OldManifest, manifest, where)
@@ -379,9 +379,9 @@ class Begun:
 
 
 @contextmanager
-def begun_run(store: Store, run: EmbeddingRun) -> Iterator[Begun]:
-    """Lock a place for a run; yield the reports of the finished parts. Raise ValueError if another run is writing
-    there, or was started there after ``run`` was planned.
+def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> Iterator[Begun]:
+    """Lock a place for a run; yield the reports of the finished parts, of which all are read if ``by_content`` is set.
+    Raise ValueError if another run is writing there, or was started there after ``run`` was planned.
     """
     with store.held():
         _sweep(store)
@@ -394,13 +394,12 @@ def begun_run(store: Store, run: EmbeddingRun) -> Iterator[Begun]:
         folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, DONE, REPORTS, REJECTED)
         for name in folders:  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
-        done = DoneParts(store, identity)
-        begun = Begun(finished_parts(store, run, done, stamps), done)
+        done = DoneParts(store, identity if run.plan.format > 2 else "")
+        begun = Begun(finished_parts(store, run, done, stamps, by_content=by_content), done)
         try:
             yield begun
         finally:
-            if run.plan.format > 2:
-                done.write()
+            done.write()
 
 
 def removal_of_new(store: Store) -> Callable[[], None]:
@@ -455,21 +454,26 @@ def _sweep(store: Store) -> None:
 
 
 def finished_parts(
-    store: Store, run: EmbeddingRun, done: DoneParts, stamps: Mapping[str, str]
+    store: Store, run: EmbeddingRun, done: DoneParts, stamps: Mapping[str, str], *, by_content: bool = False
 ) -> dict[str, PartReport]:
     """Return the reports, by part name, of the parts of this run whose files, with these ``stamps``, match them."""
-    reports = done.read() if run.plan.format > 2 else {}
+    reports = done.read()
     finished, unclear = dict[str, PartReport](), list[Part]()
     for part in run.plan.parts:
         if (stamp := stamps.get(part.name)) is None:
             continue
         report = reports.get(part.name)
-        if report and not report.n_rejected and (report.stamp, report.rows) == (stamp, part.rows):
+        is_known = report and not (report.n_rejected or by_content)
+        if report and is_known and (report.stamp, report.rows) == (stamp, part.rows):
             finished[part.name] = report
         else:
             unclear.append(part)
+
+    def read_again(part: Part) -> PartReport | None:
+        return _finished(store, run, part, reports.get(part.name), stamps[part.name], by_content=by_content)
+
     with ThreadPoolExecutor(_THREADS) as pool:
-        read = pool.map(lambda part: _finished(store, run, part, reports.get(part.name), stamps[part.name]), unclear)
+        read = pool.map(read_again, unclear)
         finished |= {report.name: report for report in read if report is not None}
     for report in finished.values():
         if report.stamp != getattr(reports.get(report.name), "stamp", None):
@@ -483,7 +487,9 @@ def _stamps(store: Store, plan: Plan) -> dict[str, str]:
     return {f"{folder}{name}": stamp for name, stamp in store.stamps(folder).items()}
 
 
-def _finished(store: Store, run: EmbeddingRun, part: Part, report: PartReport | None, stamp: str) -> PartReport | None:
+def _finished(
+    store: Store, run: EmbeddingRun, part: Part, report: PartReport | None, stamp: str, *, by_content: bool
+) -> PartReport | None:
     """Return the report of a part if its file is the one that this run writes; else None."""
     try:
         if report is None:
@@ -493,7 +499,7 @@ def _finished(store: Store, run: EmbeddingRun, part: Part, report: PartReport | 
         )
         if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, expected):
             return None
-        if report.stamp != stamp and store.sha256(part.name) != report.sha256:
+        if (report.stamp != stamp or by_content) and store.sha256(part.name) != report.sha256:
             return None
         if report.n_rejected and store.sha256(rejected_name(part.name)) != report.rejected_sha256:
             return None
@@ -507,10 +513,14 @@ def _own_report(store: Store, part: Part) -> PartReport:
     if part.format == 2:
         report: PartReport = read_json(store, report_name(part.name), PartReport)
         return report
-    with store.open(part.name) as raw, pq.ParquetFile(raw) as file:
+    with store.open(part.name) as raw, pq.ParquetFile(raw, page_checksum_verification=True) as file:
         about = json_value((file.metadata.metadata or {}).get(FOOTER.encode(), b"null"), part.name, dict[str, Any])
+        rows = sum(map(len, file.iter_batches(columns=None)))  # the checksum of each page is compared
     about |= {"name": part.name, "seconds": 0.0, "sha256": store.sha256(part.name)}
-    return checked(PartReport, about, part.name)
+    report = checked(PartReport, about, part.name)
+    if report.rows != rows:
+        raise ValueError(f"{part.name} has {rows} rows, but its footer says {report.rows}")
+    return report
 
 
 def is_finished(store: Store, plan: Plan, reports: dict[str, PartReport]) -> bool:
@@ -589,8 +599,8 @@ def commit(
     if plan.format == 2:
         manifest |= {"inputs": [file.to_json() for file in plan.inputs], "parts": parts.to_pylist()}
     else:
-        files = {name: store.sha256(name) for name in (INPUTS, PIECES)}
-        files[ENTRIES] = write_bytes(store, ENTRIES, arrow_bytes(parts))
+        # Not the inputs, whose paths and times differ between equal runs; the fingerprints have their digests.
+        files = {PIECES: store.sha256(PIECES), ENTRIES: write_bytes(store, ENTRIES, arrow_bytes(parts))}
         manifest |= {"generations": [{"parts": len(parts), "rows": manifest["rows"], "files": files}]}
     _sweep(store)
     store.delete_folder(IDS)  # before the commit, after which a run has nothing to do

@@ -55,8 +55,6 @@ class Embeddings:
         self.encoder: str = known["fingerprints"]["encoder"]
         """Fingerprint of the encoder."""
         settings = known["settings"]
-        self.source = settings.get("text_column"), [file["sha256"] for file in known.get("inputs", [])]
-        """Column of the texts, None for lines of text, and SHA-256 of each input file, in order."""
         self.query_settings = Settings(dim=settings.get("dim"), normalize=settings.get("normalize", False))
         """How to finish the vector of a query: truncated and normalized as the rows, in float32."""
         self.names = [part["name"] for part in known["parts"]]

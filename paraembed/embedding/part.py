@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import IDS, Part, inputs_identity, settings_json
+from paraembed.embedding.plan import IDS, Part, Plan, inputs_identity, settings_json
 from paraembed.embedding.rows import InputRows, read_piece
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
@@ -66,7 +66,7 @@ class PartReport:
     rejected_sha256: str = ""  # digest of the file in ``_rejected`` that lists them; empty without rejected rows
     n_replaced: int = 0  # rows with bytes that were not UTF-8 and became U+FFFD
     n_null_ids: int = 0  # rows whose id is null
-    null_id: str = ""  # file and row of the first row whose id is null
+    null_id: str = ""  # the first row whose id is null: FILE:ROW, see ``shown_row``
     n_clipped: int = 0  # rows with a number outside of the float16 range
     stamp: str = ""  # stamp of the file, if the store has stamps; see ``Remote.stamp``
     size: int = -1  # bytes of the file
@@ -75,9 +75,9 @@ class PartReport:
     n_line_breaks: int = 0  # inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file
     longest_lines: int = 0  # lines of the longest of these rows
     longest_first: int = 0  # number of its first line in the input file, from 1
-    longest_file: str = ""  # name of this file
+    longest_file: int = 0  # index of this file in the plan
     n_only_unknown: int = 0  # rows that have tokens, all of them out of vocabulary
-    only_unknown: tuple[str, ...] = ()  # file and row, from 1, of the first three of these rows
+    only_unknown: tuple[str, ...] = ()  # the first three of these rows: FILE:ROW, see ``shown_row``
 
 
 def part_digest(
@@ -88,11 +88,8 @@ def part_digest(
     part: Part,
     settings: Settings,
 ) -> str:
-    """Return the digest of everything that decides the bytes of a part; ``encoder`` is a fingerprint. The plan knows
-    sizes and contents of the inputs; format 2 repeats them here.
-    """
-    files = tuple(replace(source, size=0, sha256="", stamp="") if part.format > 2 else source for source in sources)
-    decides = [encoder, tokenizer, inputs_identity(files, settings), part.to_json()]
+    """Return the digest of everything that decides the bytes of a part; ``encoder`` is a fingerprint."""
+    decides = [encoder, tokenizer, inputs_identity(tuple(sources), settings), part.to_json()]
     decides.append(settings_json(settings, part.format))
     return digest_of([*decides, identity] if identity else decides)
 
@@ -107,7 +104,7 @@ class _Tally:
     only_unknown: tuple[str, ...] = ()
     longest_lines: int = 0
     longest_first: int = 0
-    longest_file: str = ""
+    longest_file: int = 0
     hashes: list[Any] = field(default_factory=list)  # of the ids, if they are read from a column
 
     @property
@@ -119,6 +116,14 @@ class _Tally:
         """Return a report with these counts."""
         known: dict[str, Any] = {name: getattr(self, name) for name in _FIRSTS} | self.counts
         return replace(report, rejected_sha256=rejected_sha256, **known)
+
+
+def shown_row(plan: Plan, row: str) -> str:
+    """Return the file and the number of a row, from 1, for messages. ``row`` has the index of the file, as names do not
+    decide the bytes of a part; in reports of format 2, it is the message.
+    """
+    file, colon, number = row.partition(":")
+    return f"{plan.inputs[int(file)].name}, row {int(number):,}" if colon and row.replace(":", "").isdecimal() else row
 
 
 def rejected_name(part: str) -> str:
@@ -227,7 +232,7 @@ def _of_pieces(
     for source, piece in zip(sources, part.pieces, strict=True):
         before = tally.num_rows
         rows = read_piece(source, piece, settings, data)
-        yield from _batches(encoder, rows, schema, part.format, source, settings, tally, lock, on_rows)
+        yield from _batches(encoder, rows, schema, part.format, source, piece.file, settings, tally, lock, on_rows)
         if (count := tally.num_rows - before) != piece.rows:
             raise ValueError(
                 f"{source.shown} has changed: {part.name} has {count} of its rows instead of {piece.rows}; start over"
@@ -246,12 +251,15 @@ def _batches(
     schema: pa.Schema,
     format_number: int,
     source: InputFile,
+    file: int,
     settings: Settings,
     tally: _Tally,
     lock: ComputeLock = NO_LOCK,
     on_rows: OnRows = no_progress,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the output, and add their counts, and the hashes of their ids, to ``tally``."""
+    """Yield rows of the output, and add their counts, and the hashes of their ids, to ``tally``; ``file`` is the index
+    of the source in the plan.
+    """
     if settings.id_column is not None:
         from paraembed.embedding.ids import hashes_of  # noqa: PLC0415 - as above
     for block in rows:
@@ -270,16 +278,16 @@ def _batches(
         if settings.id_column is not None:
             tally.hashes.append(hashes_of(ids))
         if ids.null_count and not tally.null_id:
-            tally.null_id = f"{source.name}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
+            tally.null_id = f"{file}:{block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
         is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
         if is_unknown.any():
-            firsts = (f"{source.name}, row {row + 1:,}" for row in block.row_numbers[is_unknown][:3].tolist())
+            firsts = (f"{file}:{row + 1}" for row in block.row_numbers[is_unknown][:3].tolist())
             tally.only_unknown = (*tally.only_unknown, *firsts)[:3]
         first_lines, num_lines = block.lines.T
         longest = int(num_lines.max(initial=1))
         if longest > max(1, tally.longest_lines):  # of equally long rows, the first one is kept
             tally.longest_lines, tally.longest_first = longest, int(first_lines[num_lines.argmax()])
-            tally.longest_file = source.name
+            tally.longest_file = file
         tally.counts.update(
             rows=len(block.texts),
             n_tokens=int(encoded.num_tokens.sum(dtype="int64")),
@@ -326,6 +334,7 @@ def layout(schema: pa.Schema, settings: Settings) -> dict[str, Any]:
         "use_dictionary": dictionary + numbers if settings.dtype == "int8" else dictionary,
         "use_byte_stream_split": numbers if settings.compact and settings.dtype == "float32" else [],
         "write_statistics": others,
+        "write_page_checksum": True,
     }
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from paraembed.console import doing
 from paraembed.embedding.columns import check_keys, with_common_fields
-from paraembed.embedding.identity import Span, digest_of_spans, rows_in, spans_of
+from paraembed.embedding.identity import Span, digest_of_spans, footer_digest, rows_in, spans_of
 from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import rows_of_batches
@@ -286,12 +286,14 @@ def _joined(
 
 
 def _cuts(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:
-    """Return the pieces of a span, and the digest of its bytes; without one for Parquet and Arrow, of which only the
-    footer is read.
+    """Return the pieces of a span, and the digest of its bytes; of Parquet, of which only the footer is read, its
+    own.
     """
     source, of_bytes = span
-    if source.kind in {"parquet", "arrow"}:
-        return _Cuts(list(_cut_groups(source, settings)), source.sha256)
+    if source.kind == "parquet":
+        return _Cuts(list(_cut_groups(source, settings)), source.sha256 or footer_digest(source))
+    if source.kind == "arrow":
+        return _Cuts(list(_cut_groups(source, settings)), source.sha256 or sha256_of(source.place))
     if source.is_stream:
         return _Cuts(list(_cut_records(source, settings, source.cut_records(), 0)), sha256_of(source.place))
     digest, (start, stop) = hashlib.sha256(), rows_in(source, of_bytes) if of_bytes else (0, source.size)

@@ -3,8 +3,10 @@
 They are no Parquet, so that readers of a folder of Parquet files do not take them for its rows.
 """
 
+import base64
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -12,10 +14,12 @@ from functools import cache
 from typing import Any, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc
 
 from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.part import PartReport
+from paraembed.io.limits import TableLimits
 from paraembed.io.store import Store, read_bytes
 from paraembed.options import checked, json_value
 from paraembed.process import without_gc
@@ -71,9 +75,13 @@ def read_arrow(store: Store, name: str, schema: pa.Schema | None = None) -> tupl
         if isinstance(error, FileNotFoundError) or getattr(error, "errno", None):
             raise
         raise ValueError(f"{store}/{name} is damaged ({str(error).splitlines()[0][:200]})") from None
-    if schema is not None and (table.schema != schema or any(column.null_count for column in table.columns)):
+    if schema is not None and (table.schema != schema or any(map(_has_nulls, table.columns))):
         raise ValueError(f"{store}/{name} is damaged: it has the columns {', '.join(table.schema.names)[:200]}")
     return table, about
+
+
+def _has_nulls(column: pa.ChunkedArray) -> bool:
+    return bool(column.null_count or (pa.types.is_list(column.type) and pc.list_flatten(column).null_count))
 
 
 def inputs_table(inputs: Iterable[InputFile]) -> pa.Table:
@@ -92,20 +100,27 @@ def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
         raise ValueError(f"{INPUTS} has the columns {', '.join(table.schema.names)[:200]}")
     parsed = cache(lambda text: json_value(text.encode(), INPUTS, dict[str, Any]))  # most inputs are read alike
     rows = ({**parsed(row.pop("read_as")), **row} for row in table.to_pylist())
-    return tuple(checked(InputFile, row, INPUTS) for row in rows)
+    files = tuple(checked(InputFile, row, INPUTS) for row in rows)
+    for encoding, carried in {(file.encoding, file.carried) for file in files}:
+        TableLimits(encoding=encoding)  # raises
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(carried))) if carried else None
+    if any(file.kind in {"text", "csv", "tsv"} and not file.columns for file in files):
+        raise ValueError(f"{INPUTS} has inputs without columns")
+    return files
 
 
 class DoneParts:
     """Files with the reports of finished parts: ``_done/000-000000.arrow`` …, about a thousand reports each.
 
     ``run`` is the digest of the run; files of another run, which an object store without locks may hold, are ignored.
+    An empty one is that of format 2, which has no such files.
     """
 
     def __init__(self, store: Store, run: str) -> None:
         self._store, self._run = store, run
         self._new: list[PartReport] = []
         names = store.names(f"{DONE}/")
-        self._names = [name for name in names if name.endswith(".arrow")]
+        self._names = [name for name in names if re.fullmatch(r"000-\d{6}\.arrow", name)] if run else []
 
     def read(self) -> dict[str, PartReport]:
         """Return the reports, by part name; a damaged file has none."""
@@ -126,7 +141,7 @@ class DoneParts:
 
     def add(self, report: PartReport) -> None:
         """Add a report, and write a file if there are enough."""
-        self._new.append(report)
+        self._new += [report] if self._run else []
         if len(self._new) >= _REPORTS_A_FILE:
             self.write()
 
