@@ -66,8 +66,9 @@ def table(measured: Measured) -> str:
         hours, of_tasks = rows / rate / 3600, rows * sum(OTHER_MICROSECONDS.values()) / 3.6e9
         lines.append(
             f"| 10{str(round(math.log10(rows))).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))} | {hours:,.1f} "
-            f"| {of_tasks:,.1f} | {hours / CORES:,.2f} | {math.ceil(hours / CORES / 24):,} | {math.ceil(hours / CORES):,} "
-            f"| {rows * size['float32'] / 1e12:,.2f} TB | {rows * size['float16'] / 1e12:,.2f} TB |"
+            f"| {of_tasks:,.1f} | {hours / CORES:,.2f} | {math.ceil(hours / CORES / 24):,} "
+            f"| {math.ceil(hours / CORES):,} | {rows * size['float32'] / 1e12:,.2f} TB "
+            f"| {rows * size['float16'] / 1e12:,.2f} TB |"
         )
     return "\n".join(lines)
 

@@ -53,7 +53,8 @@ def arrow_bytes(table: pa.Table, about: Any = None) -> bytes:
 def values_of(column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column without nulls as a list, those of numbers thirty times as fast as ``to_pylist``."""
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    return column.to_numpy().tolist() if is_number else column.to_pylist()
+    values: list[Any] = column.to_numpy().tolist() if is_number else column.to_pylist()
+    return values
 
 
 def write_bytes(store: Store, name: str, data: bytes) -> str:
@@ -161,6 +162,6 @@ def _table_of(reports: Sequence[PartReport]) -> pa.Table:
 
 def _reports_of(table: pa.Table) -> Iterator[PartReport]:
     # By columns, which takes a fifth of the time of rows.
-    *columns, only_unknown = (values_of(column) for column in table.columns)
-    for *values, texts in zip(*columns, only_unknown, strict=True):
-        yield PartReport(*values, tuple(texts))
+    columns = [values_of(column) for column in table.columns[:-1]]
+    only_unknown = map(tuple, table.columns[-1].to_pylist())
+    yield from map(PartReport, *columns, only_unknown)

@@ -8,7 +8,6 @@ string of the dictionary limits the rows per batch.
 """
 
 import mmap
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
@@ -38,7 +37,7 @@ _INDEX_BYTES = 5  # of a value in a dictionary, at most: its index (4) and its l
 _FOOTER_BYTES = 32 << 20  # of all footers in the cache; parsed, they take several times as much
 _LOCK = Lock()
 _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
-_footers_size = Counter[str]()  # their sum, which would take longer than to read a file if there are many
+_footers_bytes = [0]  # in all: to add them up for each of many files takes longer than to read it
 
 
 @contextmanager
@@ -72,9 +71,9 @@ def _keep_footer(key: tuple[Place, str], footer: pq.FileMetaData) -> None:
     with _LOCK:
         if key not in _footers:
             _footers[key] = footer
-            _footers_size.update(bytes=footer.serialized_size)
-        while _footers_size["bytes"] > _FOOTER_BYTES and len(_footers) > 1:
-            _footers_size.subtract(bytes=_footers.pop(next(iter(_footers))).serialized_size)
+            _footers_bytes[0] += footer.serialized_size
+        while _footers_bytes[0] > _FOOTER_BYTES and len(_footers) > 1:
+            _footers_bytes[0] -= _footers.pop(next(iter(_footers))).serialized_size
 
 
 def unreadable(name: str, error: Exception) -> ValueError:
