@@ -66,7 +66,7 @@ def run(options: Namespace, log: Log) -> dict[str, Any]:
                 phases = _phases(key, size, store)
             measured[f"{key} {size}"] = {phase.name: {**vars(phase.rounds[0]), "requests": n} for phase, n in phases}
             requests = {phase.name: n for phase, n in phases}
-            columns = {
+            columns: dict[str, Callable[[Program], str]] = {
                 "s": lambda phase: f"{phase.rounds[0].seconds:.1f}",
                 "CPU s": lambda phase: f"{phase.rounds[0].cpu_seconds:.1f}",
                 "MB": lambda phase: f"{phase.peak_bytes / 1e6:,.0f}",
@@ -169,7 +169,7 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
         """Yield reports as they come from other processes: strings are not shared."""
         stamp = f"{size} {TIME_NS}"
         for number, part in enumerate(parts):
-            about = {"sha256": f"{number:064x}", "made_of": f"{number:064d}", "stamp": f"{stamp}"}
+            about: dict[str, Any] = {"sha256": f"{number:064x}", "made_of": f"{number:064d}", "stamp": f"{stamp}"}
             report = PartReport(part.name, part.rows, 6 * part.rows, 0, 0, 0, "", 1.0, size=size)
             yield replace(report, **about)
 

@@ -326,8 +326,8 @@ def _within(limits: Limits, plan: Plan, store: Store, results: Iterable[Done]) -
             raise _too_many(store, report, rejected, rows, "max_rejected_share", share)
         if report.n_null_ids and limits.on_duplicate_id == "fail":
             raise RunFailedError(
-                f"{shown_row(plan, report.null_id)}: {plan.settings.id_column!r} is null, but every row needs an id; correct the input, "
-                "or resume with `on_duplicate_id` keep"
+                f"{shown_row(plan, report.null_id)}: {plan.settings.id_column!r} is null, but every row needs an id; "
+                "correct the input, or resume with `on_duplicate_id` keep"
             )
         yield done
 
@@ -399,8 +399,8 @@ def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
     if not num_rows:
         return
     longest = max((reports[part.name] for part in plan.parts), key=lambda report: report.longest_lines)
+    begins = f"{plan.inputs[longest.longest_file].name}, line {longest.longest_first:,}"
     say(
         f"{num_rows:,} rows have line breaks inside of quoted cells; the longest has {longest.longest_lines:,} lines "
-        f"and begins in {plan.inputs[longest.longest_file].name}, line {longest.longest_first:,}: if its quotes are stray, "
-        "correct them or give a smaller `max_field_lines`"
+        f"and begins in {begins}: if its quotes are stray, correct them or give a smaller `max_field_lines`"
     )

@@ -289,11 +289,11 @@ def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tupl
     """Return files with the stamps and digests of those of a plan, if they are the same, possibly elsewhere."""
     if len(files) != len(before):
         return tuple(files)
-    same = (
-        replace(file, stamp=old.stamp, sha256=old.sha256) if is_same_file(old, file) else file
-        for file, old in zip(files, before, strict=True)
+    pairs = ((file, old, is_same_file(old, file)) for file, old in zip(files, before, strict=True))
+    return tuple(
+        replace(file, stamp=old.stamp, sha256=old.sha256) if is_same else replace(file, sha256=file.sha256 or "another")
+        for file, old, is_same in pairs
     )
-    return tuple(same)
 
 
 def known_inputs(store: Store, reading: TableLimits) -> dict[str, InputFile]:

@@ -30,6 +30,7 @@ DONE = "_done"
 _REPORTS_A_FILE = 1000  # after a kill, the footers of at most as many parts are read again
 _MOST_BYTES = 1 << 32  # of a file: 200 bytes a part
 _BATCH_ROWS = 1 << 16
+_MAGIC, _END = b"ARROW1\0\0", b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow file and of its messages
 _ABOUT = b"paraembed"  # key of the JSON in a schema's metadata
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 _REPORT = pa.schema(
@@ -68,17 +69,48 @@ def read_arrow(store: Store, name: str, schema: pa.Schema | None = None) -> tupl
     it is damaged or has other columns than ``schema``.
     """
     try:
-        with pa.ipc.open_file(pa.py_buffer(read_bytes(store, name, _MOST_BYTES))) as reader:
-            table = reader.read_all()
+        table = _table_in(read_bytes(store, name, _MOST_BYTES))
         table.validate(full=True)
         about = json.loads((table.schema.metadata or {}).get(_ABOUT, b"null"))
-    except (pa.ArrowException, OSError, RecursionError, ValueError) as error:
+    except (pa.ArrowException, EOFError, OSError, RecursionError, ValueError) as error:
         if isinstance(error, FileNotFoundError) or getattr(error, "errno", None):
             raise
         raise ValueError(f"{store}/{name} is damaged ({str(error).splitlines()[0][:200]})") from None
     if schema is not None and (table.schema != schema or any(map(_has_nulls, table.columns))):
         raise ValueError(f"{store}/{name} is damaged: it has the columns {', '.join(table.schema.names)[:200]}")
     return table, about
+
+
+def _table_in(data: bytes) -> pa.Table:
+    """Return the table of an Arrow file. Raise ValueError or ArrowException if it is damaged, or compressed, as files
+    of this package are not: a few bytes could become many gigabytes.
+    """
+    if not (data.startswith(_MAGIC) and data.endswith(_MAGIC.rstrip(b"\0"))):
+        raise ValueError("it is no Arrow file")
+    source, batches = pa.BufferReader(memoryview(data)[len(_MAGIC) :]), list[pa.RecordBatch]()
+    schema = pa.ipc.read_schema(source)
+    while (start := source.tell() + len(_MAGIC)) < len(data) and data[start : start + len(_END)] != _END:
+        message = pa.ipc.read_message(source)
+        if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
+            raise ValueError("it has dictionaries, or is compressed")
+        batches.append(pa.ipc.read_record_batch(message, schema))
+    return pa.Table.from_batches(batches, schema)
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Return whether a message has a field ``compression``, the fourth of its record batch (Arrow's Message.fbs)."""
+
+    def field_of(table: int, number: int) -> int:
+        """Return where a field of a Flatbuffers table is, 0 if it is not."""
+        vtable = table - int.from_bytes(message[table : table + 4], "little", signed=True)
+        entry = vtable + 4 + 2 * number
+        size = int.from_bytes(message[vtable : vtable + 2], "little")
+        offset = int.from_bytes(message[entry : entry + 2], "little") if entry < vtable + size else 0
+        return table + offset if offset else 0
+
+    header = field_of(int.from_bytes(message[:4], "little"), 2)
+    batch = header + int.from_bytes(message[header : header + 4], "little")
+    return bool(field_of(batch, 3))
 
 
 def _has_nulls(column: pa.ChunkedArray) -> bool:

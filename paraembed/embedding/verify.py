@@ -123,6 +123,9 @@ def verify(
         manifest = read_manifest(store)
     except (OSError, ValueError) as error:
         return [success, Check("manifest", False, str(error))]
+    for name, digest in next(iter(manifest.get("generations", [])), {"files": {}})["files"].items():
+        if not is_there(store, name) or store.sha256(name) != digest:
+            findings.add("manifest", f"{name} is missing or differs; {REPAIR}")
     _verify_names(store, set(names), manifest, findings)
     parts = manifest["parts"]
     names, sizes = part_names(len(parts), format_of(manifest)), [part["rows"] + part["n_rejected"] for part in parts]
@@ -147,7 +150,7 @@ def verify(
     complete = f"no other files; {len(entries):,} of them were read" if is_sample else "complete, no other files"
     checks = [
         success,
-        Check("manifest", True, f"encoder {manifest['fingerprints']['encoder'][:12]}"),
+        findings.check("manifest", f"encoder {manifest['fingerprints']['encoder'][:12]}"),
         findings.check("parts", f"{len(parts)}, {complete}"),
         findings.check("sha256", f"correct for {'these parts' if is_sample else 'every part'}"),
         findings.check("schema", _schema_line(manifest["schema"])),

@@ -253,7 +253,7 @@ def test_null_ids_are_kept_and_counted(encoder, out, tmp_path, kind):
     table = embed_all(encoder, [tmp_path / "t.parquet"], Settings("body", "key", batch_size=1), out)
     assert table["key"].to_pylist() == keys.to_pylist()
     (report,) = map(footer_of, (out / "data").iterdir())
-    assert (report["n_null_ids"], report["null_id"]) == (2, "t.parquet, row 2")
+    assert (report["n_null_ids"], report["null_id"]) == (2, "0:2")
 
 
 def test_all_columns_and_ids_that_name_the_file(encoder, out, tmp_path):
