@@ -628,7 +628,8 @@ _ENTRIES = pa.schema([(name, pa.string() if kind is str else pa.int64()) for nam
 def _entries(reports: dict[str, PartReport]) -> pa.Table:
     """Return the manifest's entries of the parts, in order."""
     ordered = _in_order(reports)
-    return pa.table({name: [getattr(report, name) for report in ordered] for name in _ENTRY}, schema=_ENTRIES)
+    columns = [pa.array([getattr(report, field.name) for report in ordered], field.type) for field in _ENTRIES]
+    return pa.Table.from_arrays(columns, schema=_ENTRIES)
 
 
 def _in_order(reports: dict[str, PartReport]) -> list[PartReport]:

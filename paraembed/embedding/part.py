@@ -175,7 +175,8 @@ def embed_part(
 
         def write(file: BinaryIO) -> None:
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
-            with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
+            options = layout(schema, settings) | {"write_page_checksum": part.format > 2}
+            with pq.ParquetWriter(file, schema, **options) as writer:
                 batches = _of_pieces(encoder, sources, part, schema, settings, tally, data, lock, on_rows)
                 for table in _tables(batches, group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
@@ -334,7 +335,6 @@ def layout(schema: pa.Schema, settings: Settings) -> dict[str, Any]:
         "use_dictionary": dictionary + numbers if settings.dtype == "int8" else dictionary,
         "use_byte_stream_split": numbers if settings.compact and settings.dtype == "float32" else [],
         "write_statistics": others,
-        "write_page_checksum": True,
     }
 
 

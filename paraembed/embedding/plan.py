@@ -25,7 +25,7 @@ from paraembed.embedding.columns import check_keys, with_common_fields
 from paraembed.embedding.identity import Span, digest_of_spans, footer_digest, rows_in, spans_of
 from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.settings import Settings
-from paraembed.io.arrow import rows_of_batches
+from paraembed.io.arrow import numbers_of, rows_of_batches
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import read_span
 from paraembed.io.parquet import check_parquet, open_parquet, over_zeros
@@ -171,7 +171,7 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
     """
     if not len(pieces):
         raise ValueError("plan: it has no parts")
-    part, file, start, stop, rows, row, row_in_file, _ = columns = [column.to_numpy() for column in pieces.columns]
+    part, file, start, stop, rows, row, row_in_file, _ = columns = [numbers_of(column) for column in pieces.columns]
     if sum(rows.tolist()) >= 2**63:
         raise ValueError(f"plan: its parts have {sum(rows.tolist())} rows, more than 64-bit row numbers can count")
     is_new = np.diff(file, prepend=-1) != 0

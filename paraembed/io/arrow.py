@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs
 
@@ -76,3 +79,10 @@ def read_arrow(place: Place, columns: Sequence[str], batches: range) -> Iterator
                 whole = is_string or not column.type.num_fields  # strings in lists and structs may be no UTF-8, too
                 (column.view(octets) if is_string else column).validate(full=whole)
             yield flat(batch, [nested_field(batch.schema, name) for name in columns])
+
+
+def numbers_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return a column of numbers without nulls; ``to_numpy`` of a column imports pandas, 0.2 s."""
+    kind = column.type.to_pandas_dtype()
+    arrays = (np.frombuffer(chunk.buffers()[1], kind)[chunk.offset :][: len(chunk)] for chunk in column.chunks)
+    return np.concatenate([np.zeros(0, kind), *arrays])

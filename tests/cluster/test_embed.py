@@ -449,7 +449,7 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
         embed(tiny_encoder_folder, [nested], tmp_path / "none", Settings("doc"), engine="local")
     assert not {"_SUCCESS", "_manifest.json"} & {path.name for path in (tmp_path / "none").iterdir()}
     embed(tiny_encoder_folder, [nested], tmp_path / "none", Settings("doc"), engine="local", limits=most)
-    with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null.*`on_duplicate_id`"):
+    with pytest.raises(ValueError, match=r"t\.jsonl, row 4,901: 'id' is null.*`on_duplicate_id`"):
         embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=1))
     capsys.readouterr()
     done = embed(tiny_encoder_folder, [source], out, settings, limits=Limits(1, "keep"))
@@ -628,7 +628,7 @@ def test_rows_with_line_breaks_are_said_at_the_end(tmp_path, capsys):
     counts = {"n_tokens": 0, "n_unknown": 0, "n_cut": 0, "n_without_tree": 0, "sha256": "", "seconds": 0.0}
     reports = {
         part.name: PartReport(
-            part.name, 2, **counts, n_multi_line=1, longest_lines=lines, longest_first=first, longest_file="t.csv"
+            part.name, 2, **counts, n_multi_line=1, longest_lines=lines, longest_first=first, longest_file=0
         )
         for part, lines, first in zip(plan.parts, (2, 3), (3, 5), strict=True)
     }
