@@ -82,7 +82,7 @@ def read_arrow(place: Place, columns: Sequence[str], batches: range) -> Iterator
 
 
 def numbers_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return a column of numbers without nulls; ``to_numpy`` of a column imports pandas, 0.2 s."""
-    kind = column.type.to_pandas_dtype()
+    """Return a column of int64 or float64 without nulls; ``to_numpy`` of a column imports pandas, 0.2 s."""
+    kind = np.float64 if pa.types.is_floating(column.type) else np.int64
     arrays = (np.frombuffer(chunk.buffers()[1], kind)[chunk.offset :][: len(chunk)] for chunk in column.chunks)
     return np.concatenate([np.zeros(0, kind), *arrays])
