@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from paraembed import __version__
 
@@ -159,22 +159,6 @@ def mlflow_is_quiet() -> Iterator[None]:
 def quiet_libraries() -> None:
     """Limit libraries to warnings and errors. This lasts, since the process belongs to one job."""
     _set_levels(_JOB_LOGGERS)
-
-
-@contextmanager
-def ray_data(context: Any, *, preserve_order: bool = False) -> Iterator[None]:
-    """Let Ray Data 2.60 show no progress bars until the end of the block.
-
-    ``context`` is Ray Data's current ``DataContext``. With ``preserve_order``, blocks come in the order of the files;
-    by default their order differs each time.
-    """
-    options = context.execution_options
-    before = context.enable_progress_bars, options.preserve_order
-    context.enable_progress_bars, options.preserve_order = False, preserve_order or options.preserve_order
-    try:
-        yield
-    finally:
-        context.enable_progress_bars, options.preserve_order = before
 
 
 @contextmanager

@@ -194,7 +194,8 @@ class Placement(Workers):
     """Where and how a training on pairs runs."""
 
     pairs_memory_gb: float = 8.0
-    """Memory per worker for the pairs, in GB; larger data are read from disk and shuffled in windows."""
+    """Memory for the pairs, in GB, shared by the workers of a machine; larger data are shuffled in windows of this size
+    per worker."""
     profile: bool = False
     """Write a profiler trace of a few steps next to the encoder; open it at https://ui.perfetto.dev."""
 
@@ -204,7 +205,7 @@ class Placement(Workers):
 
     @property
     def pairs_bytes(self) -> int:
-        """Maximum bytes of memory of a worker for the pairs."""
+        """Maximum bytes of memory for the pairs, or for a worker's window of them."""
         return int(min(self.pairs_memory_gb * 1e9, 2**62))
 
 

@@ -15,7 +15,6 @@ from paraembed.process import (
     on_cluster,
     one_thread,
     optuna_is_quiet,
-    ray_data,
     ray_is_quiet,
     transformers_is_quiet,
 )
@@ -47,17 +46,6 @@ def test_a_block_leaves_the_process_as_it_was(monkeypatch):
             assert torch.get_num_threads() == 1
     assert state() == before
     mlflow.removeHandler(handler)
-
-
-@pytest.mark.ray
-@pytest.mark.parametrize("preserve_order", [False, True])
-def test_ray_data_is_left_as_it_was(preserve_order):
-    context = import_module("ray.data").DataContext.get_current()
-    before = context.enable_progress_bars, context.execution_options.preserve_order
-    assert before == (True, False)
-    with ray_data(context, preserve_order=preserve_order):
-        assert (context.enable_progress_bars, context.execution_options.preserve_order) == (False, preserve_order)
-    assert (context.enable_progress_bars, context.execution_options.preserve_order) == before
 
 
 def test_optuna_is_left_as_it_was():

@@ -31,7 +31,7 @@ from paraembed.training.state import Checkpoints, Counters
 _COVERAGE, _CONFIG = "coverage.json", "config.json"
 _FILES = re.compile(
     r"(identity|run|coverage)\.json|(untrained|trained|model|checkpoints|ray|pairs)/.*"
-    r"|\.(identity\.json|run\.json|coverage\.json|untrained|trained|model)\.([0-9a-f]{8}\.)?(tmp|old)(/.*)?",
+    r"|\.(identity\.json|run\.json|coverage\.json|untrained|trained|model|pairs)\.([0-9a-f]{8}\.)?(tmp|old)(/.*)?",
     re.DOTALL,
 )
 """Pattern of the paths in a work folder."""
@@ -51,7 +51,6 @@ class Training:
     out: Path
     placement: Workers = field(default_factory=Workers)
     uri: str | None = None
-    shards: str | None = None  # URI of the pair shards, from which workers read them; None: the folder of the data
     named: Callable[[str], str] = str  # path of an input → its name for MLflow, such as the URI of a copy
     register: str | None = None  # name in MLflow's model registry; None: the model is logged, but not registered
 
@@ -121,7 +120,7 @@ def train_model(training: Training, *, overwrite: bool = False) -> TrainingResul
     data.check(placement.most)
     memory = data.memory(placement.most, gpus=placement.gpus)
     if on_cluster():  # each worker checks its machine; here only the word vectors are read
-        memory = replace(memory, copies=0, pairs=0, best=0, workers=1)
+        memory = replace(memory, copies=0, pairs=0, best=0, mapped=0, workers=1)
     check_memory(memory, available_memory())
     with work_folder(work.folder):
         before = finished()  # by another run, since
@@ -130,6 +129,8 @@ def train_model(training: Training, *, overwrite: bool = False) -> TrainingResul
         if _prepare(data, work):
             training.shared.remove()  # what another training left, if the removal of its work was interrupted
             training.shared.push()
+        if data.convert(work.folder / "untrained", work.folder / "pairs"):
+            training.shared.push("pairs")
         table = _train(training, work)
         work.remove()
         training.shared.remove()
@@ -160,7 +161,7 @@ def _fetch_work(training: Training) -> None:
     if training.uri is None:
         return
     training.home.pull([_CONFIG])
-    training.shared.pull(["identity.json", "run.json", _COVERAGE, "untrained"])
+    training.shared.pull(["identity.json", "run.json", _COVERAGE, "untrained", "pairs"])
     names = training.home.names()
     if names and not (training.out / _CONFIG).exists() and not (training.work / "identity.json").exists():
         raise foreign_work(shown(training.uri), names[0], f"jobs/{training.data.job}.py")
@@ -239,7 +240,7 @@ def _train(training: Training, work: Work) -> Table | None:
         else:
             from paraembed.cluster.train_ray import fit  # noqa: PLC0415 - with Ray, 3 s
 
-            result = fit(task, placement, training.shards)
+            result = fit(task, placement)
         if "stopped" in result:
             raise KeyboardInterrupt
         if "error" in result:

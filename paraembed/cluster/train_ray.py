@@ -1,4 +1,4 @@
-"""Train by workers of Ray Train, which read the data with Ray Data."""
+"""Train by workers of Ray Train."""
 
 import os
 import signal
@@ -6,16 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import ray
-import ray.data
 import ray.train
 import ray.train.torch
 import torch
-from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from paraembed.cluster import metrics
@@ -23,16 +19,12 @@ from paraembed.cluster.relay import Relay, relayed
 from paraembed.cluster.session import COLLECTIVE_SECONDS, ray_session, wait_for_workers
 from paraembed.cluster.train_worker import OnlyWorker, WorkerTask, work_on
 from paraembed.cluster.watch import interrupting, servers_end
-from paraembed.console import doing
-from paraembed.io.places import resolve
-from paraembed.process import on_cluster, quiet_ray, ray_data, turn_off_graphs
+from paraembed.process import on_cluster, turn_off_graphs
 from paraembed.settings import Workers
 from paraembed.signals import STOP_SIGNALS
-from paraembed.supervised.labels import TrainingData
 from paraembed.tracking.records import RecordFile
 from paraembed.training.loop import ProgressReport, SaveRequest
 
-_BLOCK_ROWS = 65_536
 _RESTARTS = 3  # of the workers, after one of them failed
 _RESIZE_CHECKPOINTS = 4  # times between checkpoints: so a resize, without a checkpoint first, repeats at most a quarter
 _RESIZE_SECONDS = 10.0  # at least between two resizes
@@ -46,19 +38,12 @@ class RayWorker(OnlyWorker):
     def __init__(self, relay: Relay) -> None:
         context = ray.train.get_context()
         self.rank, self.world = context.get_world_rank(), context.get_world_size()
-        self.local_world = context.get_local_world_size()
+        self.local_rank, self.local_world = context.get_local_rank(), context.get_local_world_size()
         self._relay = relay
 
     def device(self, name: str) -> torch.device:
         """Return the GPU that Ray Train assigns, or the CPU."""
         return ray.train.torch.get_device() if name == "cuda" else torch.device(name)
-
-    def blocks(self) -> Iterator[pa.Table]:
-        """Yield the blocks of this worker's dataset, in order."""
-        quiet_ray()
-        doing("reading the pairs")
-        shard = ray.train.get_dataset_shard("train")
-        yield from shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow")
 
     def report(self, report: ProgressReport) -> None:
         """Report to Prometheus, and once per epoch to Ray Train."""
@@ -80,13 +65,13 @@ class RayWorker(OnlyWorker):
             self._relay.is_stopped()
 
 
-def fit(task: WorkerTask, placement: Workers, shards: str | None) -> dict[str, Any]:
-    """Train on Ray Train; return the result of rank 0. ``shards``: URI of the pair shards; None: the data's files."""
-    with ray_session(placement.most), ray_data(ray.data.DataContext.get_current(), preserve_order=True):
-        return _fit(task, placement, shards)
+def fit(task: WorkerTask, placement: Workers) -> dict[str, Any]:
+    """Train on Ray Train; return the result of rank 0."""
+    with ray_session(placement.most):
+        return _fit(task, placement)
 
 
-def _fit(task: WorkerTask, placement: Workers, shards: str | None) -> dict[str, Any]:
+def _fit(task: WorkerTask, placement: Workers) -> dict[str, Any]:
     data = task.data
     memory = data.memory(placement.most, gpus=placement.gpus) if on_cluster() else None
     resources = {"GPU" if placement.gpus else "CPU": 1.0}
@@ -113,7 +98,6 @@ def _fit(task: WorkerTask, placement: Workers, shards: str | None) -> dict[str, 
             failure_config=FailureConfig(max_failures=_RESTARTS),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
-        **_dataset(data, shards, num_cpus=0 if placement.is_elastic else None),
     )
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
@@ -173,24 +157,3 @@ def _stops_sent(relay: Relay) -> Iterator[None]:
         timer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _dataset(data: TrainingData, shards: str | None, num_cpus: float | None) -> dict[str, Any]:
-    """Return the arguments that let the trainer's workers read the data, or the pair shards at a URI, with Ray Data.
-
-    Every worker reads all pairs (XXL: 0.3 GB of ids) and computes its part of every step. So no row is lost to an equal
-    split, and the order of an epoch does not depend on the number of workers. A task that reads takes ``num_cpus``: 0
-    where the workers may take every CPU, None for Ray's default.
-    """
-    files, columns = data.files()
-    if not files:
-        return {}
-    filesystem = None
-    if shards is not None:
-        filesystem, folder = resolve(shards)
-        files = [f"{folder.rstrip('/')}/{Path(file).name}" for file in files]
-    options = ray.data.ExecutionOptions(preserve_order=True)
-    return {
-        "datasets": {"train": ray.data.read_parquet(files, filesystem=filesystem, columns=columns, num_cpus=num_cpus)},
-        "dataset_config": DataConfig(datasets_to_split=[], execution_options=options),
-    }

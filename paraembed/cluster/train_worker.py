@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
-import pyarrow as pa
 import torch
 
 from paraembed.compiled import arithmetic
@@ -23,6 +22,7 @@ from paraembed.training.initial import Memory, available_memory, check_memory
 from paraembed.training.loop import ProgressReport, SaveRequest
 from paraembed.training.state import Checkpoints, Counters
 
+_Result = TypeVar("_Result")
 _COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX it goes from 0.8 to 0.65
 
 
@@ -30,8 +30,9 @@ _COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX i
 class WorkerTask:
     """Task of a worker.
 
-    The folder ``work`` of the training is visible to all workers; it has the untrained model in ``untrained``, and the
-    trained model is written to ``trained``. With a copy on an object store, each worker has a folder of its own.
+    The folder ``work`` of the training is visible to all workers; it has the untrained model in ``untrained`` and the
+    pairs in ``pairs``, and the trained model is written to ``trained``. With a copy on an object store, each worker has
+    a folder of its own; the pairs are in that of the first worker of each machine.
 
     Each worker compares its machine's part of the ``memory`` of all workers with what is available there, before any of
     them takes it; None: the job has checked it.
@@ -53,6 +54,7 @@ class OnlyWorker:
 
     rank = 0
     world = 1
+    local_rank = 0  # number of this worker on its machine, whose workers have consecutive ranks
     local_world = 1  # number of workers on this machine
     poll: Callable[[], SaveRequest] | None = None
     """Whether to save now; None: only at the times of the checkpoints."""
@@ -60,10 +62,6 @@ class OnlyWorker:
     def device(self, name: str) -> torch.device:
         """Return the device to compute on, cpu or cuda."""
         return torch.device(name)
-
-    def blocks(self) -> Iterator[pa.Table] | None:
-        """Return the data; None: read its files."""
-        return None
 
     def report(self, report: ProgressReport) -> None:
         """Report to what watches the workers."""
@@ -107,20 +105,23 @@ def _own_folder(task: WorkerTask) -> Iterator[WorkerTask]:
 @one_thread()  # one worker is the job's own process, which scores afterwards
 def _train(task: WorkerTask, worker: OnlyWorker) -> Counters:
     data, rank, world, device = task.data, worker.rank, worker.world, worker.device(task.device)
-    model: Any = None  # an encoder, or one with a head
-    examples: Any = None  # as it reads them
-    num, notes, problem, folder = 0, list[str](), "", task.work.folder
-    if task.memory is not None:
-        here = task.memory.of_workers(worker.local_world, world)
-        agree(_memory_problem(here), world, device)
-    try:
-        task.work.pull(["untrained", "checkpoints"])
-        model = data.load(folder / "untrained").requires_grad_().to(device)
-        examples, num, notes = data.read(model, worker.blocks(), folder / "pairs", world)
-    except (ValueError, OSError, torch.OutOfMemoryError) as error:
-        problem = str(error)
-    agree(problem, world, device)
-    assert model is not None
+    folder, first_here = task.work.folder, rank - worker.local_rank
+    pairs = folder / "pairs"
+    if task.work.uri is not None:  # each worker has its own folder
+        pairs = Path(gather_texts(str(pairs), world, device)[first_here])
+
+    def check() -> None:
+        if task.memory is not None:
+            check_memory(task.memory.of_workers(worker.local_world, world), available_memory())
+
+    def load() -> Any:
+        task.work.pull(["untrained", "checkpoints", *(["pairs"] if rank == first_here else [])])
+        return data.load(folder / "untrained").requires_grad_().to(device)
+
+    _agreed(check, world, device)
+    model = _agreed(load, world, device)
+    examples: Any
+    examples, num, notes = _agreed(lambda: data.read(model, pairs, world), world, device)
     if rank == 0:
         say(*notes)
     doing("training: the first steps")
@@ -147,12 +148,15 @@ def _train(task: WorkerTask, worker: OnlyWorker) -> Counters:
     return counters
 
 
-def _memory_problem(memory: Memory) -> str:
+def _agreed(step: Callable[[], _Result], world: int, device: torch.device) -> _Result:
+    """Return the result of a step before the training; raise ValueError on all workers if it fails on one of them."""
+    results, problem = list[_Result](), ""
     try:
-        check_memory(memory, available_memory())
-    except ValueError as error:
-        return str(error)
-    return ""
+        results = [step()]
+    except (ValueError, OSError, torch.OutOfMemoryError) as error:
+        problem = str(error)
+    agree(problem, world, device)
+    return results[0]
 
 
 def agree(problem: str, world: int, device: torch.device) -> None:

@@ -77,7 +77,6 @@ class Sweep:
     gpus_per_trial: float = 1.0  # fraction of a GPU for each worker of a trial
     memory_per_trial_gb: float | None = None  # for each worker of a trial on a cluster; None: as estimated
     uri: str | None = None  # URI of the output on an object store; ``out`` is then the copy on this machine
-    shards: str | None = None  # URI of the pair shards of the full training; None: its workers read a folder
     named: Callable[[str], str] = str  # path of an input → its name for MLflow, such as the URI of a copy
 
     @property

@@ -132,7 +132,7 @@ def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
     out = sweep.out / data.model
     uri = child(sweep.uri, data.model) if sweep.uri else None
     name = f"{sweep.points.name} winner"
-    training = Training(name, data.with_recipe(recipe), out, sweep.placement, uri, sweep.shards, sweep.named)
+    training = Training(name, data.with_recipe(recipe), out, sweep.placement, uri, sweep.named)
     if uri is not None:  # the output is the sweep's own
         remove_other(training)
     done = train_model(training, overwrite=uri is None)

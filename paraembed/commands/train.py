@@ -150,7 +150,6 @@ def main(flags: Train) -> dict[str, Any]:
             out,
             flags.placement,
             uri=stage.uri(out),
-            shards=stage.uri(pairs),
             named=stage.in_uris,
             register=flags.register,
         )

@@ -200,7 +200,6 @@ def _tune(flags: Tune, stage: "Staging", *, is_generated: bool = False) -> dict[
         gpus_per_trial=flags.gpus_per_trial,
         memory_per_trial_gb=flags.memory_per_trial_gb,
         uri=stage.uri(paths["out"]) if "out" in paths else None,
-        shards=stage.uri(final_pairs or paths.get("pairs")),
         named=stage.in_uris,
     )
     if flags.dry_run:

@@ -208,9 +208,9 @@ class Labels:
         """Return the examples without the pretrained encoder, which is part of the untrained model."""
         return replace(self, encoder=None)
 
-    def files(self) -> tuple[list[str], list[str]]:
-        """Return no files, since the examples are in memory."""
-        return [], []
+    def convert(self, *_: object) -> bool:
+        """Return False, since the examples are in memory; see ``Pairs.convert``."""
+        return False
 
     def read(self, model: Supervised, *_: object, **__: object) -> tuple[ExampleIds, int, list[str]]:
         """Return the training set as word ids, its size, and remarks for the user; see ``Pairs.read``."""

@@ -20,7 +20,7 @@ from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report, compare, model_card
 from paraembed.evaluation.selection import SuiteScorer, chosen_metric, suites_digest
 from paraembed.evaluation.sets import Suite
-from paraembed.io.fingerprint import sha256_of
+from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.parquet import chunks_of
 from paraembed.io.places import Place
 from paraembed.io.resume import Work
@@ -42,7 +42,17 @@ from paraembed.training.initial import (
     words_digest,
 )
 from paraembed.training.loop import check_num_pairs, train
-from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
+from paraembed.training.pairs import (
+    MappedPairs,
+    are_written,
+    ids_of_blocks,
+    num_cut,
+    num_without_tree,
+    pair_columns,
+    pairs_to_ids,
+    read_pairs,
+    write_pairs,
+)
 from paraembed.training.state import Counters
 from paraembed.training.step import exchanged
 
@@ -71,7 +81,7 @@ class Pairs:
         selection: how often to evaluate, and how to select the best checkpoint.
         min_coverage: fraction of the pairs' tokens that must have a word vector; it does not change the result.
         max_bad_words: fraction of bad rows of a word-vector file that are skipped; it does not change the result.
-        max_bytes: memory of a worker for the pairs; larger data are read from disk.
+        max_bytes: memory for the pairs; larger data are read from disk in windows of this size, a window a worker.
         has_ptb_tokens: the texts are tokens of ``ptb-v1``, even if the shards have another tokenizer: shards made from
             shards.
         license_id: license of the encoder, for its model card.
@@ -260,36 +270,45 @@ class Pairs:
         """Return the data unchanged."""
         return self
 
-    def files(self) -> tuple[list[str], list[str]]:
-        """Return the shards, which every worker reads, and the columns that the encoder reads."""
-        columns = pair_columns(pq.read_schema(self.paths[0]), self.recipe.encoder.reads_trees)
-        return [*map(str, self.paths)], columns
+    def convert(self, untrained: Path, folder: Path) -> bool:
+        """Write the pairs to a folder as word ids of the encoder in ``untrained``, and return True; False if they are
+        there. Raise OSError or ValueError if shards are damaged, or the folder cannot be written to.
+        """
+        doing(f"checking the pairs in {folder}")
+        encoder = checkpoint.read_config(untrained)
+        source = digest_of([self.shards, encoder["fingerprint"], self._tokenizer(encoder["tokeniser"])])
+        if are_written(folder, source):
+            return False
+        unread: Counter[str] = Counter()
+        blocks, how = self._to_convert(self.load(untrained), unread)
+        write_pairs(folder, ids_of_blocks(blocks, **how), source, unread)
+        return True
 
-    def read(
-        self, model: Encoder, blocks: Iterable[pa.Table] | None = None, scratch: Path | None = None, world: int = 1
-    ) -> tuple[Ragged, int, list[str]]:
+    def read(self, model: Encoder, folder: Path | None = None, world: int = 1) -> tuple[Ragged, int, list[str]]:
         """Return the pairs as word ids, their number, and remarks for the user, such as truncated texts.
 
-        ``blocks`` are the contents of ``files``; None: read the files. Pairs beyond the memory limit go to the folder
-        ``scratch``; None: keep all in memory.
+        ``folder`` is that of ``convert``; None: convert the pairs in memory.
         """
-        unread: Counter[str] = Counter()
-        pairs = pairs_to_ids(
-            self._counted(self._blocks(self.files()[1]) if blocks is None else blocks, model, unread),
-            model.vocabulary,
-            model.composition.reads_trees,
-            tokenizer=self._tokenizer(model.tokenizer),
-            max_tokens=model.max_tokens,
-            limit=None if scratch is None else MemoryLimit(self.max_bytes, scratch),
-        )
-        if len(pairs) != 2 * self.num_pairs:
-            raise ValueError(
-                f"read {len(pairs) // 2:,} pairs, but the manifest says {self.num_pairs:,}; shard the pairs again"
-            )
+        unread = Counter[str]()
+        if folder is None:
+            blocks, how = self._to_convert(model, unread)
+            pairs = pairs_to_ids(blocks, **how)
+        else:
+            pairs, counts = read_pairs(folder, self.num_pairs)
+            unread.update(counts)
+            pairs = pairs if pairs.nbytes <= self.max_bytes else MappedPairs.of(pairs, self.max_bytes)
         lines = [str(pairs)] if isinstance(pairs, MappedPairs) else []
         lines += [f"{count:,} of {len(pairs):,} texts {what}" for what, count in unread.items() if count]
         lines += [exchanged(model, self.recipe, world)] if world > 1 else []
         return pairs, self.num_pairs, lines
+
+    def _to_convert(self, model: Encoder, unread: Counter[str]) -> tuple[Iterator[pa.Table], dict[str, Any]]:
+        """Return the blocks of the shards, and the other arguments of ``pairs_to_ids``."""
+        with_trees = model.composition.reads_trees
+        blocks = self._blocks(pair_columns(pq.read_schema(self.paths[0]), with_trees))
+        tokenizer = self._tokenizer(model.tokenizer)
+        how = {"vocabulary": model.vocabulary, "with_trees": with_trees, "tokenizer": tokenizer}
+        return self._counted(blocks, model, unread), {**how, "max_tokens": model.max_tokens}
 
     def _blocks(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         for path in self.paths:
@@ -302,6 +321,10 @@ class Pairs:
             num_pairs += len(block)
             yield block
             doing(f"reading the pairs: {num_pairs:,} of {self.num_pairs:,}")
+        if num_pairs != self.num_pairs:
+            raise ValueError(
+                f"read {num_pairs:,} pairs, but the manifest says {self.num_pairs:,}; shard the pairs again"
+            )
 
     def load(self, folder: Path) -> Encoder:
         """Load an encoder."""

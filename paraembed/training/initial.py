@@ -30,7 +30,7 @@ from paraembed.text import OF_PIECES
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import BOS_EOS, LOW_COVERAGE, UNKNOWN, Words, add_random_words, read_words, word_row
 from paraembed.text.word_formats import stated_shape
-from paraembed.training.pairs import both_sides
+from paraembed.training.pairs import ORDER_BYTES, both_sides
 
 _NUM_MISSING = 10
 _SHOWN_CHARACTERS = 30
@@ -315,11 +315,12 @@ class Memory:
         width: columns of the word matrix.
         words: bytes of the word matrix and its vocabulary.
         copies: bytes of other arrays of the matrix's size: optimizer state, initial values, gradients.
-        pairs: bytes of ids and offsets.
+        pairs: bytes of ids and offsets, or of their order or a window of them if they are in files.
         workers: number of processes; each needs all of this, except for what is shared and for ``best``.
         are_shared: whether the processes share one word matrix and its copies.
         best: bytes of the best encoder's word matrix, which one process keeps.
         cuts_words: whether `max_words` can reduce the number of rows.
+        mapped: bytes of the pairs' files, which the processes share in memory, read in random order.
     """
 
     num_words: int
@@ -331,6 +332,7 @@ class Memory:
     are_shared: bool = False
     best: int = 0
     cuts_words: bool = True
+    mapped: int = 0
 
     @property
     def needed(self) -> int:
@@ -340,7 +342,7 @@ class Memory:
         # Each process lets go of its own matrix once all of them have the common one.
         copies = self.words + self.copies if self.are_shared else self.workers * self.copies
         words = self.workers * self.words + max(copies, self.workers * self.words)
-        return words + self.best + self.workers * (self.pairs + _PROCESS_BYTES)
+        return words + self.best + self.mapped + self.workers * (self.pairs + _PROCESS_BYTES)
 
     def of_workers(self, here: int, world: int) -> "Memory":
         """Return the memory of some of the workers of a training, on one machine."""
@@ -367,7 +369,8 @@ def estimate(
         num_tokens: number of tokens in all pairs.
         num_pairs: number of pairs.
         workers: number of processes on this machine.
-        most_pair_bytes: maximum bytes of pairs that a worker keeps in memory; None: all pairs.
+        most_pair_bytes: maximum bytes of the pairs' files to be read in random order, and of a window of larger ones;
+            None: each worker has all pairs in memory.
         are_shared: whether the workers share the word matrix; see ``fast.step_kind``.
         keeps_best: whether the encoder is evaluated during training.
 
@@ -390,11 +393,12 @@ def estimate(
         matrices = _OPTIMIZER_MATRICES[recipe.optimizer] + bool(recipe.word_l2)
         matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
     pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + 16 * num_pairs  # ids and offsets
+    mapped = pairs if most_pair_bytes is not None and pairs <= most_pair_bytes else 0
     if most_pair_bytes is not None:
-        pairs = min(pairs, most_pair_bytes)
+        pairs = ORDER_BYTES * num_pairs if mapped else most_pair_bytes
     own = matrix + _WORD_BYTES * num_words
     best, cuts_words = matrix * keeps_best, isinstance(words, Path)
-    return Memory(num_words, width, own, matrices * matrix, pairs, workers, are_shared, best, cuts_words)
+    return Memory(num_words, width, own, matrices * matrix, pairs, workers, are_shared, best, cuts_words, mapped)
 
 
 def check_memory(memory: Memory, available: int) -> None:
@@ -404,6 +408,7 @@ def check_memory(memory: Memory, available: int) -> None:
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
     workers += ", which share the words and their copies after all of them have read the words" * memory.are_shared
     workers += f", and the best encoder so far {memory.best / _GIB:,.1f} GiB" if memory.best else ""
+    workers += f", and the files of the pairs {memory.mapped / _GIB:,.1f} GiB" if memory.mapped else ""
     fewer = "keep fewer words with `max_words`, or " if memory.cuts_words else ""
     raise ValueError(
         f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, but only {available / _GIB:,.1f} GiB "
@@ -422,7 +427,8 @@ def available_memory() -> int:
         folder = folder if (folder / "memory.max").exists() else Path("/sys/fs/cgroup")
         most = int((folder / "memory.max").read_text())
         statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        used = int((folder / "memory.current").read_text()) - int(statistics["inactive_file"])
+        cached = int(statistics["inactive_file"]) + int(statistics["active_file"])  # as the files of the pairs are
+        used = int((folder / "memory.current").read_text()) - cached
     except (OSError, ValueError, KeyError):  # no such group, or no limit ("max")
         return available
     return min(available, most - used)

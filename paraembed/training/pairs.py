@@ -1,4 +1,4 @@
-"""Pairs as word ids, in memory or in files, and the order of the pairs in an epoch.
+"""Pairs as word ids, in memory or in memory-mapped files, and the order of the pairs in an epoch.
 
 The texts of pair i are the texts 2i and 2i + 1 of one ragged array, so consecutive pairs are a slice of it.
 
@@ -8,18 +8,20 @@ shuffled. A limitation: the pairs of a block are always in the same window, so n
 likely.
 """
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.io.atomic import any_content, new_folder, write_json
+from paraembed.io.fingerprint import read_json, sha256_of
+from paraembed.options import Count
 from paraembed.text.bigrams import has_bigrams
 from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import tokenize
@@ -31,19 +33,11 @@ _BLOCK_PAIRS = 4096
 """Consecutive pairs that are read together: 200 KB of phrase pairs; a window of a million pairs has 250 blocks from all
 parts of the data.
 """
-_ORDER_BYTES = 8  # a pair's place in the order of its window
+ORDER_BYTES = 8  # a pair's place in the order of its epoch, or window
+_FORMAT, _MANIFEST = "paraembed-ids-1", "manifest.json"
+_ARRAYS = {"ids": np.int32, "offsets": np.int64, "merges": np.int32}
 
 Longs = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class MemoryLimit:
-    """Memory limit of one worker for the data; larger data are kept in files of a folder, which have no name there, so
-    none of them outlives its process, even after a crash.
-    """
-
-    max_bytes: int
-    folder: Path
 
 
 class GrowingArray:
@@ -51,56 +45,12 @@ class GrowingArray:
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self.array: npt.NDArray[Any] = np.empty(0, dtype)
-        self.file: IO[bytes] | None = None
-        self._folder = ""
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes in memory."""
-        return self.array.nbytes
 
     def append(self, block: npt.NDArray[Any]) -> None:
-        """Add a block at the end.
-
-        Raises:
-            OSError: the disk is full.
-        """
-        if self.file is not None:
-            self._write(self.file, block)
-            return
+        """Add a block at the end."""
         start = len(self.array)
         self.array.resize(start + len(block), refcheck=False)  # realloc moves pages of large arrays, it copies none
         self.array[start:] = block
-
-    def to_file(self, folder: Path) -> None:
-        """Move the array to a file.
-
-        Raises:
-            OSError: the folder cannot be written to, or the disk is full.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by ``close``
-        self._folder = str(folder)
-        whole, self.array = self.array, np.empty(0, self.array.dtype)
-        self._write(self.file, whole)
-
-    def finished(self) -> npt.NDArray[Any]:
-        """Return the array; an array in a file is memory-mapped, read-only, and stays valid after ``close``."""
-        if self.file is None or not self.file.tell():
-            return self.array
-        return np.asarray(np.memmap(self.file, self.array.dtype, "r"))
-
-    def _write(self, file: IO[bytes], block: npt.NDArray[Any]) -> None:
-        try:
-            file.write(np.ascontiguousarray(block, self.array.dtype).data)
-            file.flush()
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, self._folder) from None
-
-    def close(self) -> None:
-        """Close the file, if there is one."""
-        if self.file is not None:
-            self.file.close()
 
 
 @dataclass(frozen=True)
@@ -119,7 +69,7 @@ class MappedPairs(Ragged):
     @classmethod
     def of(cls, texts: Ragged, max_bytes: int) -> "MappedPairs":
         """Return pairs with windows of at most ``max_bytes`` bytes."""
-        bytes_per_pair = 2 * texts.nbytes / max(1, len(texts)) + _ORDER_BYTES
+        bytes_per_pair = 2 * texts.nbytes / max(1, len(texts)) + ORDER_BYTES
         window = max(1, int(max_bytes / bytes_per_pair) // _BLOCK_PAIRS) * _BLOCK_PAIRS
         return cls(texts.ids, texts.offsets, texts.merges, window=window)
 
@@ -194,7 +144,6 @@ def pairs_to_ids(
     *,
     tokenizer: str = "space",
     max_tokens: int | None = None,
-    limit: MemoryLimit | None = None,
 ) -> Ragged:
     """Return the pairs of shard blocks as word ids.
 
@@ -205,37 +154,109 @@ def pairs_to_ids(
             right-branching trees if these are null or missing (see ``num_without_tree``).
         tokenizer: result of ``inputs.tokenizer_of_pairs``; ``space`` takes the shards' tokens.
         max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
-        limit: memory limit; larger ids are kept in memory-mapped files. None: no limit.
 
     Returns:
-        2n texts, the two of a pair adjacent; ``MappedPairs`` if they exceed the limit.
+        2n texts, the two of a pair adjacent.
 
     Raises:
         ValueError: a tree does not fit its text.
-        OSError: the limit's folder cannot be written to, or its disk is full.
     """
-    ids, offsets, merges = GrowingArray(np.int32), GrowingArray(np.int64), GrowingArray(np.int32)
-    columns = ids, offsets, merges
+    ids, offsets, merges = (GrowingArray(dtype) for dtype in _ARRAYS.values())
     offsets.append(np.zeros(1, np.int64))
+    for texts in ids_of_blocks(blocks, vocabulary, with_trees, tokenizer=tokenizer, max_tokens=max_tokens):
+        offsets.append(texts.offsets[1:] + len(ids.array))
+        ids.append(texts.ids)
+        if texts.merges is not None:
+            merges.append(texts.merges)
+    return Ragged(ids.array, offsets.array, merges.array if with_trees else None)
+
+
+def ids_of_blocks(
+    blocks: Iterable[pa.Table],
+    vocabulary: pa.StringArray,
+    with_trees: bool = False,
+    *,
+    tokenizer: str = "space",
+    max_tokens: int | None = None,
+) -> Iterator[Ragged]:
+    """Yield the pairs of each shard block as word ids; arguments and errors are those of ``pairs_to_ids``."""
     to_ids = None if tokenizer == "space" and not has_bigrams(vocabulary) else TokenIds(vocabulary, tokenizer)
-    num_tokens = 0
+    for block in blocks:
+        pairs = _block_ids(block, vocabulary, with_trees) if to_ids is None else _paired(to_ids(both_sides(block)))
+        yield pairs if max_tokens is None else pairs.cut(max_tokens)
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """Manifest of a folder with pairs as word ids.
+
+    Attributes:
+        format: format of the folder.
+        source: digest of what decides the ids.
+        sha256: digests of the files by name.
+        remarks: numbers of texts by remark for the user, such as the one on truncated texts.
+    """
+
+    format: str
+    source: str
+    sha256: dict[str, str]
+    remarks: dict[str, Count]
+
+
+def write_pairs(folder: Path, blocks: Iterable[Ragged], source: str, remarks: Mapping[str, int]) -> None:
+    """Write pairs as word ids to a folder, atomically; ``remarks`` may grow while ``blocks`` are read.
+
+    The files ``ids`` and ``merges`` (of trees) are int32 [T], ``offsets`` is int64 [2n + 1]; see ``Ragged``. Raise
+    OSError if the folder cannot be written to, or the disk is full.
+    """
+    with new_folder(folder, any_content) as new:
+        _append(new / "offsets", np.zeros(1, np.int64))
+        num_tokens = 0
+        for texts in blocks:
+            _append(new / "offsets", texts.offsets[1:] + num_tokens)
+            _append(new / "ids", texts.ids)
+            if texts.merges is not None:
+                _append(new / "merges", texts.merges)
+            num_tokens += len(texts.ids)
+        digests = {path.name: sha256_of(path) for path in new.iterdir()}
+        write_json(new / _MANIFEST, asdict(PairFiles(_FORMAT, source, digests, dict(remarks))))
+
+
+def _append(path: Path, block: npt.NDArray[Any]) -> None:
     try:
-        for block in blocks:
-            pairs = _block_ids(block, vocabulary, with_trees) if to_ids is None else _paired(to_ids(both_sides(block)))
-            pairs = pairs if max_tokens is None else pairs.cut(max_tokens)
-            ids.append(pairs.ids)
-            offsets.append(pairs.offsets[1:] + num_tokens)
-            if pairs.merges is not None:
-                merges.append(pairs.merges)
-            num_tokens += len(pairs.ids)
-            if limit is not None and sum(column.nbytes for column in columns) > limit.max_bytes:
-                for column in columns:
-                    column.to_file(limit.folder)
-        texts = Ragged(ids.finished(), offsets.finished(), merges.finished() if with_trees else None)
-        return texts if limit is None or ids.file is None else MappedPairs.of(texts, limit.max_bytes)
-    finally:
-        for column in columns:
-            column.close()
+        with path.open("ab") as file:
+            file.write(np.ascontiguousarray(block, _ARRAYS[path.name]).data)
+    except OSError as error:
+        raise OSError(
+            f"the pairs could not be written as ids ({error}); free some space on the disk and start the job again"
+        ) from None
+
+
+def are_written(folder: Path, source: str) -> bool:
+    """Return whether a folder has the pairs of a source, after a check of the digests."""
+    try:
+        files = read_json(folder / _MANIFEST, PairFiles)
+        is_same = (files.format, files.source) == (_FORMAT, source)
+        return is_same and all(sha256_of(folder / name) == digest for name, digest in files.sha256.items())
+    except (OSError, ValueError):
+        return False
+
+
+def read_pairs(folder: Path, num_pairs: int) -> tuple[Ragged, dict[str, int]]:
+    """Return the pairs of ``write_pairs``, memory-mapped, so that the processes of a machine share them, read-only; and
+    the remarks. Raise OSError or ValueError if files are missing or too short.
+    """
+    files = read_json(folder / _MANIFEST, PairFiles)
+    ids, offsets, merges = (
+        _mapped(folder / name, dtype) if name in files.sha256 else None for name, dtype in _ARRAYS.items()
+    )
+    if ids is None or offsets is None or len(offsets) != 2 * num_pairs + 1 or len(ids) != offsets[-1]:
+        raise ValueError(f"{folder} does not have the ids of {num_pairs:,} pairs; remove the folder, and start again")
+    return Ragged(ids, offsets, merges), files.remarks
+
+
+def _mapped(path: Path, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
 
 
 def _block_ids(block: pa.Table, vocabulary: pa.StringArray, with_trees: bool) -> Ragged:

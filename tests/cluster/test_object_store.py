@@ -79,7 +79,7 @@ def pairs(cluster, folder, server):
     assert "already finished" in finish(cluster.submit(JOBS / "shard.py", *arguments))
     assert server.objects == before
     download(server.uri("pairs"), folder / "pairs")
-    assert read_pair_manifest(folder / "pairs")["counts"]["kept"] == 6000
+    assert read_pair_manifest(folder / "pairs")["counts"]["kept"] == 4323
     return folder / "pairs"
 
 

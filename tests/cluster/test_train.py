@@ -142,6 +142,19 @@ def unbroken(sample, tmp_path_factory):
     return fit(sample, tmp_path_factory.mktemp("unbroken") / "avg")
 
 
+def test_pairs_are_converted_once(sample, tmp_path):
+    pairs, folder = Pairs(RECIPE, sample / "pairs", sample / "sample" / "vectors.txt.gz"), tmp_path / "pairs"
+    for number, recipe in enumerate([RECIPE, replace(RECIPE, max_tokens=2)]):
+        data, untrained = pairs.with_recipe(recipe), tmp_path / f"untrained-{number}"
+        encoder, _ = data.untrained()
+        data.save(encoder, untrained, "")
+        assert [data.convert(untrained, folder) for _ in range(2)] == [True, False]
+        in_files, in_memory = data.read(encoder, folder), data.read(encoder)
+        assert in_files[1:] == in_memory[1:]
+        assert np.array_equal(in_files[0].ids, in_memory[0].ids)
+        assert np.array_equal(in_files[0].offsets, in_memory[0].offsets)
+
+
 def model(folder):
     return sha256_of(folder / "model.safetensors")
 
@@ -439,7 +452,10 @@ def test_a_run_goes_on_with_another_number_of_workers(sample, tmp_path):
 
 
 def test_a_full_disk_loses_nothing(sample, unbroken, disk, caplog):
-    folder = disk("size=150k")  # for the untrained encoder, and no second one
+    folder = disk("size=150k")  # for the untrained encoder, and no pairs
+    with pytest.raises(OSError, match=r"pairs could .*No space left"):
+        fit(sample, folder / "avg")
+    disk("size=500k")  # for no second encoder
     with pytest.raises((ValueError, OSError), match=r"could not be written .*No space left"):
         fit(sample, folder / "avg")
     assert caplog.text.count("training continues, and earlier checkpoints are kept; free some space") == 1

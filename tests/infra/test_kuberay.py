@@ -226,8 +226,7 @@ def test_workers_are_cpus_that_are_there(manifests):
             assert workers == gpus, name
         else:
             assert gpus == 0, f"{name} pays for GPUs that it does not use"
-        reads = 2 if name == "train" else 0  # Ray Data reads beside Ray Train
-        assert workers + reads <= group["maxReplicas"] * int(limits["cpu"]), name
+        assert workers <= group["maxReplicas"] * int(limits["cpu"]), name
 
 
 def free_bytes(pod):

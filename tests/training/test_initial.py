@@ -194,7 +194,14 @@ def test_copies_are_those_of_the_recipe(tmp_path, recipe, matrices):
     memory = estimate(vectors(tmp_path / "v.txt", 100, 10), recipe, 50, 10, 3)
     assert memory.copies == matrices * 4 * 100 * 10
     assert memory.pairs == 4 * 50 + 16 * 10
-    assert estimate(tmp_path / "v.txt", Recipe(max_words=7), 50, 10, 1, most_pair_bytes=99).num_words == 7
+    assert estimate(tmp_path / "v.txt", Recipe(max_words=7), 50, 10, 1).num_words == 7
+    files = 4 * 50 + 16 * 10
+    workers, worker, windows = (
+        estimate(tmp_path / "v.txt", recipe, 50, 10, world, most) for world, most in ((3, files), (1, files), (3, 99))
+    )
+    assert (windows.pairs, windows.mapped) == (99, 0)
+    assert (workers.pairs, workers.mapped) == (8 * 10, files)  # an order for each worker, and files for all
+    assert workers.needed - workers.of_workers(2, 3).needed == worker.needed - files
 
 
 def test_what_workers_share_counts_once_and_the_best_encoder_too(tmp_path):

@@ -1,5 +1,9 @@
+import errno
+import os
+import signal
 import tracemalloc
 from collections import Counter
+from multiprocessing import get_context
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +16,16 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
 from paraembed.training.pairs import (
     MappedPairs,
-    MemoryLimit,
+    are_written,
     epoch_batches,
+    ids_of_blocks,
     num_cut,
     num_steps,
     num_without_tree,
     pair_columns,
     pairs_to_ids,
+    read_pairs,
+    write_pairs,
 )
 
 
@@ -119,36 +126,65 @@ def test_blocks_become_ids_side_by_side():
 
 
 @pytest.mark.parametrize("with_trees", [False, True])
-@pytest.mark.parametrize("max_bytes", [0, 300])  # from the first block on, and in between
-def test_over_the_limit_the_same_arrays_lie_in_files_without_a_name(max_bytes, with_trees, tmp_path):
-    vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
+def test_files_have_the_same_arrays_as_memory(with_trees, tmp_path):
+    vocabulary, folder = pa.array([UNKNOWN, "a", "b", "c"]), tmp_path / "pairs"
     blocks = [pa.table({"first": ["a b", "c"], "second": ["b", "a zebra c"]})] * 10
     in_memory = pairs_to_ids(blocks, vocabulary, with_trees)
-    limit = MemoryLimit(max_bytes, tmp_path / "pairs")
-    mapped = pairs_to_ids(blocks, vocabulary, with_trees, limit=limit)
-    assert list(limit.folder.iterdir()) == []
-    for one, other in zip(arrays(mapped), arrays(in_memory), strict=True):
-        assert not one.flags.writeable  # mapped, and nobody may change the file
-        assert (one.dtype, one.tolist()) == (other.dtype, other.tolist())
-    assert isinstance(mapped, MappedPairs)
-    assert str(mapped) == "20 pairs on disk (0.00 GiB), read and shuffled in windows of 4,096 pairs (1 per epoch)"
-    enough = MemoryLimit(in_memory.nbytes, tmp_path / "unused")
-    assert type(pairs_to_ids(blocks, vocabulary, with_trees, limit=enough)) is Ragged
-    assert not enough.folder.exists()
+    write_pairs(folder, ids_of_blocks(blocks, vocabulary, with_trees), "source", {"are long": 3})
+    mapped, remarks = read_pairs(folder, 20)
+    assert remarks == {"are long": 3}
+    for file, array in zip(arrays(mapped), arrays(in_memory), strict=True):
+        assert not file.flags.writeable  # mapped, and nobody may change the file
+        assert (file.dtype, file.tolist()) == (array.dtype, array.tolist())
+    assert "20 pairs on disk (0.00 GiB), read and shuffled in windows of 4,096" in str(MappedPairs.of(mapped, 300))
 
 
 def arrays(pairs):
     return [array for array in (pairs.ids, pairs.offsets, pairs.merges) if array is not None]
 
 
-def test_nothing_is_read_into_files_either(tmp_path):
-    empty, vocabulary = pa.table({"first": [""], "second": [""]}), pa.array([UNKNOWN])
-    limit = MemoryLimit(0, tmp_path)
-    assert texts(pairs_to_ids([empty], vocabulary, limit=limit)) == [[], []]
-    assert [len(pairs_to_ids(blocks, vocabulary, limit=limit)) for blocks in ([], [empty[:0]])] == [0, 0]
+def test_files_are_those_of_a_source_complete_and_undamaged(tmp_path):
+    vocabulary, folder = pa.array([UNKNOWN, "a"]), tmp_path / "pairs"
+    table = pa.table({"first": ["a", ""], "second": ["a a", "a"]})
+
+    def write():
+        write_pairs(folder, ids_of_blocks([table], vocabulary), "source", {})
+
+    def fails():
+        yield pairs_to_ids([table], vocabulary)
+        raise OSError(errno.ENOSPC, "no space", "disk")
+
+    def killed():
+        yield pairs_to_ids([table], vocabulary)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = get_context("fork").Process(target=write_pairs, args=(folder, killed(), "source", {}))
+    process.start()
+    process.join()
+    assert (process.exitcode, len(list(tmp_path.iterdir()))) == (-signal.SIGKILL, 1)
+    assert not are_written(folder, "source")
+    with pytest.raises(OSError, match="no space"):
+        write_pairs(folder, fails(), "source", {})
+    assert list(tmp_path.iterdir()) == []
+    write()
+    assert [are_written(folder, source) for source in ("source", "another")] == [True, False]
+    for name in ("ids", "offsets", "manifest.json"):
+        whole = (folder / name).read_bytes()
+        for damaged in (whole[:-8], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
+            (folder / name).write_bytes(damaged)
+            assert not are_written(folder, "source")
+        (folder / name).unlink()
+        assert not are_written(folder, "source")
+        write()
+        assert are_written(folder, "source")
+    with pytest.raises(ValueError, match="3 pairs"):
+        read_pairs(folder, 3)
+    empty = pa.table({"first": [""], "second": [""]})
+    write_pairs(folder, ids_of_blocks([empty], vocabulary), "empty", {})
+    assert texts(read_pairs(folder, 1)[0]) == [[], []]
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
-        pairs_to_ids([empty], vocabulary, limit=MemoryLimit(0, tmp_path / "file"))
+        write_pairs(tmp_path / "file" / "pairs", ids_of_blocks([empty], vocabulary), "source", {})
 
 
 def test_memory_holds_the_pairs_once_while_they_are_read_and_one_window_when_they_are_mapped(tmp_path):
@@ -156,13 +192,14 @@ def test_memory_holds_the_pairs_once_while_they_are_read_and_one_window_when_the
     blocks = [pa.table({"first": ["a b c"] * 4096, "second": ["b c a zebra"] * 4096})] * 50
     pairs, peak = traced(lambda: pairs_to_ids(blocks, vocabulary))
     assert peak < 1.15 * pairs.nbytes
-    limit = MemoryLimit(pairs.nbytes // 2, tmp_path)
-    mapped, peak = traced(lambda: pairs_to_ids(blocks, vocabulary, limit=limit))
-    assert peak < 1.5 * limit.max_bytes
+    _, peak = traced(lambda: write_pairs(tmp_path / "pairs", ids_of_blocks(blocks, vocabulary), "source", {}))
+    assert peak < 0.2 * pairs.nbytes
+    most = pairs.nbytes // 2
+    mapped = MappedPairs.of(read_pairs(tmp_path / "pairs", len(pairs) // 2)[0], most)
     batches = epoch_batches(mapped, epoch=0, seed=1, batch_size=100)
     total, peak = traced(lambda: sum(len(batch.texts) for batch in batches))
     assert total == len(pairs)
-    assert peak < 2 * limit.max_bytes
+    assert peak < 2 * most
 
 
 def traced(call):
