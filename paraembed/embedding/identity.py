@@ -1,4 +1,4 @@
-"""Whether an input is the one of a plan: by its size and times, or its digest."""
+"""Recognize the inputs of a plan: by their sizes and times, or by their digests."""
 
 import hashlib
 from collections.abc import Sequence

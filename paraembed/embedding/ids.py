@@ -122,7 +122,7 @@ def _read_span(files: Store, span: tuple[int, int], part: str) -> Hashes:
 
 
 def _is_in(hashes: Hashes, ascending: Hashes) -> npt.NDArray[np.bool_]:
-    """Return which hashes are among ascending ones, of which there is at least one: bool [n]."""
+    """Return which hashes [n] occur in a sorted array that is not empty: bool [n]."""
     index = np.minimum(np.searchsorted(ascending, hashes), len(ascending) - 1)
     is_in: npt.NDArray[np.bool_] = ascending[index] == hashes
     return is_in

@@ -2,14 +2,15 @@
 
 The plan is written first, in ``_plan``: the parts, then the inputs; then every part, whose footer has its report;
 then the list of the parts in ``_manifest``, ``_manifest.json``, and last ``_SUCCESS``, which holds the manifest's
-SHA-256. Now and then, the reports of finished parts go to ``_done``, with the sizes and times of their files. A listing
-of the folder shows which of these parts are as they were; only others are read, to check their digests and what the
-footer says of everything that decides the file's bytes. So the same command resumes a run that was stopped anywhere,
-and repairs parts that were damaged or removed. The parts are in the folder ``data``, which has no other files; the
-names of all other files and folders begin with ``_`` or ``.``.
+SHA-256. The reports of finished parts are written to ``_done``, about a thousand at a time, with the sizes and times of
+their files. A listing of the folder shows which of these parts are unchanged. Only the others are read: those in
+``_done`` to compare their SHA-256; those without a report there to compare the checksums of their pages, their rows and
+the digest in the footer, which is that of everything that decides the bytes. So the same command resumes a run that was
+stopped anywhere, and repairs parts that were damaged or removed. The parts are in the folder ``data``, which has no
+other files; the names of all other files and folders begin with ``_`` or ``.``.
 
-In outputs of format 2, which are read and resumed as they are, the parts lie next to ``_plan.json``, and each has its
-report as a file in ``_reports``; ``_manifest.json`` lists the inputs and the parts.
+In outputs of format 2, which are read and resumed as they are, the parts are in the same folder as ``_plan.json``, and
+each has its report as a file in ``_reports``; ``_manifest.json`` lists the inputs and the parts.
 """
 
 import hashlib

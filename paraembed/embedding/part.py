@@ -205,7 +205,7 @@ def embed_part(
 
 
 def in_footer(report: PartReport) -> dict[str, Any]:
-    """Return what the footer of a part says of it: no times, so that equal parts have equal bytes."""
+    """Return the fields of a report for the footer of its part: no times, so that equal parts have equal bytes."""
     return {name: value for name, value in asdict(report).items() if name not in _NOT_IN_FOOTER}
 
 

@@ -1,4 +1,4 @@
-"""Arrow files of an output: the plan, the finished parts, and what the manifest says of them.
+"""Arrow files of an output: the plan, the reports of finished parts, and the manifest's list of parts.
 
 They are no Parquet, so that readers of a folder of Parquet files do not take them for its rows.
 """
