@@ -122,18 +122,23 @@ def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
 
 
 def is_same_file(before: InputFile, now: InputFile) -> bool:
-    """Return whether a file is the one of an earlier stamp, which may have been elsewhere. Equal stamps decide, unless
-    ``now`` has a digest, then the digests, for which the file is read; without one, size and modification time, or the
-    ETag.
+    """Return whether a file is the one of an earlier stamp, which may have been elsewhere. Equal stamps or ETags
+    decide, unless ``now`` has a digest, then the digests, for which the file is read; without one, size and
+    modification time.
     """
     if before.size != now.size:
         return False
-    if before.stamp and before.stamp == now.stamp and not now.sha256:
+    if _has_same_stamp(before, now) and not now.sha256:
         return True
     if not before.sha256:
         return _is_as_old(before, now)
     doing(f"hashing {now.shown}")
     return before.sha256 == _digest_like(now, before.sha256)
+
+
+def _has_same_stamp(before: InputFile, now: InputFile) -> bool:
+    is_object = now.stamp.count(" ") < _FIELDS_ON_DISK - 1
+    return bool(before.stamp) and (before.stamp == now.stamp or (is_object and _is_as_old(before, now)))
 
 
 def _is_as_old(before: InputFile, now: InputFile) -> bool:

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.identity import is_same_file
-from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.part import FOOTER, REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
 from paraembed.embedding.plan import (
     DATA,
@@ -290,10 +290,11 @@ def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tupl
     """Return files with the stamps and digests of those of a plan, if they are the same, possibly elsewhere."""
     if len(files) != len(before):
         return tuple(files)
-    pairs = ((file, old, is_same_file(old, file)) for file, old in zip(files, before, strict=True))
+    with ThreadPoolExecutor(LOOKERS) as pool:
+        same = list(pool.map(is_same_file, before, files))
     return tuple(
         replace(file, stamp=old.stamp, sha256=old.sha256) if is_same else replace(file, sha256=file.sha256 or "another")
-        for file, old, is_same in pairs
+        for file, old, is_same in zip(files, before, same, strict=True)
     )
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 
 from paraembed.embedding import inputs as module
 from paraembed.embedding.columns import ALL, complete_settings
-from paraembed.embedding.identity import changed_inputs
+from paraembed.embedding.identity import changed_inputs, is_same_file
 from paraembed.embedding.inputs import check_apart, comparable, kind_of, would_find
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.records import inputs_table
@@ -316,6 +317,8 @@ def test_inputs_of_an_object_store(bucket):
         assert read_again(plan).inputs[0].path == inputs[0].shown
         assert changed_inputs(inputs) == []
     inputs = list_inputs([bucket.uri("texts")])
+    young = replace(inputs[0], stamp=f"{inputs[0].size} 0 {inputs[0].stamp.split()[2]}", sha256="of no file")
+    assert is_same_file(young, inputs[0]), "the ETag decides; nothing is read"
     bucket.objects["texts/a.txt"] = b"one\ntwo\nTHREE\n"  # its size and its time, in seconds, stay; its ETag does not
     assert [file.name for file in changed_inputs(inputs)] == ["a.txt"]
 
