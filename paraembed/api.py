@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin
 
 from paraembed import checkpoint
-from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings
+from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
 from paraembed.encoders import config_from_dict
 from paraembed.io.places import Place, absolute_name, to_place
 from paraembed.io.resume import check_destination
@@ -54,6 +54,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value", str, AnyPath)
 _ENGINE: Any = Engine  # a union of values, which mypy does not take for a type
+_IDENTITY: Any = Identity  # the same
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}  # so that NumPy's numbers are accepted
 
 
@@ -194,6 +195,7 @@ def embed(
     *,
     workers: int = 2,
     engine: str = "auto",
+    identity: str = "stamp",
     overwrite: bool = False,
     limits: Limits | None = None,
     inference: Inference = DEFAULT_INFERENCE,
@@ -209,6 +211,8 @@ def embed(
         out: output folder or its URI: new, empty, or of an earlier call with the same arguments.
         workers: number of worker processes, one CPU each.
         engine: ``local``, in this process; ``ray``; or ``auto``, local if the estimated time is below 20 seconds.
+        identity: how a resumed run recognizes inputs and finished parts: ``stamp``, by size and times; ``sha256``, by
+            contents, for which all are read.
         overwrite: embed everything again, and replace the existing output at the end.
         limits: limits that stop the run; None: the defaults of ``paraembed.embedding.settings.Limits``.
         inference: device, precision, prompt.
@@ -232,6 +236,7 @@ def embed(
         chosen,
         workers=workers,
         engine=checked(_ENGINE, engine, "`engine`"),
+        identity=checked(_IDENTITY, identity, "`identity`"),
         overwrite=overwrite,
         limits=limits or DEFAULT_LIMITS,
         inference=inference,

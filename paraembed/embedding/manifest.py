@@ -162,10 +162,6 @@ class _Fingerprints(TypedDict):
     encoder: str
 
 
-class _Input(TypedDict):
-    sha256: str
-
-
 class _Counts(TypedDict):
     rows: Count
     n_tokens: Count
@@ -196,7 +192,6 @@ class _Manifest(_Counts):
 
 
 class _OldManifest(_Manifest):
-    inputs: NotRequired[list[_Input]]
     parts: list[_Entry]
 
 

@@ -30,6 +30,8 @@ def test_each_function_does_what_its_command_does(sample, tmp_path, monkeypatch)
     embed.main(embed.Embed("command", (str(texts),), "rows", keep=("text",), part_rows=4, workers=1))
     done = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4, workers=1)
     assert (done.rows, done.parts) == (10, 3)
+    again = paraembed.embed("command", texts, "api-rows", keep=("text",), part_rows=4, identity="sha256")
+    assert again.was_finished
     assert signature(paraembed.embed).parameters["workers"].default == embed.Embed.workers
     assert digests(tmp_path / "api-rows", "data/*.parquet") == digests(tmp_path / "rows", "data/*.parquet") != {}
 
