@@ -41,6 +41,8 @@ DATA = "data"
 """Folder of the parts, in which there is nothing else, so that every tool reads it as one table."""
 IDS = "_ids"
 """Folder of the hashes of the ids, until the commit; see ``paraembed.embedding.ids``."""
+LATER = frozenset[str]()
+"""Settings that outputs of earlier versions do not have."""
 Cut = tuple[int, int, int, int]
 """First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside
 of cells before it.
@@ -132,8 +134,11 @@ PIECES_SCHEMA = pa.schema([(name, pa.int64()) for name in ("part", *_FIELDS)])
 
 
 def settings_json(settings: Settings, format_number: int) -> dict[str, Any]:
-    """Return the settings as JSON values; format 2 has no ``compact``, because all its outputs are."""
-    return {name: value for name, value in asdict(settings).items() if format_number > 2 or name != "compact"}
+    """Return the settings as JSON values; format 2 has no ``compact``, because all its outputs are. Those of ``LATER``
+    are left out if they have their default, so that outputs of earlier versions keep their digests.
+    """
+    values = {name: value for name, value in asdict(settings).items() if format_number > 2 or name != "compact"}
+    return {name: value for name, value in values.items() if name not in LATER or value != getattr(Settings, name)}
 
 
 @dataclass(frozen=True, kw_only=True)
