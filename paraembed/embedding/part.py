@@ -196,7 +196,7 @@ def embed_part(
         from paraembed.embedding.ids import file_of, hashes_name  # noqa: PLC0415 - imports numba, 0.4 s
 
         store.make_folder(IDS)
-        store.write(hashes_name(part.name), lambda file: file.write(file_of(tally.hashes)))
+        store.write(hashes_name(part.name, digest), lambda file: file.write(file_of(tally.hashes)))
     seconds = round(time.perf_counter() - started, 3)
     report = replace(report, sha256=digest, seconds=seconds, stamp=store.stamp(part.name), size=size)
     if part.format == 2:

@@ -39,6 +39,8 @@ class Settings:
             trained for this: for ``avg`` it equals an encoder of word vectors truncated to ``dim``.
         compression: compression of the Parquet files.
         compact: float32 vectors in byte-stream split, which saves 9 %, but which Spark 3.5 cannot read.
+        stamp_column: column with the version of a row, a number or a time: of the rows with an id, the one with the
+            largest value counts, and the others are listed as superseded. It is copied to the output.
     """
 
     text_column: str | None = None
@@ -53,9 +55,12 @@ class Settings:
     dim: int | None = None
     compression: Compression = "zstd"
     compact: bool = False
+    stamp_column: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim"), (1, MOST_INT)))
+        if self.stamp_column is not None and self.id_column is None:
+            raise ValueError(f"`stamp_column` is {self.stamp_column!r}, but `id_column` is not given; give it, too")
 
     @property
     def id_field(self) -> str:
