@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from paraembed.embedding import manifest
 from paraembed.embedding.identity import is_same_file
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.manifest import MANIFEST, NEXT, NEXT_MANIFEST, SUPERSEDED, planned
+from paraembed.embedding.manifest import MANIFEST, NEXT, NEXT_LOCK, NEXT_MANIFEST, SUPERSEDED, planned
 from paraembed.embedding.part import REJECTED, REPORTS
 from paraembed.embedding.plan import DATA, IDS, Plan
 from paraembed.embedding.records import DONE, DoneParts
@@ -127,7 +127,9 @@ def finish_append(home: Store) -> dict[str, Any] | None:
                 home.move(f"{NEXT}/{folder}/{name}", f"{folder}/{name}")
         _write_done(home, number)
         commit_manifest(home, MANIFEST, written)
+    manifest.sweep(home)
     home.delete_folder(NEXT)
+    home.delete(NEXT_LOCK)  # of a process that was killed
     home.delete(NEXT_MANIFEST)
     return written
 

@@ -83,8 +83,8 @@ from paraembed.signals import RunFailedError
 
 FORMATS = {2: "paraembed-embeddings-2", 3: "paraembed-embeddings-3"}
 PLAN, MANIFEST = "_plan.json", "_manifest.json"  # the plan of format 2
-NEXT, NEXT_MANIFEST = "_next", "_manifest.next.json"
-"""Folder of a generation until its commit, and the manifest with it; see ``paraembed.embedding.append``."""
+NEXT, NEXT_LOCK, NEXT_MANIFEST = "_next", "._next.lock", "_manifest.next.json"
+"""Folder of a generation until its commit, its lock, and the manifest with it; see ``paraembed.embedding.append``."""
 MEMO = f"{REPORTS}/run.json"  # the MLflow run of this output
 ENCODER = f"{REPORTS}/encoder.json"  # how the user named the encoder
 RECORDED = f"{REPORTS}/recorded.json"  # written when everything is logged to MLflow
@@ -99,7 +99,7 @@ SUPERSEDED_SCHEMA = pa.schema([("part", pa.string()), ("row", pa.int64())])
 """Name of the part of such a row, and its number in it, from 0."""
 FOLDERS = (DATA, REPORTS, REJECTED, DONE, IDS, SUPERSEDED, *(name.partition("/")[0] for name in (INPUTS, ENTRIES)))
 """Folders of an output."""
-_NAMES = (PLAN, *FOLDERS, NEXT, NEXT_MANIFEST, MANIFEST, SUCCESS)
+_NAMES = (PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS)
 _OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
 _ENTRIES_NAME, _INPUTS_NAME, _PIECES_NAME = (
     re.compile(name.replace("-000.", r"-(\d{3,})\.")) for name in (ENTRIES, INPUTS, PIECES)
@@ -471,7 +471,7 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
     Raise ValueError if another run is writing there, or was started there after ``run`` was planned.
     """
     with store.held():
-        _sweep(store)
+        sweep(store)
         if run.plan.generation not in planned(store):
             _write_plan(store, run)
         identity = _check_same(store, run)
@@ -535,7 +535,7 @@ def _check_same(store: Store, run: EmbeddingRun) -> str:
     return digest_of(identity)
 
 
-def _sweep(store: Store) -> None:
+def sweep(store: Store) -> None:
     """Remove temporary files of killed writers, which an object store has not."""
     for folder in () if isinstance(store, Remote) else ("", *(f"{name}/" for name in FOLDERS)):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
@@ -696,7 +696,7 @@ def commit(
         else:
             del generations[0]["inputs"]
         manifest["generations"] = generations
-    _sweep(store)
+    sweep(store)
     if added_to is None:
         commit_manifest(store, MANIFEST, manifest)
     else:
