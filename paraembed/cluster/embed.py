@@ -99,7 +99,7 @@ def embed(
         raise ValueError("`overwrite` and `append` are both given; give only one of them")
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
-    if manifest.is_append_begun(home):
+    if manifest.check_folder(home) and manifest.is_append_begun(home):
         with home.held():
             finish_append(home)
     files = _recognizable(inputs, files, home, limits, identity)

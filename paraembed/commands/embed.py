@@ -27,8 +27,8 @@ DEFAULTS = Settings()
 
 
 GROUPS = {
-    "data": "id_kind tree_column stamp_column max_rejected max_rejected_share on_duplicate_id max_line_bytes max_inflation "
-    "max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
+    "data": "id_kind tree_column stamp_column max_rejected max_rejected_share on_duplicate_id max_line_bytes "
+    "max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "output": "normalize dim part_rows compression compact",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "engine batch_size device precision gpus gpu_share price_per_hour",

@@ -6,6 +6,7 @@ The commit writes ``_manifest.next.json``, moves the files of the new generation
 parts than the manifest lists, but never fewer and never half of one.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from paraembed.embedding.records import DONE, DoneParts
 from paraembed.io.fingerprint import json_bytes
 from paraembed.io.store import Store, commit_manifest, is_committed, is_there, read_bytes, read_json
 
+_NUMBER = re.compile(r"\d{3,}")  # of the generation, in the name of a file
 _MOVED = DATA, IDS, REJECTED, REPORTS, SUPERSEDED, "_manifest", "_plan"  # the plan last: by it, the reports are read
 
 
@@ -39,7 +41,7 @@ def steps(home: Store, files: Sequence[InputFile], *, append: bool) -> list[Step
     new files without ``append``, or row numbers are the ids.
     """
     numbers = planned(home)
-    if not (append and numbers) and len(numbers) < 2:
+    if numbers == [] or (numbers == [0] and not append):
         return [Step(tuple(files))]
     plans = {number: manifest.read_run(home, number).plan for number in numbers}
     is_complete, begun = is_committed(home, MANIFEST), numbers
@@ -51,7 +53,7 @@ def steps(home: Store, files: Sequence[InputFile], *, append: bool) -> list[Step
     result = list[Step]()
     for number, plan in plans.items():
         given = by_generation[number]
-        if (append and number not in begun) or not (given or append):
+        if (append and number not in begun) or not (given or append) or not plan.parts:
             continue
         if missing := next((file for index, file in enumerate(plan.inputs) if index not in given), None):
             raise ValueError(f"{home} needs {missing.shown}, too, which was embedded together with the others; give it")
@@ -111,10 +113,13 @@ def _matched(
 
 
 def finish_append(home: Store) -> dict[str, Any] | None:
-    """Complete the commit of a generation, if one was begun, and return the manifest. Every call writes the same
-    bytes.
+    """Complete the commit of a generation, if one was begun, and return the manifest; or remove the parts of a
+    compaction that was killed before. Every call writes the same bytes.
     """
+    if not manifest.is_append_begun(home):
+        return None
     if not is_there(home, NEXT_MANIFEST):
+        home.delete_folder(NEXT)
         return None
     written: dict[str, Any] = read_json(home, NEXT_MANIFEST, dict[str, Any], manifest.MOST_JSON_BYTES)
     content, next_store = json_bytes(written), home.below(NEXT)
@@ -127,11 +132,21 @@ def finish_append(home: Store) -> dict[str, Any] | None:
                 home.move(f"{NEXT}/{folder}/{name}", f"{folder}/{name}")
         _write_done(home, number)
         commit_manifest(home, MANIFEST, written)
+    _remove_compacted(home, {*manifest.generations_of(written)})
     manifest.sweep(home)
     home.delete_folder(NEXT)
     home.delete(NEXT_LOCK)  # of a process that was killed
     home.delete(NEXT_MANIFEST)
     return written
+
+
+def _remove_compacted(home: Store, numbers: set[int]) -> None:
+    """Remove the files of generations that a compacted one replaces, but not the lists of rejected rows."""
+    for folder in (DATA, DONE, IDS, SUPERSEDED, "_manifest", "_plan"):
+        for name in home.names(f"{folder}/"):
+            number = _NUMBER.search(name)
+            if number and int(number[0]) not in numbers:
+                home.delete(f"{folder}/{name}")
 
 
 def _write_done(home: Store, number: int) -> None:

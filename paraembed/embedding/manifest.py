@@ -39,6 +39,7 @@ from paraembed.embedding.plan import (
     Part,
     Plan,
     inputs_identity,
+    part_name,
     part_names,
     parts_of,
     plan_from_json,
@@ -154,6 +155,7 @@ class _PlanTables(_About):
     settings: Any
     reading: dict[str, Any]
     parts: str
+    compacted: NotRequired[bool]  # the parts are not those of the inputs, see ``paraembed.embedding.compact``
 
 
 class _Model(TypedDict):
@@ -381,13 +383,22 @@ def columns_to_add(store: Store, new: EmbeddingRun) -> pa.Schema:
     stored = read_run(store)
     known, other = ({n: value for n, value in decides(run).items() if n != "inputs"} for run in (stored, new))
     is_same_work(store, known, other, overwrite=False, can_overwrite=isinstance(store, Folder))
-    with store.open(stored.plan.parts[0].name) as raw:
+    first, *_ = generations_of(_known_manifest(store))
+    with store.open(part_name(0, first)) as raw:
         return pq.read_schema(raw)
 
 
 def is_append_begun(store: Store) -> bool:
-    """Return whether the commit of a generation was begun, which ``append.finish_append`` completes."""
-    return is_there(store, NEXT_MANIFEST)
+    """Return whether there is something to do for ``append.finish_append``: a commit of a generation that was begun, or
+    files of ``compact.compact``.
+    """
+    names, new = store.names(), store.below(NEXT)
+    if NEXT_MANIFEST in names or NEXT not in names:
+        return NEXT_MANIFEST in names
+    try:
+        return not planned(new) or bool(_read_plan(new, planned(new)[0])[0].get("compacted"))
+    except (OSError, ValueError):  # a damaged plan of an append, of which the run will say more
+        return False
 
 
 def decides(run: EmbeddingRun) -> dict[str, Any]:
@@ -417,8 +428,9 @@ def read_run(store: Store, generation: int | None = None) -> EmbeddingRun:
             pieces = of_generation(PIECES, number)
             if store.sha256(pieces) != digest:
                 raise ValueError(f"{pieces} is of another plan")
-            table = read_arrow(store, pieces, PIECES_SCHEMA)[0]
-            plan = replace(plan, parts=parts_of(table, plan.inputs, generation=number))
+            if not run.get("compacted", False):
+                table = read_arrow(store, pieces, PIECES_SCHEMA)[0]
+                plan = replace(plan, parts=parts_of(table, plan.inputs, generation=number))
         return EmbeddingRun(run["encoder"], run["tokeniser"], plan, run.get("model", {}), digest)
     except ValueError as error:
         raise ValueError(f"{store}/{name} is damaged ({error}); remove {store} and start over") from None
@@ -441,7 +453,7 @@ def _checked_run(kind: Any, value: Any, format_number: int) -> Any:
     return run
 
 
-def _write_plan(store: Store, run: EmbeddingRun) -> None:
+def _write_plan(store: Store, run: EmbeddingRun, **more: Any) -> None:
     """Write the parts of a plan, and then its inputs with what else decides the output."""
     reading = asdict(run.plan.inputs[0].limits)
     about = {"format": FORMATS[3], "encoder": run.encoder, "tokeniser": run.tokenizer, "reading": reading}
@@ -449,7 +461,7 @@ def _write_plan(store: Store, run: EmbeddingRun) -> None:
     about |= {"model": dict(run.identity)} if run.identity else {}
     pieces, inputs = (of_generation(name, run.plan.generation) for name in (PIECES, INPUTS))
     parts = write_bytes(store, pieces, arrow_bytes(run.plan.pieces()))
-    write_bytes(store, inputs, arrow_bytes(inputs_table(run.plan.inputs), about | {"parts": parts}))
+    write_bytes(store, inputs, arrow_bytes(inputs_table(run.plan.inputs), about | more | {"parts": parts}))
 
 
 @dataclass
@@ -702,6 +714,25 @@ def commit(
     else:
         write_json(home, NEXT_MANIFEST, manifest)
     return manifest
+
+
+def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport]) -> None:
+    """Write the plan and the list of parts of a compacted output in ``NEXT``, then ``NEXT_MANIFEST``."""
+    known, next_store = _known_manifest(store), store.below(NEXT)
+    runs = [read_run(store, number) for number in planned(store)]
+    inputs = tuple(file for run in runs for file in run.plan.inputs)
+    _write_plan(
+        next_store,
+        replace(runs[0], plan=replace(runs[0].plan, inputs=inputs, parts=(), generation=generation)),
+        compacted=True,
+    )
+    parts = _entries({report.name: report for report in reports})
+    pieces, entries = (of_generation(name, generation) for name in (PIECES, ENTRIES))
+    files = {pieces: next_store.sha256(pieces), entries: write_bytes(next_store, entries, arrow_bytes(parts))}
+    counts = {name: sum(parts[name].to_pylist()) for name in (*COUNTS, *OTHER_COUNTS)}
+    superseded = {"n_superseded": 0} if "n_superseded" in known else {}
+    generations = [{"parts": len(parts), "rows": counts["rows"], "files": files}]
+    write_json(store, NEXT_MANIFEST, known | counts | superseded | {"generations": generations})
 
 
 class _OfIds(NamedTuple):

@@ -178,7 +178,7 @@ def embed_part(
             options = layout(schema, settings) | {"write_page_checksum": part.format > 2}
             with pq.ParquetWriter(file, schema, **options) as writer:
                 batches = _of_pieces(encoder, sources, part, schema, settings, tally, data, lock, on_rows)
-                for table in _tables(batches, group_rows):
+                for table in tables_of(batches, group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
                 rejected_sha256 = ""
                 if tally.counts["n_rejected"]:
@@ -308,7 +308,8 @@ def _batches(
             yield pa.RecordBatch.from_arrays([*block.carried, *vectors, *counts], schema=schema)
 
 
-def _tables(batches: Iterator[pa.RecordBatch], group_rows: int) -> Iterator[pa.Table]:
+def tables_of(batches: Iterator[pa.RecordBatch], group_rows: int) -> Iterator[pa.Table]:
+    """Yield tables of at least ``group_rows`` rows, the last one of fewer."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)

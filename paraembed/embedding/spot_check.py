@@ -50,6 +50,8 @@ def compare_sample(
     except (OSError, ValueError) as error:
         return "", [str(error)]
     run, all_parts = runs[0], [(run, part) for run in runs for part in run.plan.parts]
+    if not all(run.plan.parts for run in runs):
+        return "", [f"{store} was compacted, so its rows cannot be embedded again; leave `encoder` out"]
     loaded, changed = open_encoder_of(store, run, encoder, fetch=fetch, trust_remote_code=trust_remote_code)
     if changed:
         return "", [f"{encoder} is not the encoder of the rows: {changed}"]

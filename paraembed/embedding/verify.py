@@ -47,7 +47,15 @@ from paraembed.process import RunTasks, in_order
 
 _Entry = tuple[dict[str, Any], str, int]
 """A part of the manifest, the name that it should have, and the number of its first row over all parts."""
-_OTHERS = PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS  # an object store may keep the name of an empty folder
+_OTHERS = (
+    PLAN,
+    *FOLDERS,
+    NEXT,
+    NEXT_LOCK,
+    NEXT_MANIFEST,
+    MANIFEST,
+    SUCCESS,
+)  # an object store may keep the name of an empty folder
 _ROWS = 16_384  # read at a time
 _TASK_ROWS = 100_000  # about
 _SECONDS_A_ROW = 3e-6  # with 256 float32 numbers
