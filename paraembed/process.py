@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -308,6 +309,16 @@ def without_gc() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def in_threads(function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], threads: int) -> list[_Result]:
+    """Return the results of a function for many short calls, in order; a thread takes up to 64 at a time, because to
+    hand over one takes 50 µs.
+    """
+    size = max(1, min(64, len(arguments) // (4 * threads)))
+    with ThreadPoolExecutor(threads) as pool:
+        groups = [arguments[start : start + size] for start in range(0, len(arguments), size)]
+        return [result for results in pool.map(lambda group: [*map(function, group)], groups) for result in results]
 
 
 def in_order(

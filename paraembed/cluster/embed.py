@@ -28,6 +28,7 @@ from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun, known_inputs
 from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name, shown_row
 from paraembed.embedding.plan import DATA, Part, Plan, make_plan, part_name
+from paraembed.embedding.records import table_of
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
@@ -99,7 +100,8 @@ def embed(
         raise ValueError("`overwrite` and `append` are both given; give only one of them")
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
-    if manifest.check_folder(home) and manifest.is_append_begun(home):
+    is_begun = manifest.check_folder(home)
+    if is_begun and manifest.is_append_begun(home):
         with home.held():
             finish_append(home)
     files = _recognizable(inputs, files, home, limits, identity)
@@ -109,7 +111,7 @@ def embed(
         say(f"{home} has all of these inputs; nothing to do")
         num_parts = len(written["parts"])
         return EmbeddingResult(written["rows"], f"{home}/{DATA}", num_parts, 0, was_finished=True)
-    is_quick = not (overwrite or loaded) and gpus == DEFAULT_GPUS
+    is_quick = is_begun and not (overwrite or loaded) and gpus == DEFAULT_GPUS and is_there(home, SUCCESS)
     results = list[EmbeddingResult]()
     for step in todo:
         done = None
@@ -235,14 +237,14 @@ def _finished_before(
     """Return the result of a finished run of the same arguments, without opening the encoder, which takes seconds; None
     if there may be something to do.
     """
-    if not (manifest.check_folder(home) and is_there(home, SUCCESS)):
-        return None
     if (known := known_encoder(encoder, inference)) is None:
         return None
     check_apart(inputs, step.files, home.path if isinstance(home, Folder) else home.place, part_name(0))
     complete = complete_settings(settings, step.files, reads_trees=False)
     plan = Plan(step.files, complete, (), generation=step.generation)
     new = EmbeddingRun(known.fingerprint, known.tokenizer, plan, known.identity)
+    if identity == "stamp" and not _is_unrecorded(home) and (done := manifest.finished_rows(home, new)):
+        return _finished_result(home, plan, *done)
     run = manifest.continued_run(home, new)
     with shown_status(), manifest.begun_run(home, run, by_content=identity == "sha256") as begun:
         return _result_if_finished(home, encoder, run, begun.reports, workers)
@@ -252,12 +254,25 @@ def _result_if_finished(
     store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int
 ) -> EmbeddingResult | None:
     """Return the result of a run in which nothing is left to do, after clearing up; None for any other."""
-    if len(reports) < len(run.plan.parts) or not manifest.is_finished(store, run.plan, reports):
+    ordered = [reports[part.name] for part in run.plan.parts if part.name in reports]
+    if len(ordered) < len(run.plan.parts) or not manifest.is_finished(store, run.plan, table_of(ordered)):
         return None
-    rows = sum(report.rows for report in reports.values())
-    _clear_up(store, encoder, run, reports, workers)
+    if _is_unrecorded(store):
+        _record_again(store, encoder, run, reports, workers)
+    return _finished_result(store, run.plan, sum(report.rows for report in ordered), len(ordered))
+
+
+def _finished_result(store: Store, plan: Plan, rows: int, parts: int) -> EmbeddingResult:
+    """Finish a run that was killed after its commit, and return its result."""
+    if isinstance(store, Folder):
+        remove_previous(store.path)
+    out = store.path if isinstance(store, Folder) else Path.cwd() / store.name
+    if record_path(out).is_file():
+        from paraembed.tracking.runs import send_left  # noqa: PLC0415
+
+        send_left(out)
     say(f"{store} is already finished, {rows:,} rows; nothing to do")
-    return EmbeddingResult(rows, run.plan.table(store), len(run.plan.parts), 0, was_finished=True)
+    return EmbeddingResult(rows, plan.table(store), parts, 0, was_finished=True)
 
 
 def _recognizable(
@@ -328,22 +343,18 @@ def _in_workers(
     return results()
 
 
-def _clear_up(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> None:
-    """Finish a run that was killed after its commit."""
-    if isinstance(store, Folder):
-        remove_previous(store.path)
-    if is_there(store, manifest.MEMO) and not is_there(store, manifest.RECORDED):
-        from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
+def _is_unrecorded(store: Store) -> bool:
+    """Return whether a run was killed after its commit, before everything was logged."""
+    return is_there(store, manifest.MEMO) and not is_there(store, manifest.RECORDED)
 
-        with recorded(store, store) as into:
-            describe(into.tracked, encoder, run, workers)
-            value = read_json(store, manifest.MANIFEST, most_bytes=manifest.MOST_JSON_BYTES)
-            record(into, value, reports.values(), {})
-    out = store.path if isinstance(store, Folder) else Path.cwd() / store.name
-    if record_path(out).is_file():
-        from paraembed.tracking.runs import send_left  # noqa: PLC0415
 
-        send_left(out)
+def _record_again(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> None:
+    from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
+
+    with recorded(store, store) as into:
+        describe(into.tracked, encoder, run, workers)
+        value = read_json(store, manifest.MANIFEST, most_bytes=manifest.MOST_JSON_BYTES)
+        record(into, value, reports.values(), {})
 
 
 def _planner(stack: ExitStack, engine: Engine, files: Sequence[InputFile], workers: int) -> RunTasks | None:

@@ -21,6 +21,7 @@ from paraembed.io.arrow import open_arrow
 from paraembed.io.escape import listed
 from paraembed.io.parquet import nested_field, open_parquet
 from paraembed.io.tables import json_field, json_object
+from paraembed.process import in_threads
 
 TREE_FIELD = "tree"
 ALL = ("all",)
@@ -134,8 +135,7 @@ def _common_fields(
 ) -> tuple[list[pa.Field], list[list[pa.Field | None]]]:
     """Return the common fields, and the fields of each input; the errors are those of ``carried_fields``."""
     _check_names(inputs, settings)
-    with ThreadPoolExecutor(LOOKERS) as pool:
-        own = list(pool.map(lambda file: _fields(file, settings, may_lack=len(inputs) > 1), inputs))
+    own = in_threads(lambda file: _fields(file, settings, may_lack=len(inputs) > 1), inputs, LOOKERS)
     for name, of_files in zip([settings.id_field, *settings.keep], zip(*own, strict=True), strict=True):
         if all(field is None for field in of_files):
             _column(inputs[0], columns_of(inputs[0]), "`keep`", name, _any)  # raises

@@ -12,7 +12,7 @@ from paraembed.embedding.inputs import LOOKERS, InputFile, stamp_of
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import read_span
 from paraembed.io.places import open_place
-from paraembed.process import num_threads
+from paraembed.process import in_threads, num_threads
 
 SPAN_BYTES = 256 << 20
 """Bytes of a file of lines that are read at once; each span begins with the first row that starts in it."""
@@ -117,8 +117,7 @@ def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
         now = replace(file, stamp=stamp_of(file.place), sha256="")
         return _is_as_old(file, now) and is_same_file(file, now)
 
-    with ThreadPoolExecutor(LOOKERS) as pool:
-        return [file for file, same in zip(inputs, pool.map(is_same, inputs), strict=True) if not same]
+    return [file for file, same in zip(inputs, in_threads(is_same, inputs, LOOKERS), strict=True) if not same]
 
 
 def is_same_file(before: InputFile, now: InputFile) -> bool:
@@ -128,7 +127,7 @@ def is_same_file(before: InputFile, now: InputFile) -> bool:
     """
     if before.size != now.size:
         return False
-    if _has_same_stamp(before, now) and not now.sha256:
+    if _has_same_stamp(before, now) and now.sha256 in {"", before.sha256}:
         return True
     if not before.sha256:
         return _is_as_old(before, now)
