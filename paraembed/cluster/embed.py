@@ -105,7 +105,7 @@ def embed(
         with home.held():
             finish_append(home)
     files = _recognizable(inputs, files, home, limits, identity)
-    todo = [Step(files)] if overwrite else steps(home, files, append=append)
+    todo = [Step(files)] if overwrite else steps(home, files, settings, append=append)
     if not todo:
         written = manifest.read_manifest(home)
         say(f"{home} has all of these inputs; nothing to do")

@@ -148,7 +148,8 @@ def main(flags: Embed) -> dict[str, Any]:
         from paraembed.embedding.append import steps
 
         if flags.append:
-            options["files"] = [file for step in steps(open_store(out), files, append=True) for file in step.files]
+            new = steps(open_store(out), files, settings, append=True)
+            options["files"] = [file for step in new for file in step.files]
             if not options["files"]:
                 raise ValueError(f"{out} has all of these inputs; nothing to do")
         from paraembed.cluster.tasks import is_local

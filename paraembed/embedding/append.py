@@ -18,6 +18,7 @@ from paraembed.embedding.manifest import MANIFEST, NEXT, NEXT_LOCK, NEXT_MANIFES
 from paraembed.embedding.part import REJECTED, REPORTS
 from paraembed.embedding.plan import DATA, IDS, Plan
 from paraembed.embedding.records import DONE, DoneParts
+from paraembed.embedding.settings import Settings
 from paraembed.io.fingerprint import json_bytes
 from paraembed.io.store import Store, commit_manifest, is_committed, is_there, read_bytes, read_json
 
@@ -33,27 +34,32 @@ class Step(NamedTuple):
     is_next: bool = False
 
 
-def steps(home: Store, files: Sequence[InputFile], *, append: bool) -> list[Step]:
+def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append: bool) -> list[Step]:
     """Return the generations of these files that may have something to do: those of the output, or with ``append`` only
     an unfinished one and a new one.
 
     Raise ValueError if a file of a finished generation has changed, files of an unfinished one are missing, there are
     new files without ``append``, or row numbers are the ids.
     """
+    if append and settings.id_field == "row":
+        raise ValueError(
+            "`append` needs ids that do not change if files are added, but these are row numbers over all inputs; give "
+            "`id_kind` file-row, or an `id_column`"
+        )
     numbers = planned(home)
     if numbers == [] or (numbers == [0] and not append):
         return [Step(tuple(files))]
-    plans = {number: manifest.read_run(home, number).plan for number in numbers}
+    plans, compacted = manifest.read_plans(home, numbers)
     is_complete, begun = is_committed(home, MANIFEST), numbers
     if append and is_complete:
         begun = planned(home.below(NEXT))
-        plans |= {number: manifest.read_run(home.below(NEXT), number).plan for number in begun}
+        plans |= manifest.read_plans(home.below(NEXT), begun)[0]
     by_generation, new = _matched({number: plan.inputs for number, plan in plans.items()}, files)
     _check_new(home, plans, new, append=append)
     result = list[Step]()
     for number, plan in plans.items():
         given = by_generation[number]
-        if (append and number not in begun) or not (given or append) or not plan.parts:
+        if (append and number not in begun) or not (given or append) or number in compacted:
             continue
         if missing := next((file for index, file in enumerate(plan.inputs) if index not in given), None):
             raise ValueError(f"{home} needs {missing.shown}, too, which was embedded together with the others; give it")
@@ -69,11 +75,6 @@ def _check_new(home: Store, plans: Mapping[int, Plan], new: Sequence[InputFile],
     first = next(iter(plans.values()))
     if append and first.format == 2:
         raise ValueError(f"{home} was written by an earlier version, to which nothing can be added; start over")
-    if append and first.settings.id_field == "row":
-        raise ValueError(
-            f"{home} has row numbers as ids, which change if files are added; start over with `id_kind` file-row, or "
-            "an `id_column`"
-        )
     if new and not append:
         raise ValueError(f"{new[0].shown} is not an input of {home}; give `append` to add it")
     known = {file.name: file.shown for plan in plans.values() for file in plan.inputs}

@@ -252,7 +252,8 @@ def read_manifest(store: Store) -> dict[str, Any]:
         raise ValueError(f"{where} does not have the format {FORMATS[3]!r}; it was not written by jobs/embed.py")
     if "generations" in manifest:
         checked(_NewManifest, manifest, where)
-        tables = [_read_entries(store, number, files) for number, files in generations_of(manifest).items()]
+        generations = [*generations_of(manifest).items()]
+        tables = in_threads(lambda generation: _read_entries(store, *generation), generations, LOOKERS)
         manifest |= {"parts": [part for table in tables for part in table.to_pylist()]}
         names_of(manifest)  # raises
     known = checked(_OldManifest, manifest, where)
@@ -433,6 +434,15 @@ def read_run(store: Store, generation: int | None = None) -> EmbeddingRun:
         return EmbeddingRun(run["encoder"], run["tokeniser"], plan, run.get("model", {}), digest)
     except ValueError as error:
         raise ValueError(f"{store}/{name} is damaged ({error}); remove {store} and start over") from None
+
+
+def read_plans(store: Store, generations: Sequence[int]) -> tuple[dict[int, Plan], set[int]]:
+    """Return the plans of generations, without their parts, by number; and which of these are compacted."""
+    if is_there(store, PLAN):
+        return {0: read_run(store).plan}, set()
+    read = in_threads(lambda number: _read_plan(store, number), generations, LOOKERS)
+    plans = {number: plan for number, (_, plan, _) in zip(generations, read, strict=True)}
+    return plans, {number for number, (about, *_) in zip(generations, read, strict=True) if about.get("compacted")}
 
 
 def _read_plan(store: Store, generation: int) -> tuple[Any, Plan, str]:

@@ -138,8 +138,7 @@ def test_what_cannot_be_added_is_refused_before_anything_changes(grown, tiny_enc
     assert contents(grown) == before
     text = tmp_path / "t.txt"
     text.write_text("the cat\n")
-    build(tiny_encoder_folder, text, Settings(), tmp_path / "numbered")
-    with pytest.raises(ValueError, match="row numbers as ids"):
+    with pytest.raises(ValueError, match="these are row numbers over all inputs"):
         build(tiny_encoder_folder, text, Settings(), tmp_path / "numbered", append=True)
     named = Settings(id_kind="file-row")
     build(tiny_encoder_folder, text, named, tmp_path / "named", append=True)

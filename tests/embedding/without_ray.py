@@ -41,7 +41,7 @@ def build(
     check_folder(home)
     files = hashed(find_inputs([inputs] if isinstance(inputs, Path) else inputs))
     embedded = {}
-    for step in steps(home, files, append=append):
+    for step in steps(home, files, settings, append=append):
         of_step = complete_settings(settings, step.files, encoder.reads_trees)
         plan = Plan(step.files, of_step, (), generation=step.generation)
         new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan, encoder.identity)
