@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.embedding.columns import CHUNK_FIELDS
 from paraembed.embedding.plan import IDS
 from paraembed.io.store import Folder, Store
 from paraembed.process import RunTasks, in_order
@@ -61,11 +62,12 @@ def count_duplicates(
     files: Store,
     run: RunTasks = map,
     *,
+    has_chunks: bool = False,
     max_hashes: int = 1 << 24,
     max_ids: int = 1 << 20,
 ) -> tuple[int, Any]:
     """Return the number of rows whose id already occurred in an earlier row, and one such id; null does not count as an
-    id.
+    id, and of the chunks of a row only the first counts.
 
     The hashes are in ``files``, see ``hashes_name``; they are computed and written there for parts whose file is
     missing. ``rows`` is the number of rows, about. A task merges about ``max_hashes`` hashes, at most 256 tasks in all:
@@ -76,7 +78,7 @@ def count_duplicates(
     missing = [part for part in parts if Path(hashes_name(part)).name not in present]
     if missing:
         files.make_folder(IDS)
-        list(_tasks(run, missing)(partial(_write_hashes, store, column, files), missing))
+        list(_tasks(run, missing)(partial(_write_hashes, store, column, files, has_chunks), missing))
     count = min(_BUCKETS, 1 + rows // max_hashes)
     spans = [(_BUCKETS * number // count, _BUCKETS * (number + 1) // count) for number in range(count)]
     results = list(in_order(_tasks(run, spans), partial(_repeated, files, parts), spans))
@@ -84,7 +86,7 @@ def count_duplicates(
     holding = {part for _, of_span in results for part in of_span}
     holders = [part for part in parts if part in holding]
     counts = [
-        _compare(store, holders, column, repeated[start : start + max_ids], run)
+        _compare(store, holders, column, has_chunks, repeated[start : start + max_ids], run)
         for start in range(0, len(repeated), max_ids)
     ]
     return sum(number for number, _ in counts), next((example for number, example in counts if number), None)
@@ -94,8 +96,8 @@ def _tasks(run: RunTasks, arguments: Sequence[Any]) -> RunTasks:
     return run if len(arguments) >= _LEAST_TASKS else map
 
 
-def _write_hashes(store: Store, column: str, files: Store, part: str) -> None:
-    content = file_of([hashes_of(ids) for ids in _read(store, part, column)])
+def _write_hashes(store: Store, column: str, files: Store, has_chunks: bool, part: str) -> None:
+    content = file_of([hashes_of(ids) for ids in _read(store, part, column, has_chunks)])
     files.write(hashes_name(part), lambda file: file.write(content))
 
 
@@ -128,10 +130,12 @@ def _is_in(hashes: Hashes, ascending: Hashes) -> npt.NDArray[np.bool_]:
     return is_in
 
 
-def _compare(store: Store, parts: Sequence[str], column: str, wanted: Hashes, run: RunTasks) -> tuple[int, Any]:
+def _compare(
+    store: Store, parts: Sequence[str], column: str, has_chunks: bool, wanted: Hashes, run: RunTasks
+) -> tuple[int, Any]:
     """Return the number of rows that repeat an id whose hash is wanted, and the first such id."""
     counts = list[pa.Table]()
-    for table in in_order(_tasks(run, parts), partial(_count_ids, store, column, wanted), parts):
+    for table in in_order(_tasks(run, parts), partial(_count_ids, store, column, has_chunks, wanted), parts):
         counts.append(table)
         if sum(map(len, counts)) > 4 * len(wanted):  # the same ids in many parts
             counts = [_added(counts)]
@@ -140,9 +144,10 @@ def _compare(store: Store, parts: Sequence[str], column: str, wanted: Hashes, ru
     return pc.sum(total["count"]).as_py() - len(total), several["id"][0].as_py() if len(several) else None
 
 
-def _count_ids(store: Store, column: str, wanted: Hashes, part: str) -> pa.Table:
+def _count_ids(store: Store, column: str, has_chunks: bool, wanted: Hashes, part: str) -> pa.Table:
     """Return how often each id of a part whose hash is wanted occurs: ``id``, ``count``, in the order of the rows."""
-    kept = [comparable(ids).filter(pa.array(_is_in(hashes_of(ids), wanted))) for ids in _read(store, part, column)]
+    read = _read(store, part, column, has_chunks)
+    kept = [comparable(ids).filter(pa.array(_is_in(hashes_of(ids), wanted))) for ids in read]
     ids = pa.chunked_array(kept)
     return _added([pa.table({"id": ids, "count": pa.repeat(pa.scalar(1, pa.int64()), len(ids))})])
 
@@ -152,13 +157,15 @@ def _added(counts: list[pa.Table]) -> pa.Table:
     return groups.rename_columns(["id", "count"])
 
 
-def _read(store: Store, part: str, column: str) -> Iterator[pa.Array]:
-    """Yield the ids of a part that are not null, and an empty array first, for their type."""
+def _read(store: Store, part: str, column: str, has_chunks: bool) -> Iterator[pa.Array]:
+    """Yield the ids of a part that are not null, of first chunks, and an empty array first, for their type."""
     with store.open(part) as raw, pq.ParquetFile(raw) as file:
         kind = file.schema_arrow.field(column).type
         yield pa.array([], kind)
-        for batch in file.iter_batches(_ROWS, columns=[column], use_threads=False):
-            yield batch[column].drop_null()
+        columns = [column, *([CHUNK_FIELDS[0].name] if has_chunks else [])]
+        for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
+            rows = batch.filter(pc.equal(batch[columns[1]], 0)) if has_chunks else batch
+            yield rows[column].drop_null()
 
 
 def comparable(ids: pa.Array) -> pa.Array:

@@ -49,6 +49,7 @@ from paraembed.embedding.records import (
     inputs_of,
     inputs_table,
     read_arrow,
+    without_zeros,
     write_bytes,
 )
 from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId, Settings
@@ -156,6 +157,8 @@ class _Settings(TypedDict):
     id_column: NotRequired[str | None]
     dim: NotRequired[Count | None]
     normalize: NotRequired[bool]
+    chunk_tokens: NotRequired[Count | None]
+    pool: NotRequired[str | None]
 
 
 class _Fingerprints(TypedDict):
@@ -178,6 +181,7 @@ class _Entry(_Counts):
     name: str
     sha256: str
     rejected_sha256: str
+    n_further_chunks: NotRequired[Count]
 
 
 class _Manifest(_Counts):
@@ -461,7 +465,7 @@ def finished_parts(
             continue
         report = reports.get(part.name)
         is_known = report and not (report.n_rejected or by_content)
-        if report and is_known and (report.stamp, report.rows) == (stamp, part.rows):
+        if report and is_known and (report.stamp, report.planned_rows) == (stamp, part.rows):
             finished[part.name] = report
         else:
             unclear.append(part)
@@ -494,7 +498,7 @@ def _finished(
         expected = part_digest(
             run.encoder, run.identity, run.tokenizer, run.plan.sources(part), part, run.plan.settings
         )
-        if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, expected):
+        if (report.name, report.planned_rows, report.made_of) != (part.name, part.rows, expected):
             return None
         if (report.stamp != stamp or by_content) and store.sha256(part.name) != report.sha256:
             return None
@@ -565,7 +569,9 @@ def commit(
         from paraembed.embedding.ids import count_duplicates  # noqa: PLC0415 - imports numba, 0.4 s
 
         names, rows = [part.name for part in plan.parts], sum(report.rows for report in reports.values())
-        duplicates, repeated = count_duplicates(store, names, settings.id_column, rows, store, run_tasks)
+        duplicates, repeated = count_duplicates(
+            store, names, settings.id_column, rows, store, run_tasks, has_chunks=settings.has_chunks
+        )
     if duplicates and on_duplicate_id == "fail":
         raise RunFailedError(
             f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
@@ -626,7 +632,7 @@ def _entries(reports: dict[str, PartReport]) -> pa.Table:
     """Return the manifest's entries of the parts, in order."""
     ordered = _in_order(reports)
     columns = [pa.array([getattr(report, field.name) for report in ordered], field.type) for field in _ENTRIES]
-    return pa.Table.from_arrays(columns, schema=_ENTRIES)
+    return without_zeros(pa.Table.from_arrays(columns, schema=_ENTRIES))
 
 
 def _in_order(reports: dict[str, PartReport]) -> list[PartReport]:
