@@ -1,6 +1,9 @@
 """Sentences, blocks of Markdown and words: where texts are cut, by examples and for any text."""
 
-from itertools import pairwise
+import gzip
+import re
+from itertools import accumulate, pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from paraembed.text.ragged import string_bytes
 from paraembed.text.sentences import blocks, halves, pack, sentences, words
 
+BROWN = Path(__file__).parents[3] / "shared/data/train/text/brown.sentences.txt.gz"  # where a machine has it
 SENTENCES = [
     ("It rained.  ", "We stayed."),
     ("Mr. J. R. Smith met Dr. Lee at 3.30 p.m. on Jan. 3. ", "They left."),
@@ -96,3 +100,25 @@ def test_chunks_are_full_and_begin_with_the_end_of_the_one_before(texts, limit, 
             assert sizes[first:end].sum() <= overlap
             assert sizes[before : end + 1].sum() > limit or breaks[end]
             assert first == end or not breaks[first + 1 : last].any() or not breaks[end]
+
+
+@pytest.mark.skipif(not BROWN.is_file(), reason="no real texts on this machine")
+def test_sentence_ends_of_brown_are_as_exact_as_documented():
+    """Boundary F1 of ``docs/chunks.md``, on each fifth of its documents."""
+    with gzip.open(BROWN, "rt", encoding="utf-8") as file:
+        lines = [re.sub(r" ([,.;:?!%)\]}])", r"\1", re.sub(r"`` ?| ?''", '"', line.strip())) for line in file]
+    ended = [line for line in lines if re.search(r"[.?!][\"')\]]*$", line)]
+    right = wrong = missing = 0
+    for start in range(0, len(ended), 500):
+        expected = {*accumulate(len(f"{line} ".encode()) for line in ended[start : start + 100])}
+        found = {
+            *accumulate(
+                len(piece.encode()) for piece in pieces(sentences, " ".join([*ended[start : start + 100], ""]))[0]
+            )
+        }
+        right, wrong, missing = (
+            right + len(found & expected),
+            wrong + len(found - expected),
+            missing + len(expected - found),
+        )
+    assert 2 * right / (2 * right + wrong + missing) > 0.97
