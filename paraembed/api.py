@@ -196,6 +196,7 @@ def embed(
     workers: int = 2,
     engine: str = "auto",
     identity: str = "stamp",
+    append: bool = False,
     overwrite: bool = False,
     limits: Limits | None = None,
     inference: Inference = DEFAULT_INFERENCE,
@@ -213,6 +214,7 @@ def embed(
         engine: ``local``, in this process; ``ray``; or ``auto``, local if the estimated time is below 20 seconds.
         identity: how a resumed run recognizes inputs and finished parts: ``stamp``, by size and times; ``sha256``, by
             contents, for which all are read.
+        append: add the inputs that a finished output does not have yet, as a new generation; the others are not read.
         overwrite: embed everything again, and replace the existing output at the end.
         limits: limits that stop the run; None: the defaults of ``paraembed.embedding.settings.Limits``.
         inference: device, precision, prompt.
@@ -237,6 +239,7 @@ def embed(
         workers=workers,
         engine=checked(_ENGINE, engine, "`engine`"),
         identity=checked(_IDENTITY, identity, "`identity`"),
+        append=append,
         overwrite=overwrite,
         limits=limits or DEFAULT_LIMITS,
         inference=inference,

@@ -112,9 +112,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self.reply(200, xml("CompleteMultipartUploadResult", Key=key, ETag=etag(objects[key])))
             case "PUT":
                 self.moment("PUT", key)
-                objects[key] = body
+                source = unquote(self.headers.get("x-amz-copy-source", "")).lstrip("/").partition("/")[2]
+                objects[key] = objects[source] if source else body
                 self.moment("PUT", f"{key} done")
-                self.reply(200, headers={"ETag": etag(body)})
+                copied = xml("CopyObjectResult", ETag=etag(objects[key])) if source else b""
+                self.reply(200, copied, {"ETag": etag(objects[key])})
             case "DELETE" if "uploadId" in query:
                 uploads.pop(query["uploadId"], None)
                 self.reply(204)

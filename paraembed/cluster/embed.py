@@ -14,9 +14,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from paraembed.cluster.tasks import Tasks, has_ray, is_local
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
+from paraembed.embedding.append import Step, finish_append, steps
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
 from paraembed.embedding.identity import changed_inputs, hash_inputs
@@ -24,7 +27,7 @@ from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun, known_inputs
 from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name, shown_row
-from paraembed.embedding.plan import Part, Plan, make_plan, part_name
+from paraembed.embedding.plan import DATA, Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
@@ -55,6 +58,7 @@ class EmbeddingResult:
         parts: parts of the output.
         embedded: parts that this run embedded; earlier runs embedded the others.
         was_finished: whether nothing was left to do.
+        added: rows of the generations that this run added to a finished output.
     """
 
     rows: int
@@ -62,6 +66,7 @@ class EmbeddingResult:
     parts: int
     embedded: int
     was_finished: bool = False
+    added: int = 0
 
 
 def embed(
@@ -79,6 +84,7 @@ def embed(
     loaded: TextEncoder | None = None,
     files: Sequence[InputFile] | None = None,
     identity: Identity = "stamp",
+    append: bool = False,
 ) -> EmbeddingResult:
     """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
     ``paraembed.embed``, ``loaded`` is the encoder of that name, if it is open already, and ``files`` are those of
@@ -88,44 +94,86 @@ def embed(
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
             damaged, or a limit is exceeded; then finished parts are kept.
     """
-    started = time.perf_counter()
     home = open_store(out)
+    if overwrite and append:
+        raise ValueError("`overwrite` and `append` are both given; give only one of them")
     if overwrite and not isinstance(home, Folder):
         raise cannot_overwrite(home)
+    if manifest.check_folder(home) and manifest.is_append_begun(home):
+        with home.held():
+            finish_append(home)
     files = _recognizable(inputs, files, home, limits, identity)
-    if not (overwrite or loaded) and gpus == DEFAULT_GPUS:
-        finished = _finished_before(home, str(encoder), inference, inputs, files, settings, workers, identity)
-        if finished:
-            return finished
-    loaded, files, settings = prepared(
-        loaded or encoder,
-        inputs,
-        home,
-        settings,
-        workers=workers,
-        reading=limits.reading,
-        inference=gpus.on(inference),
-        fetch=fetch_encoder,
-        files=files,
-    )
+    todo = [Step(files)] if overwrite else steps(home, files, append=append)
+    if not todo:
+        written = manifest.read_manifest(home)
+        say(f"{home} has all of these inputs; nothing to do")
+        num_parts = len(written["parts"])
+        return EmbeddingResult(written["rows"], f"{home}/{DATA}", num_parts, 0, was_finished=True)
+    is_quick = not (overwrite or loaded) and gpus == DEFAULT_GPUS
+    results = list[EmbeddingResult]()
+    for step in todo:
+        done = None
+        if is_quick and not step.is_next:
+            done = _finished_before(home, str(encoder), inference, inputs, settings, step, workers, identity)
+        if done is None:
+            loaded, _, complete = prepared(
+                loaded or encoder,
+                inputs,
+                home,
+                settings,
+                workers=workers,
+                reading=limits.reading,
+                inference=gpus.on(inference),
+                fetch=fetch_encoder,
+                files=step.files,
+            )
+            options: dict[str, Any] = {"engine": engine, "overwrite": overwrite, "limits": limits, "gpus": gpus}
+            done = _embed(loaded, str(encoder), home, complete, step, workers, identity=identity, **options)
+        results.append(done)
+    embedded, added = (sum(getattr(result, name) for result in results) for name in ("embedded", "added"))
+    was_finished = all(result.was_finished for result in results)
+    return replace(results[-1], embedded=embedded, added=added, was_finished=was_finished)
+
+
+def _embed(
+    loaded: TextEncoder,
+    encoder: str,
+    home: Store,
+    settings: Settings,
+    step: Step,
+    workers: int,
+    *,
+    engine: Engine,
+    overwrite: bool,
+    limits: Limits,
+    gpus: Gpus,
+    identity: Identity,
+) -> EmbeddingResult:
+    """Embed the files of a generation."""
+    started = time.perf_counter()
     workers, gpu_share = workers_of(loaded, workers, gpus)
     replaced = home if overwrite and isinstance(home, Folder) else None
+    added_to = home if step.is_next else None
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
     with ExitStack() as stack:
         doing("planning the parts")
-        run = _run(store, loaded, files, settings, overwrite, _planner(stack, engine, files, workers))
+        plan, columns = Plan(step.files, settings, (), generation=step.generation), None
+        unplanned = EmbeddingRun(loaded.fingerprint, loaded.tokenizer, plan, loaded.identity)
+        if added_to:
+            stack.enter_context(home.held())
+            store, columns = home.below(manifest.NEXT), manifest.columns_to_add(home, unplanned)
+        run = _run(store, unplanned, overwrite, _planner(stack, engine, step.files, workers), columns)
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
-        remove_new = manifest.removal_of_new(store)
+        remove_new, tries, peak = manifest.removal_of_new(store), Counter[str](), 0
         begun = stack.enter_context(manifest.begun_run(store, run, by_content=identity == "sha256"))
         reports = begun.reports
         todo = [part for part in run.plan.parts if part.name not in reports]
-        if not replaced and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
+        if not (replaced or added_to) and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
             return done
         is_here = not todo or is_local(engine, lambda: math.inf if gpu_share else seconds_here(loaded, run.plan, todo))
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         manifest.uncommit(store, str(encoder))
-        tries, peak = Counter[str](), 0
         of_workers = loaded, run, todo, store, workers, gpu_share, tries, remove_new
         done_now = embed_here(loaded, run, todo, store) if is_here else _in_workers(stack, *of_workers)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
@@ -139,23 +187,39 @@ def embed(
                     begun.add(part.report)
                 peak = max(peak, part.peak_memory)
             begun.done.write()
-            _check_inputs(files, run.plan, home)
+            _check_inputs(step.files, run.plan, home)
             doing("checking and committing the parts")
-            written = manifest.commit(store, run, reports, limits.on_duplicate_id, Tasks(is_here, workers).run)
+            on_duplicate_id, run_tasks = limits.on_duplicate_id, Tasks(is_here, workers).run
+            written = manifest.commit(store, run, reports, on_duplicate_id, run_tasks, added_to)
             measured = {
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
             }
+            if added_to:
+                finish_append(home)
             if replaced:
-                if not is_held:
-                    _hold(stack, replaced)  # another run may have begun there meanwhile
-                replace_output(Path(store.place), replaced.path)
+                _replace(stack, store, replaced, is_held=is_held)
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
     _say_unknown(run.plan, reports)
-    return EmbeddingResult(written["rows"], run.plan.table(home), len(run.plan.parts), len(todo))
+    return _result(written, run.plan, home, step, reports, len(todo))
+
+
+def _replace(stack: ExitStack, store: Store, replaced: Folder, *, is_held: bool) -> None:
+    """Put a finished output in the place of the previous one; another run may have begun there if it was not held."""
+    if not is_held:
+        _hold(stack, replaced)
+    replace_output(Path(store.place), replaced.path)
+
+
+def _result(
+    written: dict[str, Any], plan: Plan, home: Store, step: Step, reports: dict[str, PartReport], embedded: int
+) -> EmbeddingResult:
+    num_parts = sum(generation["parts"] for generation in written.get("generations", [])) or len(plan.parts)
+    added = sum(report.rows for report in reports.values()) if step.is_next else 0
+    return EmbeddingResult(written["rows"], plan.table(home), num_parts, embedded, added=added)
 
 
 def _finished_before(
@@ -163,8 +227,8 @@ def _finished_before(
     encoder: str,
     inference: Inference,
     inputs: Sequence[str | Path],
-    files: tuple[InputFile, ...],
     settings: Settings,
+    step: Step,
     workers: int,
     identity: Identity,
 ) -> EmbeddingResult | None:
@@ -175,9 +239,10 @@ def _finished_before(
         return None
     if (known := known_encoder(encoder, inference)) is None:
         return None
-    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
-    complete = complete_settings(settings, files, reads_trees=False)
-    new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(files, complete, ()), known.identity)
+    check_apart(inputs, step.files, home.path if isinstance(home, Folder) else home.place, part_name(0))
+    complete = complete_settings(settings, step.files, reads_trees=False)
+    plan = Plan(step.files, complete, (), generation=step.generation)
+    new = EmbeddingRun(known.fingerprint, known.tokenizer, plan, known.identity)
     run = manifest.continued_run(home, new)
     with shown_status(), manifest.begun_run(home, run, by_content=identity == "sha256") as begun:
         return _result_if_finished(home, encoder, run, begun.reports, workers)
@@ -292,22 +357,18 @@ def _planner(stack: ExitStack, engine: Engine, files: Sequence[InputFile], worke
 
 
 def _run(
-    store: Store,
-    encoder: TextEncoder,
-    files: tuple[InputFile, ...],
-    settings: Settings,
-    overwrite: bool,
-    planner: RunTasks | None,
+    store: Store, new: EmbeddingRun, overwrite: bool, planner: RunTasks | None, columns: pa.Schema | None
 ) -> EmbeddingRun:
-    """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed."""
-    new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
+    """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed.
+    ``columns`` are those of an output to which it is added.
+    """
     if manifest.check_folder(store):
         try:
             return manifest.continued_run(store, new)
         except ValueError:
             if not overwrite:
                 raise
-    plan = make_plan(files, settings, planner)
+    plan = make_plan(new.plan.inputs, new.plan.settings, planner, generation=new.plan.generation, columns=columns)
     if overwrite and isinstance(store, Folder) and store.path.exists():
         with locked(store.path):
             discard(store.path)

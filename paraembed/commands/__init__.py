@@ -21,6 +21,7 @@ JOBS = {
     "export": "an encoder in another library's format",
     "embed": "texts to embeddings in Parquet",
     "verify": "check an output of embed",
+    "compact": "rewrite an output of embed that was added to as one generation",
     "search": "the rows of an output of embed nearest to a query",
     "load": "an output of embed into LanceDB, DuckDB, Delta Lake or pgvector",
     "mine": "paraphrase pairs from outputs of embed",

@@ -30,8 +30,8 @@ DEFAULTS = Settings()
 
 GROUPS = {
     "chunks": "chunk_tokens chunk_overlap chunk_by pool",
-    "data": "id_kind tree_column max_rejected max_rejected_share on_duplicate_id max_line_bytes max_inflation "
-    "max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
+    "data": "id_kind tree_column stamp_column max_rejected max_rejected_share on_duplicate_id max_line_bytes "
+    "max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "output": "normalize dim part_rows compression compact",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "engine batch_size device precision gpus gpu_share price_per_hour",
@@ -77,6 +77,10 @@ class Embed:
     """Form of generated ids: row number over all files, from 0 (row), or file and row number, such as 'a.txt:17'
     (file-row).
     """
+    stamp_column: str | None = None
+    """Column with the version of a row, a number or a time: of the rows with an id, the one with the largest value
+    counts, and search, mine and load leave out the others. It is copied to the output.
+    """
     keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
     """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt; names
     of Hive folders such as lang=en are columns. With chunks, 'text' is that of the chunk, 'document' that of the row.
@@ -115,6 +119,10 @@ class Embed:
     """How a run that is resumed recognizes its inputs and finished parts: by size and times, or the ETag of an object
     (stamp); or by their SHA-256, for which all are read at each start (sha256).
     """
+    append: bool = False
+    """Add the inputs that a finished output does not have yet; the others are not read. The ids must be file-row or
+    of a column.
+    """
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False
@@ -152,6 +160,12 @@ def main(flags: Embed) -> dict[str, Any]:
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
     options["files"] = files
     if flags.dry_run:
+        from paraembed.embedding.append import steps
+
+        if flags.append:
+            options["files"] = [file for step in steps(open_store(out), files, append=True) for file in step.files]
+            if not options["files"]:
+                raise ValueError(f"{out} has all of these inputs; nothing to do")
         from paraembed.cluster.tasks import is_local
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder
@@ -162,11 +176,13 @@ def main(flags: Embed) -> dict[str, Any]:
     from paraembed.cluster.embed import embed
 
     options |= {"engine": flags.engine, "identity": flags.identity}
-    done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
+    options |= {"append": flags.append, "overwrite": flags.overwrite, "limits": limits}
+    done = embed(encoder, inputs, out, settings, **options)
     if not done.was_finished:
         rows, parts = f"{done.rows:,} row{'s'[: done.rows != 1]}", f"{done.parts} part{'s'[: done.parts > 1]}"
-        say(f"wrote {rows} in {parts} to {done.table}; next: python jobs/verify.py {quote(str(out))}")
-    return {"rows": done.rows, "parts": done.parts}
+        written = f"added {done.added:,} to {rows} of" if done.added else f"wrote {rows} in {parts} to"
+        say(f"{written} {done.table}; next: python jobs/verify.py {quote(str(out))}")
+    return {"rows": done.rows, "parts": done.parts} | ({"added": done.added} if flags.append else {})
 
 
 def command() -> int:

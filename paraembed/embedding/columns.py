@@ -60,6 +60,7 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
     """Return settings with ``keep`` and ``tree_column`` resolved to columns of the inputs.
 
     ``keep`` of ``("all",)`` becomes every column of any input except the id column; for JSON lines it is a ValueError.
+    The stamp column is always kept.
     If no tree column is set and the encoder reads trees, the tree column is ``tree``, if an input has it as text. A
     tree column for an encoder that does not read trees is a ValueError.
     """
@@ -74,6 +75,8 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
         with ThreadPoolExecutor(LOOKERS) as pool:
             names = dict.fromkeys(name for schema in pool.map(columns_of, inputs) for name in schema.names)
         settings = replace(settings, keep=tuple(name for name in names if name != settings.id_column))
+    if settings.stamp_column is not None and settings.stamp_column not in settings.keep:
+        settings = replace(settings, keep=(*settings.keep, settings.stamp_column))
     is_open = reads_trees and settings.tree_column is None and settings.text_column not in {None, TREE_FIELD}
     if is_open and any(map(_has_trees, inputs)):
         return replace(settings, tree_column=TREE_FIELD)
@@ -142,11 +145,20 @@ def _common_fields(
     return [_common(inputs, of_files) for of_files in zip(*own, strict=True)], own
 
 
-def with_common_fields(inputs: Sequence[InputFile], settings: Settings) -> tuple[InputFile, ...]:
-    """Return the inputs, with ``carried`` if the columns to carry differ between them; say so. The errors are those of
-    ``carried_fields``.
+def with_common_fields(
+    inputs: Sequence[InputFile], settings: Settings, columns: pa.Schema | None = None
+) -> tuple[InputFile, ...]:
+    """Return the inputs, with ``carried`` if the columns to carry differ between them, or from those of an output to
+    which they are added; say so. The errors are those of ``carried_fields``, and a ValueError if the output needs a
+    column that an input lacks.
     """
     common, fields = _common_fields(inputs, settings)
+    if columns is not None:
+        common = [columns.field(field.name) for field in common]
+        for file, own in zip(inputs, fields, strict=True):
+            for field, own_field in zip(common, own, strict=True):
+                if not field.nullable and (own_field is None or own_field.nullable):
+                    raise ValueError(f"{file.shown}: column {field.name!r} may be null, but is not in the output")
     carried = base64.b64encode(pa.schema(common).serialize()).decode()
     differ = dict[str, str]()
     files = list[InputFile]()

@@ -1,14 +1,17 @@
-"""Count repeated ids of an output exactly, in time linear in the rows and in bounded memory.
+"""Count repeated ids of an output exactly, or find the rows that newer ones supersede, in time linear in the rows and
+in bounded memory.
 
 The 64-bit hashes of the ids of each part are written to a file, sorted. Ranges of hashes are merged over all files,
-each in a task; ids whose hashes are equal are read again from the parts and compared.
+each in a task; ids whose hashes are equal are read again from the parts and compared. The files remain, so that rows
+that are added later are compared with those before without reading the ids again.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import CHUNK_FIELDS
-from paraembed.embedding.plan import IDS
+from paraembed.embedding.plan import DATA, IDS
 from paraembed.io.store import Folder, Store
 from paraembed.process import RunTasks, in_order
 from paraembed.text.hashing import hash_strings, mixed
@@ -27,12 +30,38 @@ _BUCKETS = 256  # of hashes, by their first byte
 _HEADER_BYTES = 8 * (_BUCKETS + 1)
 _READERS = 16  # threads of a task: an answer of an object store takes 20 ms and more
 _LEAST_TASKS = 4  # worth a process other than this one, which takes seconds to start
+_MAX_HASHES, _MAX_IDS = 1 << 24, 1 << 20
+_HEXADECIMAL = re.compile("[0-9a-f]*")
 Hashes = npt.NDArray[np.uint64]
 
 
-def hashes_name(part: str) -> str:
-    """Return the path of the hashes of a part's ids, relative to the output."""
-    return f"{IDS}/{Path(part).stem}.hashes"
+class Parts(NamedTuple):
+    """Parts of an output whose ids are compared.
+
+    ``new`` and ``before`` are the SHA-256 of the parts, by name; those of ``before`` were compared with each other
+    earlier, and count only if one of ``new`` repeats them. The hashes of their ids are in ``files``, see
+    ``hashes_name``; they are computed and written there for parts whose file is missing.
+    """
+
+    store: Store
+    column: str  # name of the ids
+    new: Mapping[str, str]
+    files: Store
+    before: Mapping[str, str] = {}
+    has_chunks: bool = False  # then only the first chunk of a row counts
+
+    def hashes_name(self, part: str) -> str:
+        """Return the path of the hashes of a part's ids."""
+        return hashes_name(part, {**self.before, **self.new}[part])
+
+
+def hashes_name(part: str, digest: str) -> str:
+    """Return the path of the hashes of the ids of a part with this SHA-256, relative to the output."""
+    if not _HEXADECIMAL.fullmatch(digest):  # of a damaged list of parts
+        raise ValueError(f"{part}: {digest[:80]!r} is no SHA-256")
+    path = PurePosixPath(part)
+    folder = path.parent.parent if path.parent.name == DATA else path.parent
+    return str(folder / IDS / f"{path.stem}.{digest[:16]}.hashes")
 
 
 def hashes_of(ids: pa.Array) -> Hashes:
@@ -55,69 +84,153 @@ def file_of(pieces: Sequence[Hashes]) -> bytes:
 
 
 def count_duplicates(
-    store: Store,
-    parts: Sequence[str],
-    column: str,
-    rows: int,
-    files: Store,
-    run: RunTasks = map,
-    *,
-    has_chunks: bool = False,
-    max_hashes: int = 1 << 24,
-    max_ids: int = 1 << 20,
+    parts: Parts, rows: int, run: RunTasks = map, *, max_hashes: int = _MAX_HASHES, max_ids: int = _MAX_IDS
 ) -> tuple[int, Any]:
-    """Return the number of rows whose id already occurred in an earlier row, and one such id; null does not count as an
-    id, and of the chunks of a row only the first counts.
+    """Return the number of rows of ``parts.new`` whose id already occurred in an earlier row, and one such id; null
+    does not count as an id.
 
-    The hashes are in ``files``, see ``hashes_name``; they are computed and written there for parts whose file is
-    missing. ``rows`` is the number of rows, about. A task merges about ``max_hashes`` hashes, at most 256 tasks in all:
-    16M need 0.3 GB. Ids with equal hashes are compared up to ``max_ids`` different hashes at a time, in this process,
-    which also keeps these hashes.
+    ``rows`` is the number of rows of ``parts.new``, about. A task merges about ``max_hashes`` hashes, at most 256 tasks
+    in all: 16M need 0.3 GB. Ids with equal hashes are compared up to ``max_ids`` different hashes at a time, in this
+    process, which also keeps these hashes.
     """
-    present = set(files.names(IDS))
-    missing = [part for part in parts if Path(hashes_name(part)).name not in present]
-    if missing:
-        files.make_folder(IDS)
-        list(_tasks(run, missing)(partial(_write_hashes, store, column, files, has_chunks), missing))
-    count = min(_BUCKETS, 1 + rows // max_hashes)
-    spans = [(_BUCKETS * number // count, _BUCKETS * (number + 1) // count) for number in range(count)]
-    results = list(in_order(_tasks(run, spans), partial(_repeated, files, parts), spans))
-    repeated = np.concatenate([hashes for hashes, _ in results])
-    holding = {part for _, of_span in results for part in of_span}
-    holders = [part for part in parts if part in holding]
+    repeated, holders = _all_repeated(parts, rows, run, max_hashes)
     counts = [
-        _compare(store, holders, column, has_chunks, repeated[start : start + max_ids], run)
-        for start in range(0, len(repeated), max_ids)
+        _compare(parts, holders, repeated[start : start + max_ids], run) for start in range(0, len(repeated), max_ids)
     ]
     return sum(number for number, _ in counts), next((example for number, example in counts if number), None)
+
+
+def superseded_rows(
+    parts: Parts,
+    stamp: str,
+    rows: int,
+    run: RunTasks = map,
+    *,
+    max_hashes: int = _MAX_HASHES,
+    max_ids: int = _MAX_IDS,
+) -> pa.Table:
+    """Return the rows of repeated ids that do not have the largest value in the column ``stamp``: ``part``, the name,
+    and ``row``, the number in the part; of several with the largest one, all but the first. Null is the smallest value.
+    Rows of ``parts.before`` are only among them if one of ``parts.new`` has their id.
+
+    The other arguments are those of ``count_duplicates``. Raise ValueError if strings are neither numbers nor times.
+    """
+    repeated, holders = _all_repeated(parts, rows, run, max_hashes)
+    tables = [pa.schema([("part", pa.string()), ("row", pa.int64())]).empty_table()]
+    for start in range(0, len(repeated), max_ids):
+        read = partial(_versions, parts, stamp, repeated[start : start + max_ids])
+        versions = list(in_order(_tasks(run, holders), read, holders))
+        numbers = np.repeat(np.arange(len(holders)), list(map(len, versions)))
+        names = pa.array(holders, pa.string())
+        old = _older(pa.concat_tables(versions).append_column("part", pa.array(numbers)), stamp)
+        tables.append(pa.table({"part": names.take(old["part"].combine_chunks()), "row": old["row"]}))
+    return pa.concat_tables(tables)
+
+
+def _versions(parts: Parts, stamp: str, wanted: Hashes, part: str) -> pa.Table:
+    """Return ``id``, ``stamp``, and ``row``, the number in the part, of the rows whose hash is wanted."""
+    tables, first = list[pa.Table](), 0
+    with parts.store.open(part) as raw, pq.ParquetFile(raw) as file:
+        schema = file.schema_arrow
+        kinds = comparable(pa.array([], schema.field(parts.column).type)).type, schema.field(stamp).type
+        tables.append(pa.schema([("id", kinds[0]), ("stamp", kinds[1]), ("row", pa.int64())]).empty_table())
+        for batch in file.iter_batches(_ROWS, columns=[parts.column, stamp], use_threads=False):
+            ids = batch[parts.column]
+            is_wanted = np.zeros(len(batch), np.bool_)
+            is_wanted[ids.is_valid().to_numpy(zero_copy_only=False)] = _is_in(hashes_of(ids), wanted)
+            row = pa.array(np.arange(first, first + len(batch)))
+            tables.append(
+                pa.table({"id": comparable(ids), "stamp": batch[stamp], "row": row}).filter(pa.array(is_wanted))
+            )
+            first += len(batch)
+    return pa.concat_tables(tables)
+
+
+def _older(versions: pa.Table, name: str) -> pa.Table:
+    """Return the rows that are not the newest of their id."""
+    versions = versions.set_column(1, "stamp", _ordered(versions["stamp"], name))
+    keys = [("id", "ascending"), ("stamp", "descending"), ("part", "ascending"), ("row", "ascending")]
+    versions = versions.take(pc.sort_indices(versions, keys))
+    is_older = np.zeros(len(versions), np.bool_)
+    ids = versions["id"].combine_chunks()
+    is_older[1:] = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    return versions.filter(pa.array(is_older)).sort_by([("part", "ascending"), ("row", "ascending")])
+
+
+def _ordered(stamps: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return stamps as values that can be ordered: strings as numbers or times."""
+    kind = stamps.type.value_type if pa.types.is_dictionary(stamps.type) else stamps.type
+    stamps = stamps.cast(kind)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return stamps
+    for target in (pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        try:
+            return stamps.cast(target)
+        except pa.ArrowInvalid:
+            continue
+    shown = next(value for value in stamps.drop_null().to_pylist())
+    raise ValueError(
+        f"`stamp_column` {name!r}: its values are strings, such as {shown!r}, but not all are numbers, or all times as "
+        "2026-11-27T12:00:00, with or without an offset; convert them"
+    )
+
+
+def _all_repeated(parts: Parts, rows: int, run: RunTasks, max_hashes: int) -> tuple[Hashes, list[str]]:
+    """Return the hashes of new ids that occur more than once, ascending, and the parts that have them."""
+    names = [*parts.before, *parts.new]
+    files = {part: PurePosixPath(parts.hashes_name(part)) for part in names}
+    present = {folder: {*parts.files.names(str(folder))} for folder in {file.parent for file in files.values()}}
+    missing = [part for part, file in files.items() if file.name not in present[file.parent]]
+    if missing:
+        for folder in {str(files[part].parent) for part in missing}:
+            parts.files.make_folder(folder)
+        list(_tasks(run, missing)(partial(_write_hashes, parts), missing))
+    count = min(_BUCKETS, 1 + rows // max_hashes)
+    spans = [(_BUCKETS * number // count, _BUCKETS * (number + 1) // count) for number in range(count)]
+    results = list(in_order(_tasks(run, spans), partial(_repeated, parts), spans))
+    holding = {part for _, of_span in results for part in of_span}
+    return np.concatenate([hashes for hashes, _ in results]), [part for part in names if part in holding]
 
 
 def _tasks(run: RunTasks, arguments: Sequence[Any]) -> RunTasks:
     return run if len(arguments) >= _LEAST_TASKS else map
 
 
-def _write_hashes(store: Store, column: str, files: Store, has_chunks: bool, part: str) -> None:
-    content = file_of([hashes_of(ids) for ids in _read(store, part, column, has_chunks)])
-    files.write(hashes_name(part), lambda file: file.write(content))
+def _write_hashes(parts: Parts, part: str) -> None:
+    content = file_of([hashes_of(ids) for ids in _read(parts, part)])
+    parts.files.write(parts.hashes_name(part), lambda file: file.write(content))
 
 
-def _repeated(files: Store, parts: Sequence[str], span: tuple[int, int]) -> tuple[Hashes, list[str]]:
-    """Return the hashes of a span of first bytes that occur more than once, ascending, and the parts that have them."""
-    with ThreadPoolExecutor(1 if isinstance(files, Folder) else _READERS) as pool:
-        pieces = list(pool.map(partial(_read_span, files, span), parts))
-    hashes = np.concatenate([np.zeros(0, np.uint64), *pieces])
-    hashes.sort()
-    repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+def _repeated(parts: Parts, span: tuple[int, int]) -> tuple[Hashes, list[str]]:
+    """Return the hashes of new ids in a span of first bytes that occur more than once, ascending, and the parts that
+    have them.
+    """
+    with ThreadPoolExecutor(1 if isinstance(parts.files, Folder) else _READERS) as pool:
+        pieces = list(pool.map(partial(_read_span, parts, span), parts.new))
+        hashes = np.concatenate([np.zeros(0, np.uint64), *pieces])
+        hashes.sort()
+        occurs = np.zeros(len(hashes), np.bool_)
+        occurs[1:] = hashes[1:] == hashes[:-1]
+        holding = dict[str, Hashes]()  # hashes of an earlier part that are also among the new ones
+        for part, piece in zip(parts.before, pool.map(partial(_read_span, parts, span), parts.before), strict=True):
+            if len(hashes) and len(common := piece[_is_in(piece, hashes)]):
+                holding[part] = common
+                occurs |= _is_in(hashes, common)
+    repeated = np.unique(hashes[occurs])
     if not len(repeated):
         return repeated, []
-    return repeated, [part for part, piece in zip(parts, pieces, strict=True) if _is_in(piece, repeated).any()]
+    return repeated, [
+        *holding,
+        *(part for part, piece in zip(parts.new, pieces, strict=True) if _is_in(piece, repeated).any()),
+    ]
 
 
-def _read_span(files: Store, span: tuple[int, int], part: str) -> Hashes:
-    with files.open(hashes_name(part)) as file:
+def _read_span(parts: Parts, span: tuple[int, int], part: str) -> Hashes:
+    files, name = parts.files, parts.hashes_name(part)
+    with files.open(name) as file:
         header = file.read(_HEADER_BYTES)
         if len(header) < _HEADER_BYTES:
-            raise ValueError(f"{files}/{hashes_name(part)} is damaged; remove it and run the same command again")
+            raise ValueError(f"{files}/{name} is damaged; remove it and run the same command again")
         start, stop = np.frombuffer(header, "<u8")[list(span)].tolist()
         file.seek(_HEADER_BYTES + 8 * start)
         return np.frombuffer(file.read(8 * (stop - start)), "<u8")
@@ -130,24 +243,26 @@ def _is_in(hashes: Hashes, ascending: Hashes) -> npt.NDArray[np.bool_]:
     return is_in
 
 
-def _compare(
-    store: Store, parts: Sequence[str], column: str, has_chunks: bool, wanted: Hashes, run: RunTasks
-) -> tuple[int, Any]:
-    """Return the number of rows that repeat an id whose hash is wanted, and the first such id."""
-    counts = list[pa.Table]()
-    for table in in_order(_tasks(run, parts), partial(_count_ids, store, column, has_chunks, wanted), parts):
+def _compare(parts: Parts, holders: Sequence[str], wanted: Hashes, run: RunTasks) -> tuple[int, Any]:
+    """Return the number of new rows that repeat an id whose hash is wanted, and the first such id."""
+    counts, repeats_before = list[pa.Table](), 0
+    num_before = sum(part in parts.before for part in holders)
+    for number, table in enumerate(in_order(_tasks(run, holders), partial(_count_ids, parts, wanted), holders)):
+        if number == num_before and counts:
+            counts = [_added(counts)]
+            repeats_before = pc.sum(counts[0]["count"]).as_py() - len(counts[0])
         counts.append(table)
         if sum(map(len, counts)) > 4 * len(wanted):  # the same ids in many parts
             counts = [_added(counts)]
     total = _added(counts)
     several = total.filter(pc.greater(total["count"], 1))
-    return pc.sum(total["count"]).as_py() - len(total), several["id"][0].as_py() if len(several) else None
+    repeats = pc.sum(total["count"]).as_py() - len(total) - repeats_before
+    return repeats, several["id"][0].as_py() if repeats else None
 
 
-def _count_ids(store: Store, column: str, has_chunks: bool, wanted: Hashes, part: str) -> pa.Table:
+def _count_ids(parts: Parts, wanted: Hashes, part: str) -> pa.Table:
     """Return how often each id of a part whose hash is wanted occurs: ``id``, ``count``, in the order of the rows."""
-    read = _read(store, part, column, has_chunks)
-    kept = [comparable(ids).filter(pa.array(_is_in(hashes_of(ids), wanted))) for ids in read]
+    kept = [comparable(ids).filter(pa.array(_is_in(hashes_of(ids), wanted))) for ids in _read(parts, part)]
     ids = pa.chunked_array(kept)
     return _added([pa.table({"id": ids, "count": pa.repeat(pa.scalar(1, pa.int64()), len(ids))})])
 
@@ -157,15 +272,15 @@ def _added(counts: list[pa.Table]) -> pa.Table:
     return groups.rename_columns(["id", "count"])
 
 
-def _read(store: Store, part: str, column: str, has_chunks: bool) -> Iterator[pa.Array]:
+def _read(parts: Parts, part: str) -> Iterator[pa.Array]:
     """Yield the ids of a part that are not null, of first chunks, and an empty array first, for their type."""
-    with store.open(part) as raw, pq.ParquetFile(raw) as file:
-        kind = file.schema_arrow.field(column).type
+    with parts.store.open(part) as raw, pq.ParquetFile(raw) as file:
+        kind = file.schema_arrow.field(parts.column).type
         yield pa.array([], kind)
-        columns = [column, *([CHUNK_FIELDS[0].name] if has_chunks else [])]
+        columns = [parts.column, *[CHUNK_FIELDS[0].name] * parts.has_chunks]
         for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
-            rows = batch.filter(pc.equal(batch[columns[1]], 0)) if has_chunks else batch
-            yield rows[column].drop_null()
+            rows = batch.filter(pc.equal(batch[columns[1]], 0)) if parts.has_chunks else batch
+            yield rows[parts.column].drop_null()
 
 
 def comparable(ids: pa.Array) -> pa.Array:

@@ -19,10 +19,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, get_type_hints
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.embedding.identity import is_same_file
@@ -35,6 +39,8 @@ from paraembed.embedding.plan import (
     Part,
     Plan,
     inputs_identity,
+    part_name,
+    part_names,
     parts_of,
     plan_from_json,
     settings_json,
@@ -48,12 +54,15 @@ from paraembed.embedding.records import (
     arrow_bytes,
     inputs_of,
     inputs_table,
+    of_generation,
     read_arrow,
     without_zeros,
     write_bytes,
 )
 from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId, Settings
+from paraembed.io.arrow import numbers_of
 from paraembed.io.atomic import SUCCESS
+from paraembed.io.escape import listed
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.limits import TableLimits
 from paraembed.io.places import Place
@@ -76,6 +85,8 @@ from paraembed.signals import RunFailedError
 
 FORMATS = {2: "paraembed-embeddings-2", 3: "paraembed-embeddings-3"}
 PLAN, MANIFEST = "_plan.json", "_manifest.json"  # the plan of format 2
+NEXT, NEXT_LOCK, NEXT_MANIFEST = "_next", "._next.lock", "_manifest.next.json"
+"""Folder of a generation until its commit, its lock, and the manifest with it; see ``paraembed.embedding.append``."""
 MEMO = f"{REPORTS}/run.json"  # the MLflow run of this output
 ENCODER = f"{REPORTS}/encoder.json"  # how the user named the encoder
 RECORDED = f"{REPORTS}/recorded.json"  # written when everything is logged to MLflow
@@ -84,11 +95,19 @@ COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name names them
 _UNBEGUN = re.compile(rf"_plan|{_TEMPORARY.pattern}")
-FOLDERS = (DATA, REPORTS, REJECTED, DONE, IDS, *(name.partition("/")[0] for name in (INPUTS, ENTRIES)))
+SUPERSEDED = "_superseded"
+"""Folder with the list of rows that newer rows of the same id supersede; see ``ids.superseded_rows``."""
+SUPERSEDED_SCHEMA = pa.schema([("part", pa.string()), ("row", pa.int64())])
+"""Name of the part of such a row, and its number in it, from 0."""
+FOLDERS = (DATA, REPORTS, REJECTED, DONE, IDS, SUPERSEDED, *(name.partition("/")[0] for name in (INPUTS, ENTRIES)))
 """Folders of an output."""
-_NAMES = (PLAN, *FOLDERS, MANIFEST, SUCCESS)
+_NAMES = (PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS)
 _OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
-_IN_DATA = re.compile(rf"part-\d{{3}}-\d{{6,}}\.parquet|{_TEMPORARY.pattern}")
+_ENTRIES_NAME, _INPUTS_NAME, _PIECES_NAME = (
+    re.compile(name.replace("-000.", r"-(\d{3,})\.")) for name in (ENTRIES, INPUTS, PIECES)
+)
+_LISTED = re.compile(rf"{_ENTRIES_NAME.pattern}|{_INPUTS_NAME.pattern}|{_PIECES_NAME.pattern}|_superseded/\d+\.arrow")
+_IN_DATA = re.compile(rf"part-\d{{3,}}-\d{{6,}}\.parquet|{_TEMPORARY.pattern}")
 _MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first", "longest_file"}
 _OF_A_RUN = {
     "seconds",
@@ -137,6 +156,7 @@ class _PlanTables(_About):
     settings: Any
     reading: dict[str, Any]
     parts: str
+    compacted: NotRequired[bool]  # the parts are not those of the inputs, see ``paraembed.embedding.compact``
 
 
 class _Model(TypedDict):
@@ -200,11 +220,15 @@ class _OldManifest(_Manifest):
 
 
 class _Generation(TypedDict):
+    parts: Count
+    rows: Count
     files: dict[str, str]
+    inputs: NotRequired[str]  # digest of its inputs, if there are several generations
 
 
 class _NewManifest(_Manifest):
     generations: list[_Generation]
+    n_superseded: NotRequired[Count]
 
 
 def open_output(place: Place) -> tuple[Store, list[str]]:
@@ -231,16 +255,54 @@ def read_manifest(store: Store) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") not in FORMATS.values():
         raise ValueError(f"{where} does not have the format {FORMATS[3]!r}; it was not written by jobs/embed.py")
     if "generations" in manifest:
-        root = checked(_NewManifest, manifest, where)
-        if len(root["generations"]) != 1:
-            raise ValueError(f"{where} has {len(root['generations'])} generations; {REPAIR}")
-        if store.sha256(ENTRIES) != root["generations"][0]["files"].get(ENTRIES):
-            raise ValueError(f"{store}/{ENTRIES} has another SHA-256 than the manifest says; {REPAIR}")
-        manifest |= {"parts": read_arrow(store, ENTRIES, _ENTRIES)[0].to_pylist()}
+        checked(_NewManifest, manifest, where)
+        tables = [_read_entries(store, number, files) for number, files in generations_of(manifest).items()]
+        manifest |= {"parts": [part for table in tables for part in table.to_pylist()]}
+        names_of(manifest)  # raises
     known = checked(_OldManifest, manifest, where)
     if sum(part["rows"] + part["n_rejected"] for part in known["parts"]) >= 2**63:
         raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers can count")
     return dict(known)
+
+
+def generations_of(manifest: Mapping[str, Any]) -> dict[int, dict[str, str]]:
+    """Return the numbers of a manifest's generations, ascending, and the SHA-256 of their files, by name; in format 2
+    there is one, without files. Raise ValueError if there is none, or a number is missing or repeated.
+    """
+    if "generations" not in manifest:
+        return {0: {}}
+    generations = dict[int, dict[str, str]]()
+    for generation in manifest["generations"]:
+        numbers = [int(match[1]) for match in map(_ENTRIES_NAME.fullmatch, generation["files"]) if match]
+        if len(numbers) != 1 or numbers[0] <= max(generations, default=-1):
+            raise ValueError(f"{MANIFEST}: its generations are not in order; {REPAIR}")
+        if not all(map(_LISTED.fullmatch, generation["files"])):  # also keeps it from naming files elsewhere
+            raise ValueError(f"{MANIFEST}: its generations list unknown files; {REPAIR}")
+        generations[numbers[0]] = generation["files"]
+    if not generations:
+        raise ValueError(f"{MANIFEST} has no generations; {REPAIR}")
+    return generations
+
+
+def names_of(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the names that the parts of a manifest have, by the numbers of its generations and of their parts."""
+    if "generations" not in manifest:
+        return part_names(len(manifest["parts"]), 2)
+    counts = [generation["parts"] for generation in manifest["generations"]]
+    if sum(counts) != len(manifest["parts"]):
+        raise ValueError(
+            f"{MANIFEST}: its generations have {sum(counts)} parts, not {len(manifest['parts'])}; {REPAIR}"
+        )
+    generations = zip(generations_of(manifest), counts, strict=True)
+    return [name for number, count in generations for name in part_names(count, 3, number)]
+
+
+def _read_entries(store: Store, generation: int, files: Mapping[str, str]) -> pa.Table:
+    """Return the list of a generation's parts; raise ValueError if it is not that of the manifest."""
+    name = of_generation(ENTRIES, generation)
+    if store.sha256(name) != files[name]:
+        raise ValueError(f"{store}/{name} has another SHA-256 than the manifest says; {REPAIR}")
+    return read_arrow(store, name, _ENTRIES)[0]
 
 
 def format_of(manifest: Mapping[str, Any]) -> int:
@@ -267,7 +329,14 @@ def check_folder(store: Store) -> bool:
 
 def has_plan(store: Store) -> bool:
     """Return whether a place has the plan of a run."""
-    return is_there(store, INPUTS) or is_there(store, PLAN)
+    return bool(planned(store))
+
+
+def planned(store: Store) -> list[int]:
+    """Return the numbers of the generations that have a plan in a place, ascending."""
+    matches = map(_INPUTS_NAME.fullmatch, (f"_plan/{name}" for name in store.names("_plan/")))
+    numbers = sorted(int(match[1]) for match in matches if match)
+    return numbers or ([0] if is_there(store, PLAN) else [])
 
 
 def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
@@ -277,7 +346,7 @@ def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
     Not an ``io.resume.Work``, whose folder is emptied for other work: here other work stays until the new output, in a
     folder next to it, is complete, and the place may be on an object store.
     """
-    stored = read_run(store)
+    stored = read_run(store, new.plan.generation)
     inputs = _recognized(new.plan.inputs, stored.plan.inputs)
     new = replace(new, plan=replace(new.plan, inputs=inputs, format=stored.plan.format))
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
@@ -301,12 +370,39 @@ def known_inputs(store: Store, reading: TableLimits) -> dict[str, InputFile]:
     """Return the inputs of the plan in a place, if it has one, by their paths without credentials; see
     ``find_inputs``. None if they were looked at with other limits.
     """
+    files = dict[str, InputFile]()
+    for place in (store, store.below(NEXT)):
+        with suppress(OSError, ValueError):  # a damaged plan, of which the run will say more
+            for number in planned(place):
+                table, about = read_arrow(place, of_generation(INPUTS, number))
+                if checked(_PlanTables, about, INPUTS)["reading"] == asdict(reading):
+                    files |= {file.path: file for file in inputs_of(table)}
+    return files
+
+
+def columns_to_add(store: Store, new: EmbeddingRun) -> pa.Schema:
+    """Return the columns of a finished output, to which a run adds rows. Raise ValueError if the run has another
+    encoder, tokenizer or setting; the message names it with both values.
+    """
+    stored = read_run(store)
+    known, other = ({n: value for n, value in decides(run).items() if n != "inputs"} for run in (stored, new))
+    is_same_work(store, known, other, overwrite=False, can_overwrite=isinstance(store, Folder))
+    first, *_ = generations_of(_known_manifest(store))
+    with store.open(part_name(0, first)) as raw:
+        return pq.read_schema(raw)
+
+
+def is_append_begun(store: Store) -> bool:
+    """Return whether there is something to do for ``append.finish_append``: a commit of a generation that was begun, or
+    files of ``compact.compact``.
+    """
+    names, new = store.names(), store.below(NEXT)
+    if NEXT_MANIFEST in names or NEXT not in names:
+        return NEXT_MANIFEST in names
     try:
-        table, about = read_arrow(store, INPUTS)
-        files = inputs_of(table) if checked(_PlanTables, about, INPUTS)["reading"] == asdict(reading) else ()
-    except (OSError, ValueError):  # no plan, or a damaged one, of which the run will say more
-        return {}
-    return {file.path: file for file in files}
+        return not planned(new) or bool(_read_plan(new, planned(new)[0])[0].get("compacted"))
+    except (OSError, ValueError):  # a damaged plan of an append, of which the run will say more
+        return False
 
 
 def decides(run: EmbeddingRun) -> dict[str, Any]:
@@ -319,31 +415,36 @@ def decides(run: EmbeddingRun) -> dict[str, Any]:
     return {"tokeniser": run.tokenizer, **encoder, **model, **settings, "inputs": files}
 
 
-def read_run(store: Store) -> EmbeddingRun:
-    """Return the run that was started in a place. Raise FileNotFoundError or ValueError if its plan is missing or
-    damaged.
+def read_run(store: Store, generation: int | None = None) -> EmbeddingRun:
+    """Return the run that was started in a place, of its first generation or another one. Raise FileNotFoundError or
+    ValueError if its plan is missing or damaged.
     """
-    name, digest = (INPUTS if is_there(store, INPUTS) else PLAN), ""
+    number = next(iter(planned(store)), 0) if generation is None else generation
+    name, digest = of_generation(INPUTS, number), ""
+    name = PLAN if number == 0 and not is_there(store, name) else name
     try:
         if name == PLAN:
             value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
             run = _checked_run(_PlanFile, value, 2)
             plan = plan_from_json(run["plan"])
         else:
-            run, plan, digest = _read_plan(store)
-            if store.sha256(PIECES) != digest:
-                raise ValueError(f"{PIECES} is of another plan")
-            plan = replace(plan, parts=parts_of(read_arrow(store, PIECES, PIECES_SCHEMA)[0], plan.inputs))
+            run, plan, digest = _read_plan(store, number)
+            pieces = of_generation(PIECES, number)
+            if store.sha256(pieces) != digest:
+                raise ValueError(f"{pieces} is of another plan")
+            if not run.get("compacted", False):
+                table = read_arrow(store, pieces, PIECES_SCHEMA)[0]
+                plan = replace(plan, parts=parts_of(table, plan.inputs, generation=number))
         return EmbeddingRun(run["encoder"], run["tokeniser"], plan, run.get("model", {}), digest)
     except ValueError as error:
         raise ValueError(f"{store}/{name} is damaged ({error}); remove {store} and start over") from None
 
 
-def _read_plan(store: Store) -> tuple[Any, Plan, str]:
+def _read_plan(store: Store, generation: int) -> tuple[Any, Plan, str]:
     """Return the run of a plan, the plan without its parts, and the SHA-256 of the file with the parts."""
-    table, about = read_arrow(store, INPUTS)
+    table, about = read_arrow(store, of_generation(INPUTS, generation))
     run = _checked_run(_PlanTables, about, 3)
-    plan = Plan(inputs_of(table), checked(Settings, run["settings"], "settings"), ())
+    plan = Plan(inputs_of(table), checked(Settings, run["settings"], "settings"), (), generation=generation)
     return run, plan, run["parts"]
 
 
@@ -356,14 +457,15 @@ def _checked_run(kind: Any, value: Any, format_number: int) -> Any:
     return run
 
 
-def _write_plan(store: Store, run: EmbeddingRun) -> None:
+def _write_plan(store: Store, run: EmbeddingRun, **more: Any) -> None:
     """Write the parts of a plan, and then its inputs with what else decides the output."""
     reading = asdict(run.plan.inputs[0].limits)
     about = {"format": FORMATS[3], "encoder": run.encoder, "tokeniser": run.tokenizer, "reading": reading}
     about |= {"settings": settings_json(run.plan.settings, 3)}
     about |= {"model": dict(run.identity)} if run.identity else {}
-    parts = write_bytes(store, PIECES, arrow_bytes(run.plan.pieces()))
-    write_bytes(store, INPUTS, arrow_bytes(inputs_table(run.plan.inputs), about | {"parts": parts}))
+    pieces, inputs = (of_generation(name, run.plan.generation) for name in (PIECES, INPUTS))
+    parts = write_bytes(store, pieces, arrow_bytes(run.plan.pieces()))
+    write_bytes(store, inputs, arrow_bytes(inputs_table(run.plan.inputs), about | more | {"parts": parts}))
 
 
 @dataclass
@@ -385,17 +487,19 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
     Raise ValueError if another run is writing there, or was started there after ``run`` was planned.
     """
     with store.held():
-        _sweep(store)
-        if not has_plan(store):
+        sweep(store)
+        if run.plan.generation not in planned(store):
             _write_plan(store, run)
         identity = _check_same(store, run)
         stamps = _stamps(store, run.plan)
-        if run.plan.format > 2 and (foreign := stamps.keys() - {part.name for part in run.plan.parts}):
+        others = tuple(f"{DATA}/part-{number:03d}-" for number in planned(store) if number != run.plan.generation)
+        foreign = {name for name in stamps if not name.startswith(others)} - {part.name for part in run.plan.parts}
+        if run.plan.format > 2 and foreign:
             raise foreign_work(store, min(foreign), "this run of jobs/embed.py")
         folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, DONE, REPORTS, REJECTED)
         for name in folders:  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
-        done = DoneParts(store, identity if run.plan.format > 2 else "")
+        done = DoneParts(store, identity if run.plan.format > 2 else "", run.plan.generation)
         begun = Begun(finished_parts(store, run, done, stamps, by_content=by_content), done)
         try:
             yield begun
@@ -439,7 +543,7 @@ def _check_same(store: Store, run: EmbeddingRun) -> str:
     if run.plan.format == 2:
         stored = _identity(read_run(store))
     else:
-        about, plan, parts = _read_plan(store)
+        about, plan, parts = _read_plan(store, run.plan.generation)
         known = EmbeddingRun(about["encoder"], about["tokeniser"], plan, about.get("model", {}))
         stored = {**decides(known), "parts": parts}
     if changed := differences(stored, identity):
@@ -447,7 +551,7 @@ def _check_same(store: Store, run: EmbeddingRun) -> str:
     return digest_of(identity)
 
 
-def _sweep(store: Store) -> None:
+def sweep(store: Store) -> None:
     """Remove temporary files of killed writers, which an object store has not."""
     for folder in () if isinstance(store, Remote) else ("", *(f"{name}/" for name in FOLDERS)):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
@@ -532,10 +636,8 @@ def is_finished(store: Store, plan: Plan, reports: dict[str, PartReport]) -> boo
         manifest: dict[str, Any] = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
         if plan.format == 2:
             return bool(manifest.get("parts") == _entries(reports).to_pylist())
-        files = checked(_NewManifest, manifest, MANIFEST)["generations"][0]["files"]
-        if store.sha256(ENTRIES) != files[ENTRIES]:
-            return False
-        entries, ordered = read_arrow(store, ENTRIES, _ENTRIES)[0], _in_order(reports)
+        files = generations_of(checked(_NewManifest, manifest, MANIFEST))[plan.generation]
+        entries, ordered = _read_entries(store, plan.generation, files), _in_order(reports)
         return all(entries[name].to_pylist() == [getattr(report, name) for report in ordered] for name in _ENTRY)
     except (OSError, ValueError, LookupError):
         return False
@@ -553,9 +655,13 @@ def commit(
     reports: dict[str, PartReport],
     on_duplicate_id: OnDuplicateId = "fail",
     run_tasks: RunTasks = map,
+    added_to: Store | None = None,
 ) -> dict[str, Any]:
     """Write the manifest, then ``_SUCCESS``; return the manifest, which is equal for every run of the same plan.
     ``run_tasks`` runs the tasks that look for repeated ids.
+
+    If ``store`` is the folder ``NEXT`` of a finished output ``added_to``, the manifest with the new generation is
+    written there as ``NEXT_MANIFEST``: from then on, ``append.finish_append`` can complete it.
 
     Raises:
         ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts are kept); a part differs from its
@@ -563,31 +669,25 @@ def commit(
     """
     _check_same(store, run)
     _check_parts(store, run.plan, reports)
-    plan, settings = run.plan, run.plan.settings
-    duplicates, repeated = 0, None
-    if settings.id_column is not None:
-        from paraembed.embedding.ids import count_duplicates  # noqa: PLC0415 - imports numba, 0.4 s
-
-        names, rows = [part.name for part in plan.parts], sum(report.rows for report in reports.values())
-        duplicates, repeated = count_duplicates(
-            store, names, settings.id_column, rows, store, run_tasks, has_chunks=settings.has_chunks
-        )
-    if duplicates and on_duplicate_id == "fail":
-        raise RunFailedError(
-            f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
-            "correct the input, or resume with `on_duplicate_id` keep"
-        )
+    plan, settings, home = run.plan, run.plan.settings, added_to or store
+    parts, others = _entries(reports), _other_generations(home, plan.generation)
+    known = _known_manifest(home) if others else {}
     with store.open(plan.parts[0].name) as raw:
         schema = pq.read_schema(raw)
-    parts = _entries(reports)
+    if known and columns_of(schema) != [tuple(column) for column in known["schema"]]:
+        raise RunFailedError(
+            f"{store} has other columns than {home}: {listed([name for name, _ in columns_of(schema)])}"
+        )
+    tables = [*others.values(), parts]
+    of_ids = _check_ids(home, run, others, parts, known, on_duplicate_id, run_tasks, is_added=added_to is not None)
     model: dict[str, Any] = {}
     if run.identity:  # on a GPU, the order of a kernel's sums depends on the batch's shape and on other work there
         same_bytes = run.identity["device"] == "cpu"
         model = {"model": {**run.identity, "same_bytes": same_bytes, "tolerance": tolerance(run.identity)}}
     manifest = {
         "format": FORMATS[plan.format],
-        **{name: sum(parts[name].to_pylist()) for name in (*COUNTS, *OTHER_COUNTS)},
-        "n_duplicate_ids": duplicates,
+        **{name: sum(sum(table[name].to_pylist()) for table in tables) for name in (*COUNTS, *OTHER_COUNTS)},
+        **of_ids.counts,
         "schema": columns_of(schema),
         "id_column": settings.id_field,
         "fingerprints": {
@@ -603,12 +703,143 @@ def commit(
         manifest |= {"inputs": [file.to_json() for file in plan.inputs], "parts": parts.to_pylist()}
     else:
         # Not the inputs, whose paths and times differ between equal runs; the fingerprints have their digests.
-        files = {PIECES: store.sha256(PIECES), ENTRIES: write_bytes(store, ENTRIES, arrow_bytes(parts))}
-        manifest |= {"generations": [{"parts": len(parts), "rows": manifest["rows"], "files": files}]}
-    _sweep(store)
-    store.delete_folder(IDS)  # before the commit, after which a run has nothing to do
-    commit_manifest(store, MANIFEST, manifest)
+        pieces, entries = (of_generation(name, plan.generation) for name in (PIECES, ENTRIES))
+        files = {pieces: store.sha256(pieces), entries: write_bytes(store, entries, arrow_bytes(parts))}
+        own = {"parts": len(parts), "rows": sum(parts["rows"].to_pylist()), "files": files}
+        generations = _generations(known, {plan.generation: own | {"inputs": listing_digest(plan)}}, of_ids.superseded)
+        if len(generations) > 1:
+            manifest["fingerprints"]["inputs"] = digest_of([generation["inputs"] for generation in generations])
+        else:
+            del generations[0]["inputs"]
+        manifest["generations"] = generations
+    sweep(store)
+    if added_to is None:
+        commit_manifest(store, MANIFEST, manifest)
+    else:
+        write_json(home, NEXT_MANIFEST, manifest)
     return manifest
+
+
+def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport]) -> None:
+    """Write the plan and the list of parts of a compacted output in ``NEXT``, then ``NEXT_MANIFEST``."""
+    known, next_store = _known_manifest(store), store.below(NEXT)
+    runs = [read_run(store, number) for number in planned(store)]
+    inputs = tuple(file for run in runs for file in run.plan.inputs)
+    _write_plan(
+        next_store,
+        replace(runs[0], plan=replace(runs[0].plan, inputs=inputs, parts=(), generation=generation)),
+        compacted=True,
+    )
+    parts = _entries({report.name: report for report in reports})
+    pieces, entries = (of_generation(name, generation) for name in (PIECES, ENTRIES))
+    files = {pieces: next_store.sha256(pieces), entries: write_bytes(next_store, entries, arrow_bytes(parts))}
+    counts = {name: sum(parts[name].to_pylist()) for name in (*COUNTS, *OTHER_COUNTS)}
+    superseded = {"n_superseded": 0} if "n_superseded" in known else {}
+    generations = [{"parts": len(parts), "rows": counts["rows"], "files": files}]
+    write_json(store, NEXT_MANIFEST, known | counts | superseded | {"generations": generations})
+
+
+class _OfIds(NamedTuple):
+    counts: dict[str, int]  # for the manifest
+    superseded: dict[str, str]  # the SHA-256 of the file with the superseded rows, by name
+
+
+def _check_ids(
+    home: Store,
+    run: EmbeddingRun,
+    others: Mapping[int, pa.Table],
+    parts: pa.Table,
+    known: Mapping[str, Any],
+    on_duplicate_id: OnDuplicateId,
+    run_tasks: RunTasks,
+    *,
+    is_added: bool,
+) -> _OfIds:
+    """Compare the ids of a generation with each other and with those of the other generations; write the rows that
+    newer ones supersede. Raise RunFailedError if an id is repeated, and may not be.
+    """
+    settings, prefix = run.plan.settings, f"{NEXT}/" if is_added else ""
+    if settings.id_column is None:
+        return _OfIds({"n_duplicate_ids": 0}, {})
+    from paraembed.embedding import ids  # noqa: PLC0415 - imports numba, 0.4 s
+
+    new = {f"{prefix}{name}": digest for name, digest in _digests(parts).items()}
+    before = {name: digest for table in others.values() for name, digest in _digests(table).items()}
+    if not is_added:  # after a repair all are compared
+        new, before = before | new, {}
+    rows = sum(sum(table["rows"].to_pylist()) for table in ([parts] if is_added else [*others.values(), parts]))
+    of_parts = ids.Parts(home, settings.id_column, new, home, before, settings.has_chunks)
+    if settings.stamp_column is not None:
+        try:
+            old = ids.superseded_rows(of_parts, settings.stamp_column, rows, run_tasks)
+        except ValueError as error:
+            raise RunFailedError(str(error)) from None
+        names = pc.replace_substring_regex(old["part"], f"^{NEXT}/", "")
+        old = pa.table([names, old["row"]], schema=SUPERSEDED_SCHEMA)
+        if is_added and (name := superseded_name(known)):
+            rows_before = read_arrow(home, name, SUPERSEDED_SCHEMA)[0]
+            old = pa.concat_tables([rows_before, old]).group_by(["part", "row"]).aggregate([])
+        old = old.sort_by([("part", "ascending"), ("row", "ascending")])
+        name = f"{SUPERSEDED}/{max([run.plan.generation, *others]):03d}.arrow"
+        write = partial(write_bytes, home.below(NEXT) if is_added else home, name, arrow_bytes(old))
+        return _OfIds({"n_duplicate_ids": 0, "n_superseded": len(old)}, {name: write()} if len(old) else {})
+    duplicates, repeated = ids.count_duplicates(of_parts, rows, run_tasks)
+    if duplicates and on_duplicate_id == "fail":
+        raise RunFailedError(
+            f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
+            "correct the input, or resume with `on_duplicate_id` keep"
+        )
+    return _OfIds({"n_duplicate_ids": duplicates + (known.get("n_duplicate_ids", 0) if is_added else 0)}, {})
+
+
+def _digests(parts: pa.Table) -> dict[str, str]:
+    return dict(zip(parts["name"].to_pylist(), parts["sha256"].to_pylist(), strict=True))
+
+
+def superseded_name(manifest: Mapping[str, Any]) -> str:
+    """Return the file with the superseded rows of an output; empty if there are none."""
+    files = (name for files in generations_of(manifest).values() for name in files)
+    return next((name for name in files if name.startswith(f"{SUPERSEDED}/")), "")
+
+
+def read_superseded(store: Store, manifest: Mapping[str, Any]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the superseded rows of an output: the names of their parts [n], and their numbers in them, int64 [n].
+    Raise ValueError if their file is not that of the manifest.
+    """
+    if not (name := superseded_name(manifest)):
+        return [], np.zeros(0, np.int64)
+    if store.sha256(name) not in {files.get(name) for files in generations_of(manifest).values()}:
+        raise ValueError(f"{store}/{name} has another SHA-256 than the manifest says; {REPAIR}")
+    table, _ = read_arrow(store, name, SUPERSEDED_SCHEMA)
+    return table["part"].to_pylist(), numbers_of(table["row"])
+
+
+def _known_manifest(store: Store) -> dict[str, Any]:
+    """Return the manifest of an output with several generations, without the list of parts."""
+    manifest = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
+    checked(_NewManifest, manifest, f"{store}/{MANIFEST}")
+    return dict(manifest)
+
+
+def _other_generations(store: Store, generation: int) -> dict[int, pa.Table]:
+    """Return the lists of parts of the other generations of an output. Raise ValueError if one is damaged."""
+    if planned(store) in ([], [generation]):
+        return {}
+    generations = generations_of(_known_manifest(store))
+    return {n: _read_entries(store, n, files) for n, files in generations.items() if n != generation}
+
+
+def _generations(known: Mapping[str, Any], own: dict[int, Any], superseded: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the generations of a manifest, of which the last one has the file of superseded rows."""
+    if known:
+        before = dict(zip(generations_of(known), known["generations"], strict=True))
+        digest = known["fingerprints"]["inputs"]
+        own = {number: {"inputs": digest} | generation for number, generation in before.items()} | own
+    ordered = [own[number] for number in sorted(own)]
+    for generation in ordered:
+        files = {name: digest for name, digest in generation["files"].items() if not name.startswith(SUPERSEDED)}
+        generation["files"] = files | (superseded if generation is ordered[-1] else {})
+    return ordered
 
 
 def tolerance(identity: Mapping[str, Any]) -> float:
@@ -661,6 +892,11 @@ def _identity(run: EmbeddingRun) -> dict[str, Any]:
     """Return the identity of a run; two runs may write to one output only if their identities are equal."""
     parts = run.parts or hashlib.sha256(arrow_bytes(run.plan.pieces())).hexdigest()
     return {**decides(run), "parts": parts}
+
+
+def run_digest(store: Store, run: EmbeddingRun) -> str:
+    """Return the digest of a run that is in a place, to which the reports of its parts are tied."""
+    return _check_same(store, run)
 
 
 def listing_digest(plan: Plan) -> str:

@@ -13,8 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import output_fields
-from paraembed.embedding.manifest import MANIFEST, REPAIR, columns_of, format_of, open_output, read_manifest
-from paraembed.embedding.plan import part_names
+from paraembed.embedding.manifest import (
+    MANIFEST,
+    REPAIR,
+    columns_of,
+    names_of,
+    open_output,
+    read_manifest,
+    read_superseded,
+)
 from paraembed.embedding.settings import Settings
 from paraembed.io.places import Place
 from paraembed.io.store import is_committed
@@ -39,7 +46,8 @@ class _Group(NamedTuple):
 
 
 class Embeddings:
-    """A finished output. Rows are numbered from 0 in the order of the parts, which is the order of the input.
+    """A finished output. Rows are numbered from 0 in the order of the parts, which is the order of the input. Rows that
+    newer ones supersede have vectors of zeros, which are similar to nothing.
 
     Raise FileNotFoundError or NotADirectoryError if the folder does not exist, ValueError if the output is not
     finished, or damaged.
@@ -58,10 +66,12 @@ class Embeddings:
         self.query_settings = Settings(dim=settings.get("dim"), normalize=settings.get("normalize", False))
         """How to finish the vector of a query: truncated and normalized as the rows, in float32."""
         self.names = [part["name"] for part in known["parts"]]
-        if not self.names or self.names != part_names(len(self.names), format_of(known)):
+        if not self.names or self.names != names_of(known):
             raise ValueError(f"{where} is damaged: its parts have other names than those of a plan; {REPAIR}")
         self.starts = np.cumsum([0, *(part["rows"] for part in known["parts"])], dtype=np.int64)
         """Number of the first row of each part, then the number of rows: int64 [parts + 1]."""
+        self.superseded = self._superseded(known)
+        """Numbers of the rows that newer ones supersede, ascending, int64 [n]."""
         self._digests = [part["sha256"] for part in known["parts"]]
         self._columns = known["schema"]
         with self._open_part(0) as file:
@@ -86,8 +96,16 @@ class Embeddings:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of rows, including superseded ones."""
         return int(self.starts[-1])
+
+    def _superseded(self, manifest: dict[str, Any]) -> RowNumbers:
+        parts, rows = read_superseded(self.store, manifest)
+        index = {name: number for number, name in enumerate(self.names)}
+        numbers = np.array([index.get(name, -1) for name in parts], np.int64)
+        if not ((numbers >= 0) & (rows >= 0) & (rows < np.diff(self.starts)[numbers])).all():
+            raise ValueError(f"{self.store}: its superseded rows are not rows of its parts; {REPAIR}")
+        return np.sort(self.starts[numbers] + rows)
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[VectorBlock]:
         """Yield the vectors of rows ``start`` to ``stop`` - 1, one row group at a time, while threads read ahead. Raise
@@ -108,20 +126,33 @@ class Embeddings:
                         return
                     group, reading = waiting.popleft()
                     vectors, first = reading.result(), max(start, group.first)
+                    old = self._superseded_in(group.first, len(vectors))
+                    if len(old):
+                        vectors = vectors.copy()
+                        vectors[old] = 0
                     yield VectorBlock(first, vectors[first - group.first : stop - group.first])
             finally:
                 for _, reading in waiting:
                     reading.cancel()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows with all columns, in order, up to 8,192 at a time. The SHA-256 of a part is checked before its
-        first row; the errors are those of ``blocks``.
+        """Yield the rows that are not superseded, with all columns, in order, up to 8,192 at a time. The SHA-256 of a
+        part is checked before its first row; the errors are those of ``blocks``.
         """
+        first = 0
         for part, name in enumerate(self.names):
             with self._open_part(part) as file:
                 if self.store.sha256(name) != self._digests[part]:
                     raise ValueError(f"{self.store}/{name} has another SHA-256 than the manifest says; {REPAIR}")
-                yield from file.iter_batches(8_192, use_threads=False)
+                for batch in file.iter_batches(8_192, use_threads=False):
+                    is_current = np.ones(len(batch), np.bool_)
+                    is_current[self._superseded_in(first, len(batch))] = False
+                    first += len(batch)
+                    yield batch if is_current.all() else batch.filter(pa.array(is_current))
+
+    def _superseded_in(self, first: int, rows: int) -> RowNumbers:
+        """Return which of some rows are superseded, counted from the first of them."""
+        return self.superseded[slice(*np.searchsorted(self.superseded, [first, first + rows]))] - first
 
     def take(self, numbers: RowNumbers, columns: Sequence[str]) -> pa.Table:
         """Return columns of the rows with these numbers, in their order; the errors are those of ``blocks``."""

@@ -197,7 +197,7 @@ def embed_part(
             options = layout(schema, settings) | {"write_page_checksum": part.format > 2}
             with pq.ParquetWriter(file, schema, **options) as writer:
                 batches = _of_pieces(encoder, sources, part, schema, settings, tally, data, lock, on_rows)
-                for table in _tables(batches, group_rows, _CHUNKS_BYTES if settings.has_chunks else sys.maxsize):
+                for table in tables_of(batches, group_rows, _CHUNKS_BYTES if settings.has_chunks else sys.maxsize):
                     writer.write_table(table, row_group_size=table.num_rows)
                 rejected_sha256 = ""
                 if tally.counts["n_rejected"]:
@@ -215,7 +215,7 @@ def embed_part(
         from paraembed.embedding.ids import file_of, hashes_name  # noqa: PLC0415 - imports numba, 0.4 s
 
         store.make_folder(IDS)
-        store.write(hashes_name(part.name), lambda file: file.write(file_of(tally.hashes)))
+        store.write(hashes_name(part.name, digest), lambda file: file.write(file_of(tally.hashes)))
     seconds = round(time.perf_counter() - started, 3)
     report = replace(report, sha256=digest, seconds=seconds, stamp=store.stamp(part.name), size=size)
     if part.format == 2:
@@ -368,7 +368,8 @@ def _errors_of(source: InputFile, row_numbers: npt.NDArray[np.int64]) -> Iterato
         raise ValueError(f"{source.shown}, row {row_numbers[error.text] + 1}: {error.fault}") from None
 
 
-def _tables(batches: Iterator[pa.RecordBatch], group_rows: int, most_bytes: int) -> Iterator[pa.Table]:
+def tables_of(batches: Iterator[pa.RecordBatch], group_rows: int, most_bytes: int = sys.maxsize) -> Iterator[pa.Table]:
+    """Yield tables of at least ``group_rows`` rows or more than ``most_bytes``, the last one of fewer."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)

@@ -41,7 +41,7 @@ DATA = "data"
 """Folder of the parts, in which there is nothing else, so that every tool reads it as one table."""
 IDS = "_ids"
 """Folder of the hashes of the ids, until the commit; see ``paraembed.embedding.ids``."""
-LATER = frozenset({"text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool"})
+LATER = frozenset({"stamp_column", "text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool"})
 """Settings that outputs of earlier versions do not have."""
 Cut = tuple[int, int, int, int]
 """First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside
@@ -105,6 +105,7 @@ class Plan:
     settings: Settings
     parts: tuple[Part, ...]
     format: int = 3
+    generation: int = 0  # files that were added later are a generation of their own
 
     @property
     def rows(self) -> int:
@@ -170,7 +171,9 @@ def plan_from_json(value: Any) -> Plan:
     return Plan(plan.inputs, replace(plan.settings, compact=True), parts, 2)
 
 
-def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int = 3) -> tuple[Part, ...]:
+def parts_of(
+    pieces: pa.Table, inputs: Sequence[InputFile], format_number: int = 3, generation: int = 0
+) -> tuple[Part, ...]:
     """Return the parts of a table with the schema ``PIECES_SCHEMA``. Raise ValueError if there are none, or the pieces
     are not contiguous.
     """
@@ -196,7 +199,7 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
         & np.isin(np.diff(part, prepend=-1), [0, 1])
     )
     is_right[0] &= part[0] == 0
-    names = part_names(int(part[-1]) + 1 if is_right.all() else len(part), format_number)
+    names = part_names(int(part[-1]) + 1 if is_right.all() else len(part), format_number, generation)
     if not is_right.all():
         raise ValueError(f"{names[int(np.argmin(is_right))]} does not start where the previous part ends")
     starts = [*np.flatnonzero(np.diff(part, prepend=-1)).tolist(), len(part)]
@@ -205,9 +208,9 @@ def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int =
         return tuple(Part(name, tuple(known[a:b])) for name, (a, b) in zip(names, pairwise(starts), strict=True))
 
 
-def part_name(number: int) -> str:
+def part_name(number: int, generation: int = 0) -> str:
     """Return the file name of part ``number`` (from 0), relative to the output: generation and number."""
-    return f"{DATA}/part-000-{number:06d}.parquet"
+    return f"{DATA}/part-{generation:03d}-{number:06d}.parquet"
 
 
 def numbered_name(number: int, count: int) -> str:
@@ -215,9 +218,11 @@ def numbered_name(number: int, count: int) -> str:
     return f"part-{number:05d}-of-{count:05d}.parquet"
 
 
-def part_names(count: int, format_number: int) -> list[str]:
-    """Return the file names of all parts; in format 2 they contain ``count``."""
-    return [part_name(number) if format_number > 2 else numbered_name(number, count) for number in range(count)]
+def part_names(count: int, format_number: int, generation: int = 0) -> list[str]:
+    """Return the file names of all parts of a generation; in format 2 they contain ``count``."""
+    if format_number == 2:
+        return [numbered_name(number, count) for number in range(count)]
+    return [part_name(number, generation) for number in range(count)]
 
 
 def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[dict[str, Any]]:
@@ -238,12 +243,20 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
     ]
 
 
-def make_plan(inputs: tuple[InputFile, ...], settings: Settings, run: RunTasks | None = None) -> Plan:
+def make_plan(
+    inputs: tuple[InputFile, ...],
+    settings: Settings,
+    run: RunTasks | None = None,
+    *,
+    generation: int = 0,
+    columns: pa.Schema | None = None,
+) -> Plan:
     """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
     ``MAX_PART_BYTES`` or a span ends. Small files share a part. ``run``, by default threads, reads the spans; the plan
-    is the same with any. Raise ValueError if the settings do not fit the inputs, or a row is too long.
+    is the same with any. ``columns`` are those of an output to which ``generation`` is added. Raise ValueError if the
+    settings do not fit the inputs, or a row is too long.
     """
-    inputs = with_common_fields(inputs, settings)
+    inputs = with_common_fields(inputs, settings, columns)
     if inputs[0].kind == "jsonl":
         check_keys(inputs, settings)
     spans = [span for number, source in enumerate(inputs) for span in spans_of(number, source)]
@@ -255,19 +268,21 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings, run: RunTasks |
             cuts.append(of_span.pieces)
             digests[span.file].append(of_span.digest)
             doing(f"planning: {len(cuts):,} of {len(spans):,} inputs or parts of inputs are read")
-    parts = tuple(_joined(inputs, settings, spans, cuts))
+    parts = tuple(
+        Part(part_name(n, generation), pieces) for n, pieces in enumerate(_joined(inputs, settings, spans, cuts))
+    )
     if not parts:
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
     files = (replace(file, sha256=file.sha256 or digest_of_spans(digests[n])) for n, file in enumerate(inputs))
-    return Plan(tuple(files), settings, parts)
+    return Plan(tuple(files), settings, parts, generation=generation)
 
 
 def _joined(
     inputs: Sequence[InputFile], settings: Settings, spans: Sequence[Span], cuts: Iterable[list[Cut]]
-) -> Iterator[Part]:
-    """Yield the parts, from the cuts of each span."""
+) -> Iterator[tuple[Piece, ...]]:
+    """Yield the pieces of each part, from the cuts of each span."""
     num_spans = Counter(span.file for span in spans)
-    number = row = row_in_file = 0
+    row = row_in_file = 0
     waiting, rows_waiting, bytes_waiting = list[Piece](), 0, 0  # small files for one part
     file = -1
     for span, of_span in zip(spans, cuts, strict=True):
@@ -280,14 +295,14 @@ def _joined(
             rows_waiting, bytes_waiting = rows_waiting + rows, bytes_waiting + size
             is_full = rows_waiting > settings.part_rows or bytes_waiting > MAX_PART_BYTES
             if waiting and (is_full or not is_small):
-                yield Part(part_name(number), tuple(waiting))
-                number, waiting, rows_waiting, bytes_waiting = number + 1, [], rows, size
+                yield tuple(waiting)
+                waiting, rows_waiting, bytes_waiting = [], rows, size
             waiting.append(piece)
             if not is_small:
-                yield Part(part_name(number), tuple(waiting))
-                number, waiting, rows_waiting, bytes_waiting = number + 1, [], 0, 0
+                yield tuple(waiting)
+                waiting, rows_waiting, bytes_waiting = [], 0, 0
     if waiting:
-        yield Part(part_name(number), tuple(waiting))
+        yield tuple(waiting)
 
 
 def _cuts(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:

@@ -27,6 +27,7 @@ from paraembed.process import without_gc
 
 INPUTS, PIECES = "_plan/inputs-000.arrow", "_plan/parts-000.arrow"
 ENTRIES = "_manifest/entries-000.arrow"
+"""Files of the first generation; see ``of_generation``."""
 DONE = "_done"
 _REPORTS_A_FILE = 1000  # after a kill, the footers of at most as many parts are read again
 _MOST_BYTES = 1 << 32  # of a file: 200 bytes a part
@@ -40,6 +41,11 @@ _REPORT = pa.schema(
 _INPUT = pa.schema(
     [(name, pa.int64() if name == "size" else pa.string()) for name in ("path", "name", "size", "stamp", "read_as")]
 )
+
+
+def of_generation(name: str, generation: int) -> str:
+    """Return the name of a generation's file, from that of the first one's."""
+    return name.replace("-000.", f"-{generation:03d}.")
 
 
 def arrow_bytes(table: pa.Table, about: Any = None) -> bytes:
@@ -154,17 +160,17 @@ def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
 
 
 class DoneParts:
-    """Files with the reports of finished parts: ``_done/000-000000.arrow`` …, about a thousand reports each.
+    """Files with the reports of finished parts of a generation: ``_done/000-000000.arrow`` …, about a thousand each.
 
     ``run`` is the digest of the run; files of another run, which an object store without locks may hold, are ignored.
     An empty one is that of format 2, which has no such files.
     """
 
-    def __init__(self, store: Store, run: str) -> None:
-        self._store, self._run = store, run
+    def __init__(self, store: Store, run: str, generation: int = 0) -> None:
+        self._store, self._run, self._prefix = store, run, f"{generation:03d}-"
         self._new: list[PartReport] = []
         names = store.names(f"{DONE}/")
-        self._names = [name for name in names if re.fullmatch(r"000-\d{6}\.arrow", name)] if run else []
+        self._names = [name for name in names if re.fullmatch(rf"{self._prefix}\d{{6}}\.arrow", name)] if run else []
 
     def read(self) -> dict[str, PartReport]:
         """Return the reports, by part name; a damaged file has none."""
@@ -192,8 +198,8 @@ class DoneParts:
     def write(self) -> None:
         """Write the reports that are in no file yet."""
         if self._new:
-            number = 1 + int(self._names[-1][4:10]) if self._names else 0
-            self._names.append(f"000-{number:06d}.arrow")
+            number = 1 + int(self._names[-1][-12:-6]) if self._names else 0
+            self._names.append(f"{self._prefix}{number:06d}.arrow")
             write_bytes(self._store, f"{DONE}/{self._names[-1]}", arrow_bytes(_table_of(self._new), self._run))
             self._new = []
 

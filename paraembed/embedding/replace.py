@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from paraembed.embedding.manifest import PLAN, check_folder
-from paraembed.embedding.records import INPUTS
 from paraembed.io.atomic import replace_folder, sync_folder
 from paraembed.io.store import Folder
 
@@ -36,15 +35,14 @@ def discard(folder: Path) -> None:
     check_folder(Folder(folder))
     if not folder.exists():
         return
-    plans = folder / PLAN, folder / INPUTS
+    plan, plans = folder / PLAN, folder / "_plan"
     for entry in folder.iterdir():
-        if entry.is_dir() and entry != plans[1].parent:
+        if entry.is_dir() and entry != plans:
             shutil.rmtree(entry)
-        elif entry.is_file() and entry not in plans:
+        elif entry.is_file() and entry != plan:
             entry.unlink()
-    for plan in plans:
-        plan.unlink(missing_ok=True)
-    shutil.rmtree(plans[1].parent, ignore_errors=True)
+    plan.unlink(missing_ok=True)
+    shutil.rmtree(plans, ignore_errors=True)
     folder.rmdir()
 
 

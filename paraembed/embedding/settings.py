@@ -53,6 +53,8 @@ class Settings:
             paragraphs, items of lists and fenced code, and no chunk across a heading.
         pool: ``mean``: one vector for each text, the mean of those of its chunks, weighted by their tokens.
         compact: float32 vectors in byte-stream split, which saves 9 %, but which Spark 3.5 cannot read.
+        stamp_column: column with the version of a row, a number or a time: of the rows with an id, the one with the
+            largest value counts, and the others are listed as superseded. It is copied to the output.
     """
 
     text_column: str | None = None
@@ -67,6 +69,7 @@ class Settings:
     dim: int | None = None
     compression: Compression = "zstd"
     compact: bool = False
+    stamp_column: str | None = None
     text: str | None = None
     chunk_tokens: int | None = None
     chunk_overlap: int = 0
@@ -75,6 +78,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim", "chunk_tokens"), (1, MOST_INT)))
+        if self.stamp_column is not None and self.id_column is None:
+            raise ValueError(f"`stamp_column` is {self.stamp_column!r}, but `id_column` is not given; give it, too")
+        if self.stamp_column is not None and self.has_chunks:
+            raise ValueError("`stamp_column` cannot be given with chunks, unless `pool` is mean; leave out one of them")
         if self.text is not None and self.text_column is not None:
             raise ValueError(
                 f"`text` is {self.text!r} and `text_column` is {self.text_column!r}; give only one of them"

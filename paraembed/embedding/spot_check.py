@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.inputs import InputFile, comparable
-from paraembed.embedding.manifest import EmbeddingRun, read_run, tolerance
+from paraembed.embedding.manifest import EmbeddingRun, planned, read_run, tolerance
 from paraembed.embedding.part import embedded
 from paraembed.embedding.plan import Part
 from paraembed.encoders.devices import chosen_device
@@ -46,20 +46,23 @@ def compare_sample(
     if not inputs:
         return "", ["the check needs the input files; give them, or folders or URIs that contain them, as `input`"]
     try:
-        run = read_run(store)
+        runs = [read_run(store, generation) for generation in planned(store) or [0]]
     except (OSError, ValueError) as error:
         return "", [str(error)]
+    run, all_parts = runs[0], [(run, part) for run in runs for part in run.plan.parts]
+    if not all(run.plan.parts for run in runs):
+        return "", [f"{store} was compacted, so its rows cannot be embedded again; leave `encoder` out"]
     loaded, changed = open_encoder_of(store, run, encoder, fetch=fetch, trust_remote_code=trust_remote_code)
     if changed:
         return "", [f"{encoder} is not the encoder of the rows: {changed}"]
-    if [(part.name, part.rows) for part in run.plan.parts] != list(parts):
+    if [(part.name, part.rows) for _, part in all_parts] != list(parts):
         return "", ["the parts of the plan are not those of the manifest"]
-    drawn = np.random.default_rng(0).permutation(len(run.plan.parts))[:_PARTS]
+    drawn = np.random.default_rng(0).permutation(len(all_parts))[:_PARTS]
     problems, num_compared = list[str](), 0
     for number in sorted(drawn):
-        part = run.plan.parts[number]
+        of_part, part = all_parts[number]
         try:
-            num_rows, problem = _compare(loaded, run, part, store, inputs)
+            num_rows, problem = _compare(loaded, of_part, part, store, inputs)
             num_compared += num_rows
         except (OSError, ValueError, pa.ArrowException) as error:
             problem = f"cannot be checked ({str(error).splitlines()[0]})"

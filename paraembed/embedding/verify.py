@@ -17,21 +17,27 @@ import pyarrow.parquet as pq
 
 from paraembed.console import doing
 from paraembed.embedding.columns import CHUNK_FIELDS, embeddings_schema, is_id, output_fields
-from paraembed.embedding.ids import Hashes, comparable, count_duplicates, file_of, hashes_name, hashes_of
+from paraembed.embedding.ids import Hashes, Parts, comparable, count_duplicates, file_of, hashes_name, hashes_of
 from paraembed.embedding.manifest import (
     COUNTS,
     FOLDERS,
     MANIFEST,
+    NEXT,
+    NEXT_LOCK,
+    NEXT_MANIFEST,
     OTHER_COUNTS,
     PLAN,
     REPAIR,
     columns_of,
     format_of,
+    generations_of,
+    names_of,
     open_output,
     read_manifest,
+    read_superseded,
 )
 from paraembed.embedding.part import rejected_name
-from paraembed.embedding.plan import DATA, IDS, part_names
+from paraembed.embedding.plan import DATA, IDS
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
@@ -49,7 +55,15 @@ def _planned(part: dict[str, Any]) -> int:
 
 _Entry = tuple[dict[str, Any], str, int]
 """A part of the manifest, the name that it should have, and the number of its first row over all parts."""
-_OTHERS = PLAN, *FOLDERS, MANIFEST, SUCCESS  # an object store may keep the name of an empty folder
+_OTHERS = (
+    PLAN,
+    *FOLDERS,
+    NEXT,
+    NEXT_LOCK,
+    NEXT_MANIFEST,
+    MANIFEST,
+    SUCCESS,
+)  # an object store may keep the name of an empty folder
 _ROWS = 16_384  # read at a time
 _TASK_ROWS = 100_000  # about
 _SECONDS_A_ROW = 3e-6  # with 256 float32 numbers
@@ -131,12 +145,12 @@ def verify(
         manifest = read_manifest(store)
     except (OSError, ValueError) as error:
         return [success, Check("manifest", False, str(error))]
-    for name, digest in next(iter(manifest.get("generations", [])), {"files": {}})["files"].items():
+    for name, digest in (file for files in generations_of(manifest).values() for file in files.items()):
         if not is_there(store, name) or store.sha256(name) != digest:
             findings.add("manifest", f"{name} is missing or differs; {REPAIR}")
     _verify_names(store, set(names), manifest, findings)
     parts = manifest["parts"]
-    names, sizes = part_names(len(parts), format_of(manifest)), [_planned(part) for part in parts]
+    names, sizes = names_of(manifest), [_planned(part) for part in parts]
     entries = list(zip(parts, names, accumulate(sizes, initial=0), strict=False))
     if is_sample := sample_parts is not None and sample_parts < len(parts):
         entries = [entries[number] for number in np.linspace(0, len(parts) - 1, sample_parts).astype(int).tolist()]
@@ -195,17 +209,30 @@ def _verify_parts(
             doing(f"verifying: {min(number * size, len(entries)):,} of {len(entries):,} parts")
             findings.merge(later)
             for name, content in later.hashes.items():
-                (ids.path / hashes_name(name)).write_bytes(content)
+                (ids.path / hashes_name(name, "")).write_bytes(content)
                 with_ids.append(name)
     _verify_totals(manifest, findings, is_sample=is_sample)
+    _verify_superseded(store, manifest, findings)
     if has_ids:
-        duplicates, repeated = count_duplicates(
-            store, with_ids, manifest["id_column"], manifest["rows"], ids, has_chunks=_has_chunks(manifest)
+        of_parts = Parts(
+            store, manifest["id_column"], dict.fromkeys(with_ids, ""), ids, has_chunks=_has_chunks(manifest)
         )
-        if duplicates != manifest["n_duplicate_ids"]:
-            findings.add(
-                "ids", f"{duplicates} rows repeat an id ({repeated!r}), the manifest says {manifest['n_duplicate_ids']}"
-            )
+        duplicates, repeated = count_duplicates(of_parts, manifest["rows"])
+        if duplicates != (known := manifest["n_duplicate_ids"] + manifest.get("n_superseded", 0)):
+            findings.add("ids", f"{duplicates} rows repeat an id ({repeated!r}), the manifest says {known}")
+
+
+def _verify_superseded(store: Store, manifest: dict[str, Any], findings: _Findings) -> None:
+    """Check the list of superseded rows, but not that newer rows supersede them."""
+    sizes = {part["name"]: part["rows"] for part in manifest["parts"]}
+    try:
+        names, rows = read_superseded(store, manifest)
+    except (OSError, ValueError) as error:
+        findings.add("ids", str(error))
+        return
+    of_parts = np.array([sizes.get(name, 0) for name in names], np.int64)
+    if len(names) != manifest.get("n_superseded", 0) or not ((rows >= 0) & (rows < of_parts)).all():
+        findings.add("ids", f"the list of superseded rows is not that of these parts; {REPAIR}")
 
 
 def _verify_group(store: Store, manifest: dict[str, Any], group: list[_Entry], *, has_ids: bool) -> _Findings:
@@ -231,7 +258,8 @@ def _ids_line(manifest: dict[str, Any], num_nulls: int, *, is_sample: bool) -> s
     if is_sample:
         return f"{num_nulls:,} null in these parts; repeated ids were not counted"
     nulls, repeated = manifest["n_null_ids"], manifest["n_duplicate_ids"]
-    return f"{nulls:,} null, {repeated:,} repeated, as counted" if nulls or repeated else "none null, none repeated"
+    old = f", {manifest['n_superseded']:,} superseded by newer rows" if manifest.get("n_superseded") else ""
+    return f"{nulls:,} null, {repeated:,} repeated{old}" if nulls or repeated else f"none null, none repeated{old}"
 
 
 def _has_chunks(manifest: dict[str, Any]) -> bool:
@@ -246,7 +274,7 @@ def _is_numbered(manifest: dict[str, Any]) -> bool:
 
 def _verify_names(store: Store, files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
     names = [part["name"] for part in manifest["parts"]]
-    expected = part_names(len(names), format_of(manifest))
+    expected = names_of(manifest)
     for name, right in zip(names, expected, strict=True):
         if name != right:  # also keeps a manifest from naming a file outside the folder
             findings.add("parts", f"{name[:80]!r} should be {right!r}")

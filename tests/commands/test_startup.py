@@ -19,6 +19,7 @@ MISSING = {
     "export": "--encoder {}/encoder --to word2vec --out {}/out",
     "embed": "--encoder {}/encoder --input {}/text.txt --out {}/out",
     "verify": "{}/embeddings",
+    "compact": "{}/embeddings",
     "search": "{}/embeddings --query cat",
     "load": "{}/embeddings --to duckdb:{}/vectors.duckdb",
     "teach": "--teacher {}/encoder --texts {}/text.txt --out {}/out",

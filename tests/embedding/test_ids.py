@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.embedding.ids import comparable, count_duplicates, file_of, hashes_name, hashes_of
+from paraembed.embedding.ids import Parts, comparable, count_duplicates, file_of, hashes_name, hashes_of
 from paraembed.io.store import Folder
 from paraembed.text.oov import GOLDEN
 
@@ -70,9 +70,10 @@ def test_equal_ids_are_counted(parts, kind, max_hashes, max_ids, written):
         names = write(Path(folder), arrays)
         store.make_folder("_ids")
         for name, array in zip(names[:written], arrays, strict=False):
-            (store.path / hashes_name(name)).write_bytes(file_of([hashes_of(array[:4]), hashes_of(array[4:])]))
+            (store.path / hashes_name(name, "")).write_bytes(file_of([hashes_of(array[:4]), hashes_of(array[4:])]))
         limits = {"max_hashes": max_hashes, "max_ids": max_ids}
-        duplicates, repeated = count_duplicates(store, names, "key", rows, store, shuffled, **limits)
+        of_parts = Parts(store, "key", dict.fromkeys(names, ""), store)
+        duplicates, repeated = count_duplicates(of_parts, rows, shuffled, **limits)
         assert len(store.names("_ids")) == len(names)
         expected = next((number for part in parts for number in part if counts[number] > 1), None)
         assert duplicates == counts.total() - len(counts)
@@ -99,5 +100,5 @@ def test_ids_with_equal_hashes_are_compared():
         for repeats, expected in ((0, 0), (1, 1)):
             names = write(store.path, [ids[:1], ids[1:], *[ids[1:]] * repeats])
             store.delete_folder("_ids")
-            duplicates, repeated = count_duplicates(store, names, "key", 3, store)
+            duplicates, repeated = count_duplicates(Parts(store, "key", dict.fromkeys(names, ""), store), 3)
             assert (duplicates, repeated) == (expected, ids[1].as_py() if repeats else None)

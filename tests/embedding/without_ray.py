@@ -6,9 +6,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc
 
+from paraembed.embedding.append import finish_append, steps
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import find_inputs
-from paraembed.embedding.manifest import EmbeddingRun, begun_run, check_folder, commit, continued_run
+from paraembed.embedding.manifest import (
+    NEXT,
+    EmbeddingRun,
+    begun_run,
+    check_folder,
+    columns_to_add,
+    commit,
+    continued_run,
+)
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import Plan, make_plan, parts_of
 from paraembed.embedding.records import arrow_bytes, inputs_of, inputs_table
@@ -23,21 +32,32 @@ def list_inputs(asked, limits=DEFAULT_TABLE_LIMITS, **options):
     return find_inputs(asked, limits, **options)
 
 
-def build(encoder, inputs, settings, out, on_duplicate_id="fail", inference=DEFAULT_INFERENCE, hashed=tuple):
+def build(
+    encoder, inputs, settings, out, on_duplicate_id="fail", inference=DEFAULT_INFERENCE, hashed=tuple, append=False
+):
     """Embed, or go on; returns the parts that were embedded, with their rows."""
-    encoder, store = open_encoder(str(encoder), inference), open_store(out)
+    encoder, home = open_encoder(str(encoder), inference), open_store(out)
+    finish_append(home)
+    check_folder(home)
     files = hashed(find_inputs([inputs] if isinstance(inputs, Path) else inputs))
-    settings = complete_settings(settings, files, encoder.reads_trees)
-    new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
-    run = continued_run(store, new) if check_folder(store) else replace(new, plan=make_plan(files, settings))
-    plan = run.plan
     embedded = {}
-    with begun_run(store, run) as begun:
-        for part in plan.parts:
-            if part.name not in begun.reports:
-                begun.add(embed_part(encoder, plan.sources(part), part, settings, store))
-                embedded[part.name] = part.rows
-        commit(store, run, begun.reports, on_duplicate_id)
+    for step in steps(home, files, append=append):
+        of_step = complete_settings(settings, step.files, encoder.reads_trees)
+        plan = Plan(step.files, of_step, (), generation=step.generation)
+        new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan, encoder.identity)
+        store, columns = (home.below(NEXT), columns_to_add(home, new)) if step.is_next else (home, None)
+        if check_folder(store):
+            run = continued_run(store, new)
+        else:
+            run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
+        with begun_run(store, run) as begun:
+            for part in run.plan.parts:
+                if part.name not in begun.reports:
+                    begun.add(embed_part(encoder, run.plan.sources(part), part, of_step, store))
+                    embedded[part.name] = part.rows
+            begun.done.write()
+            commit(store, run, begun.reports, on_duplicate_id, added_to=home if step.is_next else None)
+        finish_append(home)
     return embedded
 
 

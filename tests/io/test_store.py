@@ -4,6 +4,7 @@ import gc
 import signal
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pytest
 from paraembed import checkpoint
 from paraembed.embedding.manifest import EmbeddingRun, begun_run, finished_parts
 from paraembed.embedding.part import embed_part
-from paraembed.embedding.plan import make_plan
+from paraembed.embedding.plan import make_plan, part_name
 from paraembed.embedding.records import INPUTS, DoneParts
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
@@ -64,17 +65,18 @@ def test_what_is_written_is_there_whole(server):
         store.sha256("_reports/a.json")
 
 
-def test_hashes_of_ids_are_removed_at_the_commit(tiny_encoder_folder, tmp_path, server):
-    """Also those that the merge computes, for a part that has none."""
+def test_hashes_of_ids_are_computed_if_they_are_missing(tiny_encoder_folder, tmp_path, server):
+    """Or those of a part with other contents; they stay, for rows that are added later."""
     path, settings, out = tmp_path / "t.parquet", Settings("body", "key", part_rows=3), server.uri("out")
     pq.write_table(pa.table({"key": [*range(8), 2], "body": ["the cat"] * 9}), path)
     with pytest.raises(ValueError, match=r"1 rows repeat .*2;"):
         build(tiny_encoder_folder, path, settings, out)
-    hashes = {f"out/_ids/part-000-00000{number}.hashes" for number in range(3)}
-    assert {key for key in server.objects if "/_ids/" in key and server.objects[key]} == hashes
-    del server.objects[min(hashes)]
+    hashes = {key: data for key, data in server.objects.items() if "/_ids/" in key and data}
+    digests = [sha256(server.objects[f"out/{part_name(number)}"]).hexdigest()[:16] for number in range(3)]
+    assert [*hashes] == [f"out/_ids/part-000-00000{number}.{digests[number]}.hashes" for number in range(3)]
+    server.objects[min(hashes).replace(digests[0], "0" * 16)] = server.objects.pop(min(hashes))
     assert build(tiny_encoder_folder, path, settings, out, "keep") == {}
-    assert not [key for key, data in server.objects.items() if "/_ids/" in key and data]
+    assert {key: server.objects[key] for key in hashes} == hashes
     assert all(check.ok for check in verify(out))
 
 

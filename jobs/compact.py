@@ -1,0 +1,9 @@
+"""Compact an embeddings folder: see ``python jobs/compact.py --help``."""
+
+import sys
+
+if __name__ == "__main__":
+    sys.path.append(f"{sys.path[0]}/..")  # a checkout need not be installed
+    from paraembed.commands import main
+
+    sys.exit(main("compact"))

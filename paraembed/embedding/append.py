@@ -1,0 +1,163 @@
+"""Add generations to a finished output: new files are embedded in its folder ``_next``, as a run of their own, and
+moved into the output at the commit. Parts of earlier generations are not touched.
+
+The commit writes ``_manifest.next.json``, moves the files of the new generation, and replaces ``_manifest.json`` and
+``_SUCCESS``. After a kill at any moment, the next command finishes it. Readers of the folder see, until then, more
+parts than the manifest lists, but never fewer and never half of one.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from paraembed.embedding import manifest
+from paraembed.embedding.identity import is_same_file
+from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.manifest import MANIFEST, NEXT, NEXT_LOCK, NEXT_MANIFEST, SUPERSEDED, planned
+from paraembed.embedding.part import REJECTED, REPORTS
+from paraembed.embedding.plan import DATA, IDS, Plan
+from paraembed.embedding.records import DONE, DoneParts
+from paraembed.io.fingerprint import json_bytes
+from paraembed.io.store import Store, commit_manifest, is_committed, is_there, read_bytes, read_json
+
+_NUMBER = re.compile(r"\d{3,}")  # of the generation, in the name of a file
+_MOVED = DATA, IDS, REJECTED, REPORTS, SUPERSEDED, "_manifest", "_plan"  # the plan last: by it, the reports are read
+
+
+class Step(NamedTuple):
+    """Files of a generation, which is in the output or, until it is complete, in ``_next``."""
+
+    files: tuple[InputFile, ...]
+    generation: int = 0
+    is_next: bool = False
+
+
+def steps(home: Store, files: Sequence[InputFile], *, append: bool) -> list[Step]:
+    """Return the generations of these files that may have something to do: those of the output, or with ``append`` only
+    an unfinished one and a new one.
+
+    Raise ValueError if a file of a finished generation has changed, files of an unfinished one are missing, there are
+    new files without ``append``, or row numbers are the ids.
+    """
+    numbers = planned(home)
+    if numbers == [] or (numbers == [0] and not append):
+        return [Step(tuple(files))]
+    plans = {number: manifest.read_run(home, number).plan for number in numbers}
+    is_complete, begun = is_committed(home, MANIFEST), numbers
+    if append and is_complete:
+        begun = planned(home.below(NEXT))
+        plans |= {number: manifest.read_run(home.below(NEXT), number).plan for number in begun}
+    by_generation, new = _matched({number: plan.inputs for number, plan in plans.items()}, files)
+    _check_new(home, plans, new, append=append)
+    result = list[Step]()
+    for number, plan in plans.items():
+        given = by_generation[number]
+        if (append and number not in begun) or not (given or append) or not plan.parts:
+            continue
+        if missing := next((file for index, file in enumerate(plan.inputs) if index not in given), None):
+            raise ValueError(f"{home} needs {missing.shown}, too, which was embedded together with the others; give it")
+        ordered = tuple(given[index] for index in range(len(plan.inputs)))
+        result.append(Step(ordered, number, is_next=append and is_complete))
+    if new:
+        result.append(Step(tuple(new), max(plans) + 1, is_next=True))
+    return result
+
+
+def _check_new(home: Store, plans: Mapping[int, Plan], new: Sequence[InputFile], *, append: bool) -> None:
+    """Raise ValueError if files cannot be added to an output."""
+    first = next(iter(plans.values()))
+    if append and first.format == 2:
+        raise ValueError(f"{home} was written by an earlier version, to which nothing can be added; start over")
+    if append and first.settings.id_field == "row":
+        raise ValueError(
+            f"{home} has row numbers as ids, which change if files are added; start over with `id_kind` file-row, or "
+            "an `id_column`"
+        )
+    if new and not append:
+        raise ValueError(f"{new[0].shown} is not an input of {home}; give `append` to add it")
+    known = {file.name: file.shown for plan in plans.values() for file in plan.inputs}
+    same = next((file for file in new if file.name in known), None)
+    if same and first.settings.id_kind == "file-row":
+        raise ValueError(
+            f"{same.shown} has the name of {known[same.name]}, which is in {home}, so their file:row ids would be "
+            "equal; rename it"
+        )
+
+
+def _matched(
+    planned_inputs: Mapping[int, Sequence[InputFile]], files: Sequence[InputFile]
+) -> tuple[dict[int, dict[int, InputFile]], list[InputFile]]:
+    """Return the files by their generation and their index in it, and those that are new. Raise ValueError if a file
+    has changed.
+    """
+    places = [(file, number, index) for number, inputs in planned_inputs.items() for index, file in enumerate(inputs)]
+    by_path = {file.shown: (file, number, index) for file, number, index in places}
+    by_name = {(file.name, file.size): (file, number, index) for file, number, index in places}
+    by_generation: dict[int, dict[int, InputFile]] = {number: {} for number in planned_inputs}
+    new = list[InputFile]()
+    for file in files:
+        known = by_path.get(file.shown)
+        if known and not is_same_file(known[0], file):
+            raise ValueError(
+                f"{file.shown} has changed since it was embedded; give changed rows in a file of their own, with "
+                "`id_column` and `stamp_column`, or start over"
+            )
+        moved = None if known else by_name.get((file.name, file.size))
+        known = moved if moved and is_same_file(moved[0], file) else known
+        if known:
+            by_generation[known[1]][known[2]] = file
+        else:
+            new.append(file)
+    return by_generation, new
+
+
+def finish_append(home: Store) -> dict[str, Any] | None:
+    """Complete the commit of a generation, if one was begun, and return the manifest; or remove the parts of a
+    compaction that was killed before. Every call writes the same bytes.
+    """
+    if not manifest.is_append_begun(home):
+        return None
+    if not is_there(home, NEXT_MANIFEST):
+        home.delete_folder(NEXT)
+        return None
+    written: dict[str, Any] = read_json(home, NEXT_MANIFEST, dict[str, Any], manifest.MOST_JSON_BYTES)
+    content, next_store = json_bytes(written), home.below(NEXT)
+    most = manifest.MOST_JSON_BYTES
+    if not (is_committed(home, MANIFEST) and read_bytes(home, MANIFEST, most) == content):
+        number = max(manifest.generations_of(written))
+        for folder in _MOVED:
+            home.make_folder(folder)
+            for name in next_store.names(f"{folder}/"):
+                home.move(f"{NEXT}/{folder}/{name}", f"{folder}/{name}")
+        _write_done(home, number)
+        commit_manifest(home, MANIFEST, written)
+    _remove_compacted(home, {*manifest.generations_of(written)})
+    manifest.sweep(home)
+    home.delete_folder(NEXT)
+    home.delete(NEXT_LOCK)  # of a process that was killed
+    home.delete(NEXT_MANIFEST)
+    return written
+
+
+def _remove_compacted(home: Store, numbers: set[int]) -> None:
+    """Remove the files of generations that a compacted one replaces, but not the lists of rejected rows."""
+    for folder in (DATA, DONE, IDS, SUPERSEDED, "_manifest", "_plan"):
+        for name in home.names(f"{folder}/"):
+            number = _NUMBER.search(name)
+            if number and int(number[0]) not in numbers:
+                home.delete(f"{folder}/{name}")
+
+
+def _write_done(home: Store, number: int) -> None:
+    """Write the reports of a generation's parts again, with the stamps of the moved files."""
+    run = manifest.run_digest(home, manifest.read_run(home, number))
+    stamps = home.stamps(f"{DATA}/")
+    reports = DoneParts(home.below(NEXT), run, number).read()
+    for name in home.names(f"{DONE}/"):
+        if name.startswith(f"{number:03d}-"):  # of a call that was killed
+            home.delete(f"{DONE}/{name}")
+    done = DoneParts(home, run, number)
+    for report in reports.values():
+        done.add(replace(report, stamp=stamps[report.name.rpartition("/")[2]]))
+    done.write()
