@@ -438,7 +438,7 @@ def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) ->
     """Report rows that were truncated, replaced, clipped or rejected, and ids that are null or repeated."""
     rows = f"of {written['rows']:,} rows"
     for name, what in (
-        ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens and were truncated"),
+        ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens and were truncated, see `chunk_tokens`"),
         ("n_without_tree", f"{rows} have no tree; right-branching trees were used"),
         ("n_replaced", f"{rows} were not UTF-8; invalid bytes became U+FFFD"),
         ("n_clipped", f"{rows} have numbers outside of float16; they were clipped to ±65504"),

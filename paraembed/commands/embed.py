@@ -11,12 +11,14 @@ from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import doing, say
 from paraembed.embedding.settings import (
     DEFAULT_LIMITS,
+    ChunkBy,
     Compression,
     Dtype,
     Identity,
     IdKind,
     Limits,
     OnDuplicateId,
+    Pool,
     Settings,
 )
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
@@ -27,6 +29,7 @@ DEFAULTS = Settings()
 
 
 GROUPS = {
+    "chunks": "chunk_tokens chunk_overlap chunk_by pool",
     "data": "id_kind tree_column stamp_column max_rejected max_rejected_share on_duplicate_id max_line_bytes "
     "max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "output": "normalize dim part_rows compression compact",
@@ -55,7 +58,19 @@ class Embed:
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""
     text_column: str | None = None
-    """Column with the texts, or a path such as doc.body; required for all formats except .txt."""
+    """Column with the texts, or a path such as doc.body; all formats except .txt need it, or --text."""
+    text: Annotated[str | None, tyro.conf.arg(metavar="TEMPLATE")] = None
+    """Text from several columns, such as '{title}. {body}'; a null or empty value is left out with its separator."""
+    chunk_tokens: int | None = None
+    """Cut texts into chunks of at most N tokens of the encoder, a row each, with 'chunk', 'start' and 'end' (in
+    characters); default: one row for each text, truncated to the encoder's maximum.
+    """
+    chunk_overlap: int = DEFAULTS.chunk_overlap
+    """Most tokens at the end of a chunk that the next one repeats, as whole sentences."""
+    chunk_by: ChunkBy = DEFAULTS.chunk_by
+    """Where chunks end: at sentences, words (token), or paragraphs, list items and headings (markdown)."""
+    pool: Pool | None = None
+    """One vector for each text: the mean of those of its chunks, weighted by their tokens; default: each chunk's."""
     id_column: str | None = None
     """Column that identifies a row; default: ids are generated, see --id-kind."""
     id_kind: IdKind = DEFAULTS.id_kind
@@ -68,7 +83,7 @@ class Embed:
     """
     keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
     """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt; names
-    of Hive folders such as lang=en are columns.
+    of Hive folders such as lang=en are columns. With chunks, 'text' is that of the chunk, 'document' that of the row.
     """
     tree_column: str | None = None
     """Column with binary trees of the texts, for encoders that read trees; default: 'tree' if it exists."""

@@ -25,6 +25,7 @@ from paraembed.encoders.protocol import (
 )
 from paraembed.encoders.token_sums import StateSums, merged
 from paraembed.io.atomic import write_file
+from paraembed.text.ragged import Ragged
 
 STATES = "states.npz"
 
@@ -77,6 +78,10 @@ class SummingTeacher:
         write_file(self.folder / f"{digest}.npz", lambda file: np.savez(file, **values))
         on_rows(len(texts))
         return embedded
+
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n]."""
+        return self.teacher.token_ids(texts)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from paraembed.io.tables import json_field, json_object
 from paraembed.process import in_threads
 
 TREE_FIELD = "tree"
+CHUNK_FIELDS = tuple(pa.field(name, pa.int32(), nullable=False) for name in ("chunk", "start", "end"))
+"""Columns of chunks, after the id: number in the row, first character of its text and the one after the last."""
 ALL = ("all",)
 _LARGEST_FLOAT16 = 65_504.0
 
@@ -117,7 +119,8 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
 
 def _check_names(inputs: Sequence[InputFile], settings: Settings) -> None:
     """Raise ValueError if a column or an id would appear twice in the output."""
-    names = [settings.id_field, *settings.keep, *output_fields(settings.dtype)]
+    of_chunks = [field.name for field in CHUNK_FIELDS if settings.has_chunks]
+    names = [settings.id_field, *of_chunks, *settings.keep, *output_fields(settings.dtype)]
     if repeated := _repeated(names):
         raise ValueError(f"column {repeated!r} would appear twice in the output ({listed(names)}); leave one out")
     if settings.id_kind == "file-row":
@@ -214,28 +217,36 @@ def _fields(source: InputFile, settings: Settings, *, may_lack: bool) -> list[pa
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     own = own_columns(source)
     schema = _with_partitions(source, own)
-    if settings.text_column is None:
+    if not settings.text_columns:
         raise ValueError(f"{source.shown} needs `text_column`; allowed: {_names(own, is_text)}")
     if source.kind == "jsonl":  # keys are read from all rows, see ``check_keys``
         id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
-    _column(source, own, "`text_column`", settings.text_column, is_text)
+    for name in settings.text_columns:
+        _column(source, own, _text_option(settings), name, is_text)
     if settings.tree_column is not None:
         _column(source, own, "`tree_column`", settings.tree_column, is_text)
     if settings.id_column is not None:
         id_field = _column(source, schema, "`id_column`", settings.id_column, is_id)
-    lacking = {name for name in settings.keep if may_lack and not has_field(schema, name)}
-    kept = [None if name in lacking else _column(source, schema, "`keep`", name, _any) for name in settings.keep]
-    return [id_field, *kept]
+    of_input = dict[str, pa.Field | None]()
+    for name in settings.kept_columns:
+        is_lacking = may_lack and not has_field(schema, name)
+        of_input[name] = None if is_lacking else _column(source, schema, "`keep`", name, _any)
+    return [id_field, *(of_input.get(name, pa.field(name, pa.string())) for name in settings.keep)]
+
+
+def _text_option(settings: Settings) -> str:
+    return "`text_column`" if settings.text is None else "`text`"
 
 
 def _check_text(source: InputFile, settings: Settings) -> None:
     columns = {"text": settings.text_column, "id": settings.id_column, "tree": settings.tree_column}
-    for option, column in ((f"`{name}_column`", column) for name, column in columns.items()):
+    options = {"`text`": settings.text} | {f"`{name}_column`": column for name, column in columns.items()}
+    for option, column in options.items():
         if column is not None:
             raise ValueError(f"{option} is {column!r}, but {source.shown} is text without columns; leave it out")
     schema = columns_of(source)
-    if not {*settings.keep} <= {*schema.names}:
+    if not {*settings.kept_columns} <= {*schema.names}:
         known = _names(schema, _any)
         raise ValueError(f"`keep` is {listed(settings.keep)}, but {source.shown} is text; it can be: {known}")
 
@@ -271,18 +282,20 @@ def _below(fields: Iterable[pa.Field], path: str = "") -> Iterator[pa.Field]:
 
 
 def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
-    """Raise ValueError if no row of JSON lines has a key that the settings name: the text key in each file, another one
-    in any file. Rows are read until all keys are found.
+    """Raise ValueError if no row of JSON lines has a key that the settings name: one of texts in each file, any other
+    in some file. Rows are read until all keys are found.
     """
     named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
-    named += [("`keep`", name) for name in settings.keep]
+    if any(file.columns for file in inputs):  # else they have no rows, or all are rejected
+        named += [(_text_option(settings), name) for name in settings.text_columns]
+    named += [("`keep`", name) for name in settings.kept_columns]
     options = {name: option for option, name in named if name is not None}
     missing = options.keys() - {key for file in inputs for key in (*file.columns, *file.partitions)}
     for file in inputs:
-        text = {settings.text_column or ""} - {*file.columns}
-        present = keys_found(file, text | missing)
-        if text - present and file.columns:  # else it has no rows, or all are rejected
-            raise _no_key(file, "`text_column`", *text)
+        texts = {*settings.text_columns}
+        present = keys_found(file, missing if texts & {*file.columns} else texts | missing)
+        if not texts & {*file.columns, *present} and file.columns:
+            raise _no_key(file, _text_option(settings), settings.text_columns[0])
         missing -= present
     for name in sorted(missing):
         raise _no_key(inputs[0], options[name], name)

@@ -49,6 +49,8 @@ def compact(out: Place) -> Compacted:
         done = Compacted(before.rows, len(before.names), before.rows, len(before.names))
         if len(generations) == 1 and not len(before.superseded):
             return done
+        if manifest.read_run(home).plan.settings.has_chunks:
+            raise ValueError(f"{home} has chunks, which cannot be compacted; embed all its files to another `out`")
         if planned(home.below(NEXT)):
             raise ValueError(f"{home} has files that were not added completely; run that jobs/embed.py command again")
         home.delete_folder(NEXT)  # of a call that was killed

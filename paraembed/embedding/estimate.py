@@ -17,6 +17,7 @@ from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
 from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
+from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.devices import require_device, slowdown
 from paraembed.encoders.protocol import TextEncoder
@@ -35,13 +36,14 @@ _WARM_ROWS = 64
 _FIRST_SECONDS = 0.1  # to measure whether the rows are worth the start of Ray
 _FEW_BATCHES = 8  # with fewer, chance decides: another process's work, the lengths of the texts
 _PARTS = 8
+_CHUNK_SECONDS = 1.0  # to count the chunks of a sample
 
 
 @dataclass(frozen=True)
 class Estimate:
     """Estimate of a run."""
 
-    rows: int  # rows of the input
+    rows: int  # rows of the output
     parts: int  # files of the output
     size: int  # bytes of the output
     rows_per_second: float  # rows per second of one worker, on its own core
@@ -91,7 +93,8 @@ def estimate(encoder: TextEncoder, plan: Plan, probe_seconds: float = _PROBE_SEC
             writer.close()
         size = file.tell()
     rate = rows / (time.perf_counter() - started)
-    return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, rows, num_batches)
+    total = round(plan.rows * chunks_per_row(encoder, plan))
+    return Estimate(total, len(plan.parts), size * total // max(1, rows), rate, rows, num_batches)
 
 
 @one_thread()
@@ -110,16 +113,52 @@ def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part]) -> floa
         rate = measured / (time.perf_counter() - started)
         if rate < _BATCH_ROWS / _FIRST_SECONDS:  # a transformer takes seconds for a large batch
             break
-    return sum(part.rows for part in todo) / rate
+    return sum(part.rows for part in todo) * chunks_per_row(encoder, plan) / rate
 
 
 def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of some rows from parts spread over the plan; of a compressed file, only the first part is read."""
+    """Yield batches of some rows from ``_drawn`` parts of the plan."""
     settings = replace(plan.settings, batch_size=min(rows, plan.settings.batch_size))
+    for part in _drawn(plan):
+        yield from embedded(encoder, plan.sources(part), part, settings)
+
+
+def _drawn(plan: Plan) -> list[Part]:
+    """Return parts spread over the plan; of a compressed file only the first."""
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
-    for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_stream else part for part in drawn):
-        yield from embedded(encoder, plan.sources(part), part, settings)
+    return list(dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_stream else part for part in drawn))
+
+
+def chunks_per_row(encoder: TextEncoder, plan: Plan) -> float:
+    """Return the rows of the output for a row of the input: the chunks of rows from the whole input, cut for a second;
+    1 without chunks.
+    """
+    if not plan.settings.has_chunks:
+        return 1.0
+    from paraembed.embedding.chunks import cut  # noqa: PLC0415 - imports numba, 0.4 s
+
+    rows, chunks, parts = 0, 0, _drawn(plan)
+    for part in parts:
+        started = time.perf_counter()
+        for block in read_part(plan.sources(part), part, plan.settings):
+            rows, chunks = rows + len(block.texts), chunks + len(cut(encoder, block.texts, plan.settings))
+            if time.perf_counter() - started > _CHUNK_SECONDS / len(parts):
+                break
+    return chunks / max(1, rows)
+
+
+def _check_chunks(settings: Settings, encoder: TextEncoder) -> None:
+    """Raise ValueError if an encoder cannot encode the chunks of the settings."""
+    if settings.chunk_tokens is None:
+        return
+    if encoder.reads_trees:
+        raise ValueError("`chunk_tokens` is given, but the encoder reads trees, which chunks do not have; leave it out")
+    if encoder.max_tokens is not None and settings.chunk_tokens > encoder.max_tokens:
+        raise ValueError(
+            f"`chunk_tokens` is {settings.chunk_tokens:,}, but the encoder reads only {encoder.max_tokens:,} tokens of "
+            f"a text; give at most {encoder.max_tokens}"
+        )
 
 
 def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -176,13 +215,15 @@ def dry_run(
     workers, gpu_share = workers_of(loaded, workers, gpus)
     warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
-    expected = estimate(loaded, make_plan(files, settings))
+    plan = make_plan(files, settings)
+    expected = estimate(loaded, plan)
     start, where = _RAY_SECONDS, f"{workers} workers"
     if not gpu_share and is_local(expected.seconds):
         start, where, workers = _LOCAL_SECONDS, "one process", 1
     seconds = start + expected.seconds / workers
     lines = [
         ("rows", f"{expected.rows:,}"),
+        *([("rows of the input", f"{plan.rows:,}")] if settings.has_chunks else []),
         ("parts", f"{expected.parts:,}"),
         ("bytes", f"{expected.size:,}"),
         ("rows/s", f"{workers * expected.rows_per_second:,.0f}"),
@@ -219,5 +260,6 @@ def prepared(
     else:
         loaded = encoder
     check_dim(settings, loaded.width)
+    _check_chunks(settings, loaded)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
     return loaded, tuple(files), complete_settings(settings, files, loaded.reads_trees)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.embedding.columns import CHUNK_FIELDS
 from paraembed.embedding.plan import DATA, IDS
 from paraembed.io.store import Folder, Store
 from paraembed.process import RunTasks, in_order
@@ -47,6 +48,7 @@ class Parts(NamedTuple):
     new: Mapping[str, str]
     files: Store
     before: Mapping[str, str] = {}
+    has_chunks: bool = False  # then only the first chunk of a row counts
 
     def hashes_name(self, part: str) -> str:
         """Return the path of the hashes of a part's ids."""
@@ -271,12 +273,14 @@ def _added(counts: list[pa.Table]) -> pa.Table:
 
 
 def _read(parts: Parts, part: str) -> Iterator[pa.Array]:
-    """Yield the ids of a part that are not null, and an empty array first, for their type."""
+    """Yield the ids of a part that are not null, of first chunks, and an empty array first, for their type."""
     with parts.store.open(part) as raw, pq.ParquetFile(raw) as file:
         kind = file.schema_arrow.field(parts.column).type
         yield pa.array([], kind)
-        for batch in file.iter_batches(_ROWS, columns=[parts.column], use_threads=False):
-            yield batch[parts.column].drop_null()
+        columns = [parts.column, *[CHUNK_FIELDS[0].name] * parts.has_chunks]
+        for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
+            rows = batch.filter(pc.equal(batch[columns[1]], 0)) if parts.has_chunks else batch
+            yield rows[parts.column].drop_null()
 
 
 def comparable(ids: pa.Array) -> pa.Array:

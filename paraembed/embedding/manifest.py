@@ -56,6 +56,7 @@ from paraembed.embedding.records import (
     inputs_table,
     of_generation,
     read_arrow,
+    without_zeros,
     write_bytes,
 )
 from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId, Settings
@@ -176,6 +177,8 @@ class _Settings(TypedDict):
     id_column: NotRequired[str | None]
     dim: NotRequired[Count | None]
     normalize: NotRequired[bool]
+    chunk_tokens: NotRequired[Count | None]
+    pool: NotRequired[str | None]
 
 
 class _Fingerprints(TypedDict):
@@ -198,6 +201,7 @@ class _Entry(_Counts):
     name: str
     sha256: str
     rejected_sha256: str
+    n_further_chunks: NotRequired[Count]
 
 
 class _Manifest(_Counts):
@@ -603,7 +607,7 @@ def finished_parts(
             continue
         report = reports.get(part.name)
         is_known = report and not (report.n_rejected or by_content)
-        if report and is_known and (report.stamp, report.rows) == (stamp, part.rows):
+        if report and is_known and (report.stamp, report.planned_rows) == (stamp, part.rows):
             finished[part.name] = report
         else:
             unclear.append(part)
@@ -636,7 +640,7 @@ def _finished(
         expected = part_digest(
             run.encoder, run.identity, run.tokenizer, run.plan.sources(part), part, run.plan.settings
         )
-        if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, expected):
+        if (report.name, report.planned_rows, report.made_of) != (part.name, part.rows, expected):
             return None
         if (report.stamp != stamp or by_content) and store.sha256(part.name) != report.sha256:
             return None
@@ -803,7 +807,7 @@ def _check_ids(
     if not is_added:  # after a repair all are compared
         new, before = before | new, {}
     rows = sum(sum(table["rows"].to_pylist()) for table in ([parts] if is_added else [*others.values(), parts]))
-    of_parts = ids.Parts(home, settings.id_column, new, home, before)
+    of_parts = ids.Parts(home, settings.id_column, new, home, before, settings.has_chunks)
     if settings.stamp_column is not None:
         try:
             old = ids.superseded_rows(of_parts, settings.stamp_column, rows, run_tasks)
@@ -898,7 +902,7 @@ def _entries(reports: dict[str, PartReport]) -> pa.Table:
     """Return the manifest's entries of the parts, in order."""
     ordered = _in_order(reports)
     columns = [pa.array([getattr(report, field.name) for report in ordered], field.type) for field in _ENTRIES]
-    return pa.Table.from_arrays(columns, schema=_ENTRIES)
+    return without_zeros(pa.Table.from_arrays(columns, schema=_ENTRIES))
 
 
 def _in_order(reports: dict[str, PartReport]) -> list[PartReport]:

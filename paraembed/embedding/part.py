@@ -4,10 +4,12 @@ import json
 import os
 import resource
 import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +17,13 @@ from socket import gethostname
 from threading import Lock
 from typing import IO, Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
+from paraembed.embedding.columns import CHUNK_FIELDS, carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import IDS, Part, Plan, inputs_identity, settings_json
 from paraembed.embedding.rows import InputRows, read_piece
@@ -27,6 +31,7 @@ from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
     NO_LOCK,
     ComputeLock,
+    Embedded,
     NotFiniteError,
     OnRows,
     PackedEncoder,
@@ -35,6 +40,7 @@ from paraembed.encoders.protocol import (
     no_progress,
 )
 from paraembed.io.fingerprint import digest_of
+from paraembed.io.parquet import cuts
 from paraembed.io.places import to_place
 from paraembed.io.store import Store, open_store, write_json
 from paraembed.process import use_one_thread
@@ -43,11 +49,14 @@ from paraembed.text import TreeError
 REPORTS, REJECTED = "_reports", "_rejected"
 ROW_GROUP_BYTES = 32 << 20
 """Bytes of vectors per row group; a part is written one row group at a time."""
+_CHUNKS_BYTES = 4 * ROW_GROUP_BYTES  # of a row group with chunks, which may repeat a whole document
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 FOOTER = "paraembed"
 """Key of the report in the footer of a part."""
 _FIRSTS = ("null_id", "only_unknown", "longest_lines", "longest_first", "longest_file")
 _NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size"}
+LATER_COUNTS = ("n_further_chunks",)
+"""Fields of a report that files of earlier versions do not have; they are left out if they are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,18 @@ class PartReport:
     longest_lines: int = 0  # lines of the longest of these rows
     longest_first: int = 0  # number of its first line in the input file, from 1
     longest_file: int = 0  # index of this file in the plan
+    n_further_chunks: int = 0  # rows of the file that are not the first chunk of a row of the plan
     n_only_unknown: int = 0  # rows that have tokens, all of them out of vocabulary
     only_unknown: tuple[str, ...] = ()  # the first three of these rows: FILE:ROW, see ``shown_row``
+
+    @property
+    def planned_rows(self) -> int:
+        """Rows of the plan: those of the file without further chunks, and rejected ones."""
+        return self.rows - self.n_further_chunks + self.n_rejected
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {name: value for name, value in asdict(self).items() if value or name not in LATER_COUNTS}
 
 
 def part_digest(
@@ -109,8 +128,8 @@ class _Tally:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, including rejected ones."""
-        return self.counts["rows"] + self.counts["n_rejected"]
+        """Number of rows of the plan, including rejected ones."""
+        return self.counts["rows"] - self.counts["n_further_chunks"] + self.counts["n_rejected"]
 
     def report_of(self, report: PartReport, rejected_sha256: str) -> PartReport:
         """Return a report with these counts."""
@@ -178,7 +197,7 @@ def embed_part(
             options = layout(schema, settings) | {"write_page_checksum": part.format > 2}
             with pq.ParquetWriter(file, schema, **options) as writer:
                 batches = _of_pieces(encoder, sources, part, schema, settings, tally, data, lock, on_rows)
-                for table in tables_of(batches, group_rows):
+                for table in tables_of(batches, group_rows, _CHUNKS_BYTES if settings.has_chunks else sys.maxsize):
                     writer.write_table(table, row_group_size=table.num_rows)
                 rejected_sha256 = ""
                 if tally.counts["n_rejected"]:
@@ -200,13 +219,13 @@ def embed_part(
     seconds = round(time.perf_counter() - started, 3)
     report = replace(report, sha256=digest, seconds=seconds, stamp=store.stamp(part.name), size=size)
     if part.format == 2:
-        write_json(store, report_name(part.name), asdict(report))
+        write_json(store, report_name(part.name), report.to_json())
     return report
 
 
 def in_footer(report: PartReport) -> dict[str, Any]:
     """Return the fields of a report for the footer of its part: no times, so that equal parts have equal bytes."""
-    return {name: value for name, value in asdict(report).items() if name not in _NOT_IN_FOOTER}
+    return {name: value for name, value in report.to_json().items() if name not in _NOT_IN_FOOTER}
 
 
 def embedded(
@@ -243,6 +262,7 @@ def _of_pieces(
 def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> pa.Schema:
     check_dim(settings, encoder.width)
     id_field, *kept_fields = carried_fields([source], settings)
+    kept_fields = [*CHUNK_FIELDS, *kept_fields] if settings.has_chunks else kept_fields
     return embeddings_schema(id_field, kept_fields, settings.dim or encoder.width, settings.dtype, part.format)
 
 
@@ -268,52 +288,92 @@ def _batches(
             values = {"source": source.name, "row": rejected.row, "reason": rejected.reason}
             values |= {} if rejected.line is None else {"line": rejected.line}
             tally.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
-        try:
-            size = max(1, len(block.texts))
-            encoded = encoder.embed(block.texts, size, block.trees, lock=lock, on_rows=on_rows)
-            check_finite(encoded.vectors[:, : settings.dim])
-        except (TreeError, NotFiniteError) as error:
-            raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
-        vectors, num_clipped = finish(encoded.vectors, settings, format_number)
         ids = block.carried[0]
         if settings.id_column is not None:
             tally.hashes.append(hashes_of(ids))
         if ids.null_count and not tally.null_id:
             tally.null_id = f"{file}:{block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
-        is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
-        if is_unknown.any():
-            firsts = (f"{file}:{row + 1}" for row in block.row_numbers[is_unknown][:3].tolist())
-            tally.only_unknown = (*tally.only_unknown, *firsts)[:3]
         first_lines, num_lines = block.lines.T
         longest = int(num_lines.max(initial=1))
         if longest > max(1, tally.longest_lines):  # of equally long rows, the first one is kept
             tally.longest_lines, tally.longest_first = longest, int(first_lines[num_lines.argmax()])
             tally.longest_file = file
         tally.counts.update(
-            rows=len(block.texts),
-            n_tokens=int(encoded.num_tokens.sum(dtype="int64")),
-            n_unknown=int(encoded.num_unknown.sum(dtype="int64")),
-            n_only_unknown=int(is_unknown.sum()),
-            n_cut=encoded.num_cut,
-            n_without_tree=encoded.num_without_tree,
             n_rejected=len(block.rejected),
             n_replaced=block.num_replaced,
             n_null_ids=ids.null_count,
-            n_clipped=num_clipped,
             n_multi_line=int((num_lines > 1).sum()),
             n_line_breaks=int((num_lines - 1).sum()),
         )
-        counts = [pa.array(encoded.num_tokens), pa.array(encoded.num_unknown)]
-        if len(block.texts):
-            yield pa.RecordBatch.from_arrays([*block.carried, *vectors, *counts], schema=schema)
+        for encoded, columns, row_numbers in _encoded(encoder, block, source, settings, lock, on_rows):
+            with _errors_of(source, row_numbers):
+                check_finite(encoded.vectors[:, : settings.dim])
+            vectors, num_clipped = finish(encoded.vectors, settings, format_number)
+            is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
+            if is_unknown.any():
+                firsts = (f"{file}:{row + 1}" for row in row_numbers[is_unknown][:3].tolist())
+                tally.only_unknown = (*tally.only_unknown, *firsts)[:3]
+            tally.counts.update(
+                rows=len(row_numbers),
+                n_tokens=int(encoded.num_tokens.sum(dtype="int64")),
+                n_unknown=int(encoded.num_unknown.sum(dtype="int64")),
+                n_only_unknown=int(is_unknown.sum()),
+                n_cut=encoded.num_cut,
+                n_without_tree=encoded.num_without_tree,
+                n_clipped=num_clipped,
+            )
+            if settings.has_chunks:
+                tally.counts["n_further_chunks"] += pc.sum(pc.greater(columns[1], 0)).as_py()
+            counts = [pa.array(encoded.num_tokens), pa.array(encoded.num_unknown)]
+            yield pa.RecordBatch.from_arrays([*columns, *vectors, *counts], schema=schema)
 
 
-def tables_of(batches: Iterator[pa.RecordBatch], group_rows: int) -> Iterator[pa.Table]:
-    """Yield tables of at least ``group_rows`` rows, the last one of fewer."""
+def _encoded(
+    encoder: TextEncoder, block: InputRows, source: InputFile, settings: Settings, lock: ComputeLock, on_rows: OnRows
+) -> Iterator[tuple[Embedded, list[pa.Array], npt.NDArray[np.int64]]]:
+    """Yield the vectors of a block, the columns before them in the output, and the numbers of the rows, which chunks
+    repeat. Raise ValueError if a row cannot be encoded.
+    """
+    texts, numbers = block.texts, block.row_numbers
+    if not len(texts):
+        return
+    if settings.chunk_tokens is None:
+        with _errors_of(source, numbers):
+            encoded = encoder.embed(texts, len(texts), block.trees, lock=lock, on_rows=on_rows)
+        yield encoded, block.carried, numbers
+        return
+    from paraembed.embedding.chunks import MeanPool, cut  # noqa: PLC0415 - imports numba, 0.4 s
+
+    chunks = cut(encoder, texts, settings)
+    on_chunks = chunks.progress(on_rows, len(texts))
+    pool = None if settings.has_chunks else MeanPool(len(texts), encoder.width)
+    for start, stop in cuts(np.cumsum(chunks.sizes(block.carried, settings)), source.block_bytes, settings.batch_size):
+        rows = chunks.rows[start:stop]
+        with _errors_of(source, numbers[rows]):
+            encoded = chunks.embed(encoder, start, stop, lock, on_chunks)
+        if pool is None:
+            yield encoded, chunks.columns(start, stop, block.carried, settings), numbers[rows]
+        else:
+            pool.add(rows, encoded)
+    if pool is not None:
+        yield pool.embedded(), block.carried, numbers
+
+
+@contextmanager
+def _errors_of(source: InputFile, row_numbers: npt.NDArray[np.int64]) -> Iterator[None]:
+    """Raise ValueError with the row of a text that cannot be encoded."""
+    try:
+        yield
+    except (TreeError, NotFiniteError) as error:
+        raise ValueError(f"{source.shown}, row {row_numbers[error.text] + 1}: {error.fault}") from None
+
+
+def tables_of(batches: Iterator[pa.RecordBatch], group_rows: int, most_bytes: int = sys.maxsize) -> Iterator[pa.Table]:
+    """Yield tables of at least ``group_rows`` rows or more than ``most_bytes``, the last one of fewer."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(map(len, waiting)) >= group_rows:
+        if sum(map(len, waiting)) >= group_rows or sum(batch.nbytes for batch in waiting) > most_bytes:
             yield pa.Table.from_batches(waiting)
             waiting = []
     if waiting:

@@ -41,7 +41,7 @@ DATA = "data"
 """Folder of the parts, in which there is nothing else, so that every tool reads it as one table."""
 IDS = "_ids"
 """Folder of the hashes of the ids, until the commit; see ``paraembed.embedding.ids``."""
-LATER = frozenset({"stamp_column"})
+LATER = frozenset({"stamp_column", "text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool"})
 """Settings that outputs of earlier versions do not have."""
 Cut = tuple[int, int, int, int]
 """First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside
@@ -361,7 +361,7 @@ def _cut_groups(source: InputFile, settings: Settings) -> Iterator[Cut]:
     """Yield ranges of row groups (or record batches of Arrow) with at most ``settings.part_rows`` rows. A larger row
     group is split into equal parts, see ``rows._batches_from``; a larger record batch is a part.
     """
-    named = settings.text_column, settings.id_column, settings.tree_column, *settings.keep
+    named = *settings.text_columns, settings.id_column, settings.tree_column, *settings.kept_columns
     columns = [name for name in named if name is not None]
     if source.kind == "arrow":
         groups = rows_of_batches(source.place, columns, source.limits.max_inflation)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from paraembed.embedding.inputs import LOOKERS, InputFile
-from paraembed.embedding.part import PartReport
+from paraembed.embedding.part import LATER_COUNTS, PartReport
 from paraembed.io.arrow import numbers_of
 from paraembed.io.limits import TableLimits
 from paraembed.io.store import Store, read_bytes
@@ -51,12 +51,19 @@ def of_generation(name: str, generation: int) -> str:
 
 def arrow_bytes(table: pa.Table, about: Any = None) -> bytes:
     """Return a table as an Arrow file, with a JSON value in the metadata of its schema."""
+    table = without_zeros(table)
     if about is not None:
         table = table.replace_schema_metadata({_ABOUT: json.dumps(about, sort_keys=True)})
     with io.BytesIO() as file:
         with pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table, _BATCH_ROWS)
         return file.getvalue()
+
+
+def without_zeros(table: pa.Table) -> pa.Table:
+    """Return a table without columns of ``LATER_COUNTS`` that are 0, as earlier versions wrote it."""
+    zeros = [name for name in LATER_COUNTS if name in table.column_names and not pc.max(table[name]).as_py()]
+    return table.drop_columns(zeros)
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
@@ -84,6 +91,9 @@ def read_arrow(store: Store, name: str, schema: pa.Schema | None = None) -> tupl
         if isinstance(error, FileNotFoundError) or getattr(error, "errno", None):
             raise
         raise ValueError(f"{store}/{name} is damaged ({str(error).splitlines()[0][:200]})") from None
+    for later in {*LATER_COUNTS} & {*(schema or table.schema).names} - {*table.column_names}:
+        zeros = pa.Array.from_buffers(pa.int64(), len(table), [None, pa.py_buffer(bytes(8 * len(table)))])  # no pandas
+        table = table.add_column((schema or table.schema).get_field_index(later), later, zeros)
     if schema is not None and (table.schema != schema or any(map(_has_nulls, table.columns))):
         raise ValueError(f"{store}/{name} is damaged: it has the columns {', '.join(table.schema.names)[:200]}")
     return table, about

@@ -13,7 +13,7 @@ from the average row size in a row group (``paraembed.io.parquet``).
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 from paraembed.embedding.columns import carried_fields, has_field, own_columns
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, Piece, Plan
-from paraembed.embedding.settings import Settings
+from paraembed.embedding.settings import CHUNK_TEXTS, Settings
+from paraembed.embedding.template import fields_of
 from paraembed.io.arrow import read_arrow
 from paraembed.io.inflate import read_span
 from paraembed.io.limits import MOST_LINE_BYTES
@@ -148,10 +149,10 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
     """Yield the rows of a piece, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
     ``data`` is the text of the piece of a stream, from ``stream_parts``; None: read the file from its start.
     """
-    text_column = source.columns[0] if settings.text_column is None else settings.text_column
-    kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
-    named = {"text": text_column} | ({} if settings.tree_column is None else {"tree": settings.tree_column})
-    wanted = list(dict.fromkeys([*named.values(), *kept]))
+    text_columns = settings.text_columns or source.columns[:1]
+    kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.kept_columns)
+    of_tree = [] if settings.tree_column is None else [settings.tree_column]
+    wanted = list(dict.fromkeys([*text_columns, *of_tree, *kept]))
     of_path = source.partitions.keys() & wanted
     own = own_columns(source) if of_path or source.carried else pa.schema([])  # of the footer, for Parquet
     of_path = of_path - {*own.names}
@@ -161,21 +162,18 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
     if source.kind in {"parquet", "arrow"}:
         blocks = _read_columns(source, piece, wanted, settings.batch_size)
     else:
-        blocks = _read_text(source, piece, wanted, data)
+        blocks = _read_text(source, piece, wanted, len(text_columns), data)
     for block in blocks:
         for name in of_path:
             block.columns[name] = pa.repeat(pa.scalar(source.partitions[name], pa.string()), len(block.row_numbers))
         for name in lacking:
             block.columns[name] = pa.nulls(len(block.row_numbers))
+        strings = _strings(block, text_columns, settings)
         carried = [_converted(block.columns[field.name], field, source) for field in fields]
         if settings.id_column is not None and pa.types.is_floating(fields[0].type):
             _check_whole(carried[0], block.row_numbers, settings.id_column, source)
         if settings.id_column is None:
             carried.insert(0, _made_ids(source, piece, settings, block.row_numbers))
-        strings = dict[str, pa.LargeStringArray]()
-        for name, column in named.items():
-            strings[name], replaced = _as_text(block.columns[column])
-            block.num_replaced += int(replaced.sum())
         ends = _ends(strings, source)
         for start, stop in [*cuts(ends, source.block_bytes, settings.batch_size)] or [(0, 0)] * bool(block.rejected):
             of_rows = {name: column.slice(start, stop - start).cast(pa.string()) for name, column in strings.items()}
@@ -183,6 +181,39 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
             columns = [column.slice(start, stop - start) for column in carried]
             numbers, lines = block.row_numbers[start:stop], block.lines[start:stop]
             yield InputRows(columns, of_rows["text"], of_rows.get("tree"), numbers, *others, lines)
+
+
+def _strings(block: _Block, text_columns: Sequence[str], settings: Settings) -> dict[str, pa.LargeStringArray]:
+    """Return the texts and trees of a block, [n] each, and count those that were not UTF-8; with chunks, add the texts
+    to its columns.
+    """
+    texts, replaced = dict[str, pa.LargeStringArray](), np.zeros(len(block.row_numbers), bool)
+    for name in text_columns:
+        texts[name], changed = _as_text(block.columns[name])
+        replaced |= changed
+    strings = {"text": texts[text_columns[0]] if settings.text is None else _filled(settings.text, texts)}
+    block.num_replaced += int(replaced.sum())
+    if settings.tree_column is not None:
+        strings["tree"], replaced = _as_text(block.columns[settings.tree_column])
+        block.num_replaced += int(replaced.sum())
+    if settings.has_chunks:
+        block.columns |= {name: strings["text"] for name in CHUNK_TEXTS if name in settings.keep}
+    return strings
+
+
+def _filled(template: str, columns: Mapping[str, pa.LargeStringArray]) -> pa.LargeStringArray:
+    """Return the texts [n] of a template, null without any value. A value that is null or empty is left out with the
+    text around it: the separator before it, or behind it if no other precedes, and its brackets and label.
+    """
+    text = None
+    for part in fields_of(template):
+        separator, before, after, empty = (pa.scalar(s, pa.large_string()) for s in (*part.around, ""))
+        values = columns[part.column]
+        values = pc.if_else(pc.equal(pc.binary_length(values), 0), None, values)
+        values = pc.binary_join_element_wise(before, values, after, empty)
+        both = None if text is None else pc.binary_join_element_wise(text, values, separator)
+        text = values if text is None else pc.coalesce(both, text, values)
+    return text
 
 
 def _converted(column: pa.Array, field: pa.Field, source: InputFile) -> pa.Array:
@@ -237,7 +268,9 @@ def _made_ids(source: InputFile, piece: Piece, settings: Settings, row_numbers: 
     return pc.binary_join_element_wise(source.name, pa.array(row_numbers).cast(pa.string()), ":")
 
 
-def _read_text(source: InputFile, piece: Piece, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
+def _read_text(
+    source: InputFile, piece: Piece, wanted: list[str], num_texts: int, data: bytes | None
+) -> Iterator[_Block]:
     size = source.block_bytes
     if data is None and source.is_stream:
         data = _read_stream(source, piece)
@@ -253,7 +286,7 @@ def _read_text(source: InputFile, piece: Piece, wanted: list[str], data: bytes |
                 texts, changed = _decoded(_lines(records.data[records.start :]))
                 yield _Block({wanted[0]: texts}, rows, num_replaced=int(changed.sum()))
             case "jsonl":
-                yield _json_block(records, rows, wanted)
+                yield _json_block(records, rows, wanted, num_texts)
             case _:
                 yield _csv_block(records, rows, 2 + done + breaks, wanted, source)  # line 1 is the header
                 breaks += int(records.breaks.sum(dtype=np.int64))
@@ -280,14 +313,14 @@ def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return array, changed.to_numpy(zero_copy_only=False)
 
 
-def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: list[str]) -> _Block:
+def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: list[str], num_texts: int) -> _Block:
     """Parse JSON lines with Python's json, which can report the faulty line; pyarrow cannot."""
     lines, changed = _decoded(_lines(records.data[records.start :]))
     cells: list[list[str | None]] = []
     rejected: list[Rejected] = []
     good = np.zeros(len(row_numbers), bool)
     for number, line in enumerate(lines.to_pylist()):
-        row = _json_cells(line, wanted)
+        row = _json_cells(line, wanted, num_texts)
         if isinstance(row, str):
             rejected.append(Rejected(int(row_numbers[number]), row))
         else:
@@ -297,16 +330,17 @@ def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: li
     return _Block(columns, row_numbers[good], rejected, int(changed[good].sum()))
 
 
-def _json_cells(line: str, wanted: list[str]) -> list[str | None] | str:
-    """Return the wanted values, the text first; or the reason to reject the line."""
+def _json_cells(line: str, wanted: list[str], num_texts: int) -> list[str | None] | str:
+    """Return the wanted values, those of the text first; or the reason to reject the line."""
     value = json_object(line)
     if isinstance(value, str):
         return value
-    text = json_field(value, wanted[0], _MISSING)
-    if text is _MISSING:
-        return f"no {wanted[0]!r}"
-    if not isinstance(text, str | None):
-        return f"{wanted[0]!r} is no string"
+    texts = {name: json_field(value, name, _MISSING) for name in wanted[:num_texts]}
+    if all(text is _MISSING for text in texts.values()):
+        return f"no {' or '.join(map(repr, texts))}"
+    for name, text in texts.items():
+        if text is not _MISSING and not isinstance(text, str | None):
+            return f"{name!r} is no string"
     try:
         return [_json_cell(json_field(value, name)) for name in wanted]
     except RecursionError:  # a depth that was just read

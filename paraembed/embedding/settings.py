@@ -3,17 +3,24 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from paraembed.embedding.template import fields_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.options import MOST_INT, check_fields
 
 IdKind = Literal["row", "file-row"]
 Dtype = Literal["float32", "float16", "int8"]
 Compression = Literal["zstd", "snappy", "none"]
+ChunkBy = Literal["sentence", "token", "markdown"]
+Pool = Literal["mean"]
 OnDuplicateId = Literal["fail", "keep"]
 Identity = Literal["stamp", "sha256"]
 """How an input is recognized: by its size and times, or its ETag; or by its SHA-256, for which it is read at each
 start.
 """
+
+
+CHUNK_TEXTS = ("text", "document")
+"""Columns to keep that, with chunks, are the text of the chunk and the whole text of the row."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,8 @@ class Settings:
 
     Attributes:
         text_column: column with the texts, or a path in structs, such as ``doc.body``; None for text files.
+        text: texts from several columns, in place of ``text_column``: a format string such as ``{title}. {body}``; see
+            ``paraembed.embedding.template``.
         id_column: column that identifies a row; default: ids are generated, see ``id_kind``.
         keep: columns or paths to copy to the output, or ``("all",)``; for text files ``text`` or nothing. Parquet
             columns keep their type, or get the common type of the files. Columns of CSV, TSV and JSON lines are
@@ -38,6 +47,11 @@ class Settings:
         dim: truncate vectors to the first ``dim`` dimensions, before normalization; default: all. No encoder here is
             trained for this: for ``avg`` it equals an encoder of word vectors truncated to ``dim``.
         compression: compression of the Parquet files.
+        chunk_tokens: cut texts into chunks of at most so many tokens of the encoder, each with its row in the output.
+        chunk_overlap: most tokens at the end of a chunk that are repeated at the start of the next one.
+        chunk_by: ``sentence``: whole sentences, if they are not too long; ``token``: whole words; ``markdown``: whole
+            paragraphs, items of lists and fenced code, and no chunk across a heading.
+        pool: ``mean``: one vector for each text, the mean of those of its chunks, weighted by their tokens.
         compact: float32 vectors in byte-stream split, which saves 9 %, but which Spark 3.5 cannot read.
         stamp_column: column with the version of a row, a number or a time: of the rows with an id, the one with the
             largest value counts, and the others are listed as superseded. It is copied to the output.
@@ -56,11 +70,45 @@ class Settings:
     compression: Compression = "zstd"
     compact: bool = False
     stamp_column: str | None = None
+    text: str | None = None
+    chunk_tokens: int | None = None
+    chunk_overlap: int = 0
+    chunk_by: ChunkBy = "sentence"
+    pool: Pool | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim"), (1, MOST_INT)))
+        check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim", "chunk_tokens"), (1, MOST_INT)))
         if self.stamp_column is not None and self.id_column is None:
             raise ValueError(f"`stamp_column` is {self.stamp_column!r}, but `id_column` is not given; give it, too")
+        if self.stamp_column is not None and self.has_chunks:
+            raise ValueError("`stamp_column` cannot be given with chunks, unless `pool` is mean; leave out one of them")
+        if self.text is not None and self.text_column is not None:
+            raise ValueError(
+                f"`text` is {self.text!r} and `text_column` is {self.text_column!r}; give only one of them"
+            )
+        if self.text is not None:
+            fields_of(self.text)  # raises
+        if self.chunk_tokens is None and (self.chunk_overlap, self.chunk_by, self.pool) != (0, "sentence", None):
+            raise ValueError("`chunk_overlap`, `chunk_by` and `pool` are for chunks; give `chunk_tokens`, too")
+        if self.chunk_tokens is not None and not 0 <= self.chunk_overlap < self.chunk_tokens:
+            raise ValueError(f"`chunk_overlap` is {self.chunk_overlap}; allowed: 0 to {self.chunk_tokens - 1}")
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns with the texts; none for text files."""
+        if self.text is not None:
+            return tuple(dict.fromkeys(field.column for field in fields_of(self.text)))
+        return () if self.text_column is None else (self.text_column,)
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether the rows of the output are chunks."""
+        return self.chunk_tokens is not None and self.pool is None
+
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """Columns of the input to copy: those of ``keep``, but for ``CHUNK_TEXTS`` of chunks."""
+        return tuple(name for name in self.keep if not (self.has_chunks and name in CHUNK_TEXTS))
 
     @property
     def id_field(self) -> str:

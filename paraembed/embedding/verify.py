@@ -12,11 +12,12 @@ from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.console import doing
-from paraembed.embedding.columns import embeddings_schema, is_id, output_fields
-from paraembed.embedding.ids import Hashes, Parts, count_duplicates, file_of, hashes_name, hashes_of
+from paraembed.embedding.columns import CHUNK_FIELDS, embeddings_schema, is_id, output_fields
+from paraembed.embedding.ids import Hashes, Parts, comparable, count_duplicates, file_of, hashes_name, hashes_of
 from paraembed.embedding.manifest import (
     COUNTS,
     FOLDERS,
@@ -44,6 +45,13 @@ from paraembed.io.store import Folder, Store, is_committed, is_there, read_bytes
 from paraembed.loading import Fetch
 from paraembed.options import Count, json_value
 from paraembed.process import RunTasks, in_order
+
+
+def _planned(part: dict[str, Any]) -> int:
+    """Return the rows of the plan of a part of the manifest."""
+    count: int = part["rows"] - part.get("n_further_chunks", 0) + part["n_rejected"]
+    return count
+
 
 _Entry = tuple[dict[str, Any], str, int]
 """A part of the manifest, the name that it should have, and the number of its first row over all parts."""
@@ -142,7 +150,7 @@ def verify(
             findings.add("manifest", f"{name} is missing or differs; {REPAIR}")
     _verify_names(store, set(names), manifest, findings)
     parts = manifest["parts"]
-    names, sizes = names_of(manifest), [part["rows"] + part["n_rejected"] for part in parts]
+    names, sizes = names_of(manifest), [_planned(part) for part in parts]
     entries = list(zip(parts, names, accumulate(sizes, initial=0), strict=False))
     if is_sample := sample_parts is not None and sample_parts < len(parts):
         entries = [entries[number] for number in np.linspace(0, len(parts) - 1, sample_parts).astype(int).tolist()]
@@ -174,6 +182,7 @@ def verify(
         findings.check("vectors", "finite; zeros for texts without tokens"),
         findings.check("tokens", f"{n_tokens:,}, {n_unknown:,} of them out of vocabulary"),
     ]
+    checks += [findings.check("chunks", "in order, without gaps")] if _has_chunks(manifest) else []
     return checks if encoder is None else [*checks, findings.check("sample", compared)]
 
 
@@ -205,7 +214,9 @@ def _verify_parts(
     _verify_totals(manifest, findings, is_sample=is_sample)
     _verify_superseded(store, manifest, findings)
     if has_ids:
-        of_parts = Parts(store, manifest["id_column"], dict.fromkeys(with_ids, ""), ids)
+        of_parts = Parts(
+            store, manifest["id_column"], dict.fromkeys(with_ids, ""), ids, has_chunks=_has_chunks(manifest)
+        )
         duplicates, repeated = count_duplicates(of_parts, manifest["rows"])
         if duplicates != (known := manifest["n_duplicate_ids"] + manifest.get("n_superseded", 0)):
             findings.add("ids", f"{duplicates} rows repeat an id ({repeated!r}), the manifest says {known}")
@@ -251,6 +262,11 @@ def _ids_line(manifest: dict[str, Any], num_nulls: int, *, is_sample: bool) -> s
     return f"{nulls:,} null, {repeated:,} repeated{old}" if nulls or repeated else f"none null, none repeated{old}"
 
 
+def _has_chunks(manifest: dict[str, Any]) -> bool:
+    """Return whether the rows are chunks."""
+    return manifest["settings"].get("chunk_tokens") is not None and manifest["settings"].get("pool") is None
+
+
 def _is_numbered(manifest: dict[str, Any]) -> bool:
     """Return whether the ids are the row numbers of the input."""
     return manifest["settings"].get("id_column") is None and manifest["settings"]["id_kind"] == "row"
@@ -275,7 +291,7 @@ def _verify_part(
 ) -> None:
     """Read and check one part; ``row`` is the number of its first row over all parts."""
     name = part["name"]
-    counted, last = np.zeros(3, np.int64), row + part["rows"] + part["n_rejected"] - 1
+    counted, last = np.zeros(3, np.int64), row + _planned(part) - 1
     hashes = list[Hashes]()
     try:
         with _opened(store, name) as (digest, raw):
@@ -285,15 +301,15 @@ def _verify_part(
             if not _follows_contract(file.schema_arrow, manifest):
                 findings.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
+            if _has_chunks(manifest):
+                _verify_chunks(file, part, manifest["id_column"], findings)
             columns = [manifest["id_column"], *output_fields(manifest["settings"]["dtype"])]
+            columns += [CHUNK_FIELDS[0].name] * _has_chunks(manifest)
             for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
-                ids = batch[manifest["id_column"]]
-                if _is_numbered(manifest):
-                    row = _verify_numbers(batch, row, last, name, findings)
-                else:
-                    findings.n_null_ids += ids.null_count
+                ids = batch.filter(pc.equal(batch[columns[-1]], 0)) if _has_chunks(manifest) else batch
+                row = _verify_ids(ids[manifest["id_column"]], row, last, name, manifest, findings)
                 if has_ids:
-                    hashes.append(hashes_of(ids))
+                    hashes.append(hashes_of(ids[manifest["id_column"]]))
                 counted += _verify_batch(batch, name, findings)
     except (pa.ArrowException, OSError) as error:
         findings.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {REPAIR}")
@@ -317,13 +333,39 @@ def _opened(store: Store, name: str) -> Iterator[tuple[str, Any]]:
             yield sha256(data).hexdigest(), pa.BufferReader(data)
 
 
-def _verify_numbers(batch: pa.RecordBatch, first: int, last: int, name: str, findings: _Findings) -> int:
-    """Check that row numbers ascend within ``first`` … ``last`` (rejected rows leave gaps); return the next number."""
-    numbers = batch.column(0).to_numpy(zero_copy_only=False)
+def _verify_ids(ids: pa.Array, first: int, last: int, name: str, manifest: dict[str, Any], findings: _Findings) -> int:
+    """Count null ids; or check that row numbers ascend within ``first`` … ``last`` (rejected rows leave gaps), and
+    return the next number.
+    """
+    if not _is_numbered(manifest):
+        findings.n_null_ids += ids.null_count
+        return first
+    numbers = ids.to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((np.diff(numbers, prepend=first - 1) < 1) | (numbers > last))
     if len(wrong):
         findings.add("ids", f"{name}: row number {numbers[wrong[0]]}; expected {first} to {last}, each once, ascending")
     return int(numbers[-1]) + 1 if len(numbers) else first
+
+
+def _verify_chunks(file: pq.ParquetFile, part: dict[str, Any], id_column: str, findings: _Findings) -> None:
+    """Check the ids and ``CHUNK_FIELDS`` of a part: the chunks of a row have the numbers 0, 1, 2 …; the first begins
+    with the text, each other one behind the start of the one before it, at the latest at its end.
+    """
+    table = file.read([id_column, *(field.name for field in CHUNK_FIELDS)], use_threads=False).combine_chunks()
+    ids, (number, start, end) = comparable(table[id_column].combine_chunks()), map(np.asarray, table.columns[1:])
+    is_first = number == 0
+    if (count := int(is_first.sum())) != part["rows"] - part.get("n_further_chunks", 0):
+        findings.add("chunks", f"{part['name']} has {count} first chunks, which the manifest does not say")
+    is_right = np.where(is_first, start == 0, False)
+    is_right[1:] |= (
+        (number[1:] == number[:-1] + 1)
+        & (start[1:] > start[:-1])
+        & (start[1:] <= end[:-1])
+        & (end[1:] > end[:-1])
+        & pc.fill_null(pc.equal(ids[1:], ids[:-1]), True).to_numpy(zero_copy_only=False)
+    )
+    if len(wrong := np.flatnonzero(~is_right)):
+        findings.add("chunks", f"{part['name']}, row {wrong[0] + 1}: chunk {number[wrong[0]]} follows another")
 
 
 def _verify_rejected(store: Store, part: dict[str, Any], findings: _Findings) -> None:
@@ -378,6 +420,8 @@ def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
         return False
     width = fields[vectors].type.list_size
     dtype, format_number = manifest["settings"]["dtype"], format_of(manifest)
+    if _has_chunks(manifest) and fields[1:4] != [*CHUNK_FIELDS]:
+        return False
     contract = embeddings_schema(fields[0], fields[1:vectors], width, dtype, format_number)
     return width > 0 and bool(schema.equals(contract)) and columns_of(schema) == manifest["schema"]
 

@@ -23,6 +23,7 @@ from paraembed.encoders.protocol import (
 )
 from paraembed.encoders.tables import Floats, normalized
 from paraembed.settings import Precision
+from paraembed.text.ragged import Ragged
 
 if TYPE_CHECKING:
     from paraembed.encoders.base import Weights
@@ -99,6 +100,10 @@ class Concat(EncoderMethods):
         second = self.second.embed(strings, batch_size, lock=lock, on_rows=on_rows)
         _write_normalized(vectors[:, self.first.width :], second.vectors)
         return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
+
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n], those of the first encoder."""
+        return self.first.token_ids(texts)
 
 
 def _write_normalized(out_NH: Floats, vectors_NH: Floats) -> None:

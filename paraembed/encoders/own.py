@@ -32,7 +32,7 @@ from paraembed.encoders.protocol import (
 from paraembed.encoders.tables import Floats, normalized
 from paraembed.process import num_threads
 from paraembed.settings import Precision
-from paraembed.text import OF_PIECES
+from paraembed.text import OF_PIECES, WORDPIECE
 from paraembed.text.bigrams import has_bigrams
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
@@ -175,6 +175,7 @@ class OwnEncoder(EncoderMethods):
         batch_size: int = BATCH_SIZE,
         trees: Texts | None = None,
         *,
+        tokens: Ragged | None = None,
         lock: ComputeLock = NO_LOCK,
         on_rows: OnRows = no_progress,
     ) -> Embedded:
@@ -186,6 +187,7 @@ class OwnEncoder(EncoderMethods):
             texts: string array [n], in which null counts as empty, or other texts as ``encode`` takes them.
             batch_size: number of texts to encode at a time.
             trees: string array [n], null for a text without a tree; see ``paraembed.text.trees``.
+            tokens: tokens of the texts, if they are known, see ``token_ids``; they are changed.
             lock: held while vectors are computed; see ``TextEncoder``.
             on_rows: called with the number of texts that were encoded since its last call.
 
@@ -218,7 +220,7 @@ class OwnEncoder(EncoderMethods):
         spans = [(start, min(start + size, len(strings))) for start in range(0, len(strings), size)]
 
         def embed_span(span: tuple[int, int]) -> tuple[int, int]:
-            read = self._embed_span(strings, parses, *span, embedded, lock)
+            read = self._embed_span(strings, parses, tokens, *span, embedded, lock)
             on_rows(span[1] - span[0])
             return read
 
@@ -235,6 +237,7 @@ class OwnEncoder(EncoderMethods):
         self,
         texts: pa.Array,
         trees: pa.Array | None,
+        tokens: Ragged | None,
         start: int,
         stop: int,
         embedded: Embedded,
@@ -245,17 +248,17 @@ class OwnEncoder(EncoderMethods):
         of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
         if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
             middle = (start + stop) // 2
-            first = self._embed_span(texts, trees, start, middle, embedded, lock)
-            second = self._embed_span(texts, trees, middle, stop, embedded, lock)
+            first = self._embed_span(texts, trees, tokens, start, middle, embedded, lock)
+            second = self._embed_span(texts, trees, tokens, middle, stop, embedded, lock)
             return first[0] + second[0], first[1] + second[1]
         num_without_tree = 0
         if self.reads_trees:
-            tokens, of_texts = tokenize(as_strings(block), self.tokenizer), as_strings(of_texts)
-            read = fitting_trees(of_texts, tokens, start)
-            ids, num_without_tree = word_ids(tokens.flat, self.vocabulary), read.num_missing
-            ragged = Ragged(ids, tokens.offsets, read.merges)
+            words, of_texts = tokenize(as_strings(block), self.tokenizer), as_strings(of_texts)
+            read = fitting_trees(of_texts, words, start)
+            ids, num_without_tree = word_ids(words.flat, self.vocabulary), read.num_missing
+            ragged = Ragged(ids, words.offsets, read.merges)
         else:
-            ragged = self._token_ids.tokens(block)
+            ragged = self.token_ids(block) if tokens is None else tokens.slice(start, stop)
         unknown = np.flatnonzero(ragged.ids < 0 if self._has_types else ragged.ids == self._unknown)
         types_UD = self._number_types(block, ragged, unknown) if self.oov == "pieces" else NO_TYPES
         lengths, vectors = ragged.lengths, embedded.vectors[start:stop]
@@ -278,6 +281,15 @@ class OwnEncoder(EncoderMethods):
                 self._write_vectors(ragged, some_vectors, types_UD)
             vectors[filled], vectors[~filled] = some_vectors, 0
         return 0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()), num_without_tree
+
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n]; OOV tokens that have vectors of their own have negative numbers."""
+        return self._token_ids.tokens(texts)
+
+    @property
+    def joins_tokens(self) -> bool:
+        """Whether the tokens of a text are those of its sentences, one after the other."""
+        return self.tokenizer.partition("+")[0] in {"ptb-v1", WORDPIECE}
 
     @property
     def _has_types(self) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from paraembed.console import doing, shown_status
 from paraembed.encoders.tables import normalized
+from paraembed.text.ragged import Ragged
 
 Vectors = npt.NDArray[np.float32]
 ComputeLock = AbstractContextManager[object]
@@ -140,6 +141,9 @@ class TextEncoder(Embeds, Protocol):
         for a text without one. ``lock`` is held while vectors are computed, but not while texts are tokenized.
         ``on_rows`` is called whenever texts are encoded.
         """
+
+    def token_ids(self, texts: pa.StringArray, /) -> Ragged:
+        """Return the tokens of a string array [n] without null, without special ones, as ``embed`` counts them."""
 
     def packed(self, *, is_local: bool = False) -> "PackedEncoder":
         """Return the encoder in a form for other processes; ``is_local``: only for those of this machine."""

@@ -47,8 +47,12 @@ class Ragged:
 
     def take(self, texts: npt.NDArray[np.int64]) -> "Ragged":
         """Return the texts with the given numbers, in the given order."""
-        starts = self.offsets[texts]
-        lengths = self.offsets[texts + 1] - starts
+        return self.spans(texts, texts + 1)
+
+    def spans(self, firsts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> "Ragged":
+        """Return texts that are texts ``firsts[i]`` to ``stops[i]`` - 1 joined; none of them may have a tree."""
+        starts = self.offsets[firsts]
+        lengths = self.offsets[stops] - starts
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         merges = None if self.merges is None else self.merges[positions]

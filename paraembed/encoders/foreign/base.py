@@ -149,6 +149,10 @@ class ForeignEncoder(EncoderMethods):
         return {}
 
     @abstractmethod
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n], without special ones."""
+
+    @abstractmethod
     def _computed(self, texts: pa.StringArray, lock: ComputeLock, on_rows: OnRows) -> Embedded:
         """Return vectors and counts, without special tokens and prompt, of texts without null."""
 
@@ -312,6 +316,10 @@ class InBatches(ForeignEncoder):
     def _compute(self, texts: Sequence[str]) -> Matrix:
         """Return vectors [n, H] of one batch."""
         return self._vectors(self._forward(self._features(texts, self._ids(texts))))
+
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n]."""
+        return self._ids(texts.to_pylist())
 
     def _computed(self, texts: pa.StringArray, lock: ComputeLock, on_rows: OnRows) -> Embedded:
         strings = texts.to_pylist()

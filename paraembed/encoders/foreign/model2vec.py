@@ -64,7 +64,7 @@ class Model2VecEncoder(ForeignEncoder):
         return "m2v: models compute on CPUs; leave it out"
 
     def _computed(self, texts: pa.StringArray, lock: ComputeLock, on_rows: OnRows) -> Embedded:
-        ids = self._ids(texts)
+        ids = self.token_ids(texts)
         counts, unknown = token_counts(ids, self._unknown)
         read = self._cut(texts, ids)
         num_cut = int((read.lengths < counts).sum())
@@ -88,10 +88,11 @@ class Model2VecEncoder(ForeignEncoder):
             starts = pc.utf8_slice_codeunits(texts.take(pa.array(long)), 0, self._most_characters)
             rows = np.arange(len(texts))
             rows[long] = len(texts) + np.arange(len(long))
-            ids = joined(ids, self._ids(starts)).take(rows)
+            ids = joined(ids, self.token_ids(starts)).take(rows)
         return ids.cut(self.max_tokens)
 
-    def _ids(self, texts: pa.StringArray) -> Ragged:
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n]."""
         return tokenized(self._tokenizer, texts.to_pylist()) if self._token_ids is None else self._token_ids(texts)
 
 

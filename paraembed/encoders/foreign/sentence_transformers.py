@@ -180,10 +180,6 @@ class SentenceTransformerEncoder(InBatches):
         finally:
             self._sums = None
 
-    def token_ids(self, texts: pa.StringArray) -> Ragged:
-        """Return the tokens of a string array [n], without special ones."""
-        return self._ids(texts.to_pylist())
-
     def _features(self, texts: Sequence[str], ids: Ragged) -> Any:
         if self._constants is None or self._sums is not None:
             return list(texts)

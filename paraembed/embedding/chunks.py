@@ -1,0 +1,204 @@
+"""Cut the texts of rows into chunks of whole sentences, of at most some tokens of the encoder.
+
+A chunk is a range of the text, and the chunks of a text without overlap are the text. They depend on the text, the
+tokenizer of the encoder and the settings alone. The tokens are computed once, if they do not depend on the cuts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.embedding.settings import CHUNK_TEXTS, Settings
+from paraembed.encoders.own import OwnEncoder
+from paraembed.encoders.protocol import ComputeLock, Embedded, OnRows, TextEncoder, no_progress
+from paraembed.text.ragged import Ragged, joined, string_bytes
+from paraembed.text.sentences import blocks, characters, gather, halves, pack, sentences, words
+
+Numbers = npt.NDArray[np.int64]
+Octets = npt.NDArray[np.uint8]
+_LEVELS: dict[str, tuple[Callable[..., int], ...]] = {
+    "token": (words,),
+    "sentence": (sentences, words),
+    "markdown": (blocks, sentences, words),
+}
+"""What cuts texts, and then the pieces that are too long."""
+_STRINGS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """m chunks of n texts, in their order."""
+
+    rows: Numbers  # int64 [m], number of the text
+    numbers: npt.NDArray[np.int32]  # int32 [m], number of the chunk in its text, from 0
+    starts: npt.NDArray[np.int32]  # int32 [m], first character
+    ends: npt.NDArray[np.int32]  # int32 [m], the character after the last
+    octets: Octets  # bytes of the texts
+    spans: tuple[Numbers, Numbers]  # first byte of each chunk, and the byte after its last
+    tokens: Ragged | None  # tokens of the pieces, if the encoder need not compute them again
+    pieces: tuple[Numbers, Numbers]  # first piece of each chunk, and the piece after its last
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def texts(self, start: int, stop: int) -> pa.LargeStringArray:
+        """Return the texts of chunks ``start`` to ``stop`` - 1."""
+        return _strings(self.octets, *(places[start:stop] for places in self.spans))
+
+    def sizes(self, carried: list[pa.Array], settings: Settings) -> Numbers:
+        """Return the bytes of the strings of each chunk's row, int64 [m]: its text, and what it repeats, see
+        ``columns``.
+        """
+        of_rows = np.zeros(len(carried[0]), np.int64)
+        for name, column in zip(("", *settings.keep), carried, strict=True):
+            if name != CHUNK_TEXTS[0] and column.type in _STRINGS:
+                of_rows += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        return of_rows[self.rows] + self.spans[1] - self.spans[0]
+
+    def columns(self, start: int, stop: int, carried: list[pa.Array], settings: Settings) -> list[pa.Array]:
+        """Return the columns before the vectors of chunks ``start`` to ``stop`` - 1; ``carried`` are those of the rows:
+        the id, and then ``settings.keep``.
+        """
+        rows = pa.array(self.rows[start:stop])
+        of_chunks = [pa.array(values[start:stop]) for values in (self.numbers, self.starts, self.ends)]
+        kept = [
+            self.texts(start, stop).cast(pa.string()) if name == CHUNK_TEXTS[0] else column.take(rows)
+            for name, column in zip(settings.keep, carried[1:], strict=True)
+        ]
+        return [carried[0].take(rows), *of_chunks, *kept]
+
+    def embed(
+        self, encoder: TextEncoder, start: int, stop: int, lock: ComputeLock, on_rows: OnRows = no_progress
+    ) -> Embedded:
+        """Return the vectors of chunks ``start`` to ``stop`` - 1, without the white space at their ends."""
+        texts, known = self.texts(start, stop), dict[str, Any]()
+        if self.tokens is None:
+            texts = pc.utf8_rtrim_whitespace(texts)
+        else:
+            known = {"tokens": self.tokens.spans(*(pieces[start:stop] for pieces in self.pieces))}
+        return encoder.embed(texts, max(1, stop - start), lock=lock, on_rows=on_rows, **known)
+
+    def progress(self, on_rows: OnRows, num_texts: int) -> OnRows:
+        """Return a function that calls ``on_rows`` with the share of the texts that some more chunks are."""
+        done = 0
+
+        def on_chunks(count: int) -> None:
+            nonlocal done
+            on_rows((done + count) * num_texts // len(self) - done * num_texts // len(self))
+            done += count
+
+        return on_chunks
+
+
+def cut(encoder: TextEncoder, texts: pa.StringArray, settings: Settings) -> Chunks:
+    """Cut a string array [n] into chunks; an empty text or null has one, without characters."""
+    octets, places = string_bytes(pc.fill_null(texts, ""))
+    joins = isinstance(encoder, OwnEncoder) and encoder.joins_tokens
+    limit = settings.chunk_tokens or 0
+
+    def tokens_of(starts: Numbers, stops: Numbers) -> Ragged:
+        strings = _strings(octets, starts, stops)
+        return encoder.token_ids(strings if joins else pc.utf8_rtrim_whitespace(strings))
+
+    bounds, breaks, tokens = _pieces(octets, places, settings, tokens_of)
+    pieces, limits = np.searchsorted(bounds[:-1], places), np.full(len(texts), limit)
+    most = len(bounds) + len(texts)
+    while True:
+        firsts, lasts, rows = np.empty((3, most), np.int64)
+        count = pack(tokens.lengths, pieces, breaks, limits, settings.chunk_overlap, firsts, lasts, rows)
+        firsts, lasts, rows = firsts[:count], lasts[:count], rows[:count]
+        if joins:
+            break
+        over = np.where(lasts - firsts > 1, tokens_of(bounds[firsts], bounds[lasts]).lengths - limit, 0)
+        if over.max(initial=0) <= 0:
+            break
+        too_many = np.zeros_like(limits)  # the tokens of a chunk can be more than those of its pieces
+        np.maximum.at(too_many, rows, over)
+        limits -= too_many
+    before = np.empty(len(bounds), np.int64)
+    characters(octets, bounds, before)
+    numbers = np.arange(count) - np.searchsorted(rows, rows)
+    starts, ends = (before[places] - before[pieces[rows]] for places in (firsts, lasts))
+    return Chunks(
+        rows,
+        numbers.astype(np.int32),
+        starts.astype(np.int32),
+        ends.astype(np.int32),
+        octets,
+        (bounds[firsts], bounds[lasts]),
+        tokens if joins else None,
+        (firsts, lasts),
+    )
+
+
+def _pieces(
+    octets: Octets, places: Numbers, settings: Settings, tokens_of: Callable[[Numbers, Numbers], Ragged]
+) -> tuple[Numbers, Octets, Ragged]:
+    """Return the bounds of the k pieces of all texts, int64 [k + 1], which of them begin a chunk, uint8 [k], and their
+    tokens. Pieces with too many tokens are cut again, at last in the middle of a word.
+    """
+    bounds = places[np.diff(places, prepend=-1) > 0]
+    first, *later = _LEVELS[settings.chunk_by]
+    cuts, breaking = _cuts(first, octets, bounds[:-1], bounds[1:])
+    bounds = _merged(bounds, cuts)
+    tokens = tokens_of(bounds[:-1], bounds[1:])
+    while True:
+        is_long = tokens.lengths > (settings.chunk_tokens or 0)
+        long = np.flatnonzero(is_long)
+        split = later.pop(0) if later else halves
+        more, breaks = _cuts(split, octets, bounds[long], bounds[long + 1])
+        if not len(long) or (split is halves and not len(more)):
+            return bounds, np.isin(bounds[:-1], breaking).astype(np.uint8), tokens
+        wider = _merged(bounds, more)
+        owners = np.searchsorted(bounds, wider[:-1], side="right") - 1
+        is_new = is_long[owners]
+        owners[is_new] = len(tokens) + np.arange(np.count_nonzero(is_new))
+        tokens = joined(tokens, tokens_of(wider[:-1][is_new], wider[1:][is_new])).take(owners)
+        bounds, breaking = wider, np.concatenate([breaking, breaks])
+
+
+def _merged(first: Numbers, second: Numbers) -> Numbers:
+    """Return two ascending arrays as one; this sort only merges them."""
+    return np.sort(np.concatenate([first, second]), kind="stable")
+
+
+def _cuts(split: Callable[..., int], octets: Octets, starts: Numbers, stops: Numbers) -> tuple[Numbers, Numbers]:
+    """Return where ``split`` cuts texts, and those of these places where a chunk begins."""
+    size = int((stops - starts).sum())
+    cuts, breaks = np.empty(size, np.int64), np.empty(size, np.uint8)
+    count = split(octets, starts, stops, cuts, breaks)
+    return cuts[:count].copy(), cuts[:count][breaks[:count] > 0]
+
+
+def _strings(octets: Octets, starts: Numbers, stops: Numbers) -> pa.LargeStringArray:
+    offsets = np.concatenate(([0], np.cumsum(stops - starts)))
+    data = np.empty(offsets[-1], np.uint8)
+    gather(octets, starts, stops, data)
+    return pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+class MeanPool:
+    """Mean of the vectors of each row's chunks, weighted by their tokens: H numbers for each of n rows."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        self._sums, self._counts, self._num_cut = np.zeros((rows, width)), np.zeros((2, rows), np.int64), 0
+
+    def add(self, rows: Numbers, chunks: Embedded) -> None:
+        """Add the vectors of chunks [m] of these rows, in ascending order."""
+        firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+        weighted = chunks.vectors.astype(np.float64) * chunks.num_tokens[:, None]
+        self._sums[rows[firsts]] += np.add.reduceat(weighted, firsts)
+        for counts, of_chunks in zip(self._counts, (chunks.num_tokens, chunks.num_unknown), strict=True):
+            counts[rows[firsts]] += np.add.reduceat(of_chunks.astype(np.int64), firsts)
+        self._num_cut += chunks.num_cut
+
+    def embedded(self) -> Embedded:
+        """Return the means and the counts of the rows."""
+        vectors = (self._sums / np.maximum(self._counts[0], 1)[:, None]).astype(np.float32)
+        num_tokens, num_unknown = self._counts.astype(np.int32)
+        return Embedded(vectors, num_tokens, num_unknown, self._num_cut)

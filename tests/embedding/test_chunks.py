@@ -1,0 +1,274 @@
+"""Chunks of long texts, and texts from several columns."""
+
+import json
+import shutil
+from functools import cache
+from itertools import pairwise, product
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from paraembed.embedding.chunks import cut
+from paraembed.embedding.output import Embeddings
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.rows import read_part
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.verify import verify
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig
+from paraembed.encoders.protocol import NO_LOCK
+from paraembed.loading import open_encoder
+from paraembed.text import WORDPIECE
+from paraembed.text.vocabulary import UNKNOWN, Words
+from tests.embedding.without_ray import build, list_inputs
+from tests.encoders.models import save_tiny, save_transformer, subword_tokenizer
+from tests.jobs import digests, run_job
+
+VOCABULARY = {
+    "ptb-v1": [UNKNOWN, "the", "cat", "dog", ".", "。", "n't"],
+    WORDPIECE: [UNKNOWN, "the", "cat", "##s", "d", "##o", "##g", ".", "。"],
+    "space": [UNKNOWN, "the", "cat", "dog.", "。"],
+}
+BOOK = [
+    "The cat sat. The dog ran home!\n\nDon't ask the cat. " * 40,
+    None,
+    "",
+    " ",
+    "dog " * 300,
+    "猫。犬！" * 60,
+    "x" * 99,
+]
+TEXTS = st.lists(
+    st.lists(
+        st.sampled_from(["the", "cats", "Dog.", "isn't.", " ", " ", "\n\n", "。", "猫", "é", "ab" * 9, "# h\n", "- "])
+    )
+    .map("".join)
+    .filter(lambda text: len(text.encode()) < 400),
+    max_size=5,
+)
+
+
+@cache
+def encoder(tokenizer):
+    words = VOCABULARY[tokenizer]
+    matrix = np.random.default_rng(0).standard_normal((len(words), 4), dtype=np.float32)
+    return Encoder(AvgConfig(), Words(pa.array(words), matrix), tokenizer)
+
+
+def texts_of(chunks):
+    return chunks.texts(0, len(chunks)).to_pylist()
+
+
+def check(encoder, texts, settings):
+    """Check the chunks of texts against their definition; return them."""
+    chunks = cut(encoder, pa.array(texts, pa.string()), settings)
+    assert [text or "" for text in texts] == [
+        "".join(
+            texts_of(chunks)[c][max(0, int(chunks.ends[c - 1] - chunks.starts[c])) if chunks.numbers[c] else 0 :]
+            for c in np.flatnonzero(chunks.rows == row)
+        )
+        for row in range(len(texts))
+    ]
+    counts = encoder.embed(pc.utf8_rtrim_whitespace(chunks.texts(0, len(chunks)))).num_tokens
+    for c, text in enumerate(texts_of(chunks)):
+        assert (texts[chunks.rows[c]] or "")[chunks.starts[c] : chunks.ends[c]] == text
+        assert counts[c] <= settings.chunk_tokens or len(text.strip()) == 1
+    for before, after in pairwise(range(len(chunks))):
+        if chunks.numbers[after]:
+            assert chunks.numbers[after] == chunks.numbers[before] + 1
+            assert chunks.starts[before] < chunks.starts[after] <= chunks.ends[before] < chunks.ends[after]
+            shared = texts[chunks.rows[after]][chunks.starts[after] : chunks.ends[before]].rstrip()
+            assert encoder.embed(pa.array([shared])).num_tokens[0] <= settings.chunk_overlap
+    return chunks
+
+
+@given(TEXTS, st.integers(1, 12), st.integers(0, 6), st.sampled_from(["sentence", "token", "markdown"]))
+@pytest.mark.parametrize("tokenizer", VOCABULARY)
+def test_chunks_cover_each_text_and_have_the_vectors_of_their_texts(tokenizer, texts, limit, overlap, by):
+    settings = Settings(chunk_tokens=limit, chunk_overlap=min(overlap, limit - 1), chunk_by=by)
+    chunks = check(encoder(tokenizer), texts, settings)
+    from_texts = encoder(tokenizer).embed(chunks.texts(0, len(chunks)))
+    embedded = chunks.embed(encoder(tokenizer), 0, len(chunks), NO_LOCK)
+    assert np.array_equal(embedded.vectors, from_texts.vectors)
+    assert np.array_equal(embedded.num_tokens, from_texts.num_tokens)
+    alone = [cut(encoder(tokenizer), pa.array([text], pa.string()), settings) for text in texts]
+    assert [texts_of(chunks_of_one) for chunks_of_one in alone] == [
+        [text for text, row in zip(texts_of(chunks), chunks.rows, strict=True) if row == number]
+        for number in range(len(texts))
+    ]
+
+
+@pytest.mark.filterwarnings("default")  # of the libraries
+@pytest.mark.parametrize("kind", ["st", "m2v", "onnx", "bytes", "unigram"])
+def test_chunks_of_other_libraries_fit_their_tokenizers(kind, tmp_path):
+    is_tiny = kind in {"st", "m2v", "onnx"}
+    model = open_encoder(
+        save_tiny(kind, tmp_path / "m") if is_tiny else save_transformer(subword_tokenizer(kind), tmp_path)
+    )
+    for by, limit, overlap in (("sentence", 16, 5), ("token", 8, 0)):
+        check(model, BOOK, Settings(chunk_tokens=limit, chunk_overlap=overlap, chunk_by=by))
+
+
+def chunked(tmp_path, encoder, **settings):
+    """Embed ``BOOK``, two row groups to a part."""
+    pq.write_table(pa.table({"id": range(7), "body": BOOK}), tmp_path / "t.parquet", row_group_size=1)
+    settings = {"text_column": "body", "id_column": "id", "part_rows": 2, **settings}
+    build(encoder, tmp_path / "t.parquet", Settings(**settings), tmp_path / "out")
+    return pq.read_table(tmp_path / "out/data")
+
+
+@pytest.mark.parametrize("id_column", ["id", None])
+def test_an_output_of_chunks_is_verified_and_repaired(tiny_encoder_folder, tmp_path, id_column):
+    keep = ("text", "document", "body")
+    table = chunked(tmp_path, tiny_encoder_folder, keep=keep, chunk_tokens=20, chunk_overlap=5, id_column=id_column)
+    assert table.column_names[:7] == ["id" if id_column else "row", "chunk", "start", "end", *keep]
+    for row in table.to_pylist():
+        assert BOOK[row["id" if id_column else "row"]] == row["document"] == row["body"]
+        assert (row["document"] or "")[row["start"] : row["end"]] == row["text"]
+    assert {row["chunk"] for row in table.to_pylist()} > {0, 1, 2}
+    assert all(check.ok for check in verify(tmp_path / "out", tiny_encoder_folder, [str(tmp_path)]))
+    assert Embeddings(tmp_path / "out").carried == ["chunk", "start", "end", *keep]
+    first, before = next((tmp_path / "out/data").glob("*.parquet")), digests(tmp_path / "out")
+    shutil.copy(first, tmp_path / "copy")
+    first.unlink()
+    chunked(tmp_path, tiny_encoder_folder, keep=keep, chunk_tokens=20, chunk_overlap=5, id_column=id_column)
+    assert digests(tmp_path / "out") == before
+    part = pq.read_table(first)
+    for name, wrong in (("chunk", 7), ("start", 3)):
+        column = pa.array([*part[name].to_pylist()[:-1], wrong], pa.int32())
+        index = part.schema.get_field_index(name)
+        pq.write_table(part.set_column(index, part.schema.field(index), column), first)
+        assert "chunks" in [check.name for check in verify(tmp_path / "out") if not check.ok]
+
+
+def test_ids_that_repeat_are_those_of_rows_not_of_chunks(tiny_encoder_folder, tmp_path):
+    pq.write_table(pa.table({"id": ["a", "b", "a", None], "body": BOOK[:1] * 4}), tmp_path / "t.parquet")
+    settings = Settings("body", id_column="id", chunk_tokens=20)
+    build(tiny_encoder_folder, tmp_path / "t.parquet", settings, tmp_path / "out", "keep")
+    manifest = json.loads((tmp_path / "out/_manifest.json").read_text())
+    assert (manifest["n_duplicate_ids"], manifest["n_null_ids"], manifest["rows"] % 4) == (1, 1, 0)
+    assert all(check.ok for check in verify(tmp_path / "out"))
+
+
+def test_the_mean_of_chunks_is_weighted_by_their_tokens(tiny_encoder_folder, tmp_path):
+    rows = chunked(tmp_path, tiny_encoder_folder, chunk_tokens=20).to_pylist()
+    shutil.rmtree(tmp_path / "out")
+    for batch_size in (1000, 3):
+        pooled = chunked(tmp_path, tiny_encoder_folder, chunk_tokens=20, pool="mean", dim=3, batch_size=batch_size)
+        for mean in pooled.to_pylist():
+            own = [row for row in rows if row["id"] == mean["id"]]
+            counts = np.array([row["n_tokens"] for row in own])
+            sums = np.array([row["embedding"] for row in own]).T @ counts
+            assert np.allclose(mean["embedding"], sums[:3] / max(1, counts.sum()), atol=1e-6)
+            assert mean["n_tokens"] == counts.sum()
+        assert all(check.ok for check in verify(tmp_path / "out", tiny_encoder_folder, [str(tmp_path)]))
+        shutil.rmtree(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--chunk-overlap 3", "give --chunk-tokens"),
+        ("--chunk-tokens 3 --chunk-overlap 3", "allowed: 0 to 2"),
+        ("--text {body} --text-column body", "give only one"),
+        ("--text body", "has no column"),
+        ("--text-column body --id-column chunk --stamp-column start --chunk-tokens 3", "cannot be given with chunks"),
+        ("--text {body:>3}", "or a format"),
+        ("--text {body}{nothing}", "no column 'nothing'; --text can be: body"),
+        ("--text-column body --chunk-tokens 3 --keep start chunk", "column 'chunk' would appear twice"),
+    ],
+)
+def test_settings_that_do_not_fit_are_errors(tiny_encoder_folder, tmp_path, capsys, flags, message):
+    pq.write_table(pa.table({"body": ["a"], "chunk": [1], "start": [1]}), tmp_path / "t.parquet")
+    given = ("--encoder", tiny_encoder_folder, "--input", tmp_path / "t.parquet", "--out", tmp_path / "out")
+    assert run_job("embed", *given, *flags.split()) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_tokens_than_the_encoder_reads_are_an_error(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("a cat\n")
+    given = (
+        "--encoder",
+        save_tiny("onnx", tmp_path / "model"),
+        "--input",
+        tmp_path / "t.txt",
+        "--out",
+        tmp_path / "out",
+    )
+    assert run_job("embed", *given, "--chunk-tokens", "513") == 2
+    assert "give at most 512" in capsys.readouterr().err
+
+
+def test_the_estimate_counts_chunks(tiny_encoder_folder, tmp_path, capsys):
+    table = chunked(tmp_path, tiny_encoder_folder, chunk_tokens=20, part_rows=100)
+    given = ("--encoder", tiny_encoder_folder, "--input", tmp_path / "t.parquet", "--out", tmp_path / "other")
+    assert run_job("embed", *given, "--text-column", "body", "--chunk-tokens", "20", "--dry-run") == 0
+    lines = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("rows "))
+    assert lines["rows"] == f"{len(table):,}"
+    assert lines["rows of the input"] == "7"
+
+
+def test_settings_without_chunks_have_the_digests_of_earlier_versions(tiny_encoder_folder, tmp_path):
+    table = chunked(tmp_path, tiny_encoder_folder)
+    assert table.column_names == ["id", "embedding", "n_tokens", "n_unknown"]
+    with pq.ParquetFile(next((tmp_path / "out/data").glob("*.parquet"))) as file:
+        assert "n_further_chunks" not in json.loads(file.metadata.metadata[b"paraembed"])
+    for name in ("_manifest/entries-000.arrow", "_done/000-000000.arrow"):
+        with pa.ipc.open_file(tmp_path / "out" / name) as arrow:
+            assert "n_further_chunks" not in arrow.schema.names
+
+
+SEPARATORS = st.sampled_from([". ", " - ", "\n", ", ", " | "])
+
+
+@examples(max_examples=30)
+@given(st.lists(st.tuples(SEPARATORS, st.sampled_from(["", "By: ", "("])), min_size=1, max_size=3))
+def test_a_template_has_no_separator_without_its_values(tmp_path_factory, parts):
+    around = [(separator, label, ")" if label == "(" else "") for separator, label in parts]
+    template = "".join(
+        f"{separator if number else ''}{before}{{c{number}}}{after}"
+        for number, (separator, before, after) in enumerate(around)
+    )
+    values = [*product([None, "", "a", "b c"], repeat=len(parts))]
+    path = tmp_path_factory.mktemp("template") / "t.parquet"
+    pq.write_table(
+        pa.table({f"c{n}": pa.array(column, pa.string()) for n, column in enumerate(zip(*values, strict=True))}), path
+    )
+    plan = make_plan(list_inputs([path]), Settings(text=template))
+    (block,) = read_part(plan.inputs, plan.parts[0], plan.settings)
+    for row, text in zip(values, block.texts.to_pylist(), strict=True):
+        filled = [(separator, f"{a}{value}{b}") for (separator, a, b), value in zip(around, row, strict=True) if value]
+        expected = "".join(f"{separator if number else ''}{own}" for number, (separator, own) in enumerate(filled))
+        assert text == (expected or None)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_texts_of_several_columns(tiny_encoder_folder, tmp_path, suffix):
+    rows = [
+        {"doc": {"title": "The cat"}, "body": "a dog"},
+        {"doc": {"title": None}, "body": "the mat"},
+        {"body": "cat"},
+    ]
+    path, name = tmp_path / f"t{suffix}", "doc.title"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows, {"other": 1}]))
+    else:
+        path.write_text("title,body\nThe cat,a dog\n,the mat\n,cat\n")
+        name = "title"
+    expected = open_encoder(str(tiny_encoder_folder)).encode(["The cat: a dog (x)", "the mat (x)", "cat (x)"])
+    build(tiny_encoder_folder, path, Settings(text=f"{{{name}}}: {{body}} (x)"), tmp_path / "out")
+    table = pq.read_table(tmp_path / "out/data")
+    assert np.array_equal(np.array(table["embedding"].to_pylist(), np.float32), expected)
+    build(tiny_encoder_folder, path, Settings(text="{body}"), tmp_path / "template")
+    build(tiny_encoder_folder, path, Settings("body"), tmp_path / "column")
+    of_template, of_column = (pq.read_table(tmp_path / out / "data") for out in ("template", "column"))
+    assert of_template.equals(of_column)
