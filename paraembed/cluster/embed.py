@@ -20,10 +20,10 @@ from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
 from paraembed.embedding.identity import changed_inputs, hash_inputs
-from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, check_faults, find_inputs, readable
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun, known_inputs
-from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name, shown_row
+from paraembed.embedding.part import BAD_FILES, REJECTED, Done, PartReport, rejected_name, shown_row
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
@@ -55,6 +55,7 @@ class EmbeddingResult:
         parts: parts of the output.
         embedded: parts that this run embedded; earlier runs embedded the others.
         was_finished: whether nothing was left to do.
+        bad_files: input files that were left out, see ``Limits.max_bad_files``.
     """
 
     rows: int
@@ -62,6 +63,7 @@ class EmbeddingResult:
     parts: int
     embedded: int
     was_finished: bool = False
+    bad_files: int = 0
 
 
 def embed(
@@ -113,7 +115,9 @@ def embed(
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
     with ExitStack() as stack:
         doing("planning the parts")
-        run = _run(store, loaded, files, settings, overwrite, _planner(stack, engine, files, workers))
+        run = _run(
+            store, loaded, files, settings, overwrite, _planner(stack, engine, files, workers), limits.max_bad_files
+        )
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         remove_new = manifest.removal_of_new(store)
@@ -155,7 +159,7 @@ def embed(
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
     _say_unknown(run.plan, reports)
-    return EmbeddingResult(written["rows"], run.plan.table(home), len(run.plan.parts), len(todo))
+    return _result(run.plan, home, written["rows"], len(todo))
 
 
 def _finished_before(
@@ -176,7 +180,7 @@ def _finished_before(
     if (known := known_encoder(encoder, inference)) is None:
         return None
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
-    complete = complete_settings(settings, files, reads_trees=False)
+    complete = complete_settings(settings, readable(files), reads_trees=False)
     new = EmbeddingRun(known.fingerprint, known.tokenizer, Plan(files, complete, ()), known.identity)
     run = manifest.continued_run(home, new)
     with shown_status(), manifest.begun_run(home, run, by_content=identity == "sha256") as begun:
@@ -192,7 +196,15 @@ def _result_if_finished(
     rows = sum(report.rows for report in reports.values())
     _clear_up(store, encoder, run, reports, workers)
     say(f"{store} is already finished, {rows:,} rows; nothing to do")
-    return EmbeddingResult(rows, run.plan.table(store), len(run.plan.parts), 0, was_finished=True)
+    return replace(_result(run.plan, store, rows, embedded=0), was_finished=True)
+
+
+def _result(plan: Plan, home: Store, rows: int, embedded: int) -> EmbeddingResult:
+    """Return the result of a run, and report the input files that were left out."""
+    if num_bad := len(plan.inputs) - len(readable(plan.inputs)):
+        files = f"{num_bad:,} of {len(plan.inputs):,} input files"
+        say(f"{files} could not be read and were left out; the reasons are in {home}/{BAD_FILES}")
+    return EmbeddingResult(rows, plan.table(home), len(plan.parts), embedded, bad_files=num_bad)
 
 
 def _recognizable(
@@ -201,7 +213,7 @@ def _recognizable(
     """Return the input files, with their digests if these decide whether they are those of a plan."""
     if files is None:
         known = known_inputs(home, limits.reading) if identity == "stamp" else {}
-        files = find_inputs(inputs, limits.reading, known=known)
+        files = find_inputs(inputs, limits.reading, known=known, max_bad_files=limits.max_bad_files)
     return hash_inputs(files) if identity == "sha256" else tuple(files)
 
 
@@ -298,16 +310,19 @@ def _run(
     settings: Settings,
     overwrite: bool,
     planner: RunTasks | None,
+    max_bad_files: int,
 ) -> EmbeddingRun:
     """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed."""
     new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
     if manifest.check_folder(store):
         try:
-            return manifest.continued_run(store, new)
+            run = manifest.continued_run(store, new)
+            check_faults(run.plan.inputs, max_bad_files)
+            return run
         except ValueError:
             if not overwrite:
                 raise
-    plan = make_plan(files, settings, planner)
+    plan = make_plan(files, settings, planner, max_bad_files)
     if overwrite and isinstance(store, Folder) and store.path.exists():
         with locked(store.path):
             discard(store.path)

@@ -27,8 +27,8 @@ DEFAULTS = Settings()
 
 
 GROUPS = {
-    "data": "id_kind tree_column max_rejected max_rejected_share on_duplicate_id max_line_bytes max_inflation "
-    "max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
+    "data": "id_kind tree_column max_rejected max_rejected_share max_bad_files on_duplicate_id max_line_bytes "
+    "max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "output": "normalize dim part_rows compression compact",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
     "resources": "engine batch_size device precision gpus gpu_share price_per_hour",
@@ -88,6 +88,8 @@ class Embed:
     """
     max_rejected_share: float = DEFAULT_LIMITS.max_rejected_share
     """Maximum share of all rows that are unreadable, 0 to 1, before the job fails."""
+    max_bad_files: int = 0
+    """Maximum number of damaged, empty or unreadable input files, which are listed and left out."""
     on_duplicate_id: OnDuplicateId = "fail"
     """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
     workers: int = 2
@@ -113,7 +115,7 @@ class Embed:
 
 def main(flags: Embed) -> dict[str, Any]:
     """Embed, and print the next command."""
-    limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading, flags.max_rejected_share)
+    limits = Limits(**{field.name: getattr(flags, field.name) for field in fields(Limits)})
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
@@ -124,16 +126,16 @@ def main(flags: Embed) -> dict[str, Any]:
             f"--price-per-hour is {flags.price_per_hour}, but only --dry-run prints a cost; add --dry-run, or leave "
             "it out"
         )
-    from paraembed.embedding.inputs import find_inputs
+    from paraembed.embedding.inputs import find_inputs, readable
     from paraembed.embedding.manifest import known_inputs
     from paraembed.io.store import open_store
 
     doing("finding the input files")
     known = known_inputs(open_store(out), flags.reading) if flags.identity == "stamp" else {}
-    files = find_inputs(inputs, flags.reading, known=known)
+    files = find_inputs(inputs, flags.reading, known=known, max_bad_files=flags.max_bad_files)
     from paraembed.embedding.columns import check_columns
 
-    check_columns(files, settings)
+    check_columns(readable(files), settings)
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
     options["files"] = files
     if flags.dry_run:
@@ -141,7 +143,12 @@ def main(flags: Embed) -> dict[str, Any]:
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder
 
-        options |= {"price_per_hour": flags.price_per_hour, "reading": flags.reading, "fetch": fetch_encoder}
+        options |= {
+            "price_per_hour": flags.price_per_hour,
+            "max_bad_files": flags.max_bad_files,
+            "reading": flags.reading,
+            "fetch": fetch_encoder,
+        }
         dry_run(encoder, inputs, out, settings, **options, is_local=lambda seconds: is_local(flags.engine, seconds))
         return {}
     from paraembed.cluster.embed import embed
@@ -151,7 +158,7 @@ def main(flags: Embed) -> dict[str, Any]:
     if not done.was_finished:
         rows, parts = f"{done.rows:,} row{'s'[: done.rows != 1]}", f"{done.parts} part{'s'[: done.parts > 1]}"
         say(f"wrote {rows} in {parts} to {done.table}; next: python jobs/verify.py {quote(str(out))}")
-    return {"rows": done.rows, "parts": done.parts}
+    return {"rows": done.rows, "parts": done.parts, "bad_files": done.bad_files}
 
 
 def command() -> int:

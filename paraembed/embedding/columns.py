@@ -258,9 +258,10 @@ def _below(fields: Iterable[pa.Field], path: str = "") -> Iterator[pa.Field]:
             yield from _below(field.type, f"{path}{field.name}.")
 
 
-def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
+def check_keys(inputs: Sequence[InputFile], settings: Settings, *, skip_bad: bool = False) -> None:
     """Raise ValueError if no row of JSON lines has a key that the settings name: the text key in each file, another one
-    in any file. Rows are read until all keys are found.
+    in any file. Rows are read until all keys are found; with ``skip_bad``, files that cannot be read are left to the
+    plan.
     """
     named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
     named += [("`keep`", name) for name in settings.keep]
@@ -268,7 +269,12 @@ def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
     missing = options.keys() - {key for file in inputs for key in (*file.columns, *file.partitions)}
     for file in inputs:
         text = {settings.text_column or ""} - {*file.columns}
-        present = keys_found(file, text | missing)
+        try:
+            present = keys_found(file, text | missing)
+        except (OSError, ValueError):
+            if skip_bad:
+                continue
+            raise
         if text - present and file.columns:  # else it has no rows, or all are rejected
             raise _no_key(file, "`text_column`", *text)
         missing -= present

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from paraembed.console import doing, duration, print_table, say
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, readable
 from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
@@ -155,6 +155,7 @@ def dry_run(
     fetch: Fetch | None = None,
     files: Sequence[InputFile] | None = None,
     is_local: Callable[[float], bool] = lambda _: False,
+    max_bad_files: int = 0,
 ) -> None:
     """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The arguments and errors are
     those of ``embed``; ``is_local``: whether work of some seconds is done in the process of the job, without Ray.
@@ -176,7 +177,8 @@ def dry_run(
     workers, gpu_share = workers_of(loaded, workers, gpus)
     warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
-    expected = estimate(loaded, make_plan(files, settings))
+    plan = make_plan(files, settings, max_bad_files=max_bad_files)
+    expected = estimate(loaded, plan)
     start, where = _RAY_SECONDS, f"{workers} workers"
     if not gpu_share and is_local(expected.seconds):
         start, where, workers = _LOCAL_SECONDS, "one process", 1
@@ -190,6 +192,8 @@ def dry_run(
     ]
     if price_per_hour is not None:
         lines.append(("cost", f"{price_per_hour * seconds / 3600:,.4f}"))
+    if num_bad := len(plan.inputs) - len(readable(plan.inputs)):
+        lines.insert(0, ("bad files", f"{num_bad:,}"))
     print_table(("estimate", where), lines)
     needs = f"{gpu_share:g} of a GPU and its own core" if gpu_share else "its own core"
     say(f"{expected.basis}, by one worker on this machine; each worker needs {needs}")
@@ -220,4 +224,4 @@ def prepared(
         loaded = encoder
     check_dim(settings, loaded.width)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
-    return loaded, tuple(files), complete_settings(settings, files, loaded.reads_trees)
+    return loaded, tuple(files), complete_settings(settings, readable(files), loaded.reads_trees)

@@ -14,6 +14,7 @@ each has its report as a file in ``_reports``; ``_manifest.json`` lists the inpu
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,16 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.identity import is_same_file
 from paraembed.embedding.inputs import LOOKERS, InputFile
-from paraembed.embedding.part import FOOTER, REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
+from paraembed.embedding.part import (
+    BAD_FILES,
+    FOOTER,
+    REJECTED,
+    REPORTS,
+    PartReport,
+    part_digest,
+    rejected_name,
+    report_name,
+)
 from paraembed.embedding.plan import (
     DATA,
     IDS,
@@ -189,6 +199,7 @@ class _Manifest(_Counts):
     id_column: str
     settings: _Settings
     fingerprints: _Fingerprints
+    n_bad_files: NotRequired[Count]
 
 
 class _OldManifest(_Manifest):
@@ -275,6 +286,13 @@ def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
     """
     stored = read_run(store)
     inputs = _recognized(new.plan.inputs, stored.plan.inputs)
+    if len(inputs) == len(stored.plan.inputs):
+        for file, old in zip(inputs, stored.plan.inputs, strict=True):
+            if old.fault and not file.fault:
+                raise ValueError(
+                    f"{store} was begun without {file.shown}, which could not be read and has changed since; give it "
+                    "to `append` when the output is finished, or start over"
+                )
     new = replace(new, plan=replace(new.plan, inputs=inputs, format=stored.plan.format))
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
     files = (replace(file, carried=old.carried) for file, old in zip(inputs, stored.plan.inputs, strict=True))
@@ -288,7 +306,9 @@ def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tupl
     with ThreadPoolExecutor(LOOKERS) as pool:
         same = list(pool.map(is_same_file, before, files))
     return tuple(
-        replace(file, stamp=old.stamp, sha256=old.sha256) if is_same else replace(file, sha256=file.sha256 or "another")
+        replace(file, stamp=old.stamp, sha256=old.sha256, fault=old.fault)
+        if is_same
+        else replace(file, sha256=file.sha256 or "another")
         for file, old, is_same in zip(files, before, same, strict=True)
     )
 
@@ -599,6 +619,10 @@ def commit(
         # Not the inputs, whose paths and times differ between equal runs; the fingerprints have their digests.
         files = {PIECES: store.sha256(PIECES), ENTRIES: write_bytes(store, ENTRIES, arrow_bytes(parts))}
         manifest |= {"generations": [{"parts": len(parts), "rows": manifest["rows"], "files": files}]}
+    if bad := [{"source": file.shown, "reason": file.fault} for file in plan.inputs if file.fault]:
+        manifest |= {"n_bad_files": len(bad)}  # not their digest, since paths differ between equal runs
+        lines = "".join(f"{json.dumps(entry, ensure_ascii=False)}\n" for entry in bad)
+        write_bytes(store, BAD_FILES, lines.encode("utf-8", "replace"))
     _sweep(store)
     store.delete_folder(IDS)  # before the commit, after which a run has nothing to do
     commit_manifest(store, MANIFEST, manifest)

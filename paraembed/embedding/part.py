@@ -41,6 +41,8 @@ from paraembed.process import use_one_thread
 from paraembed.text import TreeError
 
 REPORTS, REJECTED = "_reports", "_rejected"
+BAD_FILES = f"{REJECTED}/files.jsonl"
+"""Input files that were left out, each with its reason."""
 ROW_GROUP_BYTES = 32 << 20
 """Bytes of vectors per row group; a part is written one row group at a time."""
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory

@@ -138,7 +138,7 @@ def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
     for encoding, carried in {(file.encoding, file.carried) for file in files}:
         TableLimits(encoding=encoding)  # raises
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(carried))) if carried else None
-    if any(file.kind in {"text", "csv", "tsv"} and not file.columns for file in files):
+    if any(file.kind in {"text", "csv", "tsv"} and not (file.columns or file.fault) for file in files):
         raise ValueError(f"{INPUTS} has inputs without columns")
     return files
 
