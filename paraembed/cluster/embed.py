@@ -28,6 +28,7 @@ from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
+from paraembed.embedding.status import error_kept
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import SUCCESS, locked
 from paraembed.io.places import Place
@@ -134,7 +135,7 @@ def embed(
         done_now = embed_here(loaded, run, todo, store) if is_here else _in_workers(stack, *of_workers)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
-        with recorded(store, home) as into:
+        with error_kept(store), recorded(store, home) as into:
             describe(into.tracked, str(encoder), run, workers)
             before = [Done(report, peak_memory=0) for report in reports.values()]
             new = stack.enter_context(closing(done_now))
