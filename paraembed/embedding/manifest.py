@@ -104,6 +104,7 @@ _OF_A_RUN = {
     "stamp",
     "size",
     "made_of",
+    "n_repeated",
     "n_only_unknown",
     "only_unknown",
     *_MULTI_LINE,
@@ -619,6 +620,8 @@ def commit(
         # Not the inputs, whose paths and times differ between equal runs; the fingerprints have their digests.
         files = {PIECES: store.sha256(PIECES), ENTRIES: write_bytes(store, ENTRIES, arrow_bytes(parts))}
         manifest |= {"generations": [{"parts": len(parts), "rows": manifest["rows"], "files": files}]}
+    if num_repeated := sum(report.n_repeated for report in reports.values()):
+        manifest |= {"n_repeated": num_repeated}
     if bad := [{"source": file.shown, "reason": file.fault} for file in plan.inputs if file.fault]:
         manifest |= {"n_bad_files": len(bad)}  # not their digest, since paths differ between equal runs
         lines = "".join(f"{json.dumps(entry, ensure_ascii=False)}\n" for entry in bad)

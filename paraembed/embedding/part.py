@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import IDS, Part, Plan, inputs_identity, settings_json
+from paraembed.embedding.repeated import DistinctTexts
 from paraembed.embedding.rows import InputRows, read_piece
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
@@ -80,6 +81,7 @@ class PartReport:
     longest_file: int = 0  # index of this file in the plan
     n_only_unknown: int = 0  # rows that have tokens, all of them out of vocabulary
     only_unknown: tuple[str, ...] = ()  # the first three of these rows: FILE:ROW, see ``shown_row``
+    n_repeated: int = 0  # rows that took the vector of an equal text of the part
 
 
 def part_digest(
@@ -208,7 +210,8 @@ def embed_part(
 
 def in_footer(report: PartReport) -> dict[str, Any]:
     """Return the fields of a report for the footer of its part: no times, so that equal parts have equal bytes."""
-    return {name: value for name, value in asdict(report).items() if name not in _NOT_IN_FOOTER}
+    left_out = _NOT_IN_FOOTER | ({"n_repeated"} if not report.n_repeated else set())  # as before there were such
+    return {name: value for name, value in asdict(report).items() if name not in left_out}
 
 
 def embedded(
@@ -232,14 +235,16 @@ def _of_pieces(
     on_rows: OnRows = no_progress,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the pieces of a part. Raise ValueError if a piece has another number of rows than planned."""
+    texts = DistinctTexts(encoder)
     for source, piece in zip(sources, part.pieces, strict=True):
         before = tally.num_rows
         rows = read_piece(source, piece, settings, data)
-        yield from _batches(encoder, rows, schema, part.format, source, piece.file, settings, tally, lock, on_rows)
+        yield from _batches(texts, rows, schema, part.format, source, piece.file, settings, tally, lock, on_rows)
         if (count := tally.num_rows - before) != piece.rows:
             raise ValueError(
                 f"{source.shown} has changed: {part.name} has {count} of its rows instead of {piece.rows}; start over"
             )
+    tally.counts["n_repeated"] = texts.num_repeated
 
 
 def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> pa.Schema:
@@ -249,7 +254,7 @@ def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Setti
 
 
 def _batches(
-    encoder: TextEncoder,
+    texts: DistinctTexts,
     rows: Iterator[InputRows],
     schema: pa.Schema,
     format_number: int,
@@ -271,8 +276,7 @@ def _batches(
             values |= {} if rejected.line is None else {"line": rejected.line}
             tally.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         try:
-            size = max(1, len(block.texts))
-            encoded = encoder.embed(block.texts, size, block.trees, lock=lock, on_rows=on_rows)
+            encoded = texts.embed(block.texts, block.trees, lock, on_rows)
             check_finite(encoded.vectors[:, : settings.dim])
         except (TreeError, NotFiniteError) as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None

@@ -13,6 +13,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, get_type_hints
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
@@ -77,9 +78,15 @@ def read_arrow(store: Store, name: str, schema: pa.Schema | None = None) -> tupl
         if isinstance(error, FileNotFoundError) or getattr(error, "errno", None):
             raise
         raise ValueError(f"{store}/{name} is damaged ({str(error).splitlines()[0][:200]})") from None
-    if schema is not None and (table.schema != schema or any(map(_has_nulls, table.columns))):
-        raise ValueError(f"{store}/{name} is damaged: it has the columns {', '.join(table.schema.names)[:200]}")
+    if schema is not None:
+        _check_columns(table, schema, f"{store}/{name}")
     return table, about
+
+
+def _check_columns(table: pa.Table, schema: pa.Schema, where: str) -> None:
+    """Raise ValueError if a table has other columns, or nulls."""
+    if table.schema != schema or any(map(_has_nulls, table.columns)):
+        raise ValueError(f"{where} is damaged: it has the columns {', '.join(table.schema.names)[:200]}")
 
 
 def _table_in(data: bytes) -> pa.Table:
@@ -168,7 +175,10 @@ class DoneParts:
 
     def _read(self, name: str) -> pa.Table:
         try:
-            table, run = read_arrow(self._store, f"{DONE}/{name}", _REPORT)
+            table, run = read_arrow(self._store, f"{DONE}/{name}")
+            if "n_repeated" not in table.schema.names:  # of an earlier version
+                table = table.append_column("n_repeated", pa.array(np.zeros(len(table), np.int64)))
+            _check_columns(table, _REPORT, f"{self._store}/{DONE}/{name}")
         except (OSError, ValueError):
             return _REPORT.empty_table()
         return table if run == self._run else _REPORT.empty_table()
@@ -195,6 +205,6 @@ def _table_of(reports: Sequence[PartReport]) -> pa.Table:
 
 def _reports_of(table: pa.Table) -> Iterator[PartReport]:
     # By columns, which takes a fifth of the time of rows.
-    columns = [values_of(column) for column in table.columns[:-1]]
-    only_unknown = map(tuple, table.columns[-1].to_pylist())
-    yield from map(PartReport, *columns, only_unknown)
+    columns = {name: values_of(table[name]) for name in table.schema.names}
+    columns["only_unknown"] = list(map(tuple, columns["only_unknown"]))
+    yield from map(PartReport, *columns.values())

@@ -44,16 +44,26 @@ class Embedded:
         vectors: float32 [n, H]; zeros for a text without tokens.
         num_tokens: int32 [n].
         num_unknown: int32 [n], number of tokens that are not in the vocabulary.
-        num_cut: number of texts that were truncated to the encoder's maximum.
-        num_without_tree: number of texts of three or more tokens that were given without a tree to an encoder that
-            reads trees, so a right-branching tree was used. One or two tokens have only one tree.
+        is_cut: bool [n], whether a text was truncated to the encoder's maximum; None: no text.
+        lacks_tree: bool [n], whether a text of three or more tokens was given without a tree to an encoder that reads
+            trees, so a right-branching tree was used; None: no text. One or two tokens have only one tree.
     """
 
     vectors: npt.NDArray[np.float32]
     num_tokens: npt.NDArray[np.int32]
     num_unknown: npt.NDArray[np.int32]
-    num_cut: int = 0
-    num_without_tree: int = 0
+    is_cut: npt.NDArray[np.bool_] | None = None
+    lacks_tree: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def num_cut(self) -> int:
+        """Number of truncated texts."""
+        return 0 if self.is_cut is None else int(self.is_cut.sum())
+
+    @property
+    def num_without_tree(self) -> int:
+        """Number of texts that lack a tree."""
+        return 0 if self.lacks_tree is None else int(self.lacks_tree.sum())
 
 
 def warn_of_unread(embedded: Embedded, max_tokens: int | None) -> None:
@@ -150,9 +160,13 @@ class EncoderMethods:
 
     Attributes:
         name: name with which it was loaded, of a folder its last part; empty for an encoder that was built.
+        encodes_once: whether a vector takes longer to compute than to look up, so that jobs/embed.py encodes equal
+            texts once, and can keep vectors. Measured on one core with 20 % repeated texts: ``lstm_avg`` 1.2 times as
+            fast, ``dan`` 0.9, ``small`` 0.5.
     """
 
     name = ""
+    encodes_once: Any = False  # bool, as an attribute or a property
     embed: Callable[..., Embedded]
     max_tokens: int | None
     width: Any  # int, as an attribute or a property
