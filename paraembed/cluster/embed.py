@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ from typing import Any
 from paraembed.cluster.tasks import Tasks, has_ray, is_local
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
+from paraembed.embedding.cache import Cache, open_cache, trim
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
 from paraembed.embedding.identity import changed_inputs, hash_inputs
@@ -36,7 +37,7 @@ from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.loading import known_encoder
 from paraembed.process import RunTasks
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
+from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
 from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
@@ -57,6 +58,7 @@ class EmbeddingResult:
         embedded: parts that this run embedded; earlier runs embedded the others.
         was_finished: whether nothing was left to do.
         bad_files: input files that were left out, see ``Limits.max_bad_files``.
+        cached: texts that took the vector of an earlier run from the cache.
     """
 
     rows: int
@@ -65,6 +67,7 @@ class EmbeddingResult:
     embedded: int
     was_finished: bool = False
     bad_files: int = 0
+    cached: int = 0
 
 
 def embed(
@@ -82,6 +85,8 @@ def embed(
     loaded: TextEncoder | None = None,
     files: Sequence[InputFile] | None = None,
     identity: Identity = "stamp",
+    cache: Place | None = None,
+    cache_gb: float = CACHE_GB,
 ) -> EmbeddingResult:
     """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
     ``paraembed.embed``, ``loaded`` is the encoder of that name, if it is open already, and ``files`` are those of
@@ -117,7 +122,14 @@ def embed(
     with ExitStack() as stack:
         doing("planning the parts")
         run = _run(
-            store, loaded, files, settings, overwrite, _planner(stack, engine, files, workers), limits.max_bad_files
+            store,
+            loaded,
+            files,
+            settings,
+            overwrite,
+            _planner(stack, engine, files, workers),
+            limits.max_bad_files,
+            None if cache is None else open_cache(cache, loaded, cache_gb),
         )
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
@@ -127,7 +139,9 @@ def embed(
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not replaced and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
             return done
-        is_here = not todo or is_local(engine, lambda: math.inf if gpu_share else seconds_here(loaded, run.plan, todo))
+        is_here = not todo or is_local(
+            engine, lambda: math.inf if gpu_share else seconds_here(loaded, run.plan, todo, run.cache)
+        )
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         manifest.uncommit(store, str(encoder))
         tries, peak = Counter[str](), 0
@@ -151,6 +165,7 @@ def embed(
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
+                "n_cached": sum(report.n_cached for report in reports.values()),
             }
             if replaced:
                 if not is_held:
@@ -160,7 +175,7 @@ def embed(
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
     _say_unknown(run.plan, reports)
-    return _result(run.plan, home, written["rows"], len(todo))
+    return replace(_result(run.plan, home, written["rows"], len(todo)), cached=_trimmed(run.cache, reports))
 
 
 def _finished_before(
@@ -206,6 +221,15 @@ def _result(plan: Plan, home: Store, rows: int, embedded: int) -> EmbeddingResul
         files = f"{num_bad:,} of {len(plan.inputs):,} input files"
         say(f"{files} could not be read and were left out; the reasons are in {home}/{BAD_FILES}")
     return EmbeddingResult(rows, plan.table(home), len(plan.parts), embedded, bad_files=num_bad)
+
+
+def _trimmed(cache: Cache | None, reports: Mapping[str, PartReport]) -> int:
+    """Limit the size of the cache, and report how many texts were in it; return their number."""
+    num_cached = sum(report.n_cached for report in reports.values())
+    if cache is not None:
+        trim(cache)
+        say(f"{num_cached:,} texts took their vectors from the cache")
+    return num_cached
 
 
 def _recognizable(
@@ -312,9 +336,10 @@ def _run(
     overwrite: bool,
     planner: RunTasks | None,
     max_bad_files: int,
+    cache: Cache | None,
 ) -> EmbeddingRun:
     """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed."""
-    new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
+    new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity, cache=cache)
     if manifest.check_folder(store):
         try:
             run = manifest.continued_run(store, new)

@@ -21,7 +21,7 @@ from paraembed.embedding.settings import (
 )
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import check_destination
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
+from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
 
 DEFAULTS = Settings()
 
@@ -31,7 +31,7 @@ GROUPS = {
     "max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "output": "normalize dim part_rows compression compact",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
-    "resources": "engine batch_size device precision gpus gpu_share price_per_hour",
+    "resources": "engine cache cache_gb batch_size device precision gpus gpu_share price_per_hour",
 }
 
 
@@ -102,6 +102,10 @@ class Embed:
     """How a run that is resumed recognizes its inputs and finished parts: by size and times, or the ETag of an object
     (stamp); or by their SHA-256, for which all are read at each start (sha256).
     """
+    cache: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder or URI that keeps vectors, so that later runs with this encoder compute only those of new texts."""
+    cache_gb: float = CACHE_GB
+    """Size of --cache in GB; at the end of a run, what was written first is removed."""
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False
@@ -119,7 +123,8 @@ def main(flags: Embed) -> dict[str, Any]:
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
-    check_destination(out, flags.encoder, *flags.input)
+    cache = None if flags.cache is None else absolute_place(flags.cache, "--cache")
+    check_destination(out, flags.encoder, *flags.input, cache)
     inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]
     if flags.price_per_hour is not None and not flags.dry_run:
         raise ValueError(
@@ -137,7 +142,7 @@ def main(flags: Embed) -> dict[str, Any]:
 
     check_columns(readable(files), settings)
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
-    options["files"] = files
+    options |= {"files": files, "cache": cache}
     if flags.dry_run:
         from paraembed.cluster.tasks import is_local
         from paraembed.embedding.estimate import dry_run
@@ -153,12 +158,12 @@ def main(flags: Embed) -> dict[str, Any]:
         return {}
     from paraembed.cluster.embed import embed
 
-    options |= {"engine": flags.engine, "identity": flags.identity}
+    options |= {"engine": flags.engine, "identity": flags.identity, "cache_gb": flags.cache_gb}
     done = embed(encoder, inputs, out, settings, **options, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
         rows, parts = f"{done.rows:,} row{'s'[: done.rows != 1]}", f"{done.parts} part{'s'[: done.parts > 1]}"
         say(f"wrote {rows} in {parts} to {done.table}; next: python jobs/verify.py {quote(str(out))}")
-    return {"rows": done.rows, "parts": done.parts, "bad_files": done.bad_files}
+    return {"rows": done.rows, "parts": done.parts, "bad_files": done.bad_files, "cached": done.cached}
 
 
 def command() -> int:

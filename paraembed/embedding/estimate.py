@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.console import doing, duration, print_table, say
+from paraembed.embedding.cache import Cache, open_cache
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, readable
 from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
+from paraembed.embedding.repeated import DistinctTexts
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.devices import require_device, slowdown
 from paraembed.encoders.protocol import TextEncoder
@@ -47,6 +49,7 @@ class Estimate:
     rows_per_second: float  # rows per second of one worker, on its own core
     probed: int  # number of rows that were embedded for the estimate
     batches: int  # number of batches of these rows
+    cached: int = 0  # number of these rows whose vector is in the cache
 
     @property
     def seconds(self) -> float:
@@ -75,12 +78,15 @@ def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, flo
 
 
 @one_thread()
-def estimate(encoder: TextEncoder, plan: Plan, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
+def estimate(
+    encoder: TextEncoder, plan: Plan, probe_seconds: float = _PROBE_SECONDS, cache: Cache | None = None
+) -> Estimate:
     """Embed rows from the whole input for some seconds, on one thread as a worker does, writing them to memory."""
     # The first batch imports and compiles, which takes a worker 2 s once: `small` embeds 400,000 texts meanwhile.
     next(_sample(encoder, plan, _WARM_ROWS), None)
+    texts = DistinctTexts(encoder, cache)
     started, rows, num_batches = time.perf_counter(), 0, 0
-    batches = _until(started + probe_seconds, _sample(encoder, plan, _BATCH_ROWS))
+    batches = _until(started + probe_seconds, _sample(encoder, plan, _BATCH_ROWS, texts))
     with io.BytesIO() as file:
         writer = None
         while group := list(islice(batches, _GROUP_BATCHES)):
@@ -91,16 +97,18 @@ def estimate(encoder: TextEncoder, plan: Plan, probe_seconds: float = _PROBE_SEC
             writer.close()
         size = file.tell()
     rate = rows / (time.perf_counter() - started)
-    return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, rows, num_batches)
+    return Estimate(
+        plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, rows, num_batches, texts.num_cached
+    )
 
 
 @one_thread()
-def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part]) -> float:
+def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part], cache: Cache | None = None) -> float:
     """Return the estimated seconds of one process for parts of a plan; 0 for few rows."""
     doing("measuring the speed of the encoder")
     rate = math.inf
     for size in (_WARM_ROWS, _BATCH_ROWS):
-        batches, measured = _sample(encoder, plan, size), 0
+        batches, measured = _sample(encoder, plan, size, DistinctTexts(encoder, cache)), 0
         next(batches, None)  # imports, compiles, decompresses and parses; see ``estimate``
         started = time.perf_counter()
         for batch in _until(started + _FIRST_SECONDS, batches):
@@ -113,13 +121,15 @@ def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part]) -> floa
     return sum(part.rows for part in todo) / rate
 
 
-def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBatch]:
+def _sample(
+    encoder: TextEncoder, plan: Plan, rows: int, texts: DistinctTexts | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield batches of some rows from parts spread over the plan; of a compressed file, only the first part is read."""
     settings = replace(plan.settings, batch_size=min(rows, plan.settings.batch_size))
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
     for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_stream else part for part in drawn):
-        yield from embedded(encoder, plan.sources(part), part, settings)
+        yield from embedded(encoder, plan.sources(part), part, settings, texts)
 
 
 def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -156,6 +166,7 @@ def dry_run(
     files: Sequence[InputFile] | None = None,
     is_local: Callable[[float], bool] = lambda _: False,
     max_bad_files: int = 0,
+    cache: Place | None = None,
 ) -> None:
     """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The arguments and errors are
     those of ``embed``; ``is_local``: whether work of some seconds is done in the process of the job, without Ray.
@@ -178,7 +189,7 @@ def dry_run(
     warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
     plan = make_plan(files, settings, max_bad_files=max_bad_files)
-    expected = estimate(loaded, plan)
+    expected = estimate(loaded, plan, cache=None if cache is None else open_cache(cache, loaded, reads_only=True))
     start, where = _RAY_SECONDS, f"{workers} workers"
     if not gpu_share and is_local(expected.seconds):
         start, where, workers = _LOCAL_SECONDS, "one process", 1
@@ -192,6 +203,8 @@ def dry_run(
     ]
     if price_per_hour is not None:
         lines.append(("cost", f"{price_per_hour * seconds / 3600:,.4f}"))
+    if cache is not None:
+        lines.insert(1, ("in the cache", f"{expected.cached / max(1, expected.probed):.0%} of the rows"))
     if num_bad := len(plan.inputs) - len(readable(plan.inputs)):
         lines.insert(0, ("bad files", f"{num_bad:,}"))
     print_table(("estimate", where), lines)

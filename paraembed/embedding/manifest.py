@@ -26,6 +26,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, get_type_hin
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paraembed.embedding.cache import Cache
 from paraembed.embedding.identity import is_same_file
 from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.part import (
@@ -105,6 +106,7 @@ _OF_A_RUN = {
     "size",
     "made_of",
     "n_repeated",
+    "n_cached",
     "n_only_unknown",
     "only_unknown",
     *_MULTI_LINE,
@@ -122,6 +124,7 @@ class EmbeddingRun:
     plan: Plan  # inputs, settings and parts
     identity: Mapping[str, Any] = field(default_factory=dict)  # identity of the encoder, see ``TextEncoder``
     parts: str = ""  # SHA-256 of the file with the parts, if the plan was read from it
+    cache: Cache | None = None  # vectors of earlier runs, which decide nothing
 
 
 class _About(TypedDict):

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.embedding.cache import Cache
 from paraembed.embedding.columns import carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import IDS, Part, Plan, inputs_identity, settings_json
@@ -46,11 +47,13 @@ BAD_FILES = f"{REJECTED}/files.jsonl"
 """Input files that were left out, each with its reason."""
 ROW_GROUP_BYTES = 32 << 20
 """Bytes of vectors per row group; a part is written one row group at a time."""
+CACHE_FILE_BYTES = 64 << 20
+"""Bytes of new vectors after which a file is added to the cache; and at the end of a part."""
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 FOOTER = "paraembed"
 """Key of the report in the footer of a part."""
 _FIRSTS = ("null_id", "only_unknown", "longest_lines", "longest_first", "longest_file")
-_NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size"}
+_NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size", "n_cached"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class PartReport:
     n_only_unknown: int = 0  # rows that have tokens, all of them out of vocabulary
     only_unknown: tuple[str, ...] = ()  # the first three of these rows: FILE:ROW, see ``shown_row``
     n_repeated: int = 0  # rows that took the vector of an equal text of the part
+    n_cached: int = 0  # texts that took the vector of an earlier run; see ``paraembed.embedding.cache``
 
 
 def part_digest(
@@ -150,11 +154,12 @@ def embed_part(
     data: bytes | None = None,
     lock: ComputeLock = NO_LOCK,
     on_rows: OnRows = no_progress,
+    cache: Cache | None = None,
 ) -> PartReport:
     """Embed a part into ``store``; every call writes the same bytes. ``sources`` are the inputs of its pieces; ``data``
     is the text of a part of a stream, see ``read_piece``; ``lock`` is held while the encoder computes, a lock if other
     threads embed parts with the same encoder; ``on_rows`` is called with the number of rows that were encoded since its
-    last call.
+    last call; ``cache`` has vectors of earlier runs, and gets those of new texts.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, whose
@@ -173,7 +178,7 @@ def embed_part(
     schema = _schema(encoder, sources[0], part, settings)
     made_of = part_digest(encoder.fingerprint, encoder.identity, encoder.tokenizer, sources, part, settings)
     report = PartReport(part.name, 0, 0, 0, 0, 0, "", 0.0, made_of=made_of)
-    size = 0
+    size, texts = 0, DistinctTexts(encoder, cache)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         tally = _Tally(rejected)
 
@@ -181,9 +186,13 @@ def embed_part(
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
             options = layout(schema, settings) | {"write_page_checksum": part.format > 2}
             with pq.ParquetWriter(file, schema, **options) as writer:
-                batches = _of_pieces(encoder, sources, part, schema, settings, tally, data, lock, on_rows)
+                batches = _of_pieces(texts, sources, part, schema, settings, tally, data, lock, on_rows)
                 for table in _tables(batches, group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
+                    if texts.cached is not None:
+                        texts.cached.write(CACHE_FILE_BYTES)
+                if texts.cached is not None:
+                    texts.cached.write()
                 rejected_sha256 = ""
                 if tally.counts["n_rejected"]:
                     store.make_folder(REJECTED)
@@ -215,16 +224,20 @@ def in_footer(report: PartReport) -> dict[str, Any]:
 
 
 def embedded(
-    encoder: TextEncoder, sources: Sequence[InputFile], part: Part, settings: Settings
+    encoder: TextEncoder,
+    sources: Sequence[InputFile],
+    part: Part,
+    settings: Settings,
+    texts: DistinctTexts | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
+    """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time; nothing is written."""
     schema = _schema(encoder, sources[0], part, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        yield from _of_pieces(encoder, sources, part, schema, settings, _Tally(rejected))
+        yield from _of_pieces(texts or DistinctTexts(encoder), sources, part, schema, settings, _Tally(rejected))
 
 
 def _of_pieces(
-    encoder: TextEncoder,
+    texts: DistinctTexts,
     sources: Sequence[InputFile],
     part: Part,
     schema: pa.Schema,
@@ -235,7 +248,6 @@ def _of_pieces(
     on_rows: OnRows = no_progress,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the pieces of a part. Raise ValueError if a piece has another number of rows than planned."""
-    texts = DistinctTexts(encoder)
     for source, piece in zip(sources, part.pieces, strict=True):
         before = tally.num_rows
         rows = read_piece(source, piece, settings, data)
@@ -244,7 +256,7 @@ def _of_pieces(
             raise ValueError(
                 f"{source.shown} has changed: {part.name} has {count} of its rows instead of {piece.rows}; start over"
             )
-    tally.counts["n_repeated"] = texts.num_repeated
+    tally.counts.update(n_repeated=texts.num_repeated, n_cached=texts.num_cached)
 
 
 def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> pa.Schema:
@@ -381,6 +393,7 @@ class PartWorker:
         settings: Settings,
         out: str,
         data: bytes | None,
+        cache: Cache | None = None,
     ) -> Done:
         """Embed one part; see ``embed_part``."""
         self.ready(packed)
@@ -391,7 +404,7 @@ class PartWorker:
         def count(rows: int) -> None:
             self._rows[part.name] = self._rows.get(part.name, 0) + rows
 
-        options: dict[str, Any] = {"data": data, "lock": self._lock, "on_rows": count}
+        options: dict[str, Any] = {"data": data, "lock": self._lock, "on_rows": count, "cache": cache}
         try:
             return Done(embed_part(self._encoder, sources, part, settings, self._store, **options), peak_memory())
         finally:

@@ -176,8 +176,8 @@ class DoneParts:
     def _read(self, name: str) -> pa.Table:
         try:
             table, run = read_arrow(self._store, f"{DONE}/{name}")
-            if "n_repeated" not in table.schema.names:  # of an earlier version
-                table = table.append_column("n_repeated", pa.array(np.zeros(len(table), np.int64)))
+            for column in _REPORT.names[len(table.schema) :]:  # of an earlier version
+                table = table.append_column(column, pa.array(np.zeros(len(table), np.int64)))
             _check_columns(table, _REPORT, f"{self._store}/{DONE}/{name}")
         except (OSError, ValueError):
             return _REPORT.empty_table()

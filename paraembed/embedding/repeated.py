@@ -3,56 +3,62 @@
 A part remembers vectors in the order of its rows, and none of other parts, so its bytes do not depend on the worker.
 """
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.encoders.protocol import ComputeLock, Embedded, NotFiniteError, OnRows, TextEncoder
+from paraembed.embedding.cache import Cache, CachedVectors, hashes_of
+from paraembed.encoders.protocol import ComputeLock, Embedded, NotFiniteError, OnRows, Rows, TextEncoder
 from paraembed.text import TreeError
 
 _MEMORY_BYTES = 64 << 20  # of vectors that a part remembers
-
-Rows = npt.NDArray[np.int64]
 
 
 class DistinctTexts:
     """Texts of a part, of which each is encoded once if the encoder ``encodes_once``."""
 
-    def __init__(self, encoder: TextEncoder) -> None:
+    def __init__(self, encoder: TextEncoder, cache: Cache | None = None) -> None:
         self._encoder = encoder
         self._is_used = bool(getattr(encoder, "encodes_once", False))
         self._known: list[pa.Array] = []  # keys of the texts in memory
-        self._memory = blank(max(1, _MEMORY_BYTES // (4 * encoder.width)), encoder.width)
+        self._memory = Embedded.blank(max(1, _MEMORY_BYTES // (4 * encoder.width)), encoder.width)
         self._count = 0  # of texts in memory
+        self.cached = None if cache is None else CachedVectors(cache)
+        """Vectors of earlier runs."""
         self.num_repeated = 0
-        """Number of texts that took the vector of an earlier one."""
+        """Number of texts that took the vector of an earlier text of the part."""
+        self.num_cached = 0
+        """Number of texts that took the vector of an earlier run."""
 
     def embed(self, texts: pa.Array, trees: pa.Array | None, lock: ComputeLock, on_rows: OnRows) -> Embedded:
-        """Return vectors and counts of n texts. A text that is not repeated is encoded as without this class: if none
-        is, all in one call.
+        """Return vectors and counts of n texts. If no text is repeated or in the cache, they are encoded in one call,
+        as without this class.
         """
         if not self._is_used or not len(texts):
             return self._encoder.embed(texts, max(1, len(texts)), trees, lock=lock, on_rows=on_rows)
         coded = keys_of(texts, trees).dictionary_encode()
-        keys, codes = coded.dictionary, coded.indices.to_numpy()
+        keys, codes = coded.dictionary, coded.indices.to_numpy().astype(np.int64)
+        distinct = Embedded.blank(len(keys), self._encoder.width)
         known = pc.fill_null(pc.index_in(keys, pa.concat_arrays([keys[:0], *self._known])), -1).to_numpy()
+        distinct.write(np.flatnonzero(known >= 0), self._memory.take(known[known >= 0]))
         new = np.flatnonzero(known < 0)
-        if len(new) == len(texts):
-            embedded = self._encoder.embed(texts, len(texts), trees, lock=lock, on_rows=on_rows)
-            self._remember(keys, embedded)
-            return embedded
-        firsts = np.unique(codes, return_index=True)[1]  # row of each distinct text
-        distinct = blank(len(keys), self._encoder.width)
-        write_rows(distinct, np.flatnonzero(known >= 0), take_rows(self._memory, known[known >= 0]))
-        if len(new):
-            write_rows(distinct, new, self._encoded(texts, trees, firsts[new], lock, on_rows))
-            self._remember(keys.take(pa.array(new)), take_rows(distinct, new))
-        on_rows(len(texts) - len(new))
+        hashes, is_known = np.zeros((0, 2), np.uint64), np.zeros(len(new), np.bool_)
+        if self.cached is not None:
+            hashes = hashes_of(keys.take(pa.array(new)))
+            is_known = self.cached.find(hashes, distinct, new)
+        left = new[~is_known]  # texts to encode
+        if len(left) == len(texts):
+            distinct = self._encoder.embed(texts, len(texts), trees, lock=lock, on_rows=on_rows)
+        elif len(left):
+            firsts = np.unique(codes, return_index=True)[1]  # row of each distinct text
+            distinct.write(left, self._encoded(texts, trees, firsts[left], lock, on_rows))
+        if self.cached is not None and len(left):
+            self.cached.add(hashes[~is_known], distinct.take(left))
+        self._remember(keys.take(pa.array(new)), distinct.take(new))
+        on_rows(len(texts) - len(left))
         self.num_repeated += len(texts) - len(new)
-        return take_rows(distinct, codes)
+        self.num_cached += int(is_known.sum())
+        return distinct if len(left) == len(texts) else distinct.take(codes)
 
     def _encoded(
         self, texts: pa.Array, trees: pa.Array | None, rows: Rows, lock: ComputeLock, on_rows: OnRows
@@ -72,7 +78,7 @@ class DistinctTexts:
         count = min(len(keys), len(self._memory.vectors) - self._count)
         if count:
             rows = np.arange(count)
-            write_rows(self._memory, self._count + rows, take_rows(embedded, rows))
+            self._memory.write(self._count + rows, embedded.take(rows))
             self._known.append(keys[:count])
             self._count += count
 
@@ -86,26 +92,3 @@ def keys_of(texts: pa.Array, trees: pa.Array | None) -> pa.Array:
         return texts
     lengths, trees = (array.cast(pa.large_string()) for array in (pc.binary_length(texts), pc.fill_null(trees, "")))
     return pc.binary_join_element_wise(lengths, texts, trees, pa.scalar(":", pa.large_string()))
-
-
-def blank(count: int, width: int) -> Embedded:
-    """Return arrays for vectors and counts of texts, to be written by ``write_rows``."""
-    counts, flags = np.empty((2, count), np.int32), np.empty((2, count), np.bool_)
-    return Embedded(np.empty((count, width), np.float32), *counts, *flags)
-
-
-def _arrays(embedded: Embedded) -> list[npt.NDArray[Any]]:
-    none = np.zeros(len(embedded.vectors), np.bool_)
-    flags = (none if flag is None else flag for flag in (embedded.is_cut, embedded.lacks_tree))
-    return [embedded.vectors, embedded.num_tokens, embedded.num_unknown, *flags]
-
-
-def write_rows(target: Embedded, rows: Rows, values: Embedded) -> None:
-    """Write vectors and counts to rows."""
-    for array, of_values in zip(_arrays(target), _arrays(values), strict=True):
-        array[rows] = of_values
-
-
-def take_rows(embedded: Embedded, rows: Rows) -> Embedded:
-    """Return vectors and counts of rows."""
-    return Embedded(*(array[rows] for array in _arrays(embedded)))

@@ -17,6 +17,7 @@ from paraembed.console import doing, shown_status
 from paraembed.encoders.tables import normalized
 
 Vectors = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
 ComputeLock = AbstractContextManager[object]
 """What threads that share an encoder hold while it computes; not while it tokenizes, so that these overlap."""
 NO_LOCK: ComputeLock = nullcontext()
@@ -54,6 +55,28 @@ class Embedded:
     num_unknown: npt.NDArray[np.int32]
     is_cut: npt.NDArray[np.bool_] | None = None
     lacks_tree: npt.NDArray[np.bool_] | None = None
+
+    @classmethod
+    def blank(cls, count: int, width: int) -> "Embedded":
+        """Return arrays for ``write``, whose values are not set."""
+        counts, flags = np.empty((2, count), np.int32), np.empty((2, count), np.bool_)
+        return cls(np.empty((count, width), np.float32), *counts, *flags)
+
+    @property
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """The arrays, in the order of the attributes."""
+        none = np.zeros(len(self.vectors), np.bool_)
+        flags = (none if flag is None else flag for flag in (self.is_cut, self.lacks_tree))
+        return [self.vectors, self.num_tokens, self.num_unknown, *flags]
+
+    def take(self, rows: Rows) -> "Embedded":
+        """Return a copy of some rows."""
+        return Embedded(*(array[rows] for array in self.arrays))
+
+    def write(self, rows: Rows, values: "Embedded") -> None:
+        """Write values to rows."""
+        for array, of_values in zip(self.arrays, values.arrays, strict=True):
+            array[rows] = of_values
 
     @property
     def num_cut(self) -> int:

@@ -115,7 +115,7 @@ def test_reports_without_the_count_are_read(tmp_path):
     done.add(report)
     done.write()
     table, run = read_arrow(store, "_done/000-000000.arrow")
-    write_bytes(store, "_done/000-000000.arrow", arrow_bytes(table.drop_columns("n_repeated"), run))
+    write_bytes(store, "_done/000-000000.arrow", arrow_bytes(table.drop_columns(["n_repeated", "n_cached"]), run))
     assert DoneParts(store, "run").read() == {report.name: report}
 
 
