@@ -24,6 +24,7 @@ from paraembed.papers import OWN_RECIPES, find_recipe
 from paraembed.process import one_thread
 from paraembed.recipe import Recipe
 from paraembed.settings import (
+    CACHE_GB,
     DEFAULT_GPUS,
     DEFAULT_INFERENCE,
     MIN_COVERAGE,
@@ -201,6 +202,8 @@ def embed(
     limits: Limits | None = None,
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
+    cache: AnyPath | None = None,
+    cache_gb: float = CACHE_GB,
     **settings: Any,
 ) -> "EmbeddingResult":
     """Write one embedding for each row of text or tables to Parquet files, as ``jobs/embed.py`` does; the same call
@@ -219,6 +222,8 @@ def embed(
         limits: limits that stop the run; None: the defaults of ``paraembed.embedding.settings.Limits``.
         inference: device, precision, prompt.
         gpus: GPUs of the workers, if the encoder computes on a GPU.
+        cache: folder or URI that keeps vectors, so that later runs with this encoder compute only those of new texts.
+        cache_gb: size of ``cache`` in GB; at the end of a run, what was written first is removed.
         settings: fields of ``paraembed.embedding.settings.Settings``, such as ``text_column="title"``.
 
     Returns:
@@ -230,7 +235,8 @@ def embed(
     from paraembed.cluster.embed import embed as run
 
     chosen = Settings(**_checked(settings, Settings, "embed"))
-    check_destination(_absolute_place(out), str(encoder), *map(str, _several(inputs)))
+    kept = None if cache is None else _absolute_place(cache)
+    check_destination(_absolute_place(out), str(encoder), *map(str, _several(inputs)), kept)
     return run(
         absolute_name(str(encoder), _absolute),
         [str(_absolute_place(file)) for file in _several(inputs)],
@@ -244,6 +250,8 @@ def embed(
         limits=limits or DEFAULT_LIMITS,
         inference=inference,
         gpus=gpus,
+        cache=kept,
+        cache_gb=cache_gb,
     )
 
 

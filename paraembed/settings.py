@@ -15,6 +15,8 @@ from paraembed.options import MOST_INT, check_fields
 TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
 DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
 
+CACHE_GB = 50.0
+"""Default size of a cache of vectors, in GB."""
 MIN_COVERAGE = 0.2
 MAX_BAD_WORDS = 0.001
 """Maximum fraction of rows of a word-vector file that are skipped because they are no word vectors."""

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -20,18 +20,20 @@ from paraembed.cluster.tasks import Tasks, has_ray, is_local
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
 from paraembed.embedding.append import Step, finish_append, steps
+from paraembed.embedding.cache import Cache, open_cache, trim
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
 from paraembed.embedding.identity import changed_inputs, hash_inputs
-from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, check_faults, find_inputs, readable
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun, known_inputs
-from paraembed.embedding.part import REJECTED, Done, PartReport, rejected_name, shown_row
+from paraembed.embedding.part import BAD_FILES, REJECTED, Done, PartReport, rejected_name, shown_row
 from paraembed.embedding.plan import DATA, Part, Plan, make_plan, part_name
 from paraembed.embedding.records import table_of
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
+from paraembed.embedding.status import error_kept
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import SUCCESS, locked
 from paraembed.io.places import Place
@@ -39,7 +41,7 @@ from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store, read_json
 from paraembed.loading import known_encoder
 from paraembed.process import RunTasks
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
+from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
 from paraembed.signals import RunFailedError
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import record_path
@@ -60,6 +62,8 @@ class EmbeddingResult:
         embedded: parts that this run embedded; earlier runs embedded the others.
         was_finished: whether nothing was left to do.
         added: rows of the generations that this run added to a finished output.
+        bad_files: input files that were left out, see ``Limits.max_bad_files``.
+        cached: texts that took the vector of an earlier run from the cache.
     """
 
     rows: int
@@ -68,6 +72,8 @@ class EmbeddingResult:
     embedded: int
     was_finished: bool = False
     added: int = 0
+    bad_files: int = 0
+    cached: int = 0
 
 
 def embed(
@@ -86,6 +92,8 @@ def embed(
     files: Sequence[InputFile] | None = None,
     identity: Identity = "stamp",
     append: bool = False,
+    cache: Place | None = None,
+    cache_gb: float = CACHE_GB,
 ) -> EmbeddingResult:
     """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
     ``paraembed.embed``, ``loaded`` is the encoder of that name, if it is open already, and ``files`` are those of
@@ -129,12 +137,13 @@ def embed(
                 fetch=fetch_encoder,
                 files=step.files,
             )
+            opened = None if cache is None else open_cache(cache, loaded, cache_gb)
             options: dict[str, Any] = {"engine": engine, "overwrite": overwrite, "limits": limits, "gpus": gpus}
-            done = _embed(loaded, str(encoder), home, complete, step, workers, identity=identity, **options)
+            options |= {"identity": identity, "cache": opened}
+            done = _embed(loaded, str(encoder), home, complete, step, workers, **options)
         results.append(done)
-    embedded, added = (sum(getattr(result, name) for result in results) for name in ("embedded", "added"))
-    was_finished = all(result.was_finished for result in results)
-    return replace(results[-1], embedded=embedded, added=added, was_finished=was_finished)
+    sums = {name: sum(getattr(result, name) for result in results) for name in ("embedded", "added", "cached")}
+    return replace(results[-1], **sums, was_finished=all(result.was_finished for result in results))
 
 
 def _embed(
@@ -150,6 +159,7 @@ def _embed(
     limits: Limits,
     gpus: Gpus,
     identity: Identity,
+    cache: Cache | None,
 ) -> EmbeddingResult:
     """Embed the files of a generation."""
     started = time.perf_counter()
@@ -160,11 +170,12 @@ def _embed(
     with ExitStack() as stack:
         doing("planning the parts")
         plan, columns = Plan(step.files, settings, (), generation=step.generation), None
-        unplanned = EmbeddingRun(loaded.fingerprint, loaded.tokenizer, plan, loaded.identity)
+        unplanned = EmbeddingRun(loaded.fingerprint, loaded.tokenizer, plan, loaded.identity, cache=cache)
         if added_to:
             stack.enter_context(home.held())
             store, columns = home.below(manifest.NEXT), manifest.columns_to_add(home, unplanned)
-        run = _run(store, unplanned, overwrite, _planner(stack, engine, step.files, workers), columns)
+        planner = _planner(stack, engine, step.files, workers)
+        run = _run(store, unplanned, overwrite, planner, columns, limits.max_bad_files)
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         remove_new, tries, peak = manifest.removal_of_new(store), Counter[str](), 0
@@ -173,14 +184,16 @@ def _embed(
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not (replaced or added_to) and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
             return done
-        is_here = not todo or is_local(engine, lambda: math.inf if gpu_share else seconds_here(loaded, run.plan, todo))
+        is_here = not todo or is_local(
+            engine, lambda: math.inf if gpu_share else seconds_here(loaded, run.plan, todo, run.cache)
+        )
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         manifest.uncommit(store, str(encoder))
         of_workers = loaded, run, todo, store, workers, gpu_share, tries, remove_new
         done_now = embed_here(loaded, run, todo, store) if is_here else _in_workers(stack, *of_workers)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
-        with recorded(store, home) as into:
+        with error_kept(added_to or store), recorded(store, home) as into:
             describe(into.tracked, str(encoder), run, workers)
             before = [Done(report, peak_memory=0) for report in reports.values()]
             new = stack.enter_context(closing(done_now))
@@ -197,6 +210,7 @@ def _embed(
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
+                "n_cached": sum(report.n_cached for report in reports.values()),
             }
             if added_to:
                 finish_append(home)
@@ -206,7 +220,8 @@ def _embed(
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
     _say_unknown(run.plan, reports)
-    return _result(written, run.plan, home, step, reports, len(todo))
+    num_cached = _trimmed(cache, reports)
+    return replace(_result(written, run.plan, home, step, reports, len(todo)), cached=num_cached)
 
 
 def _replace(stack: ExitStack, store: Store, replaced: Folder, *, is_held: bool) -> None:
@@ -221,7 +236,8 @@ def _result(
 ) -> EmbeddingResult:
     num_parts = sum(generation["parts"] for generation in written.get("generations", [])) or len(plan.parts)
     added = sum(report.rows for report in reports.values()) if step.is_next else 0
-    return EmbeddingResult(written["rows"], plan.table(home), num_parts, embedded, added=added)
+    num_bad = _say_bad_files(plan, home)
+    return EmbeddingResult(written["rows"], plan.table(home), num_parts, embedded, added=added, bad_files=num_bad)
 
 
 def _finished_before(
@@ -240,7 +256,7 @@ def _finished_before(
     if (known := known_encoder(encoder, inference)) is None:
         return None
     check_apart(inputs, step.files, home.path if isinstance(home, Folder) else home.place, part_name(0))
-    complete = complete_settings(settings, step.files, reads_trees=False)
+    complete = complete_settings(settings, readable(step.files), reads_trees=False)
     plan = Plan(step.files, complete, (), generation=step.generation)
     new = EmbeddingRun(known.fingerprint, known.tokenizer, plan, known.identity)
     if identity == "stamp" and not _is_unrecorded(home) and (done := manifest.finished_rows(home, new)):
@@ -272,7 +288,26 @@ def _finished_result(store: Store, plan: Plan, rows: int, parts: int) -> Embeddi
 
         send_left(out)
     say(f"{store} is already finished, {rows:,} rows; nothing to do")
-    return EmbeddingResult(rows, plan.table(store), parts, 0, was_finished=True)
+    num_bad = _say_bad_files(plan, store)
+    return EmbeddingResult(rows, plan.table(store), parts, 0, was_finished=True, bad_files=num_bad)
+
+
+def _say_bad_files(plan: Plan, home: Store) -> int:
+    """Report the input files that were left out, and return their number."""
+    num_bad = len(plan.inputs) - len(readable(plan.inputs))
+    if num_bad:
+        files = f"{num_bad:,} of {len(plan.inputs):,} input files"
+        say(f"{files} could not be read and were left out; the reasons are in {home}/{BAD_FILES}")
+    return num_bad
+
+
+def _trimmed(cache: Cache | None, reports: Mapping[str, PartReport]) -> int:
+    """Limit the size of the cache, and report how many texts were in it; return their number."""
+    num_cached = sum(report.n_cached for report in reports.values())
+    if cache is not None:
+        trim(cache)
+        say(f"{num_cached:,} texts took their vectors from the cache")
+    return num_cached
 
 
 def _recognizable(
@@ -281,7 +316,7 @@ def _recognizable(
     """Return the input files, with their digests if these decide whether they are those of a plan."""
     if files is None:
         known = known_inputs(home, limits.reading) if identity == "stamp" else {}
-        files = find_inputs(inputs, limits.reading, known=known)
+        files = find_inputs(inputs, limits.reading, known=known, max_bad_files=limits.max_bad_files)
     return hash_inputs(files) if identity == "sha256" else tuple(files)
 
 
@@ -368,18 +403,26 @@ def _planner(stack: ExitStack, engine: Engine, files: Sequence[InputFile], worke
 
 
 def _run(
-    store: Store, new: EmbeddingRun, overwrite: bool, planner: RunTasks | None, columns: pa.Schema | None
+    store: Store,
+    new: EmbeddingRun,
+    overwrite: bool,
+    planner: RunTasks | None,
+    columns: pa.Schema | None,
+    max_bad_files: int,
 ) -> EmbeddingRun:
     """Return the run to resume, or a new one; with ``overwrite``, only a run begun with ``overwrite`` is resumed.
     ``columns`` are those of an output to which it is added.
     """
     if manifest.check_folder(store):
         try:
-            return manifest.continued_run(store, new)
+            run = manifest.continued_run(store, new)
+            check_faults(run.plan.inputs, max_bad_files)
+            return run
         except ValueError:
             if not overwrite:
                 raise
-    plan = make_plan(new.plan.inputs, new.plan.settings, planner, generation=new.plan.generation, columns=columns)
+    options: dict[str, Any] = {"generation": new.plan.generation, "columns": columns}
+    plan = make_plan(new.plan.inputs, new.plan.settings, planner, max_bad_files, **options)
     if overwrite and isinstance(store, Folder) and store.path.exists():
         with locked(store.path):
             discard(store.path)

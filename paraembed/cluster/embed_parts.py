@@ -109,6 +109,7 @@ class _Parts:
         self.holders: dict[str, list[Worker]] = {}  # name of a part → the workers that have it
         self._pool, self._settings, self._out = pool, run.plan.settings, out
         self._plan, self._again = run.plan, deque[Task]()
+        self._cache = run.cache and ray.put(run.cache)
         self._streams = streams_of_workers(run.plan, todo, pool.count)
         others = [part for part in todo if part.file not in self._streams]
         self._tasks = stream_parts(run.plan, others)
@@ -231,7 +232,8 @@ class _Parts:
 
     def _give(self, worker: Worker, task: Task) -> None:
         sources, part, data = task
-        ref = worker.actor.embed.remote(self._pool.encoder, sources, part, self._settings, self._out, data)
+        given = self._pool.encoder, sources, part, self._settings, self._out, data, self._cache
+        ref = worker.actor.embed.remote(*given)
         self._pool.add(worker, ref, task)
         self.holders.setdefault(part.name, []).append(worker)
 

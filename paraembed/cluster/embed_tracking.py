@@ -79,6 +79,7 @@ def record(
     into.tracked.metrics(
         {
             **{name: written[name] for name in counted},
+            "n_repeated": written.get("n_repeated", 0),
             "unknown_share": written["n_unknown"] / max(1, written["n_tokens"]),
             **measured,
             **{f"part_seconds/p{q}": float(np.percentile(seconds, q)) for q in (50, 95, 100)},

@@ -20,6 +20,7 @@ JOBS = {
     "weight": "word vectors to a weighted average as an encoder",
     "export": "an encoder in another library's format",
     "embed": "texts to embeddings in Parquet",
+    "status": "progress of embed, also from another machine",
     "verify": "check an output of embed",
     "compact": "rewrite an output of embed that was added to as one generation",
     "search": "the rows of an output of embed nearest to a query",

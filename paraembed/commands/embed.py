@@ -23,18 +23,19 @@ from paraembed.embedding.settings import (
 )
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.resume import check_destination
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
+from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference, check_workers
 
 DEFAULTS = Settings()
 
 
 GROUPS = {
     "chunks": "chunk_tokens chunk_overlap chunk_by pool",
-    "data": "id_kind tree_column stamp_column max_rejected max_rejected_share on_duplicate_id max_line_bytes "
+    "data": "id_kind tree_column stamp_column max_rejected max_rejected_share max_bad_files on_duplicate_id "
+    "max_line_bytes "
     "max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "output": "normalize dim part_rows compression compact",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
-    "resources": "engine batch_size device precision gpus gpu_share price_per_hour",
+    "resources": "engine cache cache_gb batch_size device precision gpus gpu_share price_per_hour",
 }
 
 
@@ -107,6 +108,8 @@ class Embed:
     """
     max_rejected_share: float = DEFAULT_LIMITS.max_rejected_share
     """Maximum share of all rows that are unreadable, 0 to 1, before the job fails."""
+    max_bad_files: int = 0
+    """Maximum number of damaged, empty or unreadable input files, which are listed and left out."""
     on_duplicate_id: OnDuplicateId = "fail"
     """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
     workers: int = 2
@@ -123,6 +126,10 @@ class Embed:
     """Add the inputs that a finished output does not have yet; the others are not read. The ids must be file-row or
     of a column.
     """
+    cache: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder or URI that keeps vectors, so that later runs with this encoder compute only those of new texts."""
+    cache_gb: float = CACHE_GB
+    """Size of --cache in GB; at the end of a run, what was written first is removed."""
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False
@@ -136,29 +143,30 @@ class Embed:
 
 def main(flags: Embed) -> dict[str, Any]:
     """Embed, and print the next command."""
-    limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading, flags.max_rejected_share)
+    limits = Limits(**{field.name: getattr(flags, field.name) for field in fields(Limits)})
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
-    check_destination(out, flags.encoder, *flags.input)
+    cache = None if flags.cache is None else absolute_place(flags.cache, "--cache")
+    check_destination(out, flags.encoder, *flags.input, cache)
     inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]
     if flags.price_per_hour is not None and not flags.dry_run:
         raise ValueError(
             f"--price-per-hour is {flags.price_per_hour}, but only --dry-run prints a cost; add --dry-run, or leave "
             "it out"
         )
-    from paraembed.embedding.inputs import find_inputs
+    from paraembed.embedding.inputs import find_inputs, readable
     from paraembed.embedding.manifest import known_inputs
     from paraembed.io.store import open_store
 
     doing("finding the input files")
     known = known_inputs(open_store(out), flags.reading) if flags.identity == "stamp" else {}
-    files = find_inputs(inputs, flags.reading, known=known)
+    files = find_inputs(inputs, flags.reading, known=known, max_bad_files=flags.max_bad_files)
     from paraembed.embedding.columns import check_columns
 
-    check_columns(files, settings)
+    check_columns(readable(files), settings)
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
-    options["files"] = files
+    options |= {"files": files, "cache": cache}
     if flags.dry_run:
         from paraembed.embedding.append import steps
 
@@ -171,19 +179,25 @@ def main(flags: Embed) -> dict[str, Any]:
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder
 
-        options |= {"price_per_hour": flags.price_per_hour, "reading": flags.reading, "fetch": fetch_encoder}
+        options |= {
+            "price_per_hour": flags.price_per_hour,
+            "max_bad_files": flags.max_bad_files,
+            "reading": flags.reading,
+            "fetch": fetch_encoder,
+        }
         dry_run(encoder, inputs, out, settings, **options, is_local=lambda seconds: is_local(flags.engine, seconds))
         return {}
     from paraembed.cluster.embed import embed
 
-    options |= {"engine": flags.engine, "identity": flags.identity}
+    options |= {"engine": flags.engine, "identity": flags.identity, "cache_gb": flags.cache_gb}
     options |= {"append": flags.append, "overwrite": flags.overwrite, "limits": limits}
     done = embed(encoder, inputs, out, settings, **options)
     if not done.was_finished:
         rows, parts = f"{done.rows:,} row{'s'[: done.rows != 1]}", f"{done.parts} part{'s'[: done.parts > 1]}"
         written = f"added {done.added:,} to {rows} of" if done.added else f"wrote {rows} in {parts} to"
         say(f"{written} {done.table}; next: python jobs/verify.py {quote(str(out))}")
-    return {"rows": done.rows, "parts": done.parts} | ({"added": done.added} if flags.append else {})
+    counts = {"rows": done.rows, "parts": done.parts, "bad_files": done.bad_files, "cached": done.cached}
+    return counts | ({"added": done.added} if flags.append else {})
 
 
 def command() -> int:

@@ -27,7 +27,7 @@ Groups = Mapping[str, str]
 NO_GROUPS: Groups = {}
 
 
-_UNTRACKED = {"Search", "Verify", "Load", "Log", "Fetch", "Completion", "Sample"}
+_UNTRACKED = {"Search", "Status", "Verify", "Load", "Log", "Fetch", "Completion", "Sample"}
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def _check_new(home: Store, plans: Mapping[int, Plan], new: Sequence[InputFile],
         raise ValueError(f"{home} was written by an earlier version, to which nothing can be added; start over")
     if new and not append:
         raise ValueError(f"{new[0].shown} is not an input of {home}; give `append` to add it")
-    known = {file.name: file.shown for plan in plans.values() for file in plan.inputs}
+    known = {file.name: file.shown for plan in plans.values() for file in plan.inputs if not file.fault}
     same = next((file for file in new if file.name in known), None)
     if same and first.settings.id_kind == "file-row":
         raise ValueError(
@@ -100,6 +100,9 @@ def _matched(
     for file in files:
         known = by_path.get(file.shown)
         if known and not is_same_file(known[0], file):
+            if known[0].fault:  # it could not be read then
+                new.append(file)
+                continue
             raise ValueError(
                 f"{file.shown} has changed since it was embedded; give changed rows in a file of their own, with "
                 "`id_column` and `stamp_column`, or start over"

@@ -6,7 +6,6 @@ tokenizer of the encoder and the settings alone. The tokens are computed once, i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from paraembed.embedding.settings import CHUNK_TEXTS, Settings
 from paraembed.encoders.own import OwnEncoder
-from paraembed.encoders.protocol import ComputeLock, Embedded, OnRows, TextEncoder, no_progress
+from paraembed.encoders.protocol import Embedded, OnRows, TextEncoder
 from paraembed.text.ragged import Ragged, joined, string_bytes
 from paraembed.text.sentences import blocks, characters, gather, halves, pack, sentences, words
 
@@ -72,16 +71,14 @@ class Chunks:
         ]
         return [carried[0].take(rows), *of_chunks, *kept]
 
-    def embed(
-        self, encoder: TextEncoder, start: int, stop: int, lock: ComputeLock, on_rows: OnRows = no_progress
-    ) -> Embedded:
-        """Return the vectors of chunks ``start`` to ``stop`` - 1, without the white space at their ends."""
-        texts, known = self.texts(start, stop), dict[str, Any]()
-        if self.tokens is None:
-            texts = pc.utf8_rtrim_whitespace(texts)
-        else:
-            known = {"tokens": self.tokens.spans(*(pieces[start:stop] for pieces in self.pieces))}
-        return encoder.embed(texts, max(1, stop - start), lock=lock, on_rows=on_rows, **known)
+    def read(self, start: int, stop: int) -> pa.LargeStringArray:
+        """Return chunks ``start`` to ``stop`` - 1 as the encoder reads them, without the white space at their ends."""
+        texts = self.texts(start, stop)
+        return pc.utf8_rtrim_whitespace(texts) if self.tokens is None else texts
+
+    def known(self, start: int, stop: int) -> Ragged | None:
+        """Return the tokens of chunks ``start`` to ``stop`` - 1, if they are known."""
+        return None if self.tokens is None else self.tokens.spans(*(pieces[start:stop] for pieces in self.pieces))
 
     def progress(self, on_rows: OnRows, num_texts: int) -> OnRows:
         """Return a function that calls ``on_rows`` with the share of the texts that some more chunks are."""
@@ -186,7 +183,8 @@ class MeanPool:
     """Mean of the vectors of each row's chunks, weighted by their tokens: H numbers for each of n rows."""
 
     def __init__(self, rows: int, width: int) -> None:
-        self._sums, self._counts, self._num_cut = np.zeros((rows, width)), np.zeros((2, rows), np.int64), 0
+        self._sums, self._counts = np.zeros((rows, width)), np.zeros((2, rows), np.int64)
+        self._is_cut = np.zeros(rows, np.bool_)
 
     def add(self, rows: Numbers, chunks: Embedded) -> None:
         """Add the vectors of chunks [m] of these rows, in ascending order."""
@@ -195,10 +193,11 @@ class MeanPool:
         self._sums[rows[firsts]] += np.add.reduceat(weighted, firsts)
         for counts, of_chunks in zip(self._counts, (chunks.num_tokens, chunks.num_unknown), strict=True):
             counts[rows[firsts]] += np.add.reduceat(of_chunks.astype(np.int64), firsts)
-        self._num_cut += chunks.num_cut
+        if chunks.is_cut is not None:
+            self._is_cut[rows[chunks.is_cut]] = True
 
     def embedded(self) -> Embedded:
         """Return the means and the counts of the rows."""
         vectors = (self._sums / np.maximum(self._counts[0], 1)[:, None]).astype(np.float32)
         num_tokens, num_unknown = self._counts.astype(np.int32)
-        return Embedded(vectors, num_tokens, num_unknown, self._num_cut)
+        return Embedded(vectors, num_tokens, num_unknown, self._is_cut)

@@ -281,9 +281,10 @@ def _below(fields: Iterable[pa.Field], path: str = "") -> Iterator[pa.Field]:
             yield from _below(field.type, f"{path}{field.name}.")
 
 
-def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
+def check_keys(inputs: Sequence[InputFile], settings: Settings, *, skip_bad: bool = False) -> None:
     """Raise ValueError if no row of JSON lines has a key that the settings name: one of texts in each file, any other
-    in some file. Rows are read until all keys are found.
+    in some file. Rows are read until all keys are found; with ``skip_bad``, files that cannot be read are left to the
+    plan.
     """
     named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
     if any(file.columns for file in inputs):  # else they have no rows, or all are rejected
@@ -293,7 +294,12 @@ def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
     missing = options.keys() - {key for file in inputs for key in (*file.columns, *file.partitions)}
     for file in inputs:
         texts = {*settings.text_columns}
-        present = keys_found(file, missing if texts & {*file.columns} else texts | missing)
+        try:
+            present = keys_found(file, missing if texts & {*file.columns} else texts | missing)
+        except (OSError, ValueError):
+            if skip_bad:
+                continue
+            raise
         if not texts & {*file.columns, *present} and file.columns:
             raise _no_key(file, _text_option(settings), settings.text_columns[0])
         missing -= present

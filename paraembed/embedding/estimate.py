@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.console import doing, duration, print_table, say
+from paraembed.embedding.cache import Cache, open_cache
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.inputs import InputFile, check_apart, find_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, readable
 from paraembed.embedding.manifest import check_folder
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
+from paraembed.embedding.repeated import DistinctTexts
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.devices import require_device, slowdown
@@ -49,6 +51,7 @@ class Estimate:
     rows_per_second: float  # rows per second of one worker, on its own core
     probed: int  # number of rows that were embedded for the estimate
     batches: int  # number of batches of these rows
+    cached: int = 0  # number of these rows whose vector is in the cache
 
     @property
     def seconds(self) -> float:
@@ -77,12 +80,15 @@ def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, flo
 
 
 @one_thread()
-def estimate(encoder: TextEncoder, plan: Plan, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
+def estimate(
+    encoder: TextEncoder, plan: Plan, probe_seconds: float = _PROBE_SECONDS, cache: Cache | None = None
+) -> Estimate:
     """Embed rows from the whole input for some seconds, on one thread as a worker does, writing them to memory."""
     # The first batch imports and compiles, which takes a worker 2 s once: `small` embeds 400,000 texts meanwhile.
     next(_sample(encoder, plan, _WARM_ROWS), None)
+    texts = DistinctTexts(encoder, cache)
     started, rows, num_batches = time.perf_counter(), 0, 0
-    batches = _until(started + probe_seconds, _sample(encoder, plan, _BATCH_ROWS))
+    batches = _until(started + probe_seconds, _sample(encoder, plan, _BATCH_ROWS, texts))
     with io.BytesIO() as file:
         writer = None
         while group := list(islice(batches, _GROUP_BATCHES)):
@@ -94,16 +100,17 @@ def estimate(encoder: TextEncoder, plan: Plan, probe_seconds: float = _PROBE_SEC
         size = file.tell()
     rate = rows / (time.perf_counter() - started)
     total = round(plan.rows * chunks_per_row(encoder, plan))
-    return Estimate(total, len(plan.parts), size * total // max(1, rows), rate, rows, num_batches)
+    size = size * total // max(1, rows)
+    return Estimate(total, len(plan.parts), size, rate, rows, num_batches, texts.num_cached)
 
 
 @one_thread()
-def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part]) -> float:
+def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part], cache: Cache | None = None) -> float:
     """Return the estimated seconds of one process for parts of a plan; 0 for few rows."""
     doing("measuring the speed of the encoder")
     rate = math.inf
     for size in (_WARM_ROWS, _BATCH_ROWS):
-        batches, measured = _sample(encoder, plan, size), 0
+        batches, measured = _sample(encoder, plan, size, DistinctTexts(encoder, cache)), 0
         next(batches, None)  # imports, compiles, decompresses and parses; see ``estimate``
         started = time.perf_counter()
         for batch in _until(started + _FIRST_SECONDS, batches):
@@ -116,11 +123,13 @@ def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part]) -> floa
     return sum(part.rows for part in todo) * chunks_per_row(encoder, plan) / rate
 
 
-def _sample(encoder: TextEncoder, plan: Plan, rows: int) -> Iterator[pa.RecordBatch]:
+def _sample(
+    encoder: TextEncoder, plan: Plan, rows: int, texts: DistinctTexts | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield batches of some rows from ``_drawn`` parts of the plan."""
     settings = replace(plan.settings, batch_size=min(rows, plan.settings.batch_size))
     for part in _drawn(plan):
-        yield from embedded(encoder, plan.sources(part), part, settings)
+        yield from embedded(encoder, plan.sources(part), part, settings, texts)
 
 
 def _drawn(plan: Plan) -> list[Part]:
@@ -194,6 +203,8 @@ def dry_run(
     fetch: Fetch | None = None,
     files: Sequence[InputFile] | None = None,
     is_local: Callable[[float], bool] = lambda _: False,
+    max_bad_files: int = 0,
+    cache: Place | None = None,
 ) -> None:
     """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The arguments and errors are
     those of ``embed``; ``is_local``: whether work of some seconds is done in the process of the job, without Ray.
@@ -215,8 +226,8 @@ def dry_run(
     workers, gpu_share = workers_of(loaded, workers, gpus)
     warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
-    plan = make_plan(files, settings)
-    expected = estimate(loaded, plan)
+    plan = make_plan(files, settings, max_bad_files=max_bad_files)
+    expected = estimate(loaded, plan, cache=None if cache is None else open_cache(cache, loaded, reads_only=True))
     start, where = _RAY_SECONDS, f"{workers} workers"
     if not gpu_share and is_local(expected.seconds):
         start, where, workers = _LOCAL_SECONDS, "one process", 1
@@ -231,6 +242,10 @@ def dry_run(
     ]
     if price_per_hour is not None:
         lines.append(("cost", f"{price_per_hour * seconds / 3600:,.4f}"))
+    if cache is not None:
+        lines.insert(1, ("in the cache", f"{expected.cached / max(1, expected.probed):.0%} of the rows"))
+    if num_bad := len(plan.inputs) - len(readable(plan.inputs)):
+        lines.insert(0, ("bad files", f"{num_bad:,}"))
     print_table(("estimate", where), lines)
     needs = f"{gpu_share:g} of a GPU and its own core" if gpu_share else "its own core"
     say(f"{expected.basis}, by one worker on this machine; each worker needs {needs}")
@@ -262,4 +277,4 @@ def prepared(
     check_dim(settings, loaded.width)
     _check_chunks(settings, loaded)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
-    return loaded, tuple(files), complete_settings(settings, files, loaded.reads_trees)
+    return loaded, tuple(files), complete_settings(settings, readable(files), loaded.reads_trees)

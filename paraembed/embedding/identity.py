@@ -99,7 +99,8 @@ def hash_inputs(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
     """Return the files with their digests; those that have one are not read."""
     hashed = list[InputFile]()
     with ThreadPoolExecutor(num_threads()) as pool:
-        for file, digest in zip(files, pool.map(lambda file: file.sha256 or sha256_of(file.place), files), strict=True):
+        known = pool.map(lambda file: file.sha256 or ("" if file.fault else sha256_of(file.place)), files)
+        for file, digest in zip(files, known, strict=True):
             hashed.append(replace(file, sha256=digest))
             doing(f"hashing the input files: {len(hashed):,} of {len(files):,} done")
     return tuple(hashed)
@@ -114,6 +115,8 @@ def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
     """
 
     def is_same(file: InputFile) -> bool:
+        if file.fault:  # the file is not read
+            return True
         now = replace(file, stamp=stamp_of(file.place), sha256="")
         return _is_as_old(file, now) and is_same_file(file, now)
 

@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import errno
 import logging
 import os
 import re
@@ -23,12 +24,13 @@ import pyarrow as pa
 import pyarrow.fs
 
 from paraembed.embedding.snapshots import delta_files, iceberg_files
+from paraembed.io.arrow import open_arrow
 from paraembed.io.convert import array_lines, decoded, is_array
 from paraembed.io.escape import listed
 from paraembed.io.inflate import BLOCK_BYTES, compression_of, read_blocks, read_span, zipped_name
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.lines import is_utf8
-from paraembed.io.parquet import begins_parquet
+from paraembed.io.parquet import begins_parquet, open_parquet
 from paraembed.io.places import Place, locate, name_of, open_place, require_file, to_place, without_credentials
 from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, TableFormat, json_object, read_records
 from paraembed.process import in_threads
@@ -56,7 +58,7 @@ _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _LIMITS = ("max_line_bytes", "max_field_lines", "csv_escape", "csv_skip_blanks")
 _DECIDING = (*_LIMITS, "csv_delimiter", "has_sep_line", "encoding", "is_array", "has_cr_ends")
 _LINES_SNIFFED, _SNIFFED = 20, 500  # lines and characters of each
-_IF_SET = ("carried", "sha256", "stamp")
+_IF_SET = ("carried", "sha256", "stamp", "fault")
 LOOKERS = 32
 """Threads that look at files; an answer of an object store takes 20 ms and more."""
 
@@ -89,6 +91,7 @@ class InputFile:
         encoding: name of the encoding, as Python's ``codecs`` has it.
         is_array: JSON only: the file is one array of objects, because its first character is a bracket.
         has_cr_ends: text only: lines end in CR, because the first MiB has CR, but no LF.
+        fault: why the file cannot be read, so that the run leaves it out; see ``Limits.max_bad_files``.
     """
 
     path: str
@@ -111,6 +114,7 @@ class InputFile:
     is_array: bool = False
     has_cr_ends: bool = False
     carried: str = ""
+    fault: str = ""
 
     @property
     def is_stream(self) -> bool:
@@ -182,6 +186,7 @@ def find_inputs(
     *,
     block_bytes: int = BLOCK_BYTES,
     known: Mapping[str, InputFile] = MappingProxyType({}),
+    max_bad_files: int = 0,
 ) -> tuple[InputFile, ...]:
     """Find the input files, and check that they exist, have the same known kind, and are neither empty nor binary.
 
@@ -189,7 +194,8 @@ def find_inputs(
     Delta or Iceberg table, those of its current version) and globs (``*``, ``?`` and ``**/``), each a path or a URI
     (in which ``?`` begins the options). The files of a folder or glob are sorted by name. ``block_bytes`` are read and
     parsed at a time. Files that an earlier call with the same limits looked at, ``known`` by their paths without
-    credentials, are not opened if their size and times are the same.
+    credentials, are not opened if their size and times are the same. Up to ``max_bad_files`` files that cannot be read
+    have a ``fault``.
 
     A missing file or broken link is a FileNotFoundError; a file that cannot be used, or is given twice (possibly
     through links), a ValueError.
@@ -203,7 +209,8 @@ def find_inputs(
         raise ValueError(
             f"{without_credentials(str(repeated))} is given twice, possibly through a link; give each input once"
         )
-    looked = in_threads(lambda entry: _known(entry, known) or _look_at(entry, limits), places, LOOKERS)
+    look_at = partial(_look_or_fault if max_bad_files else _look_at, limits=limits)
+    looked = in_threads(lambda entry: _known(entry, known) or look_at(entry), places, LOOKERS)
     options = limits, block_bytes
     files = [
         file if (file.limits, file.block_bytes) == options else replace(file, limits=limits, block_bytes=block_bytes)
@@ -212,7 +219,32 @@ def find_inputs(
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"the inputs are of several kinds ({', '.join(kinds)}); embed each kind to a separate `out`")
+    check_faults(files, max_bad_files)
     return tuple(files)
+
+
+def readable(files: Sequence[InputFile]) -> tuple[InputFile, ...]:
+    """Return the files without a fault."""
+    return tuple(file for file in files if not file.fault)
+
+
+def check_faults(files: Sequence[InputFile], most: int) -> None:
+    """Raise ValueError if more than ``most`` files, or all files, have a fault."""
+    faults = [file.fault for file in files if file.fault]
+    allowed = f", but `max_bad_files` is {most}" if len(faults) > most else ""
+    if allowed or (faults and len(faults) == len(files)):
+        raise ValueError(f"{len(faults):,} of {len(files):,} input files cannot be read{allowed}; first: {faults[0]}")
+
+
+def fault_in(error: OSError | ValueError) -> str:
+    """Return what is wrong with a file, if an error is one of the file itself. Raise the error if it is one of a
+    setting, or of the disk or network, which may be over when the file is read again.
+    """
+    is_unreadable = getattr(error, "errno", None) in {errno.EACCES, errno.EPERM, errno.EIO}
+    is_of_file = isinstance(error, ValueError) and not isinstance(error, _SettingError)
+    if is_of_file or is_unreadable or "ACCESS_DENIED" in str(error):
+        return without_credentials(str(error))
+    raise error
 
 
 def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
@@ -484,13 +516,33 @@ def _check_name(path: str) -> None:
         raise ValueError(f"the name {os.fsencode(path)!r} is not UTF-8; rename the file") from None
 
 
+class _SettingError(ValueError):
+    """Error of a setting, not of a file."""
+
+
+def _look_or_fault(entry: _Entry, limits: TableLimits) -> InputFile:
+    """Return an input, from its first MiB or its footer; if it cannot be read, with a fault."""
+    try:
+        file = _look_at(entry, limits)
+        if file.kind in _BINARY:
+            is_arrow = file.kind == "arrow"
+            with open_arrow(file.place) if is_arrow else open_parquet(file.place, state=file.state):
+                return file
+        return file
+    except (OSError, ValueError) as error:
+        fault, kind = fault_in(error), kind_of(entry.name) or "text"  # text: of an archive
+        stamp = f"{entry.listed} {entry.listed.split(' ')[1]}" if entry.listed else stamp_of(entry.place)
+        size = int(stamp.split(" ", maxsplit=1)[0])
+        return InputFile(str(entry.place), entry.name, kind, False, (), size, stamp=stamp, fault=fault)
+
+
 def _look_at(entry: _Entry, limits: TableLimits) -> InputFile:
     """Return an input, from its first MiB. An object of a listing takes one request to open it, and one to read."""
     place, name = entry.place, entry.name
     kind = kind_of(zipped_name(place) if name.endswith(".zip") and not kind_of(name) else name)
     shown = without_credentials(str(place))
     if kind is None:
-        raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
+        raise _SettingError(f"{shown}: unknown kind of file; expected {KNOWN}")
     stamp, start, compressed = _start_of(entry, len(b"PAR1") if kind in _BINARY else _LOOKED_AT)
     file = InputFile(str(place), name, kind, compressed, (), size=int(stamp.split(" ")[0]), stamp=stamp, limits=limits)
     _check_dialect(file, limits)
@@ -543,7 +595,7 @@ def _check_dialect(file: InputFile, limits: TableLimits) -> None:
     known = {"csv_delimiter", "csv_escape", "csv_skip_blanks"} if file.kind != "csv" else set()
     known |= {"encoding"} if file.kind in _BINARY else set()
     if given := [name for name in sorted(known) if getattr(limits, name) != getattr(TableLimits, name)]:
-        raise ValueError(f"{file.shown} is {file.kind}, for which `{given[0]}` has no meaning; leave it out")
+        raise _SettingError(f"{file.shown} is {file.kind}, for which `{given[0]}` has no meaning; leave it out")
 
 
 def _check_header(file: InputFile, head: bytes, limits: TableLimits) -> None:
@@ -553,7 +605,7 @@ def _check_header(file: InputFile, head: bytes, limits: TableLimits) -> None:
         lines = head.decode("utf-8", "replace").splitlines()[:_LINES_SNIFFED]
         with suppress(csv.Error):
             separator = csv.Sniffer().sniff("\n".join(line[:_SNIFFED] for line in lines), "".join(delimiters)).delimiter
-            raise ValueError(
+            raise _SettingError(
                 f"{file.shown}: the header has one column, {listed(file.columns)!r}; give `csv_delimiter` "
                 f"{separator!r} if that separates the columns, otherwise ','"
             )

@@ -27,7 +27,9 @@ def embed_here(
 
     with one_thread():
         for sources, part, data in stream_parts(run.plan, todo):
-            report = embed_part(encoder, sources, part, run.plan.settings, store, data=data, on_rows=count)
+            report = embed_part(
+                encoder, sources, part, run.plan.settings, store, data=data, on_rows=count, cache=run.cache
+            )
             progress.done, progress.begun = progress.done + part.rows, 0
             yield Done(report, peak_memory())
 

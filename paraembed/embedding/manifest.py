@@ -14,6 +14,7 @@ each has its report as a file in ``_reports``; ``_manifest.json`` lists the inpu
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,9 +30,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.embedding.cache import Cache
 from paraembed.embedding.identity import is_same_file
 from paraembed.embedding.inputs import LOOKERS, InputFile
-from paraembed.embedding.part import FOOTER, REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
+from paraembed.embedding.part import (
+    BAD_FILES,
+    FOOTER,
+    REJECTED,
+    REPORTS,
+    PartReport,
+    part_digest,
+    rejected_name,
+    report_name,
+)
 from paraembed.embedding.plan import (
     DATA,
     IDS,
@@ -114,6 +125,8 @@ _OF_A_RUN = {
     "stamp",
     "size",
     "made_of",
+    "n_repeated",
+    "n_cached",
     "n_only_unknown",
     "only_unknown",
     *_MULTI_LINE,
@@ -131,6 +144,7 @@ class EmbeddingRun:
     plan: Plan  # inputs, settings and parts
     identity: Mapping[str, Any] = field(default_factory=dict)  # identity of the encoder, see ``TextEncoder``
     parts: str = ""  # SHA-256 of the file with the parts, if the plan was read from it
+    cache: Cache | None = None  # vectors of earlier runs, which decide nothing
 
 
 class _About(TypedDict):
@@ -213,6 +227,7 @@ class _Manifest(_Counts):
     id_column: str
     settings: _Settings
     fingerprints: _Fingerprints
+    n_bad_files: NotRequired[Count]
 
 
 class _OldManifest(_Manifest):
@@ -349,6 +364,13 @@ def continued_run(store: Store, new: EmbeddingRun) -> EmbeddingRun:
     """
     stored = read_run(store, new.plan.generation)
     inputs = _recognized(new.plan.inputs, stored.plan.inputs)
+    if len(inputs) == len(stored.plan.inputs):
+        for file, old in zip(inputs, stored.plan.inputs, strict=True):
+            if old.fault and not file.fault:
+                raise ValueError(
+                    f"{store} was begun without {file.shown}, which could not be read and has changed since; give it "
+                    "to `append` when the output is finished, or start over"
+                )
     new = replace(new, plan=replace(new.plan, inputs=inputs, format=stored.plan.format))
     is_same_work(store, decides(stored), decides(new), overwrite=False, can_overwrite=isinstance(store, Folder))
     files = (replace(file, carried=old.carried) for file, old in zip(inputs, stored.plan.inputs, strict=True))
@@ -361,7 +383,9 @@ def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tupl
         return tuple(files)
     same = in_threads(lambda pair: is_same_file(*pair), [*zip(before, files, strict=True)], LOOKERS)
     return tuple(
-        replace(file, stamp=old.stamp, sha256=old.sha256) if is_same else replace(file, sha256=file.sha256 or "another")
+        replace(file, stamp=old.stamp, sha256=old.sha256, fault=old.fault)
+        if is_same
+        else replace(file, sha256=file.sha256 or "another")
         for file, old, is_same in zip(files, before, same, strict=True)
     )
 
@@ -586,9 +610,9 @@ def finished_rows(store: Store, new: EmbeddingRun) -> tuple[int, int] | None:
     stamps = {name: stamp for name, stamp in _stamps(store, plan).items() if name.startswith(_prefix(generation))}
     if dict(zip(done["name"].to_pylist(), done["stamp"].to_pylist(), strict=True)) != stamps:
         return None
-    if pc.any(pc.greater(done["n_rejected"], 0)).as_py() or not is_finished(store, plan, done):
+    if numbers_of(done["n_rejected"]).any() or not is_finished(store, plan, done):
         return None
-    return pc.sum(done["rows"]).as_py(), len(done)
+    return int(numbers_of(done["rows"]).sum()), len(done)
 
 
 def _prefix(generation: int) -> str:
@@ -751,12 +775,31 @@ def commit(
         else:
             del generations[0]["inputs"]
         manifest["generations"] = generations
+    num_repeated = sum(report.n_repeated for report in reports.values()) if added_to or not others else 0
+    if num_repeated := num_repeated + known.get("n_repeated", 0):
+        manifest |= {"n_repeated": num_repeated}
+    if num_bad := _write_bad_files(store, home, [*others], plan):
+        manifest |= {"n_bad_files": num_bad}  # not their digest, since paths differ between equal runs
     sweep(store)
     if added_to is None:
         commit_manifest(store, MANIFEST, manifest)
     else:
         write_json(home, NEXT_MANIFEST, manifest)
     return manifest
+
+
+def _write_bad_files(store: Store, home: Store, others: Sequence[int], plan: Plan) -> int:
+    """Write the list of the input files that could not be read, also of other generations, and return their number;
+    without those that could be read later.
+    """
+    plans = [*(read_plans(home, others)[0].values() if others else ()), plan]
+    files = [file for known in plans for file in known.inputs]
+    read = {file.shown for file in files if not file.fault}
+    bad = {file.shown: file.fault for file in files if file.fault and file.shown not in read}
+    lines = [json.dumps({"source": source, "reason": fault}, ensure_ascii=False) for source, fault in bad.items()]
+    if lines or is_there(home, BAD_FILES):
+        write_bytes(store, BAD_FILES, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+    return len(bad)
 
 
 def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport]) -> None:

@@ -23,9 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.embedding.cache import Cache
 from paraembed.embedding.columns import CHUNK_FIELDS, carried_fields, embeddings_schema, finish
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import IDS, Part, Plan, inputs_identity, settings_json
+from paraembed.embedding.repeated import DistinctTexts
 from paraembed.embedding.rows import InputRows, read_piece
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
@@ -47,15 +49,19 @@ from paraembed.process import use_one_thread
 from paraembed.text import TreeError
 
 REPORTS, REJECTED = "_reports", "_rejected"
+BAD_FILES = f"{REJECTED}/files.jsonl"
+"""Input files that were left out, each with its reason."""
 ROW_GROUP_BYTES = 32 << 20
 """Bytes of vectors per row group; a part is written one row group at a time."""
 _CHUNKS_BYTES = 4 * ROW_GROUP_BYTES  # of a row group with chunks, which may repeat a whole document
+CACHE_FILE_BYTES = 64 << 20
+"""Bytes of new vectors after which a file is added to the cache; and at the end of a part."""
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 FOOTER = "paraembed"
 """Key of the report in the footer of a part."""
 _FIRSTS = ("null_id", "only_unknown", "longest_lines", "longest_first", "longest_file")
-_NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size"}
-LATER_COUNTS = ("n_further_chunks",)
+_NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size", "n_cached"}
+LATER_COUNTS = ("n_further_chunks", "n_repeated", "n_cached")
 """Fields of a report that files of earlier versions do not have; they are left out if they are 0."""
 
 
@@ -86,6 +92,8 @@ class PartReport:
     longest_first: int = 0  # number of its first line in the input file, from 1
     longest_file: int = 0  # index of this file in the plan
     n_further_chunks: int = 0  # rows of the file that are not the first chunk of a row of the plan
+    n_repeated: int = 0  # rows that took the vector of an equal text of the part
+    n_cached: int = 0  # texts that took the vector of an earlier run; see ``paraembed.embedding.cache``
     n_only_unknown: int = 0  # rows that have tokens, all of them out of vocabulary
     only_unknown: tuple[str, ...] = ()  # the first three of these rows: FILE:ROW, see ``shown_row``
 
@@ -165,11 +173,12 @@ def embed_part(
     data: bytes | None = None,
     lock: ComputeLock = NO_LOCK,
     on_rows: OnRows = no_progress,
+    cache: Cache | None = None,
 ) -> PartReport:
     """Embed a part into ``store``; every call writes the same bytes. ``sources`` are the inputs of its pieces; ``data``
     is the text of a part of a stream, see ``read_piece``; ``lock`` is held while the encoder computes, a lock if other
     threads embed parts with the same encoder; ``on_rows`` is called with the number of rows that were encoded since its
-    last call.
+    last call; ``cache`` has vectors of earlier runs, and gets those of new texts.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, whose
@@ -188,7 +197,7 @@ def embed_part(
     schema = _schema(encoder, sources[0], part, settings)
     made_of = part_digest(encoder.fingerprint, encoder.identity, encoder.tokenizer, sources, part, settings)
     report = PartReport(part.name, 0, 0, 0, 0, 0, "", 0.0, made_of=made_of)
-    size = 0
+    size, texts = 0, DistinctTexts(encoder, cache)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         tally = _Tally(rejected)
 
@@ -196,9 +205,13 @@ def embed_part(
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
             options = layout(schema, settings) | {"write_page_checksum": part.format > 2}
             with pq.ParquetWriter(file, schema, **options) as writer:
-                batches = _of_pieces(encoder, sources, part, schema, settings, tally, data, lock, on_rows)
+                batches = _of_pieces(texts, sources, part, schema, settings, tally, data, lock, on_rows)
                 for table in tables_of(batches, group_rows, _CHUNKS_BYTES if settings.has_chunks else sys.maxsize):
                     writer.write_table(table, row_group_size=table.num_rows)
+                    if texts.cached is not None:
+                        texts.cached.write(CACHE_FILE_BYTES)
+                if texts.cached is not None:
+                    texts.cached.write()
                 rejected_sha256 = ""
                 if tally.counts["n_rejected"]:
                     store.make_folder(REJECTED)
@@ -229,16 +242,20 @@ def in_footer(report: PartReport) -> dict[str, Any]:
 
 
 def embedded(
-    encoder: TextEncoder, sources: Sequence[InputFile], part: Part, settings: Settings
+    encoder: TextEncoder,
+    sources: Sequence[InputFile],
+    part: Part,
+    settings: Settings,
+    texts: DistinctTexts | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
+    """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time; nothing is written."""
     schema = _schema(encoder, sources[0], part, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        yield from _of_pieces(encoder, sources, part, schema, settings, _Tally(rejected))
+        yield from _of_pieces(texts or DistinctTexts(encoder), sources, part, schema, settings, _Tally(rejected))
 
 
 def _of_pieces(
-    encoder: TextEncoder,
+    texts: DistinctTexts,
     sources: Sequence[InputFile],
     part: Part,
     schema: pa.Schema,
@@ -252,11 +269,12 @@ def _of_pieces(
     for source, piece in zip(sources, part.pieces, strict=True):
         before = tally.num_rows
         rows = read_piece(source, piece, settings, data)
-        yield from _batches(encoder, rows, schema, part.format, source, piece.file, settings, tally, lock, on_rows)
+        yield from _batches(texts, rows, schema, part.format, source, piece.file, settings, tally, lock, on_rows)
         if (count := tally.num_rows - before) != piece.rows:
             raise ValueError(
                 f"{source.shown} has changed: {part.name} has {count} of its rows instead of {piece.rows}; start over"
             )
+    tally.counts.update(n_repeated=texts.num_repeated, n_cached=texts.num_cached)
 
 
 def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> pa.Schema:
@@ -267,7 +285,7 @@ def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Setti
 
 
 def _batches(
-    encoder: TextEncoder,
+    texts: DistinctTexts,
     rows: Iterator[InputRows],
     schema: pa.Schema,
     format_number: int,
@@ -305,7 +323,7 @@ def _batches(
             n_multi_line=int((num_lines > 1).sum()),
             n_line_breaks=int((num_lines - 1).sum()),
         )
-        for encoded, columns, row_numbers in _encoded(encoder, block, source, settings, lock, on_rows):
+        for encoded, columns, row_numbers in _encoded(texts, block, source, settings, lock, on_rows):
             with _errors_of(source, row_numbers):
                 check_finite(encoded.vectors[:, : settings.dim])
             vectors, num_clipped = finish(encoded.vectors, settings, format_number)
@@ -329,17 +347,17 @@ def _batches(
 
 
 def _encoded(
-    encoder: TextEncoder, block: InputRows, source: InputFile, settings: Settings, lock: ComputeLock, on_rows: OnRows
+    of_part: DistinctTexts, block: InputRows, source: InputFile, settings: Settings, lock: ComputeLock, on_rows: OnRows
 ) -> Iterator[tuple[Embedded, list[pa.Array], npt.NDArray[np.int64]]]:
     """Yield the vectors of a block, the columns before them in the output, and the numbers of the rows, which chunks
     repeat. Raise ValueError if a row cannot be encoded.
     """
-    texts, numbers = block.texts, block.row_numbers
+    encoder, texts, numbers = of_part.encoder, block.texts, block.row_numbers
     if not len(texts):
         return
     if settings.chunk_tokens is None:
         with _errors_of(source, numbers):
-            encoded = encoder.embed(texts, len(texts), block.trees, lock=lock, on_rows=on_rows)
+            encoded = of_part.embed(texts, block.trees, lock, on_rows)
         yield encoded, block.carried, numbers
         return
     from paraembed.embedding.chunks import MeanPool, cut  # noqa: PLC0415 - imports numba, 0.4 s
@@ -350,7 +368,7 @@ def _encoded(
     for start, stop in cuts(np.cumsum(chunks.sizes(block.carried, settings)), source.block_bytes, settings.batch_size):
         rows = chunks.rows[start:stop]
         with _errors_of(source, numbers[rows]):
-            encoded = chunks.embed(encoder, start, stop, lock, on_chunks)
+            encoded = of_part.embed(chunks.read(start, stop), None, lock, on_chunks, chunks.known(start, stop))
         if pool is None:
             yield encoded, chunks.columns(start, stop, block.carried, settings), numbers[rows]
         else:
@@ -436,6 +454,7 @@ class PartWorker:
         settings: Settings,
         out: str,
         data: bytes | None,
+        cache: Cache | None = None,
     ) -> Done:
         """Embed one part; see ``embed_part``."""
         self.ready(packed)
@@ -446,7 +465,7 @@ class PartWorker:
         def count(rows: int) -> None:
             self._rows[part.name] = self._rows.get(part.name, 0) + rows
 
-        options: dict[str, Any] = {"data": data, "lock": self._lock, "on_rows": count}
+        options: dict[str, Any] = {"data": data, "lock": self._lock, "on_rows": count, "cache": cache}
         try:
             return Done(embed_part(self._encoder, sources, part, settings, self._store, **options), peak_memory())
         finally:

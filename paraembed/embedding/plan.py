@@ -23,7 +23,7 @@ import pyarrow as pa
 from paraembed.console import doing
 from paraembed.embedding.columns import check_keys, with_common_fields
 from paraembed.embedding.identity import Span, digest_of_spans, footer_digest, rows_in, spans_of
-from paraembed.embedding.inputs import LOOKERS, InputFile
+from paraembed.embedding.inputs import LOOKERS, InputFile, check_faults, fault_in, readable
 from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import numbers_of, rows_of_batches
 from paraembed.io.fingerprint import sha256_of
@@ -52,6 +52,7 @@ of cells before it.
 class _Cuts(NamedTuple):
     pieces: list[Cut]
     digest: str  # of the bytes of the span
+    fault: str = ""  # of the file, see ``InputFile``
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +231,13 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
     names if ids contain them.
 
     For CSV this includes the limits that affect the rejected lines, if they differ from the default; for columns of
-    Hive folders their values.
+    Hive folders their values; for files that are left out only the size.
     """
     named, carried = settings.id_kind == "file-row", {settings.id_column, *settings.keep}
     return [
-        {"size": file.size, "kind": file.kind}
+        {"size": file.size, "kind": file.kind, "is_left_out": True}
+        if file.fault
+        else {"size": file.size, "kind": file.kind}
         | ({"sha256": file.sha256} if file.sha256 else {"stamp": file.stamp})
         | ({"name": file.name} if named else {})
         | file.how_read()
@@ -247,33 +250,43 @@ def make_plan(
     inputs: tuple[InputFile, ...],
     settings: Settings,
     run: RunTasks | None = None,
+    max_bad_files: int = 0,
     *,
     generation: int = 0,
     columns: pa.Schema | None = None,
 ) -> Plan:
     """Split the inputs into parts of about ``settings.part_rows`` rows; a part of text also ends where it reaches
     ``MAX_PART_BYTES`` or a span ends. Small files share a part. ``run``, by default threads, reads the spans; the plan
-    is the same with any. ``columns`` are those of an output to which ``generation`` is added. Raise ValueError if the
-    settings do not fit the inputs, or a row is too long.
+    is the same with any. Files with a fault, also those found now, have no parts. ``columns`` are those of an output to
+    which ``generation`` is added. Raise ValueError if the settings do not fit the inputs, a row is too long, or more
+    than ``max_bad_files`` files cannot be read.
     """
-    inputs = with_common_fields(inputs, settings, columns)
+    common = iter(with_common_fields(readable(inputs), settings, columns))
+    inputs = tuple(file if file.fault else next(common) for file in inputs)
     if inputs[0].kind == "jsonl":
-        check_keys(inputs, settings)
-    spans = [span for number, source in enumerate(inputs) for span in spans_of(number, source)]
+        check_keys(readable(inputs), settings, skip_bad=max_bad_files > 0)
+    spans = [span for number, source in enumerate(inputs) if not source.fault for span in spans_of(number, source)]
     to_read = [(inputs[span.file], span.bytes) for span in spans]
-    cuts, digests = list[list[Cut]](), defaultdict[int, list[str]](list)
+    cuts, digests, faults = list[list[Cut]](), defaultdict[int, list[str]](list), dict[int, str]()
     with ThreadPoolExecutor(LOOKERS if "://" in inputs[0].path else num_threads()) as pool:
-        read = in_order(run or pool.map, partial(_cuts, settings), to_read)
+        read = in_order(run or pool.map, partial(_cuts_or_fault if max_bad_files else _cuts, settings), to_read)
         for span, of_span in zip(spans, read, strict=True):
             cuts.append(of_span.pieces)
             digests[span.file].append(of_span.digest)
+            if of_span.fault:
+                faults.setdefault(span.file, of_span.fault)
             doing(f"planning: {len(cuts):,} of {len(spans):,} inputs or parts of inputs are read")
+    files = [replace(file, fault=file.fault or faults.get(number, "")) for number, file in enumerate(inputs)]
+    check_faults(files, max_bad_files)
+    cuts = [[] if span.file in faults else of_span for span, of_span in zip(spans, cuts, strict=True)]
     parts = tuple(
         Part(part_name(n, generation), pieces) for n, pieces in enumerate(_joined(inputs, settings, spans, cuts))
     )
     if not parts:
-        raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
-    files = (replace(file, sha256=file.sha256 or digest_of_spans(digests[n])) for n, file in enumerate(inputs))
+        raise ValueError(f"{readable(files)[0].shown} has no rows; there is nothing to embed")
+    for number, file in enumerate(files):
+        if not file.fault:
+            files[number] = replace(file, sha256=file.sha256 or digest_of_spans(digests[number]))
     return Plan(tuple(files), settings, parts, generation=generation)
 
 
@@ -303,6 +316,14 @@ def _joined(
                 waiting, rows_waiting, bytes_waiting = [], 0, 0
     if waiting:
         yield tuple(waiting)
+
+
+def _cuts_or_fault(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:
+    """Return the pieces of a span, or why its file cannot be read."""
+    try:
+        return _cuts(settings, span)
+    except (OSError, ValueError) as error:
+        return _Cuts([], "", fault_in(error))
 
 
 def _cuts(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:

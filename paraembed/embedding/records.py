@@ -91,9 +91,10 @@ def read_arrow(store: Store, name: str, schema: pa.Schema | None = None) -> tupl
         if isinstance(error, FileNotFoundError) or getattr(error, "errno", None):
             raise
         raise ValueError(f"{store}/{name} is damaged ({str(error).splitlines()[0][:200]})") from None
-    for later in {*LATER_COUNTS} & {*(schema or table.schema).names} - {*table.column_names}:
-        zeros = pa.Array.from_buffers(pa.int64(), len(table), [None, pa.py_buffer(bytes(8 * len(table)))])  # no pandas
-        table = table.add_column((schema or table.schema).get_field_index(later), later, zeros)
+    for index, later in enumerate([] if schema is None else schema.names):
+        if later in LATER_COUNTS and later not in table.column_names:
+            zeros = pa.py_buffer(bytes(8 * len(table)))  # not ``pa.array``, which imports pandas
+            table = table.add_column(index, later, pa.Array.from_buffers(pa.int64(), len(table), [None, zeros]))
     if schema is not None and (table.schema != schema or any(map(_has_nulls, table.columns))):
         raise ValueError(f"{store}/{name} is damaged: it has the columns {', '.join(table.schema.names)[:200]}")
     return table, about
@@ -155,7 +156,7 @@ def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
     for encoding, carried in {(file.encoding, file.carried) for file in files}:
         TableLimits(encoding=encoding)  # raises
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(carried))) if carried else None
-    if any(file.kind in {"text", "csv", "tsv"} and not file.columns for file in files):
+    if any(file.kind in {"text", "csv", "tsv"} and not (file.columns or file.fault) for file in files):
         raise ValueError(f"{INPUTS} has inputs without columns")
     return files
 

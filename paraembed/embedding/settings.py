@@ -125,17 +125,20 @@ class Limits:
         max_rejected_share: maximum share of all rows that are rejected, 0 to 1; if no row is left, a run always fails.
         on_duplicate_id: if an id is null or repeated, ``fail``, or ``keep`` the row and count it.
         reading: limits on reading an input file.
+        max_bad_files: maximum number of input files that are left out, because they are damaged, empty or unreadable.
     """
 
     max_rejected: int | None = None
     on_duplicate_id: OnDuplicateId = "fail"
     reading: TableLimits = DEFAULT_TABLE_LIMITS
     max_rejected_share: float = 0.5
+    max_bad_files: int = 0
 
     def __post_init__(self) -> None:
         """Raise ValueError if a number is out of range."""
-        if self.max_rejected is not None and self.max_rejected < 0:
-            raise ValueError(f"`max_rejected` is {self.max_rejected}; it must be at least 0")
+        for name in ("max_rejected", "max_bad_files"):
+            if (number := getattr(self, name)) is not None and number < 0:
+                raise ValueError(f"`{name}` is {number}; it must be at least 0")
         if not 0 <= self.max_rejected_share <= 1:
             raise ValueError(f"`max_rejected_share` is {self.max_rejected_share}; allowed: 0 to 1")
 

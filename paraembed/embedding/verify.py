@@ -36,7 +36,7 @@ from paraembed.embedding.manifest import (
     read_manifest,
     read_superseded,
 )
-from paraembed.embedding.part import rejected_name
+from paraembed.embedding.part import BAD_FILES, rejected_name
 from paraembed.embedding.plan import DATA, IDS
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
@@ -78,6 +78,11 @@ class Check:
     name: str  # name of the check
     ok: bool  # whether it passed
     detail: str  # description of the result
+
+
+class _BadFile(TypedDict):
+    source: str
+    reason: str
 
 
 class _Rejected(TypedDict):
@@ -149,6 +154,8 @@ def verify(
         if not is_there(store, name) or store.sha256(name) != digest:
             findings.add("manifest", f"{name} is missing or differs; {REPAIR}")
     _verify_names(store, set(names), manifest, findings)
+    if num_bad := manifest.get("n_bad_files", 0):
+        _verify_lines(store, BAD_FILES, num_bad, _BadFile, findings)
     parts = manifest["parts"]
     names, sizes = names_of(manifest), [_planned(part) for part in parts]
     entries = list(zip(parts, names, accumulate(sizes, initial=0), strict=False))
@@ -169,6 +176,7 @@ def verify(
         for problem in problems:
             findings.add("sample", problem)
     rows, n_tokens, n_unknown = findings.counted
+    rejected = f"{manifest['n_rejected']:,} rows{f' and {num_bad:,} files' if num_bad else ''}"
     complete = f"no other files; {len(entries):,} of them were read" if is_sample else "complete, no other files"
     checks = [
         success,
@@ -178,7 +186,7 @@ def verify(
         findings.check("schema", _schema_line(manifest["schema"])),
         findings.check("rows", f"{rows:,} of {manifest['rows']:,}" if is_sample else f"{rows:,}"),
         findings.check("ids", _ids_line(manifest, findings.n_null_ids, is_sample=is_sample)),
-        findings.check("rejected", f"{manifest['n_rejected']:,} rows of the input, each with its reason"),
+        findings.check("rejected", f"{rejected} of the input, each with its reason"),
         findings.check("vectors", "finite; zeros for texts without tokens"),
         findings.check("tokens", f"{n_tokens:,}, {n_unknown:,} of them out of vocabulary"),
     ]
@@ -375,13 +383,18 @@ def _verify_rejected(store: Store, part: dict[str, Any], findings: _Findings) ->
     if not is_there(store, name) or store.sha256(name) != part["rejected_sha256"]:
         findings.add("rejected", f"{name} is missing or differs; {REPAIR}")
         return
-    lines = read_bytes(store, name, _REJECTED_BYTES).split(b"\n")[:-1]
-    if len(lines) != part["n_rejected"]:
-        findings.add("rejected", f"{name} has {len(lines)} rows, the manifest says {part['n_rejected']}")
+    _verify_lines(store, name, part["n_rejected"], _Rejected, findings)
+
+
+def _verify_lines(store: Store, name: str, count: int, kind: Any, findings: _Findings) -> None:
+    """Check that a file has ``count`` lines, each of which is a JSON object of this kind."""
     try:
+        lines = read_bytes(store, name, _REJECTED_BYTES).split(b"\n")[:-1]
+        if len(lines) != count:
+            findings.add("rejected", f"{name} has {len(lines)} lines, the manifest says {count}")
         for number, line in enumerate(lines, 1):
-            json_value(line, f"{name}, line {number}", _Rejected)
-    except ValueError as error:
+            json_value(line, f"{name}, line {number}", kind)
+    except (FileNotFoundError, ValueError) as error:
         findings.add("rejected", str(error))
 
 

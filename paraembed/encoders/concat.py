@@ -66,6 +66,11 @@ class Concat(EncoderMethods):
         return self.first.gains_from_gpu or self.second.gains_from_gpu
 
     @property
+    def encodes_once(self) -> bool:
+        """Whether that pays for one of the encoders."""
+        return self.first.encodes_once or self.second.encodes_once
+
+    @property
     def identity(self) -> Mapping[str, Any]:
         """Device and precision, if they are not those of training."""
         return self.first.identity
@@ -99,7 +104,8 @@ class Concat(EncoderMethods):
         _write_normalized(vectors[:, : self.first.width], first.vectors)
         second = self.second.embed(strings, batch_size, lock=lock, on_rows=on_rows)
         _write_normalized(vectors[:, self.first.width :], second.vectors)
-        return replace(first, vectors=vectors, num_cut=max(first.num_cut, second.num_cut))
+        is_cut = max(first, second, key=lambda embedded: embedded.num_cut).is_cut
+        return replace(first, vectors=vectors, is_cut=is_cut)
 
     def token_ids(self, texts: pa.StringArray) -> Ragged:
         """Return the tokens of a string array [n], those of the first encoder."""

@@ -6,7 +6,6 @@ Texts are ragged, as ``ids_T`` with ``offsets_N1``: text i is ``ids_T[offsets_N1
 
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -122,6 +121,11 @@ class OwnEncoder(EncoderMethods):
         return self.config.adds is None
 
     @property
+    def encodes_once(self) -> bool:
+        """Whether a vector takes longer to compute than to look up: not of averages, and of dense layers on them."""
+        return self.config.composition.partition(":")[0] not in {"averages", "dense"}
+
+    @property
     def identity(self) -> dict[str, Any]:
         """Device and precision, if they are not those of training; see ``TextEncoder``."""
         return {}
@@ -213,25 +217,24 @@ class OwnEncoder(EncoderMethods):
             )
         self._move(lock)
         counts = np.empty((2, len(strings)), np.int32)
-        embedded = Embedded(np.empty((len(strings), self.width), np.float32), *counts)
+        flags = np.zeros((2, len(strings)), np.bool_)
+        embedded = Embedded(np.empty((len(strings), self.width), np.float32), *counts, *flags)
         size, threads = batch_size, 1
         if self._adds_words:
             size, threads = min(batch_size, _ADDED_AT_ONCE), num_threads()
         spans = [(start, min(start + size, len(strings))) for start in range(0, len(strings), size)]
 
-        def embed_span(span: tuple[int, int]) -> tuple[int, int]:
-            read = self._embed_span(strings, parses, tokens, *span, embedded, lock)
+        def embed_span(span: tuple[int, int]) -> None:
+            self._embed_span(strings, parses, tokens, *span, embedded, lock)
             on_rows(span[1] - span[0])
-            return read
 
         if min(threads, len(spans)) < 2:
-            unread = [embed_span(span) for span in spans]
+            for span in spans:
+                embed_span(span)
         else:
             with ThreadPoolExecutor(min(threads, len(spans))) as pool:
-                unread = list(pool.map(embed_span, spans))
-        return replace(
-            embedded, num_cut=sum(cut for cut, _ in unread), num_without_tree=sum(none for _, none in unread)
-        )
+                list(pool.map(embed_span, spans))
+        return embedded
 
     def _embed_span(
         self,
@@ -242,21 +245,21 @@ class OwnEncoder(EncoderMethods):
         stop: int,
         embedded: Embedded,
         lock: ComputeLock,
-    ) -> tuple[int, int]:
-        """Write vectors and counts of some texts; return how many were truncated and how many had no tree."""
+    ) -> None:
+        """Write vectors and counts of some texts."""
         block = texts[start:stop]
         of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
         if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
             middle = (start + stop) // 2
-            first = self._embed_span(texts, trees, tokens, start, middle, embedded, lock)
-            second = self._embed_span(texts, trees, tokens, middle, stop, embedded, lock)
-            return first[0] + second[0], first[1] + second[1]
-        num_without_tree = 0
+            self._embed_span(texts, trees, tokens, start, middle, embedded, lock)
+            self._embed_span(texts, trees, tokens, middle, stop, embedded, lock)
+            return
         if self.reads_trees:
             words, of_texts = tokenize(as_strings(block), self.tokenizer), as_strings(of_texts)
             read = fitting_trees(of_texts, words, start)
-            ids, num_without_tree = word_ids(words.flat, self.vocabulary), read.num_missing
-            ragged = Ragged(ids, words.offsets, read.merges)
+            ragged = Ragged(word_ids(words.flat, self.vocabulary), words.offsets, read.merges)
+            if embedded.lacks_tree is not None:
+                embedded.lacks_tree[start:stop] = read.is_missing
         else:
             ragged = self.token_ids(block) if tokens is None else tokens.slice(start, stop)
         unknown = np.flatnonzero(ragged.ids < 0 if self._has_types else ragged.ids == self._unknown)
@@ -280,7 +283,8 @@ class OwnEncoder(EncoderMethods):
             with lock:
                 self._write_vectors(ragged, some_vectors, types_UD)
             vectors[filled], vectors[~filled] = some_vectors, 0
-        return 0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()), num_without_tree
+        if self.max_tokens is not None and embedded.is_cut is not None:
+            embedded.is_cut[start:stop] = lengths > self.max_tokens
 
     def token_ids(self, texts: pa.StringArray) -> Ragged:
         """Return the tokens of a string array [n]; OOV tokens that have vectors of their own have negative numbers."""

@@ -192,6 +192,29 @@ def _locked_directory(folder: Path, *, make: bool = False) -> Iterator[None]:
         os.close(handle)
 
 
+def is_locked(folder: Path) -> bool | None:
+    """Return whether another process holds the lock of a folder; None if that cannot be seen. For some microseconds,
+    this process holds the lock.
+    """
+    lock = _lock_name(folder.absolute())
+    for path, flags in ((lock, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), (folder, os.O_RDONLY | os.O_DIRECTORY)):
+        try:
+            handle = os.open(path, flags)
+        except FileNotFoundError:  # its holder would have made it, or cannot write to the parent
+            continue
+        except OSError:
+            return None
+        try:
+            lock_file(handle)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
+    return False
+
+
 def lock_file(handle: int, *, waits: bool = False) -> None:
     """Lock a descriptor until it is closed. Raise BlockingIOError if it is locked and the caller does not wait, another
     OSError if the system or the file system has no such locks: Windows has no ``fcntl``.
@@ -250,6 +273,10 @@ def work_folder(path: Path) -> Iterator[None]:
                 path.rmdir()
 
 
+def _lock_name(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name.removeprefix('.')}.lock")
+
+
 @contextmanager
 def _lock_file(folder: Path) -> Iterator[None]:
     """Lock the file ``.NAME.lock`` next to a folder. It is opened for writing, because NFS has no lock on a folder, or
@@ -258,7 +285,7 @@ def _lock_file(folder: Path) -> Iterator[None]:
     if not folder.name or not os.access(folder.parent, os.W_OK):
         yield
         return
-    path = folder.with_name(f".{folder.name.removeprefix('.')}.lock")
+    path = _lock_name(folder)
 
     not_ours = ValueError(f"{path} is not an empty file, so it is not the lock file of a job; move it away")
 

@@ -84,7 +84,7 @@ class Trees:
 
     merges: npt.NDArray[np.int32]  # int32 [T], see ``Ragged``; a text without a valid tree has the right-branching one
     refused: pa.StringArray  # string array [n], fault of a rejected tree; null for a valid one
-    num_missing: int  # number of texts of three tokens or more without a tree; one or two tokens have only one tree
+    is_missing: npt.NDArray[np.bool_]  # [n], of texts of three tokens or more; one or two tokens have only one tree
 
 
 def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
@@ -100,8 +100,9 @@ def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
     leaf_is_good = np.repeat(wrong == 0, np.diff(parsed.leaf_offsets))
     merges[their.ids[np.repeat(wrong == 0, their.lengths)]] = parsed.merges[leaf_is_good]
     faults[given] = wrong
-    num_missing = int((texts.lengths > 2).sum() - (texts.lengths[given] > 2).sum())
-    return Trees(merges, pa.array(FAULTS, pa.string()).take(pa.array(faults)), num_missing)
+    is_missing = texts.lengths > 2
+    is_missing[given] = False
+    return Trees(merges, pa.array(FAULTS, pa.string()).take(pa.array(faults)), is_missing)
 
 
 def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Trees:

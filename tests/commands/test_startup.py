@@ -18,6 +18,7 @@ MISSING = {
     "weight": "--words {}/words.txt --out {}/out",
     "export": "--encoder {}/encoder --to word2vec --out {}/out",
     "embed": "--encoder {}/encoder --input {}/text.txt --out {}/out",
+    "status": "{}/embeddings",
     "verify": "{}/embeddings",
     "compact": "{}/embeddings",
     "search": "{}/embeddings --query cat",

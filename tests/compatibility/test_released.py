@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import paraembed
+from paraembed.embedding.status import status_of
 from paraembed.io.fingerprint import sha256_of
 from tests.compatibility.released import COMMANDS, RELEASED
 from tests.jobs import run_job
@@ -94,6 +95,12 @@ def test_an_encoder_of_every_family_gives_the_same_vectors(released):
         encoder = paraembed.load(released / "encoders" / name)
         assert encoder.fingerprint == expected["fingerprint"]
         np.testing.assert_allclose(encoder.encode(texts), expected["vectors"], atol=2e-6)
+
+
+def test_the_status_of_both_is_shown(released):
+    half, done = (status_of(released / "embeddings" / name) for name in ("txt.half", "csv"))
+    assert (half.state, half.parts_done < half.parts == 20) == ("stopped", True)
+    assert (done.state, done.parts_done, done.generation, done.error) == ("finished", 20, 0, None)
 
 
 def test_a_half_done_embedding_is_resumed(released):

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from paraembed.embedding.chunks import cut
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.plan import make_plan
+from paraembed.embedding.repeated import DistinctTexts
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.encoders.protocol import NO_LOCK
+from paraembed.encoders.protocol import NO_LOCK, no_progress
 from paraembed.loading import open_encoder
 from paraembed.text import WORDPIECE
 from paraembed.text.vocabulary import UNKNOWN, Words
@@ -88,13 +89,20 @@ def check(encoder, texts, settings):
     return chunks
 
 
+def embedded_chunks(encoder, chunks):
+    """Embed all chunks as a part does."""
+    return DistinctTexts(encoder).embed(
+        chunks.read(0, len(chunks)), None, NO_LOCK, no_progress, chunks.known(0, len(chunks))
+    )
+
+
 @given(TEXTS, st.integers(1, 12), st.integers(0, 6), st.sampled_from(["sentence", "token", "markdown"]))
 @pytest.mark.parametrize("tokenizer", VOCABULARY)
 def test_chunks_cover_each_text_and_have_the_vectors_of_their_texts(tokenizer, texts, limit, overlap, by):
     settings = Settings(chunk_tokens=limit, chunk_overlap=min(overlap, limit - 1), chunk_by=by)
     chunks = check(encoder(tokenizer), texts, settings)
     from_texts = encoder(tokenizer).embed(chunks.texts(0, len(chunks)))
-    embedded = chunks.embed(encoder(tokenizer), 0, len(chunks), NO_LOCK)
+    embedded = embedded_chunks(encoder(tokenizer), chunks)
     assert np.array_equal(embedded.vectors, from_texts.vectors)
     assert np.array_equal(embedded.num_tokens, from_texts.num_tokens)
     alone = [cut(encoder(tokenizer), pa.array([text], pa.string()), settings) for text in texts]

@@ -183,8 +183,10 @@ def test_equal_texts_are_left_out_and_the_page_removes_the_rest(encoder, tmp_pat
     write_groups(comparison, kept, tmp_path / "mined" / "_groups" / "part-00000-of-00001.parquet")
     (tmp_path / "more-embeddings").symlink_to("embeddings")
     (tmp_path / "mined-between").symlink_to("mined")
-    removal, look, between = (duckdb.sql(query).fetchall() for query in blocks("docs/duplicates.md", "sql"))
+    removal, distinct, look, between = (duckdb.sql(query).fetchall() for query in blocks("docs/duplicates.md", "sql"))
     assert removal == [(5,)]
+    assert distinct == [(6,)]
+    assert pq.read_table("distinct.parquet")["row"].to_pylist() == [0, 1, 2, 4, 5, 6]
     assert pq.read_table("unique.parquet")["row"].to_pylist() == [0, 1, 5, 6, 8]
     assert len(look) == len(pairs)
     assert sorted(row for row, *_ in between) == [0, 1, 5, 6, 7, 8]

@@ -107,7 +107,7 @@ def assert_trees_fit(task):
         assert part.trees is not None
         read = read_trees(part.trees[0], tokenize(part.texts[0], "space"))
         assert read.refused.null_count == len(part)
-        assert read.num_missing == 0
+        assert read.is_missing.sum() == 0
 
 
 def test_semeval_contrasts_the_phrases_of_a_word(data):

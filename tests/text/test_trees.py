@@ -55,7 +55,7 @@ def test_trees_of_either_form_and_none_at_all(trees, data):
     assert found.merges.tolist() == [merge for tree in expected for merge in merges_of(tree)]
     assert found.merges.dtype == np.int32
     assert found.refused.null_count == len(trees)
-    assert found.num_missing == sum(
+    assert found.is_missing.sum() == sum(
         form == "none" and len(leaves_of(tree)) > 2 for form, tree in zip(chosen, trees, strict=True)
     )
 
@@ -142,9 +142,9 @@ def test_a_slice_of_an_array_is_read_from_its_start():
     trees, texts = pa.array(["(a b", "((a b) c)", None, "(b a)"]), ["x", "a b c", "a b c", "b a"]
     found = read_trees(trees.slice(1), tokens_of(texts[1:]))
     assert found.merges.tolist() == [0, 1, 1, 0, 0, 2, 0, 1]
-    assert (found.refused.null_count, found.num_missing) == (3, 1)
+    assert (found.refused.null_count, found.is_missing.sum()) == (3, 1)
     nothing = read_trees(trees.slice(0, 0), tokens_of([]))
-    assert (len(nothing.merges), len(nothing.refused), nothing.num_missing) == (0, 0, 0)
+    assert (len(nothing.merges), len(nothing.refused), nothing.is_missing.sum()) == (0, 0, 0)
 
 
 def test_a_tree_that_does_not_fit_is_named_with_both_sides():
@@ -162,4 +162,4 @@ def test_a_tree_that_does_not_fit_is_named_with_both_sides():
     with pytest.raises(ValueError, match=r"text 1: .*unbalanced brackets: '\(a';"):
         fitting_trees(trees.slice(3), tokens_of(["a"]), first=1)
     good = fitting_trees(trees.slice(0, 2), tokens_of(["a", "a b c"]))
-    assert (good.merges.tolist(), good.num_missing) == ([0, 0, 1, 1], 0)
+    assert (good.merges.tolist(), good.is_missing.sum()) == ([0, 0, 1, 1], 0)

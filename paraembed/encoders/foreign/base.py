@@ -275,6 +275,7 @@ class InBatches(ForeignEncoder):
     A batch is prepared while a GPU computes the one before it, or a batch of another thread.
     """
 
+    encodes_once = True
     _prompt = ""
 
     def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
@@ -347,7 +348,7 @@ class InBatches(ForeignEncoder):
         for rows, output in computing:
             self._take(rows, output, vectors)
         on_rows(len(texts) - len(order) + sum(len(rows) for rows, _ in computing))
-        return Embedded(vectors, counts, unknown, int((counts > read).sum()))
+        return Embedded(vectors, counts, unknown, counts > read)
 
     def _take(self, rows: npt.NDArray[np.int64], output: Any, vectors: Matrix) -> None:
         """Write the vectors of a batch to their rows; a model may not return any other number of vectors."""

@@ -67,7 +67,7 @@ class Model2VecEncoder(ForeignEncoder):
         ids = self.token_ids(texts)
         counts, unknown = token_counts(ids, self._unknown)
         read = self._cut(texts, ids)
-        num_cut = int((read.lengths < counts).sum())
+        is_cut = read.lengths < counts
         if self._unknown is not None:
             known = read.ids != self._unknown
             read = Ragged(read.ids[known], np.concatenate([[0], np.cumsum(known)])[read.offsets])
@@ -77,7 +77,7 @@ class Model2VecEncoder(ForeignEncoder):
         on_rows(len(texts))
         if self._normalizes:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + np.float32(1e-32)
-        return Embedded(vectors, counts, unknown, num_cut)
+        return Embedded(vectors, counts, unknown, is_cut)
 
     def _cut(self, texts: pa.StringArray, ids: Ragged) -> Ragged:
         """Truncate long texts like model2vec: first to a number of characters, then to ``max_tokens`` tokens."""

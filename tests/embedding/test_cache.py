@@ -1,0 +1,149 @@
+"""A cache gives back what it was given, in any order and after any damage, and is bounded."""
+
+import os
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraembed.embedding import cache as module
+from paraembed.embedding.cache import CachedVectors, hashes_of, open_cache, trim
+from paraembed.embedding.repeated import DistinctTexts
+from paraembed.encoders.protocol import NO_LOCK, Embedded, no_progress
+from tests.embedding.test_repeated import Counting
+
+
+def embedded(encoder, cache, batches, *, writes=True):
+    """What a part with these batches of texts gives, and its counts."""
+    texts = DistinctTexts(encoder, cache)
+    results = [texts.embed(pa.array(batch, pa.string()), None, NO_LOCK, no_progress) for batch in batches]
+    if writes:
+        texts.cached.write()
+    return np.concatenate([result.vectors for result in results]), texts
+
+
+BATCHES = st.lists(st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=8), min_size=1, max_size=3)
+
+
+@given(st.lists(BATCHES, min_size=1, max_size=4), st.integers(1, 60))
+def test_cache_on_is_cache_off(tmp_path_factory, runs, group_bytes):
+    """Each run finds all texts of the runs before, and computes only the others."""
+    place, before = tmp_path_factory.mktemp("cache"), set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_GROUP_BYTES", group_bytes)
+        for batches in runs:
+            encoder, alone = Counting(), Counting()
+            vectors, texts = embedded(encoder, open_cache(place, encoder), batches)
+            expected = [alone.embed(pa.array(batch), len(batch), on_rows=no_progress).vectors for batch in batches]
+            np.testing.assert_array_equal(vectors, np.concatenate(expected))
+            new = {text for batch in batches for text in batch}
+            assert [text for text, _ in encoder.encoded] == list(
+                dict.fromkeys(text for batch in batches for text in batch if text not in before)
+            )
+            assert texts.num_cached == len(new & before)
+            before |= new
+
+
+def test_all_fields_come_back(tmp_path):
+    count, width = 1000, 3
+    draw = np.random.default_rng(0)
+    vectors = draw.standard_normal((count, width), np.float32)
+    counts, flags = draw.integers(0, 9, (2, count), np.int32), draw.integers(0, 2, (2, count)).astype(bool)
+    given, hashes = Embedded(vectors, *counts, *flags), hashes_of(pa.array(map(str, range(count))))
+    writer = CachedVectors(open_cache(tmp_path, Counting()))
+    for start in range(0, count, 300):
+        rows = np.arange(start, min(count, start + 300))
+        writer.add(hashes[rows], given.take(rows))
+        writer.write()
+    order, target = draw.permutation(count), Embedded.blank(count, width)
+    reader = CachedVectors(open_cache(tmp_path, Counting()))
+    assert reader.find(hashes[order], target, np.arange(count)).all()
+    for array, expected in zip(target.arrays, given.take(order).arrays, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    others = hashes_of(pa.array(["x", "y"]))
+    assert not reader.find(np.stack([others[:, 0], hashes[:2, 1]], 1), target, np.arange(2)).any()
+    assert not reader.find(np.stack([hashes[:2, 0], others[:, 1]], 1), target, np.arange(2)).any()
+
+
+def test_damaged_files_are_computed_again(tmp_path, caplog):
+    """Every byte of the hashes, the vectors and the footer; a file that is truncated, empty or removed."""
+    batches = [list("abcdef")]
+    embedded(Counting(), open_cache(tmp_path, Counting()), batches)
+    (path,) = tmp_path.glob("*/*.parquet")
+    whole, draw = path.read_bytes(), np.random.default_rng(0)
+    expected = Counting().embed(pa.array(batches[0]), 6, on_rows=no_progress).vectors
+    places = draw.choice(len(whole), 60, replace=False).tolist()
+    flipped = (whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :] for place in places)
+    for data in (whole[:-1], b"", whole[:4], *flipped):
+        module._index.cache_clear()
+        path.write_bytes(data)
+        vectors, _ = embedded(Counting(), open_cache(tmp_path, Counting()), batches, writes=False)
+        np.testing.assert_array_equal(vectors, expected)
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    known = open_cache(tmp_path, Counting())
+    path.unlink()
+    caplog.clear()
+    module._index.cache_clear()
+    assert embedded(Counting(), known, batches)[1].num_cached == 0  # and is written again
+    assert path.read_bytes() == whole
+    assert not caplog.records
+
+
+def test_other_encoders_and_foreign_folders(tmp_path):
+    embedded(Counting(), open_cache(tmp_path / "c", Counting()), [["a"]])
+    for name, value in (("fingerprint", "x"), ("tokenizer", "x"), ("identity", {"precision": "float16"}), ("width", 4)):
+        other = Counting()
+        setattr(other, name, value)
+        assert open_cache(tmp_path / "c", other).files == ()
+    assert len(open_cache(tmp_path / "c", Counting()).files) == 1
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.tex").touch()
+    with pytest.raises(ValueError, match=r"thesis\.tex"):
+        open_cache(tmp_path / "foreign", Counting())
+    assert open_cache(tmp_path / "new", Counting(), reads_only=True).files == ()
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "c" / "_cache.json").write_text('{"format": "paraembed-vectors-9"}')
+    with pytest.raises(ValueError, match="paraembed-vectors-9"):
+        open_cache(tmp_path / "c", Counting())
+    quick = Counting()
+    quick.encodes_once = False
+    with pytest.raises(ValueError, match="faster"):
+        open_cache(tmp_path / "new", quick)
+    with pytest.raises(ValueError, match="`cache_gb` is 0"):
+        open_cache(tmp_path / "new", Counting(), 0)
+
+
+def test_what_was_written_first_is_removed(tmp_path):
+    for number, text in enumerate("abcd"):
+        embedded(Counting(), open_cache(tmp_path, Counting()), [[text]])
+        (new,) = (path for path in tmp_path.glob("*/*.parquet") if path.stat().st_mtime > 1000)
+        os.utime(new, (number, number))
+    left_over = new.with_name(f".{new.name}.0123abcd.tmp")
+    left_over.touch()
+    os.utime(left_over, (0, 0))
+    writing = new.with_name(f".{new.name}.0123abce.tmp")
+    writing.touch()
+    trim(open_cache(tmp_path, Counting(), 2.5 * new.stat().st_size / 1e9))
+    assert sorted(path.stat().st_mtime for path in tmp_path.glob("*/*.parquet")) == [2, 3]
+    assert not left_over.exists()
+    assert writing.exists()
+
+
+def test_on_an_object_store(server):
+    for expected in (0, 3):
+        _, texts = embedded(Counting(), open_cache(server.uri("cache"), Counting()), [list("abc")])
+        assert texts.num_cached == expected
+    own = re.compile(r"cache/(_cache\.json|[0-9a-f]{32}/\w+\.parquet)")
+    assert all(map(own.fullmatch, server.objects))
+    trim(open_cache(server.uri("cache"), Counting(), 1e-9))
+    assert [key for key, data in server.objects.items() if data] == ["cache/_cache.json"]
+
+
+def test_a_full_disk_does_not_stop_a_run(tmp_path, caplog):
+    cache = open_cache(tmp_path, Counting())
+    (tmp_path / cache.encoder).touch()  # a file in the place of the folder
+    embedded(Counting(), cache, [["a"]])
+    assert "cannot be written" in caplog.text
