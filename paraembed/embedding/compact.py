@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from paraembed.console import doing
 from paraembed.embedding import manifest
 from paraembed.embedding.append import finish_append
+from paraembed.embedding.columns import CHUNK_FIELDS
 from paraembed.embedding.manifest import NEXT, planned
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.part import FOOTER, ROW_GROUP_BYTES, PartReport, in_footer, layout, tables_of
@@ -49,8 +51,6 @@ def compact(out: Place) -> Compacted:
         done = Compacted(before.rows, len(before.names), before.rows, len(before.names))
         if len(generations) == 1 and not len(before.superseded):
             return done
-        if manifest.read_run(home).plan.settings.has_chunks:
-            raise ValueError(f"{home} has chunks, which cannot be compacted; embed all its files to another `out`")
         if planned(home.below(NEXT)):
             raise ValueError(f"{home} has files that were not added completely; run that jobs/embed.py command again")
         home.delete_folder(NEXT)  # of a call that was killed
@@ -75,11 +75,14 @@ def _write_parts(home: Store, before: Embeddings, number: int) -> list[PartRepor
         def write(file: BinaryIO, counts: Counter[Any] = counts, report: PartReport = report) -> None:
             options = layout(before.schema, settings) | {"write_page_checksum": True}
             with pq.ParquetWriter(file, before.schema, **options) as writer:
-                taken = _take(settings.part_rows, rest, batches)
+                taken = _take(settings.part_rows, rest, batches, has_chunks=settings.has_chunks)
                 for table in tables_of(taken, max(1024, ROW_GROUP_BYTES // (4 * before.width))):
                     writer.write_table(table, row_group_size=table.num_rows)
                     counts.update(rows=len(table), n_null_ids=table[before.id_column].null_count)
                     counts.update({name: pc.sum(table[name]).as_py() for name in ("n_tokens", "n_unknown")})
+                    if settings.has_chunks:
+                        is_further = pc.greater(table[CHUNK_FIELDS[0].name], 0)
+                        counts.update(n_further_chunks=pc.sum(is_further).as_py())
                 footer = json.dumps(in_footer(replace(report, **dict[str, Any](counts))), sort_keys=True)
                 writer.add_key_value_metadata({FOOTER: footer})
 
@@ -90,10 +93,19 @@ def _write_parts(home: Store, before: Embeddings, number: int) -> list[PartRepor
     return reports
 
 
-def _take(rows: int, rest: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the next rows of ``rest`` and then of ``batches``; the rows after them go to ``rest``."""
-    while rows and (batch := rest.pop() if rest else next(batches, None)) is not None:
-        if len(batch) > rows:
-            rest.append(batch.slice(rows))
-        yield batch.slice(0, rows)
-        rows -= min(rows, len(batch))
+def _take(
+    rows: int, rest: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch], *, has_chunks: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the next rows of ``rest`` and then of ``batches``; the rows after them go to ``rest``. The chunks of a row
+    stay together.
+    """
+    while (batch := rest.pop() if rest else next(batches, None)) is not None:
+        stop = min(max(rows, 0), len(batch))
+        if has_chunks:
+            firsts = np.flatnonzero(batch[CHUNK_FIELDS[0].name].to_numpy() == 0)
+            stop = int(min(firsts[firsts >= stop], default=len(batch)))
+        yield batch.slice(0, stop)
+        if stop < len(batch):
+            rest.append(batch.slice(stop))
+            return
+        rows -= len(batch)

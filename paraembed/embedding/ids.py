@@ -110,38 +110,46 @@ def superseded_rows(
     max_ids: int = _MAX_IDS,
 ) -> pa.Table:
     """Return the rows of repeated ids that do not have the largest value in the column ``stamp``: ``part``, the name,
-    and ``row``, the number in the part; of several with the largest one, all but the first. Null is the smallest value.
-    Rows of ``parts.before`` are only among them if one of ``parts.new`` has their id.
+    ``row``, the number in the part, and ``chunk``; of several with the largest one, all but the first. Null is the
+    smallest value. Rows of ``parts.before`` are only among them if one of ``parts.new`` has their id. All chunks of a
+    row go together.
 
     The other arguments are those of ``count_duplicates``. Raise ValueError if strings are neither numbers nor times.
     """
     repeated, holders = _all_repeated(parts, rows, run, max_hashes)
-    tables = [pa.schema([("part", pa.string()), ("row", pa.int64())]).empty_table()]
+    tables = [pa.schema([("part", pa.string()), ("row", pa.int64()), ("chunk", pa.int64())]).empty_table()]
     for start in range(0, len(repeated), max_ids):
         read = partial(_versions, parts, stamp, repeated[start : start + max_ids])
         versions = list(in_order(_tasks(run, holders), read, holders))
         numbers = np.repeat(np.arange(len(holders)), list(map(len, versions)))
         names = pa.array(holders, pa.string())
         old = _older(pa.concat_tables(versions).append_column("part", pa.array(numbers)), stamp)
-        tables.append(pa.table({"part": names.take(old["part"].combine_chunks()), "row": old["row"]}))
+        old = old.set_column(old.schema.get_field_index("part"), "part", names.take(old["part"].combine_chunks()))
+        tables.append(old.select(["part", "row", "chunk"]))
     return pa.concat_tables(tables)
 
 
 def _versions(parts: Parts, stamp: str, wanted: Hashes, part: str) -> pa.Table:
-    """Return ``id``, ``stamp``, and ``row``, the number in the part, of the rows whose hash is wanted."""
+    """Return ``id``, ``stamp``, ``row`` (the number in the part), ``chunk``, and ``first``, the row of the first chunk,
+    of the rows whose hash is wanted.
+    """
     tables, first = list[pa.Table](), 0
     with parts.store.open(part) as raw, pq.ParquetFile(raw) as file:
         schema = file.schema_arrow
         kinds = comparable(pa.array([], schema.field(parts.column).type)).type, schema.field(stamp).type
-        tables.append(pa.schema([("id", kinds[0]), ("stamp", kinds[1]), ("row", pa.int64())]).empty_table())
-        for batch in file.iter_batches(_ROWS, columns=[parts.column, stamp], use_threads=False):
+        fields = [("id", kinds[0]), ("stamp", kinds[1])]
+        fields += [("row", pa.int64()), ("chunk", pa.int64()), ("first", pa.int64())]
+        tables.append(pa.schema(fields).empty_table())
+        columns = [parts.column, stamp, *[CHUNK_FIELDS[0].name] * parts.has_chunks]
+        for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
             ids = batch[parts.column]
             is_wanted = np.zeros(len(batch), np.bool_)
             is_wanted[ids.is_valid().to_numpy(zero_copy_only=False)] = _is_in(hashes_of(ids), wanted)
-            row = pa.array(np.arange(first, first + len(batch)))
-            tables.append(
-                pa.table({"id": comparable(ids), "stamp": batch[stamp], "row": row}).filter(pa.array(is_wanted))
-            )
+            rows, chunks = np.arange(first, first + len(batch)), np.zeros(len(batch), np.int64)
+            if parts.has_chunks:
+                chunks = batch[CHUNK_FIELDS[0].name].to_numpy().astype(np.int64)
+            values = [comparable(ids), batch[stamp], *map(pa.array, (rows, chunks, rows - chunks))]
+            tables.append(pa.table(values, names=tables[0].column_names).filter(pa.array(is_wanted)))
             first += len(batch)
     return pa.concat_tables(tables)
 
@@ -151,9 +159,12 @@ def _older(versions: pa.Table, name: str) -> pa.Table:
     versions = versions.set_column(1, "stamp", _ordered(versions["stamp"], name))
     keys = [("id", "ascending"), ("stamp", "descending"), ("part", "ascending"), ("row", "ascending")]
     versions = versions.take(pc.sort_indices(versions, keys))
-    is_older = np.zeros(len(versions), np.bool_)
+    is_new_id = np.ones(len(versions), np.bool_)
     ids = versions["id"].combine_chunks()
-    is_older[1:] = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    is_new_id[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    places = np.stack([versions[name].to_numpy() for name in ("part", "first")])
+    newest = places[:, np.flatnonzero(is_new_id)][:, np.cumsum(is_new_id) - 1]
+    is_older = (places != newest).any(axis=0)
     return versions.filter(pa.array(is_older)).sort_by([("part", "ascending"), ("row", "ascending")])
 
 

@@ -108,8 +108,8 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as io.atomic.hidden_name n
 _UNBEGUN = re.compile(rf"_plan|{_TEMPORARY.pattern}")
 SUPERSEDED = "_superseded"
 """Folder with the list of rows that newer rows of the same id supersede; see ``ids.superseded_rows``."""
-SUPERSEDED_SCHEMA = pa.schema([("part", pa.string()), ("row", pa.int64())])
-"""Name of the part of such a row, and its number in it, from 0."""
+SUPERSEDED_SCHEMA = pa.schema([("part", pa.string()), ("row", pa.int64()), ("chunk", pa.int64())])
+"""Name of the part of such a row, its number in it, from 0, and the number of the chunk."""
 FOLDERS = (DATA, REPORTS, REJECTED, DONE, IDS, SUPERSEDED, *(name.partition("/")[0] for name in (INPUTS, ENTRIES)))
 """Folders of an output."""
 _NAMES = (PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS)
@@ -857,14 +857,15 @@ def _check_ids(
         except ValueError as error:
             raise RunFailedError(str(error)) from None
         names = pc.replace_substring_regex(old["part"], f"^{NEXT}/", "")
-        old = pa.table([names, old["row"]], schema=SUPERSEDED_SCHEMA)
+        old = pa.table([names, old["row"], old["chunk"]], schema=SUPERSEDED_SCHEMA)
         if is_added and (name := superseded_name(known)):
             rows_before = read_arrow(home, name, SUPERSEDED_SCHEMA)[0]
-            old = pa.concat_tables([rows_before, old]).group_by(["part", "row"]).aggregate([])
+            old = pa.concat_tables([rows_before, old]).group_by(["part", "row", "chunk"]).aggregate([])
         old = old.sort_by([("part", "ascending"), ("row", "ascending")])
         name = f"{SUPERSEDED}/{max([run.plan.generation, *others]):03d}.arrow"
         write = partial(write_bytes, home.below(NEXT) if is_added else home, name, arrow_bytes(old))
-        return _OfIds({"n_duplicate_ids": 0, "n_superseded": len(old)}, {name: write()} if len(old) else {})
+        num_rows = pc.sum(pc.equal(old["chunk"], 0)).as_py() or 0  # of the input
+        return _OfIds({"n_duplicate_ids": 0, "n_superseded": num_rows}, {name: write()} if len(old) else {})
     duplicates, repeated = ids.count_duplicates(of_parts, rows, run_tasks)
     if duplicates and on_duplicate_id == "fail":
         raise RunFailedError(
@@ -886,13 +887,15 @@ def superseded_name(manifest: Mapping[str, Any]) -> str:
 
 def read_superseded(store: Store, manifest: Mapping[str, Any]) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Return the superseded rows of an output: the names of their parts [n], and their numbers in them, int64 [n].
-    Raise ValueError if their file is not that of the manifest.
+    Raise ValueError if their file is not that of the manifest, or has another number of rows of the input.
     """
     if not (name := superseded_name(manifest)):
         return [], np.zeros(0, np.int64)
     if store.sha256(name) not in {files.get(name) for files in generations_of(manifest).values()}:
         raise ValueError(f"{store}/{name} has another SHA-256 than the manifest says; {REPAIR}")
     table, _ = read_arrow(store, name, SUPERSEDED_SCHEMA)
+    if (numbers_of(table["chunk"]) == 0).sum() != manifest.get("n_superseded", 0):
+        raise ValueError(f"{store}/{name} has another number of rows than the manifest says; {REPAIR}")
     return table["part"].to_pylist(), numbers_of(table["row"])
 
 

@@ -80,8 +80,6 @@ class Settings:
         check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim", "chunk_tokens"), (1, MOST_INT)))
         if self.stamp_column is not None and self.id_column is None:
             raise ValueError(f"`stamp_column` is {self.stamp_column!r}, but `id_column` is not given; give it, too")
-        if self.stamp_column is not None and self.has_chunks:
-            raise ValueError("`stamp_column` cannot be given with chunks, unless `pool` is mean; leave out one of them")
         if self.text is not None and self.text_column is not None:
             raise ValueError(
                 f"`text` is {self.text!r} and `text_column` is {self.text_column!r}; give only one of them"

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,7 @@ from tests.embedding.without_ray import build
 from tests.jobs import contents
 from tests.object_store import GoneError, kill_client
 
-WORDS = "the", "cat", "sat", "dog", "zebra"
+TEXTS = st.lists(st.sampled_from(["the", "cat", "sat", "dog", "zebra"]), min_size=1, max_size=4).map(" ".join)
 BY_STAMP = Settings("text", "key", part_rows=3, stamp_column="at", keep=("text",))
 
 
@@ -38,31 +40,37 @@ def write(path, rows):
 
 
 def current(out):
-    """The rows that are not superseded: id, stamp and vector, in the order of their ids."""
-    rows = pa.Table.from_batches(Embeddings(out).batches()).sort_by([("key", "ascending"), ("at", "ascending")])
-    return [tuple(row.values()) for row in rows.select(["key", "at", "text", "embedding"]).to_pylist()]
+    """The rows that are not superseded: id, stamp, text and vectors, in the order of their ids; of chunks together."""
+    rows = pa.Table.from_batches(Embeddings(out).batches()).to_pylist()
+    return sorted(
+        (key, of_key[0]["at"], "".join(row["text"] for row in of_key), [row["embedding"] for row in of_key])
+        for key, of_key in ((key, [*of_key]) for key, of_key in groupby(rows, key=lambda row: row["key"]))
+    )
 
 
 def newest(rows):
     """The row of each id with the largest stamp, the first of several."""
     kept = {}
     for key, text, at in rows:
-        if key not in kept or at > kept[key][0]:
-            kept[key] = at, text
-    return {key: kept[key] for key in sorted(kept)}
+        rank = -1 if at is None else at
+        if key not in kept or rank > kept[key][0]:
+            kept[key] = rank, at, text
+    return {key: kept[key][1:] for key in sorted(kept)}
 
 
 @settings(max_examples=15, deadline=None)
 @given(
     files=st.lists(
-        st.lists(st.tuples(st.sampled_from("abcdefg"), st.sampled_from(WORDS), st.integers(0, 30)), min_size=1),
+        st.lists(st.tuples(st.sampled_from("abcdefg"), TEXTS, st.none() | st.integers(0, 30)), min_size=1),
         min_size=1,
         max_size=4,
     ),
     cuts=st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, files, cuts):
+@pytest.mark.parametrize("more", [{}, {"chunk_tokens": 1, "chunk_by": "token"}], ids=["rows", "chunks"])
+def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, more, files, cuts):
     """Whatever the order of the stamps; ids with equal stamps keep the first row, and a null one loses."""
+    chosen = replace(BY_STAMP, **more)
     rows = [row for of_file in files for row in of_file]
     with tempfile.TemporaryDirectory() as scratch:
         folder, places = Path(scratch), []
@@ -70,25 +78,29 @@ def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, files, cuts):
             places.append(folder / f"{number}.jsonl")
             write(places[-1], of_file)
             if cuts[number] or number + 1 == len(files):  # else two files are added together
-                build(tiny_encoder_folder, list(map(str, places)), BY_STAMP, folder / "pieces", append=True)
-        build(tiny_encoder_folder, list(map(str, places)), BY_STAMP, folder / "whole")
+                build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "pieces", append=True)
+        build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "whole")
         made = current(folder / "pieces")
         assert made == current(folder / "whole")
-        assert {key: (int(at), text) for key, at, text, _ in made} == newest(rows)
+        assert {key: (at and int(at), text) for key, at, text, _ in made} == newest(rows)
+        count = sum(len(vectors) for *_, vectors in made)
         for name in ("pieces", "whole"):
             manifest = read_manifest(Folder(folder / name))
-            assert (manifest["rows"], manifest["n_superseded"]) == (len(rows), len(rows) - len(made))
+            further = sum(part["n_further_chunks"] for part in manifest["parts"])
+            assert manifest["rows"] - further == len(rows)
+            assert manifest["n_superseded"] == len(rows) - len(made)
             checks = verify(folder / name, tiny_encoder_folder, [str(folder)])
             assert all(check.ok for check in checks), checks
             done = compact(folder / name)
             is_changed = manifest["n_superseded"] or len(manifest["generations"]) > 1
-            assert done[2:] == ((len(made), -(-len(made) // 3)) if is_changed else done[:2])
+            assert done.rows == count
+            assert done.parts == (-(-count // 3) if is_changed else done.parts_before) or more
             assert all(check.ok for check in verify(folder / name))
             assert current(folder / name) == made
             assert compact(folder / name)[:2] == done[2:]
-        assert build(tiny_encoder_folder, list(map(str, places)), BY_STAMP, folder / "pieces", append=True) == {}
+        assert build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "pieces", append=True) == {}
         write(folder / "last.jsonl", [("a", "zebra", 31)])
-        build(tiny_encoder_folder, [str(folder / "last.jsonl")], BY_STAMP, folder / "pieces", append=True)
+        build(tiny_encoder_folder, [str(folder / "last.jsonl")], chosen, folder / "pieces", append=True)
         assert [row[:3] for row in current(folder / "pieces")][:1] == [("a", "31", "zebra")]
         assert [row for row in current(folder / "pieces") if row[0] != "a"] == [row for row in made if row[0] != "a"]
         assert all(check.ok for check in verify(folder / "pieces"))

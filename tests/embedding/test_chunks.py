@@ -186,7 +186,6 @@ def test_the_mean_of_chunks_is_weighted_by_their_tokens(tiny_encoder_folder, tmp
         ("--chunk-tokens 3 --chunk-overlap 3", "allowed: 0 to 2"),
         ("--text {body} --text-column body", "give only one"),
         ("--text body", "has no column"),
-        ("--text-column body --id-column chunk --stamp-column start --chunk-tokens 3", "cannot be given with chunks"),
         ("--text {body:>3}", "or a format"),
         ("--text {body}{nothing}", "no column 'nothing'; --text can be: body"),
         ("--text-column body --chunk-tokens 3 --keep start chunk", "column 'chunk' would appear twice"),
