@@ -340,7 +340,7 @@ def pack(
             if end == stop:
                 break
             before, piece, first, shared_size = first, end, end, 0
-            while not breaks[end] and first - 1 > before:
+            while overlap and not breaks[end] and first - 1 > before:  # without overlap, no piece of 0 tokens either
                 shared_size += sizes[first - 1]
                 if shared_size > overlap or shared_size + sizes[end] > limit:
                     break

@@ -47,7 +47,10 @@ BOOK = [
 ]
 TEXTS = st.lists(
     st.lists(
-        st.sampled_from(["the", "cats", "Dog.", "isn't.", " ", " ", "\n\n", "。", "猫", "é", "ab" * 9, "# h\n", "- "])
+        st.sampled_from(
+            ["the", "cats", "Dog.", "isn't.", " ", " ", "\n\n", "。", "猫", "é", "ab" * 9, "# h\n", "- "]
+            + ["\u200b", "\u00a0\n\n"]
+        )
     )
     .map("".join)
     .filter(lambda text: len(text.encode()) < 400),
@@ -84,6 +87,7 @@ def check(encoder, texts, settings):
         if chunks.numbers[after]:
             assert chunks.numbers[after] == chunks.numbers[before] + 1
             assert chunks.starts[before] < chunks.starts[after] <= chunks.ends[before] < chunks.ends[after]
+            assert settings.chunk_overlap or chunks.starts[after] == chunks.ends[before]
             shared = texts[chunks.rows[after]][chunks.starts[after] : chunks.ends[before]].rstrip()
             assert encoder.embed(pa.array([shared])).num_tokens[0] <= settings.chunk_overlap
     return chunks

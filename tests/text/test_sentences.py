@@ -97,7 +97,7 @@ def test_chunks_are_full_and_begin_with_the_end_of_the_one_before(texts, limit, 
             assert last - first == 1 or sizes[first:last].sum() <= limit
         for (before, end), (first, last) in pairwise(chunks):
             assert before < first <= end < last
-            assert sizes[first:end].sum() <= overlap
+            assert first == end or 0 < overlap >= sizes[first:end].sum()
             assert sizes[before : end + 1].sum() > limit or breaks[end]
             assert first == end or not breaks[first + 1 : last].any() or not breaks[end]
 
