@@ -223,7 +223,7 @@ def _fields(source: InputFile, settings: Settings, *, may_lack: bool) -> list[pa
         id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     for name in settings.text_columns:
-        _column(source, own, _text_option(settings), name, is_text)
+        _column(source, schema, _text_option(settings), name, is_text)
     if settings.tree_column is not None:
         _column(source, own, "`tree_column`", settings.tree_column, is_text)
     if settings.id_column is not None:

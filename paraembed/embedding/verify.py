@@ -357,7 +357,8 @@ def _verify_ids(ids: pa.Array, first: int, last: int, name: str, manifest: dict[
 
 def _verify_chunks(file: pq.ParquetFile, part: dict[str, Any], manifest: dict[str, Any], findings: _Findings) -> None:
     """Check the ids and ``CHUNK_FIELDS`` of a part: the chunks of a row have the numbers 0, 1, 2 …; the first begins
-    with the text, each other one behind the start of the one before it, at the latest at its end, and there without overlap.
+    with the text, each other one behind the start of the one before it, at the latest at its end; without
+    overlap, at its end.
     """
     id_column, overlap = manifest["id_column"], manifest["settings"].get("chunk_overlap", 0)
     table = file.read([id_column, *(field.name for field in CHUNK_FIELDS)], use_threads=False).combine_chunks()

@@ -48,8 +48,7 @@ BOOK = [
 TEXTS = st.lists(
     st.lists(
         st.sampled_from(
-            ["the", "cats", "Dog.", "isn't.", " ", " ", "\n\n", "。", "猫", "é", "ab" * 9, "# h\n", "- "]
-            + ["\u200b", "\u00a0\n\n"]
+            ["the", "cats", "Dog.", "isn't.", *"  。猫é\u200b", "\n\n", "\u00a0\n\n", "ab" * 9, "# h\n", "- "]
         )
     )
     .map("".join)
@@ -283,3 +282,9 @@ def test_texts_of_several_columns(tiny_encoder_folder, tmp_path, suffix):
     build(tiny_encoder_folder, path, Settings("body"), tmp_path / "column")
     of_template, of_column = (pq.read_table(tmp_path / out / "data") for out in ("template", "column"))
     assert of_template.equals(of_column)
+    (tmp_path / "hive/lang=cat").mkdir(parents=True)
+    path.rename(tmp_path / "hive/lang=cat" / path.name)
+    build(tiny_encoder_folder, tmp_path / "hive", Settings(text="{lang} {body}"), tmp_path / "of_hive")
+    expected = open_encoder(str(tiny_encoder_folder)).encode(["cat a dog", "cat the mat", "cat cat"])
+    table = pq.read_table(tmp_path / "of_hive/data")
+    assert np.array_equal(np.array(table["embedding"].to_pylist(), np.float32), expected)
