@@ -70,6 +70,11 @@ ANY = st.lists(
 )
 
 
+def test_the_time_of_a_run_of_marks_is_linear():
+    text = "." * 3_000_000 + "x ate. "
+    assert pieces(sentences, text + "It did.")[0] == [text, "It did."]  # quadratic: hours
+
+
 @given(ANY.map("".join), st.sampled_from([sentences, blocks, words, halves]))
 def test_the_pieces_of_a_text_are_the_text(text, split):
     found, _ = pieces(split, text)
