@@ -126,6 +126,16 @@ def test_chunks_of_other_libraries_fit_their_tokenizers(kind, tmp_path):
         check(model, BOOK, Settings(chunk_tokens=limit, chunk_overlap=overlap, chunk_by=by))
 
 
+@pytest.mark.parametrize("wrap", [lambda text: [text, None], lambda text: {"a": [text]}, lambda text: text])
+def test_kept_columns_of_any_type_count_to_the_bytes_of_a_chunk(wrap):
+    settings = Settings(chunk_tokens=1, keep=("k", "text"))
+    chunks = cut(encoder("space"), pa.array(["the cat", "cat"]), settings)
+    sizes = chunks.sizes(
+        [pa.array([0, 1]), pa.array([wrap("x" * 1000), wrap("")]), pa.array(["x" * 1000] * 2)], settings
+    )
+    assert [*(sizes > 1000), len(sizes)] == [True, True, False, 3]
+
+
 def chunked(tmp_path, encoder, **settings):
     """Embed ``BOOK``, two row groups to a part."""
     pq.write_table(pa.table({"id": range(7), "body": BOOK}), tmp_path / "t.parquet", row_group_size=1)
