@@ -199,13 +199,16 @@ def test_the_mean_of_chunks_is_weighted_by_their_tokens(tiny_encoder_folder, tmp
         ("--chunk-tokens 3 --chunk-overlap 3", "allowed: 0 to 2"),
         ("--text {body} --text-column body", "give only one"),
         ("--text body", "has no column"),
-        ("--text {body:>3}", "or a format"),
+        ("--text {body:>3}", "'body' has a format or a conversion, '>3'"),
+        ("--text {body!r}", "'body' has a format or a conversion, 'r'"),
+        ("--text {}", "a brace has no column"),
+        ("--text-column body --chunk-tokens 3 --keep all", "'text' is not that column"),
         ("--text {body}{nothing}", "no column 'nothing'; --text can be: body"),
         ("--text-column body --chunk-tokens 3 --keep start chunk", "column 'chunk' would appear twice"),
     ],
 )
 def test_settings_that_do_not_fit_are_errors(tiny_encoder_folder, tmp_path, capsys, flags, message):
-    pq.write_table(pa.table({"body": ["a"], "chunk": [1], "start": [1]}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"body": ["a"], "chunk": [1], "start": [1], "text": [1]}), tmp_path / "t.parquet")
     given = ("--encoder", tiny_encoder_folder, "--input", tmp_path / "t.parquet", "--out", tmp_path / "out")
     assert run_job("embed", *given, *flags.split()) == 2
     assert message in capsys.readouterr().err
@@ -249,9 +252,9 @@ SEPARATORS = st.sampled_from([". ", " - ", "\n", ", ", " | "])
 
 
 @examples(max_examples=30)
-@given(st.lists(st.tuples(SEPARATORS, st.sampled_from(["", "By: ", "("])), min_size=1, max_size=3))
+@given(st.lists(st.tuples(SEPARATORS, st.sampled_from(["", "By: ", "(", "<b>"])), min_size=1, max_size=3))
 def test_a_template_has_no_separator_without_its_values(tmp_path_factory, parts):
-    around = [(separator, label, ")" if label == "(" else "") for separator, label in parts]
+    around = [(separator, label, {"(": ")", "<b>": "</b>"}.get(label, "")) for separator, label in parts]
     template = "".join(
         f"{separator if number else ''}{before}{{c{number}}}{after}"
         for number, (separator, before, after) in enumerate(around)
