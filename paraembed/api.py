@@ -223,7 +223,7 @@ def embed(
         inference: device, precision, prompt.
         gpus: GPUs of the workers, if the encoder computes on a GPU.
         cache: folder or URI that keeps vectors, so that later runs with this encoder compute only those of new texts.
-        cache_gb: size of ``cache`` in GB; at the end of a run, what was written first is removed.
+        cache_gb: maximum size of ``cache`` in GB; at the end of a run, the oldest files are removed.
         settings: fields of ``paraembed.embedding.settings.Settings``, such as ``text_column="title"``.
 
     Returns:
@@ -236,7 +236,10 @@ def embed(
 
     chosen = Settings(**_checked(settings, Settings, "embed"))
     kept = None if cache is None else _absolute_place(cache)
-    check_destination(_absolute_place(out), str(encoder), *map(str, _several(inputs)), kept)
+    named = [str(encoder), *map(str, _several(inputs))]
+    check_destination(_absolute_place(out), *named)
+    if kept is not None:
+        check_destination(kept, *named, _absolute_place(out), name="cache")
     return run(
         absolute_name(str(encoder), _absolute),
         [str(_absolute_place(file)) for file in _several(inputs)],

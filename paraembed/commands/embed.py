@@ -67,7 +67,7 @@ class Embed:
     characters); default: one row for each text, truncated to the encoder's maximum.
     """
     chunk_overlap: int = DEFAULTS.chunk_overlap
-    """Most tokens at the end of a chunk that the next one repeats, as whole sentences."""
+    """Maximum number of tokens that a chunk repeats from the end of the one before it, in whole sentences."""
     chunk_by: ChunkBy = DEFAULTS.chunk_by
     """Where chunks end: at sentences, words (token), or paragraphs, list items and headings (markdown)."""
     pool: Pool | None = None
@@ -129,7 +129,7 @@ class Embed:
     cache: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder or URI that keeps vectors, so that later runs with this encoder compute only those of new texts."""
     cache_gb: float = CACHE_GB
-    """Size of --cache in GB; at the end of a run, what was written first is removed."""
+    """Maximum size of --cache in GB; at the end of a run, the oldest files are removed."""
     overwrite: bool = False
     """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False
@@ -148,7 +148,11 @@ def main(flags: Embed) -> dict[str, Any]:
     check_workers(flags.workers)
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     cache = None if flags.cache is None else absolute_place(flags.cache, "--cache")
-    check_destination(out, flags.encoder, *flags.input, cache)
+    check_destination(out, flags.encoder, *flags.input)
+    if cache is not None:
+        check_destination(cache, flags.encoder, *flags.input, out, name="cache")
+    elif flags.cache_gb != CACHE_GB:
+        raise ValueError(f"--cache-gb is {flags.cache_gb}, but --cache is not given; give it, too, or leave both out")
     inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]
     if flags.price_per_hour is not None and not flags.dry_run:
         raise ValueError(
@@ -166,7 +170,7 @@ def main(flags: Embed) -> dict[str, Any]:
 
     check_columns(readable(files), settings)
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
-    options |= {"files": files, "cache": cache}
+    options |= {"files": files, "cache": cache, "cache_gb": flags.cache_gb}
     if flags.dry_run:
         from paraembed.embedding.append import steps
 
@@ -189,7 +193,7 @@ def main(flags: Embed) -> dict[str, Any]:
         return {}
     from paraembed.cluster.embed import embed
 
-    options |= {"engine": flags.engine, "identity": flags.identity, "cache_gb": flags.cache_gb}
+    options |= {"engine": flags.engine, "identity": flags.identity}
     options |= {"append": flags.append, "overwrite": flags.overwrite, "limits": limits}
     done = embed(encoder, inputs, out, settings, **options)
     if not done.was_finished:

@@ -64,7 +64,10 @@ def open_cache(place: Place, encoder: TextEncoder, cache_gb: float = CACHE_GB, *
     if not getattr(encoder, "encodes_once", False):
         raise ValueError("`cache` is given, but the encoder computes a vector faster than it can be read; leave it out")
     store = open_store(place)
-    names = store.names()
+    try:
+        names = store.names()
+    except NotADirectoryError:
+        raise ValueError(f"`cache` is {store}, which is a file; give a folder") from None
     check_names(store, names, _OWN if _MARK in names else re.compile(_TEMPORARY), "jobs/embed.py")
     if _MARK in names:
         known = read_json(store, _MARK, dict[str, Any]).get("format")

@@ -28,7 +28,7 @@ from paraembed.io.places import Place
 from paraembed.io.store import Folder, Store, open_store
 from paraembed.loading import Fetch, open_encoder
 from paraembed.process import on_cluster, one_thread
-from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
+from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
 _RAY_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
 _LOCAL_SECONDS = 2.0  # the same without Ray
@@ -51,7 +51,7 @@ class Estimate:
     rows_per_second: float  # rows per second of one worker, on its own core
     probed: int  # number of rows that were embedded for the estimate
     batches: int  # number of batches of these rows
-    cached: int = 0  # number of these rows whose vector is in the cache
+    cached: float = 0.0  # share of their distinct texts, or chunks, whose vector is in the cache
 
     @property
     def seconds(self) -> float:
@@ -101,7 +101,9 @@ def estimate(
     rate = rows / (time.perf_counter() - started)
     total = round(plan.rows * chunks_per_row(encoder, plan))
     size = size * total // max(1, rows)
-    return Estimate(total, len(plan.parts), size, rate, rows, num_batches, texts.num_cached)
+    return Estimate(
+        total, len(plan.parts), size, rate, rows, num_batches, texts.num_cached / max(1, texts.num_distinct)
+    )
 
 
 @one_thread()
@@ -205,6 +207,7 @@ def dry_run(
     is_local: Callable[[float], bool] = lambda _: False,
     max_bad_files: int = 0,
     cache: Place | None = None,
+    cache_gb: float = CACHE_GB,
 ) -> None:
     """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The arguments and errors are
     those of ``embed``; ``is_local``: whether work of some seconds is done in the process of the job, without Ray.
@@ -227,7 +230,8 @@ def dry_run(
     warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
     plan = make_plan(files, settings, max_bad_files=max_bad_files)
-    expected = estimate(loaded, plan, cache=None if cache is None else open_cache(cache, loaded, reads_only=True))
+    opened = None if cache is None else open_cache(cache, loaded, cache_gb, reads_only=True)
+    expected = estimate(loaded, plan, cache=opened)
     start, where = _RAY_SECONDS, f"{workers} workers"
     if not gpu_share and is_local(expected.seconds):
         start, where, workers = _LOCAL_SECONDS, "one process", 1
@@ -243,7 +247,7 @@ def dry_run(
     if price_per_hour is not None:
         lines.append(("cost", f"{price_per_hour * seconds / 3600:,.4f}"))
     if cache is not None:
-        lines.insert(1, ("in the cache", f"{expected.cached / max(1, expected.probed):.0%} of the rows"))
+        lines.insert(1, ("in the cache", f"{expected.cached:.0%} of the texts"))
     if num_bad := len(plan.inputs) - len(readable(plan.inputs)):
         lines.insert(0, ("bad files", f"{num_bad:,}"))
     print_table(("estimate", where), lines)

@@ -30,6 +30,8 @@ class DistinctTexts:
         """Vectors of earlier runs."""
         self.num_repeated = 0
         """Number of texts that took the vector of an earlier text of the part."""
+        self.num_distinct = 0
+        """Number of texts that are not in memory, so they are looked up in the cache."""
         self.num_cached = 0
         """Number of texts that took the vector of an earlier run."""
 
@@ -63,6 +65,7 @@ class DistinctTexts:
         self._remember(keys.take(pa.array(new)), distinct.take(new))
         on_rows(len(texts) - len(left))
         self.num_repeated += len(texts) - len(new)
+        self.num_distinct += len(new)
         self.num_cached += int(is_known.sum())
         return distinct if len(left) == len(texts) else distinct.take(codes)
 

@@ -293,7 +293,7 @@ class OwnEncoder(EncoderMethods):
     @property
     def joins_tokens(self) -> bool:
         """Whether the tokens of a text are those of its sentences, one after the other."""
-        return self.tokenizer.partition("+")[0] in {"ptb-v1", WORDPIECE}
+        return self.tokenizer.partition("+")[0] == WORDPIECE or self.tokenizer in {"ptb-v1", "ptb-v1+nfc"}
 
     @property
     def _has_types(self) -> bool:

@@ -173,7 +173,7 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
 
     A file must be new or a regular one. File or folder must not be, contain or be inside of an input, nor be inside of
     an output of a job, also through symbolic links. An object store is not checked. ``inputs`` are paths, globs, URIs
-    and names of encoders; a text that is not an existing path is ignored. Leave out folders of which a job reads only
+    and names of encoders; a string that is not an existing path is ignored. Leave out folders of which a job reads only
     some files, such as the one with the evaluation sets: they may contain the output.
     """
     if isinstance(out, str):
@@ -182,7 +182,8 @@ def check_destination(out: Place, *inputs: Place | None, name: str = "out", is_f
         out = Path(resolve(out)[1])
     if is_file:
         check_file(out)
-    for place in filter(path_exists, (path for value in inputs if value is not None for path in _paths_of(value))):
+    given = ((value, path) for value in inputs if value is not None for path in _paths_of(value))
+    for place in (path for value, path in given if isinstance(value, Path) or path_exists(path)):
         if is_within(out, place) or is_within(place, out):
             raise ValueError(f"`{name}` {out} is, contains or is inside of the input {place}; choose another path")
     for folder in Path(os.path.realpath(out)).parents:

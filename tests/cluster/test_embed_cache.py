@@ -1,6 +1,7 @@
 """Runs with a cache, in this process and in workers, killed and two at a time."""
 
 import json
+import re
 import subprocess
 
 import pyarrow.parquet as pq
@@ -97,15 +98,39 @@ def test_the_job(lstm, tiny_encoder_folder, texts, tmp_path, capfd):
     assert run_job("embed", "--encoder", tiny_encoder_folder, *flags) == 2  # an average
     assert "--cache is given" in capfd.readouterr().err
     assert run_job("embed", "--encoder", lstm, *flags, "--dry-run") == 0
-    assert "0% of the rows" in capfd.readouterr().out
+    assert "0% of the texts" in capfd.readouterr().out
     assert not (tmp_path / "cache").exists()
     assert run_job("embed", "--encoder", lstm, *flags) == 0
     flags = *flags[:3], tmp_path / "other", *flags[4:]
     capfd.readouterr()
     assert run_job("embed", "--encoder", lstm, *flags, "--dry-run") == 0
-    assert "100% of the rows" in capfd.readouterr().out
+    assert "100% of the texts" in capfd.readouterr().out
     assert run_job("embed", "--encoder", lstm, *flags, "--json") == 0
     printed = capfd.readouterr()
     assert json.loads(printed.out)["cached"] == 300
     assert "300 texts took their vectors from the cache" in printed.err
+    flags = *flags[:3], tmp_path / "pooled", *flags[4:], "--chunk-tokens", "1", "--pool", "mean"
+    assert run_job("embed", "--encoder", lstm, *flags) == 0
+    capfd.readouterr()
+    assert run_job("embed", "--encoder", lstm, *flags, "--dry-run") == 0
+    assert "100% of the texts" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--out new --cache new/cache", "--cache .*new/cache is, contains or is inside"),
+        ("--out new/out --cache new", "--cache .*/new is, contains or is inside"),
+        ("--out new --cache .", "--cache .* is, contains or is inside"),
+        ("--out new --cache file", "--cache is .*/file, which is a file"),
+        ("--out new --cache-gb 3", "--cache is not given"),
+        ("--out new --cache cache --cache-gb -1", "--cache-gb is -1"),
+    ],
+)
+def test_a_cache_is_a_folder_apart(lstm, texts, tmp_path, monkeypatch, capfd, flags, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "a.txt").write_text("a cat\n")
+    assert run_job("embed", "--encoder", lstm, "--input", "a.txt", *flags.split(), "--dry-run") == 2
+    assert re.search(message, capfd.readouterr().err)
     assert run_job("embed", "--encoder", lstm, *flags[:2], "--out", tmp_path / "cache", *flags[4:]) == 2

@@ -59,7 +59,7 @@ TEXTS = st.lists(
 
 @cache
 def encoder(tokenizer):
-    words = VOCABULARY[tokenizer]
+    words = VOCABULARY[tokenizer.partition("+")[0]]
     matrix = np.random.default_rng(0).standard_normal((len(words), 4), dtype=np.float32)
     return Encoder(AvgConfig(), Words(pa.array(words), matrix), tokenizer)
 
@@ -124,6 +124,14 @@ def test_chunks_of_other_libraries_fit_their_tokenizers(kind, tmp_path):
     )
     for by, limit, overlap in (("sentence", 16, 5), ("token", 8, 0)):
         check(model, BOOK, Settings(chunk_tokens=limit, chunk_overlap=overlap, chunk_by=by))
+
+
+def test_normalization_may_join_the_tokens_of_two_pieces():
+    normalizing = encoder("ptb-v1+nfkc")
+    for limit in (3, 4, 8):
+        chunks = cut(normalizing, pa.array(["http://a.b/c！left it"]), Settings(chunk_tokens=limit))
+        counts = normalizing.embed(chunks.texts(0, len(chunks))).num_tokens
+        assert np.array_equal(embedded_chunks(normalizing, chunks).num_tokens, counts)
 
 
 @pytest.mark.parametrize("wrap", [lambda text: [text, None], lambda text: {"a": [text]}, lambda text: text])
