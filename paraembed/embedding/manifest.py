@@ -699,7 +699,7 @@ def is_finished(store: Store, plan: Plan, reports: pa.Table) -> bool:
     try:
         manifest: dict[str, Any] = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
         if plan.format == 2:
-            return bool(manifest.get("parts") == reports.select(_ENTRIES.names).to_pylist())
+            return bool(manifest.get("parts") == without_zeros(reports.select(_ENTRIES.names)).to_pylist())
         generations = generations_of(checked(_NewManifest, manifest, MANIFEST))
         if any(store.sha256(name) != digest for files in generations.values() for name, digest in files.items()):
             return False
