@@ -166,9 +166,9 @@ def _check_same_run(
     new = stored if known is None else replace(stored, encoder=known.fingerprint, identity=known.identity)
     complete = complete_settings(settings, readable(files), reads_trees=stored.plan.settings.tree_column is not None)
     manifest.columns_to_add(home, replace(new, plan=replace(stored.plan, settings=complete)))
-    there = home.stamps(f"{DATA}/")
+    present = home.stamps(f"{DATA}/")
     for part in manifest.read_manifest(home)["parts"]:
-        if part["name"].removeprefix(f"{DATA}/") not in there:
+        if part["name"].removeprefix(f"{DATA}/") not in present:
             raise ValueError(f"{home}/{part['name']} is missing; give all inputs without `append`, or start over")
 
 
