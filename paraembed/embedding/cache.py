@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -32,7 +32,9 @@ from paraembed.settings import CACHE_GB
 FORMAT = "paraembed-vectors-1"
 _MARK = "_cache.json"
 _TEMPORARY = r"\..+\.[0-9a-f]{8}\.tmp"
-_OWN = re.compile(rf"{_MARK}|[0-9a-f]{{32}}|{_TEMPORARY}")
+_DIGEST = "[0-9a-f]{32}"  # of an encoder, and of the hashes in a file
+_OWN = re.compile(rf"{_MARK}|{_DIGEST}|{_TEMPORARY}")
+_IN_FOLDER = re.compile(rf"{_DIGEST}/(?:(?P<shard>{_DIGEST}\.parquet)|{_TEMPORARY})")
 _GROUP_BYTES = 1 << 20  # of vectors in a row group, which is read at once
 _LEFT_OVER_NS = 86_400 * 10**9  # after which a temporary file has lost its writer
 
@@ -78,19 +80,30 @@ def open_cache(place: Place, encoder: TextEncoder, cache_gb: float = CACHE_GB, *
 
 
 def trim(cache: Cache) -> None:
-    """Remove the files that were written first, of all encoders, until the others have at most ``most_gb``."""
-    store, now = open_store(to_place(cache.place)), time.time_ns()
-    files = list[tuple[int, int, str]]()  # time, size, name
-    for folder in store.names():
-        for name, stamp in store.stamps(f"{folder}/").items() if "." not in folder else ():
+    """Remove the files that were written first, of all encoders, until the others have at most ``most_gb``. A cache
+    that cannot be trimmed is left as it is.
+    """
+    store = open_store(to_place(cache.place))
+    try:
+        _trim(store, cache.most_gb * 1e9)
+    except OSError as error:
+        log.warning("%s cannot be trimmed (%s)", store, error)
+
+
+def _trim(store: Store, most_bytes: float) -> None:
+    files, now = list[tuple[int, int, str]](), time.time_ns()  # time, size, name
+    folders = [name for name, stamp in store.stamps("").items() if not stamp and re.fullmatch(_DIGEST, name)]
+    stamps = {f"{folder}/{name}": stamp for folder in folders for name, stamp in store.stamps(f"{folder}/").items()}
+    for name, stamp in stamps.items():
+        if stamp and (own := _IN_FOLDER.fullmatch(name)):
             size, written = map(int, stamp.split(" ")[:2])
-            if name.endswith(".parquet"):
-                files.append((written, size, f"{folder}/{name}"))
+            if own["shard"]:
+                files.append((written, size, name))
             elif now - written > _LEFT_OVER_NS:
-                store.delete(f"{folder}/{name}")
+                store.delete(name)
     left = sum(size for _, size, _ in files)
     for _, size, name in sorted(files):
-        if left <= cache.most_gb * 1e9:
+        if left <= most_bytes:
             return
         store.delete(name)
         left -= size
@@ -119,11 +132,11 @@ class CachedVectors:
             texts = np.flatnonzero(is_known & (groups[0] == file) & (groups[1] == group))
             name = self._cache.files[file]
             try:
-                with _opened(self._store, self._cache, name) as shard:
+                with _opened(self._store.open(f"{self._cache.encoder}/{name}"), self._cache) as shard:
                     table = shard.read_row_group(group, use_threads=False)
                 target.write(rows[texts], _embedded(table, in_file[texts] - group * group_rows))
             except (OSError, ValueError, IndexError, pa.ArrowException) as error:
-                _warn(self._store, name, error)
+                _remove_damaged(self._store, self._cache, name, error)
                 is_known[texts] = False
         return is_known
 
@@ -182,24 +195,37 @@ def _index(cache: Cache) -> _Index:
 def _hashes_in(store: Store, cache: Cache, name: str) -> Hashes:
     """Return the hashes in a file; none if it is damaged."""
     try:
-        with _opened(store, cache, name) as file:
+        with _opened(store.open(f"{cache.encoder}/{name}"), cache) as file:
             column = file.read(columns=["text"], use_threads=False)["text"].combine_chunks()
             return np.frombuffer(column.buffers()[1], np.uint64)[: 2 * len(column)].reshape(-1, 2)
     except (OSError, ValueError, pa.ArrowException) as error:
-        _warn(store, name, error)
+        _remove_damaged(store, cache, name, error)
         return np.zeros((0, 2), np.uint64)
 
 
-def _warn(store: Store, name: str, error: Exception) -> None:
-    if not isinstance(error, FileNotFoundError):  # removed, because the cache is full
-        reason = str(error).splitlines()[0][:200]
-        log.warning("%s: %s cannot be read (%s); its vectors are computed again", store, name, reason)
+def _remove_damaged(store: Store, cache: Cache, name: str, error: Exception) -> None:
+    """Log that a file cannot be read, and remove it if that is the fault of its bytes: it would hide the new one."""
+    if isinstance(error, FileNotFoundError):  # removed, because the cache is full
+        return
+    reason = str(error).splitlines()[0][:200]
+    log.warning("%s: %s cannot be read (%s); its vectors are computed again", store, name, reason)
+    try:
+        with store.open(f"{cache.encoder}/{name}") as raw:
+            data = raw.read_buffer()
+    except OSError:
+        return
+    try:
+        with _opened(pa.BufferReader(data), cache) as file:
+            file.read(use_threads=False)
+    except (OSError, ValueError, pa.ArrowException):
+        with suppress(OSError):
+            store.delete(f"{cache.encoder}/{name}")
 
 
 @contextmanager
-def _opened(store: Store, cache: Cache, name: str) -> Iterator[pq.ParquetFile]:
+def _opened(raw: Any, cache: Cache) -> Iterator[pq.ParquetFile]:
     """Open a file of a cache, whose pages have checksums; raise ValueError if it has other columns."""
-    with store.open(f"{cache.encoder}/{name}") as raw, pq.ParquetFile(raw, page_checksum_verification=True) as file:
+    with raw, pq.ParquetFile(raw, page_checksum_verification=True) as file:
         if file.schema_arrow != _schema(cache.width):
             raise ValueError("it has other columns")
         yield file

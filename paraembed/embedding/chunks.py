@@ -50,13 +50,17 @@ class Chunks:
         return _strings(self.octets, *(places[start:stop] for places in self.spans))
 
     def sizes(self, carried: list[pa.Array], settings: Settings) -> Numbers:
-        """Return the bytes of the strings of each chunk's row, int64 [m]: its text, and what it repeats, see
+        """Return the bytes of each chunk's row, int64 [m], but for numbers: its text, and what it repeats, see
         ``columns``.
         """
         of_rows = np.zeros(len(carried[0]), np.int64)
         for name, column in zip(("", *settings.keep), carried, strict=True):
-            if name != CHUNK_TEXTS[0] and column.type in _STRINGS:
+            if name == CHUNK_TEXTS[0] or pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type):
+                continue
+            if column.type in _STRINGS:
                 of_rows += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+            else:  # lists and structs
+                of_rows += [column.slice(row, 1).nbytes for row in range(len(column))]
         return of_rows[self.rows] + self.spans[1] - self.spans[0]
 
     def columns(self, start: int, stop: int, carried: list[pa.Array], settings: Settings) -> list[pa.Array]:

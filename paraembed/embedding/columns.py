@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from paraembed.console import say
 from paraembed.embedding.inputs import LOOKERS, InputFile
-from paraembed.embedding.settings import Settings
+from paraembed.embedding.settings import CHUNK_TEXTS, Settings
 from paraembed.encoders.tables import normalized, to_int8
 from paraembed.io import tables
 from paraembed.io.arrow import open_arrow
@@ -75,6 +75,12 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
             raise ValueError(f"`keep` is all, but columns of JSON lines must be listed: {known}")
         with ThreadPoolExecutor(LOOKERS) as pool:
             names = dict.fromkeys(name for schema in pool.map(columns_of, inputs) for name in schema.names)
+        replaced = [name for name in CHUNK_TEXTS if name in names and name != settings.text_column]
+        if settings.has_chunks and replaced and inputs[0].kind != "text":
+            raise ValueError(
+                f"`keep` is all, but with chunks {replaced[0]!r} is not that column of the input; list the columns, or "
+                "rename this one"
+            )
         settings = replace(settings, keep=tuple(name for name in names if name != settings.id_column))
     if settings.stamp_column is not None and settings.stamp_column not in settings.keep:
         settings = replace(settings, keep=(*settings.keep, settings.stamp_column))
@@ -237,7 +243,7 @@ def _fields(source: InputFile, settings: Settings, *, may_lack: bool) -> list[pa
         id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     for name in settings.text_columns:
-        _column(source, own, _text_option(settings), name, is_text)
+        _column(source, schema, _text_option(settings), name, is_text)
     if settings.tree_column is not None:
         _column(source, own, "`tree_column`", settings.tree_column, is_text)
     if settings.id_column is not None:

@@ -162,7 +162,7 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
     if source.kind in {"parquet", "arrow"}:
         blocks = _read_columns(source, piece, wanted, settings.batch_size)
     else:
-        blocks = _read_text(source, piece, wanted, len(text_columns), data)
+        blocks = _read_text(source, piece, wanted, sum(name in wanted for name in text_columns), data)
     for block in blocks:
         for name in of_path:
             block.columns[name] = pa.repeat(pa.scalar(source.partitions[name], pa.string()), len(block.row_numbers))
@@ -336,7 +336,7 @@ def _json_cells(line: str, wanted: list[str], num_texts: int) -> list[str | None
     if isinstance(value, str):
         return value
     texts = {name: json_field(value, name, _MISSING) for name in wanted[:num_texts]}
-    if all(text is _MISSING for text in texts.values()):
+    if texts and all(text is _MISSING for text in texts.values()):
         return f"no {' or '.join(map(repr, texts))}"
     for name, text in texts.items():
         if text is not _MISSING and not isinstance(text, str | None):

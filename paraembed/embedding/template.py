@@ -5,8 +5,8 @@ from functools import cache
 from string import Formatter
 from typing import NamedTuple
 
-# Between two columns: brackets that close the first value, the separator, and the label of the second value.
-_BETWEEN = re.compile(r"([)\]}»”]*)([^\w(\[{«“]*)(.*)", re.DOTALL)
+# Between two columns: brackets and tags that close the first value, the separator, and the label of the second value.
+_BETWEEN = re.compile(r"((?:[)\]}»”]|</\w+>)*)((?:[^\w(\[{«“<]|<(?!\w))*)(.*)", re.DOTALL)
 
 
 class Field(NamedTuple):
@@ -26,8 +26,10 @@ def fields_of(template: str) -> tuple[Field, ...]:
         for literal, column, form, conversion in Formatter().parse(template):
             literals[-1] += literal
             if column is not None:
-                if not column or form or conversion:
-                    raise ValueError(f"{column or 'a column'!r} has no name, or a format")
+                if not column:
+                    raise ValueError("a brace has no column")
+                if form or conversion:
+                    raise ValueError(f"column {column!r} has a format or a conversion, {form or conversion!r}")
                 columns.append(column)
                 literals.append("")
     except ValueError as error:

@@ -310,7 +310,7 @@ def _verify_part(
                 findings.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
             if _has_chunks(manifest):
-                _verify_chunks(file, part, manifest["id_column"], findings)
+                _verify_chunks(file, part, manifest, findings)
             columns = [manifest["id_column"], *output_fields(manifest["settings"]["dtype"])]
             columns += [CHUNK_FIELDS[0].name] * _has_chunks(manifest)
             for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
@@ -355,10 +355,12 @@ def _verify_ids(ids: pa.Array, first: int, last: int, name: str, manifest: dict[
     return int(numbers[-1]) + 1 if len(numbers) else first
 
 
-def _verify_chunks(file: pq.ParquetFile, part: dict[str, Any], id_column: str, findings: _Findings) -> None:
+def _verify_chunks(file: pq.ParquetFile, part: dict[str, Any], manifest: dict[str, Any], findings: _Findings) -> None:
     """Check the ids and ``CHUNK_FIELDS`` of a part: the chunks of a row have the numbers 0, 1, 2 …; the first begins
-    with the text, each other one behind the start of the one before it, at the latest at its end.
+    with the text, each other one behind the start of the one before it, at the latest at its end; without
+    overlap, at its end.
     """
+    id_column, overlap = manifest["id_column"], manifest["settings"].get("chunk_overlap", 0)
     table = file.read([id_column, *(field.name for field in CHUNK_FIELDS)], use_threads=False).combine_chunks()
     ids, (number, start, end) = comparable(table[id_column].combine_chunks()), map(np.asarray, table.columns[1:])
     is_first = number == 0
@@ -368,7 +370,7 @@ def _verify_chunks(file: pq.ParquetFile, part: dict[str, Any], id_column: str, f
     is_right[1:] |= (
         (number[1:] == number[:-1] + 1)
         & (start[1:] > start[:-1])
-        & (start[1:] <= end[:-1])
+        & ((start[1:] <= end[:-1]) if overlap else (start[1:] == end[:-1]))
         & (end[1:] > end[:-1])
         & pc.fill_null(pc.equal(ids[1:], ids[:-1]), True).to_numpy(zero_copy_only=False)
     )

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import file_digest
 from io import SEEK_END
 from pathlib import Path
@@ -88,8 +88,12 @@ class Folder:
         path = self.path / folder
         if not path.exists():
             return {}
+        stamps = dict[str, str]()
         with os.scandir(path) as entries:
-            return {entry.name: _stamp(entry.stat()) if entry.is_file() else "" for entry in entries}
+            for entry in entries:
+                with suppress(FileNotFoundError):  # another writer's temporary file
+                    stamps[entry.name] = _stamp(entry.stat()) if entry.is_file() else ""
+        return stamps
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""

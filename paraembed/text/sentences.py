@@ -195,18 +195,18 @@ def sentences(octets: Octets, starts: Places, stops: Places, cuts: Places, break
             if not _MAY_END[octets[pos]]:
                 pos += 1
                 continue
-            behind = 0
+            behind, marks = 0, pos
             if octets[pos] == _LINE_FEED:
                 behind = _behind_blank(octets, pos, stop)
-            elif _ending(_point(octets, pos, stop)):
-                behind = _behind_sentence(octets, first, pos, stop)
-            if behind:
-                if behind < stop:
-                    cuts[count], breaks[count] = behind, 0
-                    first, count = behind, count + 1
-                pos = behind
             else:
-                pos += 1
+                while _ending(_point(octets, marks, stop)):
+                    marks += _size(octets[marks])
+                if marks > pos:
+                    behind = _behind_sentence(octets, first, pos, stop)
+            if 0 < behind < stop:
+                cuts[count], breaks[count] = behind, 0
+                first, count = behind, count + 1
+            pos = behind or max(marks, pos + 1)  # no sentence ends at a later mark of a run, which can be long
     return count
 
 
@@ -340,7 +340,7 @@ def pack(
             if end == stop:
                 break
             before, piece, first, shared_size = first, end, end, 0
-            while not breaks[end] and first - 1 > before:
+            while overlap and not breaks[end] and first - 1 > before:  # without overlap, no piece of 0 tokens either
                 shared_size += sizes[first - 1]
                 if shared_size > overlap or shared_size + sizes[end] > limit:
                     break

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from paraembed.embedding.cache import CachedVectors, hashes_of, open_cache, trim
 from paraembed.embedding.repeated import DistinctTexts
 from paraembed.encoders.protocol import NO_LOCK, Embedded, no_progress
 from tests.embedding.test_repeated import Counting
+from tests.object_store import RefusedError
 
 
 def embedded(encoder, cache, batches, *, writes=True):
@@ -83,6 +85,7 @@ def test_damaged_files_are_computed_again(tmp_path, caplog):
         vectors, _ = embedded(Counting(), open_cache(tmp_path, Counting()), batches, writes=False)
         np.testing.assert_array_equal(vectors, expected)
     assert {record.levelname for record in caplog.records} == {"WARNING"}
+    path.write_bytes(whole)
     known = open_cache(tmp_path, Counting())
     path.unlink()
     caplog.clear()
@@ -90,6 +93,33 @@ def test_damaged_files_are_computed_again(tmp_path, caplog):
     assert embedded(Counting(), known, batches)[1].num_cached == 0  # and is written again
     assert path.read_bytes() == whole
     assert not caplog.records
+
+
+def test_a_damaged_file_does_not_hide_the_new_one(server):
+    embedded(Counting(), open_cache(server.uri("cache"), Counting()), [list("abcdef")])
+    (key,) = (key for key in server.objects if key.endswith(".parquet"))
+    whole = server.objects[key]
+    server.objects[key] = whole.replace(b"\0\0\x80\x3f", b"\0\0\x80\x3e")
+    assert server.objects[key] != whole
+    for expected in (0, 3):
+        module._index.cache_clear()
+        _, texts = embedded(Counting(), open_cache(server.uri("cache"), Counting()), [list("abc")])
+        assert texts.num_cached == expected
+    assert key not in server.objects
+
+
+def test_a_file_that_the_network_does_not_give_is_not_removed(server, caplog):
+    embedded(Counting(), open_cache(server.uri("cache"), Counting()), [["a"]])
+    cache, before = open_cache(server.uri("cache"), Counting()), dict(server.objects)
+
+    def hook(moment, port):
+        raise RefusedError
+
+    server.hook = hook
+    module._index.cache_clear()
+    assert embedded(Counting(), cache, [["a"]], writes=False)[1].num_cached == 0
+    assert "cannot be read" in caplog.text
+    assert server.objects == before
 
 
 def test_other_encoders_and_foreign_folders(tmp_path):
@@ -130,6 +160,26 @@ def test_what_was_written_first_is_removed(tmp_path):
     assert sorted(path.stat().st_mtime for path in tmp_path.glob("*/*.parquet")) == [2, 3]
     assert not left_over.exists()
     assert writing.exists()
+
+
+def test_what_is_no_file_of_a_cache_is_left_alone(tmp_path, caplog):
+    embedded(Counting(), open_cache(tmp_path, Counting()), [["a"]])
+    (own,) = tmp_path.glob("*/*.parquet")
+    (own.parent / f"{'0' * 32}.parquet").mkdir()
+    (own.parent / "notes.parquet").touch()
+    os.utime(own.parent / "notes.parquet", (0, 0))
+    (own.parent / f".{own.name}.0123abcd.tmp").symlink_to("vanished")
+    (tmp_path / ("1" * 32)).touch()
+    trim(open_cache(tmp_path, Counting(), 1e-12))
+    assert not own.exists()
+    assert len([*own.parent.iterdir()]) == 3
+    assert not caplog.records
+    (own.parent / f".{own.name}.0123abcd.tmp").unlink()
+    cache = open_cache(tmp_path, Counting())
+    shutil.rmtree(tmp_path)
+    tmp_path.touch()  # a file in the place of the folder
+    trim(cache)
+    assert "cannot be trimmed" in caplog.text
 
 
 def test_on_an_object_store(server):

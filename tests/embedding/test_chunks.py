@@ -47,7 +47,9 @@ BOOK = [
 ]
 TEXTS = st.lists(
     st.lists(
-        st.sampled_from(["the", "cats", "Dog.", "isn't.", " ", " ", "\n\n", "。", "猫", "é", "ab" * 9, "# h\n", "- "])
+        st.sampled_from(
+            ["the", "cats", "Dog.", "isn't.", *"  。猫é\u200b", "\n\n", "\u00a0\n\n", "ab" * 9, "# h\n", "- "]
+        )
     )
     .map("".join)
     .filter(lambda text: len(text.encode()) < 400),
@@ -84,6 +86,7 @@ def check(encoder, texts, settings):
         if chunks.numbers[after]:
             assert chunks.numbers[after] == chunks.numbers[before] + 1
             assert chunks.starts[before] < chunks.starts[after] <= chunks.ends[before] < chunks.ends[after]
+            assert settings.chunk_overlap or chunks.starts[after] == chunks.ends[before]
             shared = texts[chunks.rows[after]][chunks.starts[after] : chunks.ends[before]].rstrip()
             assert encoder.embed(pa.array([shared])).num_tokens[0] <= settings.chunk_overlap
     return chunks
@@ -121,6 +124,16 @@ def test_chunks_of_other_libraries_fit_their_tokenizers(kind, tmp_path):
     )
     for by, limit, overlap in (("sentence", 16, 5), ("token", 8, 0)):
         check(model, BOOK, Settings(chunk_tokens=limit, chunk_overlap=overlap, chunk_by=by))
+
+
+@pytest.mark.parametrize("wrap", [lambda text: [text, None], lambda text: {"a": [text]}, lambda text: text])
+def test_kept_columns_of_any_type_count_to_the_bytes_of_a_chunk(wrap):
+    settings = Settings(chunk_tokens=1, keep=("k", "text"))
+    chunks = cut(encoder("space"), pa.array(["the cat", "cat"]), settings)
+    sizes = chunks.sizes(
+        [pa.array([0, 1]), pa.array([wrap("x" * 1000), wrap("")]), pa.array(["x" * 1000] * 2)], settings
+    )
+    assert [*(sizes > 1000), len(sizes)] == [True, True, False, 3]
 
 
 def chunked(tmp_path, encoder, **settings):
@@ -186,13 +199,16 @@ def test_the_mean_of_chunks_is_weighted_by_their_tokens(tiny_encoder_folder, tmp
         ("--chunk-tokens 3 --chunk-overlap 3", "allowed: 0 to 2"),
         ("--text {body} --text-column body", "give only one"),
         ("--text body", "has no column"),
-        ("--text {body:>3}", "or a format"),
+        ("--text {body:>3}", "'body' has a format or a conversion, '>3'"),
+        ("--text {body!r}", "'body' has a format or a conversion, 'r'"),
+        ("--text {}", "a brace has no column"),
+        ("--text-column body --chunk-tokens 3 --keep all", "'text' is not that column"),
         ("--text {body}{nothing}", "no column 'nothing'; --text can be: body"),
         ("--text-column body --chunk-tokens 3 --keep start chunk", "column 'chunk' would appear twice"),
     ],
 )
 def test_settings_that_do_not_fit_are_errors(tiny_encoder_folder, tmp_path, capsys, flags, message):
-    pq.write_table(pa.table({"body": ["a"], "chunk": [1], "start": [1]}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"body": ["a"], "chunk": [1], "start": [1], "text": [1]}), tmp_path / "t.parquet")
     given = ("--encoder", tiny_encoder_folder, "--input", tmp_path / "t.parquet", "--out", tmp_path / "out")
     assert run_job("embed", *given, *flags.split()) == 2
     assert message in capsys.readouterr().err
@@ -236,9 +252,9 @@ SEPARATORS = st.sampled_from([". ", " - ", "\n", ", ", " | "])
 
 
 @examples(max_examples=30)
-@given(st.lists(st.tuples(SEPARATORS, st.sampled_from(["", "By: ", "("])), min_size=1, max_size=3))
+@given(st.lists(st.tuples(SEPARATORS, st.sampled_from(["", "By: ", "(", "<b>"])), min_size=1, max_size=3))
 def test_a_template_has_no_separator_without_its_values(tmp_path_factory, parts):
-    around = [(separator, label, ")" if label == "(" else "") for separator, label in parts]
+    around = [(separator, label, {"(": ")", "<b>": "</b>"}.get(label, "")) for separator, label in parts]
     template = "".join(
         f"{separator if number else ''}{before}{{c{number}}}{after}"
         for number, (separator, before, after) in enumerate(around)
@@ -279,3 +295,9 @@ def test_texts_of_several_columns(tiny_encoder_folder, tmp_path, suffix):
     build(tiny_encoder_folder, path, Settings("body"), tmp_path / "column")
     of_template, of_column = (pq.read_table(tmp_path / out / "data") for out in ("template", "column"))
     assert of_template.equals(of_column)
+    (tmp_path / "hive/lang=cat").mkdir(parents=True)
+    path.rename(tmp_path / "hive/lang=cat" / path.name)
+    build(tiny_encoder_folder, tmp_path / "hive", Settings(text="{lang} {body}"), tmp_path / "of_hive")
+    expected = open_encoder(str(tiny_encoder_folder)).encode(["cat a dog", "cat the mat", "cat cat"])
+    table = pq.read_table(tmp_path / "of_hive/data")
+    assert np.array_equal(np.array(table["embedding"].to_pylist(), np.float32), expected)
