@@ -115,10 +115,7 @@ def embed(
     files = _recognizable(inputs, files, home, limits, identity)
     todo = [Step(files)] if overwrite else steps(home, files, settings, append=append)
     if not todo:
-        written = manifest.read_manifest(home)
-        say(f"{home} has all of these inputs; nothing to do")
-        num_parts = len(written["parts"])
-        return EmbeddingResult(written["rows"], f"{home}/{DATA}", num_parts, 0, was_finished=True)
+        _check_same_run(home, str(encoder), inference, files, settings)
     is_quick = is_begun and not (overwrite or loaded) and gpus == DEFAULT_GPUS and is_there(home, SUCCESS)
     results = list[EmbeddingResult]()
     for step in todo:
@@ -143,7 +140,36 @@ def embed(
             done = _embed(loaded, str(encoder), home, complete, step, workers, **options)
         results.append(done)
     sums = {name: sum(getattr(result, name) for result in results) for name in ("embedded", "added", "cached")}
-    return replace(results[-1], **sums, was_finished=all(result.was_finished for result in results))
+    total, was_finished = _total(home, results), all(result.was_finished for result in results)
+    if was_finished:
+        say(f"{home} is already finished, {total.rows:,} rows; nothing to do")
+    return replace(total, **sums, was_finished=was_finished)
+
+
+def _total(home: Store, results: Sequence[EmbeddingResult]) -> EmbeddingResult:
+    """Return the last result with the rows, parts and bad files of all generations."""
+    if len(results) == 1:
+        return results[0]
+    written = manifest.read_manifest(home)
+    num_parts, num_bad = len(written["parts"]), written.get("n_bad_files", 0)
+    return EmbeddingResult(written["rows"], f"{home}/{DATA}", num_parts, 0, bad_files=num_bad)
+
+
+def _check_same_run(
+    home: Store, encoder: str, inference: Inference, files: tuple[InputFile, ...], settings: Settings
+) -> None:
+    """Raise ValueError if a finished output to which nothing is to be added is of another encoder or other settings, or
+    lacks a part.
+    """
+    stored = manifest.read_run(home)
+    known = known_encoder(encoder, inference)
+    new = stored if known is None else replace(stored, encoder=known.fingerprint, identity=known.identity)
+    complete = complete_settings(settings, readable(files), reads_trees=stored.plan.settings.tree_column is not None)
+    manifest.columns_to_add(home, replace(new, plan=replace(stored.plan, settings=complete)))
+    present = home.stamps(f"{DATA}/")
+    for part in manifest.read_manifest(home)["parts"]:
+        if part["name"].removeprefix(f"{DATA}/") not in present:
+            raise ValueError(f"{home}/{part['name']} is missing; give all inputs without `append`, or start over")
 
 
 def _embed(
@@ -169,11 +195,10 @@ def _embed(
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
     with ExitStack() as stack:
         doing("planning the parts")
-        plan, columns = Plan(step.files, settings, (), generation=step.generation), None
+        plan = Plan(step.files, settings, (), generation=step.generation)
         unplanned = EmbeddingRun(loaded.fingerprint, loaded.tokenizer, plan, loaded.identity, cache=cache)
-        if added_to:
-            stack.enter_context(home.held())
-            store, columns = home.below(manifest.NEXT), manifest.columns_to_add(home, unplanned)
+        columns = _columns_to_add(stack, added_to, unplanned) if added_to else None
+        store = added_to.below(manifest.NEXT) if added_to else store
         planner = _planner(stack, engine, step.files, workers)
         run = _run(store, unplanned, overwrite, planner, columns, limits.max_bad_files)
         stack.enter_context(shown_status())  # for callers from Python
@@ -222,6 +247,14 @@ def _embed(
     _say_unknown(run.plan, reports)
     num_cached = _trimmed(cache, reports)
     return replace(_result(written, run.plan, home, step, reports, len(todo)), cached=num_cached)
+
+
+def _columns_to_add(stack: ExitStack, home: Store, run: EmbeddingRun) -> pa.Schema:
+    """Lock an output until ``stack`` ends, and return its columns, to which a run adds a generation."""
+    stack.enter_context(home.held())
+    if run.plan.generation != 1 + max(manifest.planned(home)):
+        raise RunFailedError(f"{home} was changed by another command meanwhile; run the same command again")
+    return manifest.columns_to_add(home, run)
 
 
 def _replace(stack: ExitStack, store: Store, replaced: Folder, *, is_held: bool) -> None:
@@ -287,7 +320,6 @@ def _finished_result(store: Store, plan: Plan, rows: int, parts: int) -> Embeddi
         from paraembed.tracking.runs import send_left  # noqa: PLC0415
 
         send_left(out)
-    say(f"{store} is already finished, {rows:,} rows; nothing to do")
     num_bad = _say_bad_files(plan, store)
     return EmbeddingResult(rows, plan.table(store), parts, 0, was_finished=True, bad_files=num_bad)
 
@@ -419,8 +451,10 @@ def _run(
             check_faults(run.plan.inputs, max_bad_files)
             return run
         except ValueError:
-            if not overwrite:
+            if not (overwrite or new.plan.generation):
                 raise
+            if new.plan.generation:  # an append that was begun with other files
+                store.delete_folder("")
     options: dict[str, Any] = {"generation": new.plan.generation, "columns": columns}
     plan = make_plan(new.plan.inputs, new.plan.settings, planner, max_bad_files, **options)
     if overwrite and isinstance(store, Folder) and store.path.exists():

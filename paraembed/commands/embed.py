@@ -178,7 +178,8 @@ def main(flags: Embed) -> dict[str, Any]:
             new = steps(open_store(out), files, settings, append=True)
             options["files"] = [file for step in new for file in step.files]
             if not options["files"]:
-                raise ValueError(f"{out} has all of these inputs; nothing to do")
+                say(f"{out} has all of these inputs; nothing to do")
+                return {}
         from paraembed.cluster.tasks import is_local
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder

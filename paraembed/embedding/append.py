@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from paraembed.embedding import manifest
 from paraembed.embedding.identity import is_same_file
-from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.inputs import InputFile, readable
 from paraembed.embedding.manifest import MANIFEST, NEXT, NEXT_LOCK, NEXT_MANIFEST, SUPERSEDED, planned
 from paraembed.embedding.part import REJECTED, REPORTS
 from paraembed.embedding.plan import DATA, IDS, Plan
@@ -38,8 +38,8 @@ def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append
     """Return the generations of these files that may have something to do: those of the output, or with ``append`` only
     an unfinished one and a new one.
 
-    Raise ValueError if a file of a finished generation has changed, files of an unfinished one are missing, there are
-    new files without ``append``, or row numbers are the ids.
+    Raise ValueError if a file of a finished generation has changed, files of an unfinished output are missing, there
+    are new files without ``append``, or row numbers are the ids.
     """
     if append and settings.id_field == "row":
         raise ValueError(
@@ -50,24 +50,47 @@ def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append
     if numbers == [] or (numbers == [0] and not append):
         return [Step(tuple(files))]
     plans, compacted = manifest.read_plans(home, numbers)
-    is_complete, begun = is_committed(home, MANIFEST), numbers
-    if append and is_complete:
-        begun = planned(home.below(NEXT))
-        plans |= manifest.read_plans(home.below(NEXT), begun)[0]
     by_generation, new = _matched({number: plan.inputs for number, plan in plans.items()}, files)
     _check_new(home, plans, new, append=append)
-    result = list[Step]()
+    is_complete, result = is_committed(home, MANIFEST), list[Step]()
     for number, plan in plans.items():
         given = by_generation[number]
-        if (append and number not in begun) or not (given or append) or number in compacted:
+        if number in compacted or (append and is_complete) or not (given or append):
             continue
-        if missing := next((file for index, file in enumerate(plan.inputs) if index not in given), None):
+        if missing := _missing(plan.inputs, given):
             raise ValueError(f"{home} needs {missing.shown}, too, which was embedded together with the others; give it")
-        ordered = tuple(given[index] for index in range(len(plan.inputs)))
-        result.append(Step(ordered, number, is_next=append and is_complete))
-    if new:
-        result.append(Step(tuple(new), max(plans) + 1, is_next=True))
+        result.append(Step(_in_order(plan.inputs, given), number))
+    number = max(numbers) + 1
+    begun = _begun(home.below(NEXT), number, new) if append and is_complete else ()
+    left = [file for file in new if file not in begun]
+    for files_of in (begun, left):
+        if readable(files_of):
+            result.append(Step(tuple(files_of), number, is_next=True))
+            number += 1
     return result
+
+
+def _begun(store: Store, number: int, new: Sequence[InputFile]) -> tuple[InputFile, ...]:
+    """Return the new files of an unfinished generation; none if some are missing or have changed, then it is planned
+    again.
+    """
+    if planned(store) != [number]:
+        return ()
+    try:
+        inputs = manifest.read_plans(store, [number])[0][number].inputs
+        given = _matched({number: inputs}, new)[0][number]
+    except ValueError:
+        return ()
+    return () if _missing(inputs, given) else _in_order(inputs, given)
+
+
+def _missing(inputs: Sequence[InputFile], given: Mapping[int, InputFile]) -> InputFile | None:
+    """Return the first input of a plan that is not given, but for those that could not be read."""
+    return next((file for index, file in enumerate(inputs) if index not in given and not file.fault), None)
+
+
+def _in_order(inputs: Sequence[InputFile], given: Mapping[int, InputFile]) -> tuple[InputFile, ...]:
+    return tuple(given.get(index, file) for index, file in enumerate(inputs))
 
 
 def _check_new(home: Store, plans: Mapping[int, Plan], new: Sequence[InputFile], *, append: bool) -> None:
@@ -93,22 +116,29 @@ def _matched(
     has changed.
     """
     places = [(file, number, index) for number, inputs in planned_inputs.items() for index, file in enumerate(inputs)]
-    by_path = {file.shown: (file, number, index) for file, number, index in places}
-    by_name = {(file.name, file.size): (file, number, index) for file, number, index in places}
+    by_path = {file.shown: (file, number, index) for file, number, index in places if file.fault}
+    by_path |= {file.shown: (file, number, index) for file, number, index in places if not file.fault}
+    given = {file.shown for file in files}
+    elsewhere: dict[tuple[str, int], list[tuple[InputFile, int, int]]] = {}
+    for place in places:
+        if place[0].shown not in given:  # else a copy is a new file
+            elsewhere.setdefault((place[0].name, place[0].size), []).append(place)
     by_generation: dict[int, dict[int, InputFile]] = {number: {} for number in planned_inputs}
     new = list[InputFile]()
     for file in files:
         known = by_path.get(file.shown)
-        if known and not is_same_file(known[0], file):
-            if known[0].fault:  # it could not be read then
-                new.append(file)
-                continue
+        if known and known[0].fault and (not file.fault or not is_same_file(known[0], file)):
+            known = None  # it could not be read then
+        elif known and not is_same_file(known[0], file):
             raise ValueError(
                 f"{file.shown} has changed since it was embedded; give changed rows in a file of their own, with "
                 "`id_column` and `stamp_column`, or start over"
             )
-        moved = None if known else by_name.get((file.name, file.size))
-        known = moved if moved and is_same_file(moved[0], file) else known
+        elif not known:
+            moved = elsewhere.get((file.name, file.size), [])
+            known = next((place for place in moved if is_same_file(place[0], file)), None)
+            if known:
+                moved.remove(known)
         if known:
             by_generation[known[1]][known[2]] = file
         else:
@@ -130,6 +160,8 @@ def finish_append(home: Store) -> dict[str, Any] | None:
     most = manifest.MOST_JSON_BYTES
     if not (is_committed(home, MANIFEST) and read_bytes(home, MANIFEST, most) == content):
         number = max(manifest.generations_of(written))
+        if is_there(next_store, manifest.MEMO):
+            home.delete(manifest.RECORDED)  # that of the generation before
         for folder in _MOVED:
             home.make_folder(folder)
             for name in next_store.names(f"{folder}/"):

@@ -163,8 +163,7 @@ def with_common_fields(
         common = [columns.field(field.name) for field in common]
         for file, own in zip(inputs, fields, strict=True):
             for field, own_field in zip(common, own, strict=True):
-                if not field.nullable and (own_field is None or own_field.nullable):
-                    raise ValueError(f"{file.shown}: column {field.name!r} may be null, but is not in the output")
+                _check_fits(file, field, own_field)
     carried = base64.b64encode(pa.schema(common).serialize()).decode()
     differ = dict[str, str]()
     files = list[InputFile]()
@@ -179,6 +178,21 @@ def with_common_fields(
     if differ:
         say(f"columns differ between the inputs; in the output {listed([*differ.values()])}")
     return tuple(files)
+
+
+def _check_fits(file: InputFile, field: pa.Field, own: pa.Field | None) -> None:
+    """Raise ValueError if a column of an input does not fit that of an output; the values of integers are checked when
+    they are converted.
+    """
+    if not field.nullable and (own is None or own.nullable):
+        raise ValueError(f"{file.shown}: column {field.name!r} may be null, but is not in the output")
+    if own is None or (pa.types.is_integer(own.type) and pa.types.is_integer(field.type)):
+        return
+    kinds = [_plain(kind) for kind in (field.type, _common((file, file), (field, own)).type)]
+    if str(kinds[0]).removeprefix("large_") != str(kinds[1]).removeprefix("large_"):
+        raise ValueError(
+            f"{file.shown}: column {field.name!r} is {own.type}, but {field.type} in the output; convert it"
+        )
 
 
 def _common(inputs: Sequence[InputFile], of_files: Sequence[pa.Field | None]) -> pa.Field:
@@ -234,6 +248,8 @@ def _fields(source: InputFile, settings: Settings, *, may_lack: bool) -> list[pa
         _column(source, own, "`tree_column`", settings.tree_column, is_text)
     if settings.id_column is not None:
         id_field = _column(source, schema, "`id_column`", settings.id_column, is_id)
+    if settings.stamp_column is not None and has_field(schema, settings.stamp_column):
+        _column(source, schema, "`stamp_column`", settings.stamp_column, is_stamp)
     of_input = dict[str, pa.Field | None]()
     for name in settings.kept_columns:
         is_lacking = may_lack and not has_field(schema, name)
@@ -359,6 +375,13 @@ def is_id(kind: pa.DataType) -> bool:
     kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else _plain(kind)
     of = pa.types
     tests = (of.is_integer, of.is_string, of.is_large_string, of.is_floating, of.is_decimal, of.is_fixed_size_binary)
+    return any(test(kind) for test in (*tests, of.is_timestamp, of.is_date, of.is_time))
+
+
+def is_stamp(kind: pa.DataType) -> bool:
+    """Return whether the values of a column of this type can be ordered as versions: numbers, times, strings."""
+    kind, of = _plain(kind), pa.types
+    tests = (of.is_integer, of.is_float32, of.is_float64, of.is_decimal, of.is_string, of.is_large_string)
     return any(test(kind) for test in (*tests, of.is_timestamp, of.is_date, of.is_time))
 
 

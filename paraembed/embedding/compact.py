@@ -21,7 +21,7 @@ from paraembed.embedding.part import FOOTER, ROW_GROUP_BYTES, PartReport, in_foo
 from paraembed.embedding.plan import DATA, part_name
 from paraembed.io.fingerprint import digest_of
 from paraembed.io.places import Place
-from paraembed.io.store import Store, open_store
+from paraembed.io.store import Store
 
 
 class Compacted(NamedTuple):
@@ -42,7 +42,9 @@ def compact(out: Place) -> Compacted:
 
     Raise FileNotFoundError or ValueError if the output is not finished or damaged, or files are being added to it.
     """
-    home = open_store(out)
+    home, _ = manifest.open_output(out)
+    if not manifest.check_folder(home):
+        raise FileNotFoundError(f"{home} has no plan of jobs/embed.py; expected a folder that it wrote")
     with home.held():
         finish_append(home)
         before = Embeddings(out)

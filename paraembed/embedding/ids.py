@@ -174,15 +174,15 @@ def _ordered(stamps: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     stamps = stamps.cast(kind)
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return stamps
+    stamps = pc.if_else(pc.equal(stamps, ""), pa.scalar(None, kind), stamps)  # of CSV
     for target in (pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
         try:
             return stamps.cast(target)
-        except pa.ArrowInvalid:
-            continue
-    shown = next(value for value in stamps.drop_null().to_pylist())
+        except pa.ArrowInvalid as error:
+            reason = str(error).splitlines()[0]
     raise ValueError(
-        f"`stamp_column` {name!r}: its values are strings, such as {shown!r}, but not all are numbers, or all times as "
-        "2026-11-27T12:00:00, with or without an offset; convert them"
+        f"`stamp_column` {name!r}: its values are strings, but not all are numbers, or all times such as "
+        f"2026-11-27T12:00:00, all with or all without an offset ({reason}); convert them"
     )
 
 
@@ -242,7 +242,9 @@ def _read_span(parts: Parts, span: tuple[int, int], part: str) -> Hashes:
         header = file.read(_HEADER_BYTES)
         if len(header) < _HEADER_BYTES:
             raise ValueError(f"{files}/{name} is damaged; remove it and run the same command again")
-        start, stop = np.frombuffer(header, "<u8")[list(span)].tolist()
+        start, stop, end = np.frombuffer(header, "<u8")[[*span, -1]].tolist()
+        if file.size() != _HEADER_BYTES + 8 * end:
+            raise ValueError(f"{files}/{name} is damaged; remove it and run the same command again")
         file.seek(_HEADER_BYTES + 8 * start)
         return np.frombuffer(file.read(8 * (stop - start)), "<u8")
 

@@ -522,6 +522,8 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
     with store.held():
         sweep(store)
         if run.plan.generation not in planned(store):
+            if planned(store) or is_there(store, MANIFEST):
+                raise ValueError(f"{store} was changed by another command meanwhile; run the same command again")
             _write_plan(store, run)
         identity = _check_same(store, run)
         stamps = _stamps(store, run.plan)
@@ -697,9 +699,11 @@ def is_finished(store: Store, plan: Plan, reports: pa.Table) -> bool:
     try:
         manifest: dict[str, Any] = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
         if plan.format == 2:
-            return bool(manifest.get("parts") == reports.select(_ENTRIES.names).to_pylist())
-        files = generations_of(checked(_NewManifest, manifest, MANIFEST))[plan.generation]
-        entries = _read_entries(store, plan.generation, files)
+            return bool(manifest.get("parts") == without_zeros(reports.select(_ENTRIES.names)).to_pylist())
+        generations = generations_of(checked(_NewManifest, manifest, MANIFEST))
+        if any(store.sha256(name) != digest for files in generations.values() for name, digest in files.items()):
+            return False
+        entries = _read_entries(store, plan.generation, generations[plan.generation])
         rows = pc.index_in(entries["name"], reports["name"])
         return bool(len(entries) == len(reports) and entries.equals(reports.select(_ENTRIES.names).take(rows)))
     except (OSError, ValueError, LookupError):
@@ -735,6 +739,8 @@ def commit(
     plan, settings, home = run.plan, run.plan.settings, added_to or store
     parts, others = _entries(reports), _other_generations(home, plan.generation)
     known = _known_manifest(home) if others else {}
+    if added_to and plan.generation <= max(others):
+        raise RunFailedError(f"{home} was changed by another command meanwhile; run the same command again")
     with store.open(plan.parts[0].name) as raw:
         schema = pq.read_schema(raw)
     if known and columns_of(schema) != [tuple(column) for column in known["schema"]]:
@@ -847,8 +853,8 @@ def _check_ids(
 
     new = {f"{prefix}{name}": digest for name, digest in _digests(parts).items()}
     before = {name: digest for table in others.values() for name, digest in _digests(table).items()}
-    if not is_added:  # after a repair all are compared
-        new, before = before | new, {}
+    if not is_added:  # after a repair all are compared, in their order
+        new, before = dict(sorted((before | new).items(), key=lambda part: (len(part[0]), part[0]))), {}
     rows = sum(sum(table["rows"].to_pylist()) for table in ([parts] if is_added else [*others.values(), parts]))
     of_parts = ids.Parts(home, settings.id_column, new, home, before, settings.has_chunks)
     if settings.stamp_column is not None:
