@@ -16,6 +16,7 @@ from tests.embedding.output_of import encoder_of, output_of
 
 FLAGS = {  # of each job, up to the flag that names what it writes
     "embed": "--encoder encoder --input texts.txt --out",
+    "embed cache": "--encoder encoder --input texts.txt --out new --cache",
     "evaluate": "--encoder encoder --pairs pairs.tsv --out",
     "export": "--encoder encoder --to model2vec --out",
     "finetune": "--task sentiment --data data --out",
@@ -75,7 +76,8 @@ def test_every_flag_that_names_an_output_is_in_the_table():
     names = [(job.__name__.lower(), own.name) for job in jobs for own in fields(job)]
     written = {(job, name) for job, name in names if name in {"out", "results", "cache", "work"}}
     table = {(job.split()[-1], flags.rpartition("--")[2]) for job, flags in FLAGS.items()}
-    table = {("teach" if job == "work" else "export" if job == "word2vec" else job, name) for job, name in table}
+    jobs_of = {"work": "teach", "cache": "embed", "word2vec": "export"}
+    table = {(jobs_of.get(job, job), name) for job, name in table}
     assert written == table
 
 
