@@ -146,15 +146,15 @@ def _matched(
     return by_generation, new
 
 
-def finish_append(home: Store) -> dict[str, Any] | None:
-    """Complete the commit of a generation, if one was begun, and return the manifest; or remove the parts of a
-    compaction that was killed before. Every call writes the same bytes.
+def finish_append(home: Store) -> None:
+    """Complete the commit of a generation, if one was begun; or remove the parts of a compaction that was killed
+    before. Every call writes the same bytes.
     """
     if not manifest.is_append_begun(home):
-        return None
+        return
     if not is_there(home, NEXT_MANIFEST):
         home.delete_folder(NEXT)
-        return None
+        return
     written: dict[str, Any] = read_json(home, NEXT_MANIFEST, dict[str, Any], manifest.MOST_JSON_BYTES)
     content, next_store = json_bytes(written), home.below(NEXT)
     most = manifest.MOST_JSON_BYTES
@@ -173,7 +173,6 @@ def finish_append(home: Store) -> dict[str, Any] | None:
     home.delete_folder(NEXT)
     home.delete(NEXT_LOCK)  # of a process that was killed
     home.delete(NEXT_MANIFEST)
-    return written
 
 
 def _remove_compacted(home: Store, numbers: set[int]) -> None:
@@ -187,7 +186,7 @@ def _remove_compacted(home: Store, numbers: set[int]) -> None:
 
 def _write_done(home: Store, number: int) -> None:
     """Write the reports of a generation's parts again, with the stamps of the moved files."""
-    run = manifest.run_digest(home, manifest.read_run(home, number))
+    run = manifest.check_same(home, manifest.read_run(home, number))
     stamps = home.stamps(f"{DATA}/")
     reports = DoneParts(home.below(NEXT), run, number).read()
     for name in home.names(f"{DONE}/"):

@@ -525,7 +525,7 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
             if planned(store) or is_there(store, MANIFEST):
                 raise ValueError(f"{store} was changed by another command meanwhile; run the same command again")
             _write_plan(store, run)
-        identity = _check_same(store, run)
+        identity = check_same(store, run)
         stamps = _stamps(store, run.plan)
         others = tuple(_prefix(number) for number in planned(store) if number != run.plan.generation)
         foreign = {name for name in stamps if not name.startswith(others)} - {part.name for part in run.plan.parts}
@@ -572,8 +572,10 @@ def encoder_name(store: Store) -> str:
         return ""
 
 
-def _check_same(store: Store, run: EmbeddingRun) -> str:
-    """Return the digest of the run; raise ValueError if the plan in a place belongs to another one."""
+def check_same(store: Store, run: EmbeddingRun) -> str:
+    """Return the digest of the run, to which the reports of its parts are tied; raise ValueError if the plan in a place
+    belongs to another one.
+    """
     identity = _identity(run)
     if run.plan.format == 2:
         stored = _identity(read_run(store))
@@ -734,7 +736,7 @@ def commit(
         ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts are kept); a part differs from its
             report; or another run was started on the same object store, which has no locks.
     """
-    _check_same(store, run)
+    check_same(store, run)
     _check_parts(store, run.plan, reports)
     plan, settings, home = run.plan, run.plan.settings, added_to or store
     parts, others = _entries(reports), _other_generations(home, plan.generation)
@@ -983,11 +985,6 @@ def _identity(run: EmbeddingRun) -> dict[str, Any]:
     """Return the identity of a run; two runs may write to one output only if their identities are equal."""
     parts = run.parts or hashlib.sha256(arrow_bytes(run.plan.pieces())).hexdigest()
     return {**decides(run), "parts": parts}
-
-
-def run_digest(store: Store, run: EmbeddingRun) -> str:
-    """Return the digest of a run that is in a place, to which the reports of its parts are tied."""
-    return _check_same(store, run)
 
 
 def listing_digest(plan: Plan) -> str:

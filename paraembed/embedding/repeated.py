@@ -21,7 +21,7 @@ class DistinctTexts:
     """Texts of a part, of which each is encoded once if the encoder ``encodes_once``."""
 
     def __init__(self, encoder: TextEncoder, cache: Cache | None = None) -> None:
-        self.encoder = self._encoder = encoder
+        self.encoder = encoder
         self._is_used = bool(getattr(encoder, "encodes_once", False))
         self._known: list[pa.Array] = []  # keys of the texts in memory
         self._memory = Embedded.blank(max(1, _MEMORY_BYTES // (4 * encoder.width)), encoder.width)
@@ -43,10 +43,10 @@ class DistinctTexts:
         """
         known_tokens: dict[str, Any] = {} if tokens is None else {"tokens": tokens}
         if not self._is_used or not len(texts):
-            return self._encoder.embed(texts, max(1, len(texts)), trees, lock=lock, on_rows=on_rows, **known_tokens)
+            return self.encoder.embed(texts, max(1, len(texts)), trees, lock=lock, on_rows=on_rows, **known_tokens)
         coded = keys_of(texts, trees).dictionary_encode()
         keys, codes = coded.dictionary, coded.indices.to_numpy().astype(np.int64)
-        distinct = Embedded.blank(len(keys), self._encoder.width)
+        distinct = Embedded.blank(len(keys), self.encoder.width)
         known = pc.fill_null(pc.index_in(keys, pa.concat_arrays([keys[:0], *self._known])), -1).to_numpy()
         distinct.write(np.flatnonzero(known >= 0), self._memory.take(known[known >= 0]))
         new = np.flatnonzero(known < 0)
@@ -56,7 +56,7 @@ class DistinctTexts:
             is_known = self.cached.find(hashes, distinct, new)
         left = new[~is_known]  # texts to encode
         if len(left) == len(texts):
-            distinct = self._encoder.embed(texts, len(texts), trees, lock=lock, on_rows=on_rows, **known_tokens)
+            distinct = self.encoder.embed(texts, len(texts), trees, lock=lock, on_rows=on_rows, **known_tokens)
         elif len(left):
             firsts = np.unique(codes, return_index=True)[1]  # row of each distinct text
             distinct.write(left, self._encoded(texts, trees, firsts[left], lock, on_rows))
@@ -75,7 +75,7 @@ class DistinctTexts:
         """Encode some rows; errors name the row."""
         taken = pa.array(rows)
         try:
-            return self._encoder.embed(
+            return self.encoder.embed(
                 texts.take(taken), len(rows), None if trees is None else trees.take(taken), lock=lock, on_rows=on_rows
             )
         except (TreeError, NotFiniteError) as error:
