@@ -17,6 +17,7 @@ from paraembed.settings import (
     PEERS,
     SHIPPED_FOLDER,
     Inference,
+    Precision,
     is_peer,
     is_run,
     is_shipped,
@@ -67,7 +68,7 @@ def open_encoder(
     """
     if is_peer(name):
         return _of_library(name, inference)
-    is_usual = inference.device != "cuda" and inference.precision == "float32"
+    is_usual = inference.device != "cuda" and inference.precision in {"auto", "float32"}
     if fetch is not None and is_run(name):
         with TemporaryDirectory() as folder:
             encoder = checkpoint.load_any(fetch(name, Path(folder)), for_vectors=for_vectors and is_usual)
@@ -81,7 +82,8 @@ def open_encoder(
             raise ValueError(
                 f"`{setting.name}` only applies to models of other libraries; leave it out for an encoder folder"
             )
-    return encoder.placed(chosen_device(inference.device, gains=encoder.gains_from_gpu), inference.precision)
+    precision: Precision = "float32" if inference.precision == "auto" else inference.precision
+    return encoder.placed(chosen_device(inference.device, gains=encoder.gains_from_gpu), precision)
 
 
 def known_encoder(name: str, inference: Inference) -> checkpoint.KnownEncoder | None:

@@ -33,6 +33,7 @@ SHIPPED_FOLDER = Path(__file__).with_name(SHIPPED)
 """Folder of that encoder."""
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bfloat16", "float16"]
+AnyPrecision = Literal["auto", "float32", "bfloat16", "float16"]
 Backend = Literal["torch", "onnx", "openvino"]
 Pooling = Literal["mean", "cls"]
 Engine = Literal["auto", "local", "ray"]
@@ -73,8 +74,10 @@ class Inference:
 
     device: Device = "auto"
     """Device: cpu, cuda, or auto (a GPU if PyTorch finds one and the encoder is not an average of word vectors)."""
-    precision: Precision = "float32"
-    """Number type of the computation."""
+    precision: AnyPrecision = "auto"
+    """Number type of the computation; auto: float32, but bfloat16 for an st: model on a GPU if its vectors are nearly
+    equal, with cosines of at least 0.999.
+    """
     prompt: str | None = None
     """Text to put before each text, such as 'query: ', for st: and onnx: models; default: the prompt in the model."""
     backend: Backend = "torch"
@@ -105,9 +108,13 @@ class Gpus:
     """Number of GPUs to use instead of `workers`; default: 1 if the encoder computes on a GPU."""
     gpu_share: float = 1.0
     """Fraction of a GPU per worker process, for example 0.5 for two processes on each GPU."""
+    cpus_per_gpu: int | None = None
+    """Parts that are read, tokenized and written at a time for each GPU, on a CPU each; default: the CPUs of a machine
+    per GPU, 16 at most.
+    """
 
     def __post_init__(self) -> None:
-        check_fields(self, {"gpus": (1, 100_000), "gpu_share": (0.01, 1)})
+        check_fields(self, {"gpus": (1, 100_000), "gpu_share": (0.01, 1), "cpus_per_gpu": (1, 1024)})
 
     @property
     def workers(self) -> int:

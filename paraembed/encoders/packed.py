@@ -9,6 +9,7 @@ its last token again, and the result is ignored.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,35 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     if device.type == "cuda":
         tensor = tensor.pin_memory()  # from other memory the host would wait for the copy
     return tensor.to(device, non_blocking=True)
+
+
+class Transfer:
+    """Copy of a tensor to the host, on a stream of its own: it starts when the tensor is computed, before later work of
+    the GPU.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor, self._done = tensor, None
+        if tensor.device.type == "cuda":
+            stream = _copy_stream(tensor.device)
+            stream.wait_stream(torch.cuda.current_stream(tensor.device))
+            self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            with torch.cuda.stream(stream):
+                self._tensor.copy_(tensor, non_blocking=True)
+            tensor.record_stream(stream)
+            self._done = stream.record_event()
+
+    def array(self) -> npt.NDArray[Any]:
+        """Return the array, when it is copied."""
+        if self._done is not None:
+            self._done.synchronize()
+        array: npt.NDArray[Any] = self._tensor.numpy()
+        return array
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def pack(

@@ -109,15 +109,16 @@ def subword_tokenizer(kind):
     return tokenizer
 
 
-def save_transformer(tokenizer, folder):
+def save_transformer(tokenizer, folder, kind="Bert"):
     """Save a transformer with random weights; return its name."""
     library = pytest.importorskip("sentence_transformers")
     transformers = pytest.importorskip("transformers")
     modules = modules_of_library()
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=64, **shape)
-    transformers.BertModel(config).save_pretrained(folder / "bare")
+    shape |= {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 66, "pad_token_id": 0}
+    config = getattr(transformers, f"{kind}Config")(**shape)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder / "bare")
     pad = tokenizer.id_to_token(0)
     wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=pad, model_max_length=64)
     wrapped.save_pretrained(folder / "bare")

@@ -35,12 +35,8 @@ from paraembed.process import HUB, HUB_OFFLINE, set_environment
 from paraembed.settings import PEERS, Backend, Inference
 from paraembed.text.ragged import Ragged
 
-# all-MiniLM-L6-v2 on one core: 2048 tokens take 7 % less time than 4096, as their activations fit into the cache.
-_BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536}
-
 Ids = npt.NDArray[np.int32]
 Matrix = npt.NDArray[np.float32]
-Padded = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +96,7 @@ class ForeignEncoder(EncoderMethods):
         set_environment(HUB)
         for setting in fields(Inference):
             value = getattr(inference, setting.name)
-            if setting.name not in {"device", *cls.settings} and value not in {None, "", setting.default}:
+            if setting.name not in {"device", *cls.settings} and value not in {None, "", setting.default, "float32"}:
                 raise ValueError(
                     f"`{setting.name}` is {value!r}, but {cls.kind}: models do not support it; leave it out"
                 )
@@ -108,6 +104,9 @@ class ForeignEncoder(EncoderMethods):
         if inference.device == "cuda" and without_gpu:
             raise ValueError(f"`device` is cuda, but {without_gpu}")
         inference = replace(inference, device=chosen_device(inference.device, gains=not without_gpu))
+        is_decided = inference.device == "cpu" or "precision" not in cls.settings or inference.backend != "torch"
+        if inference.precision == "auto" and is_decided:
+            inference = replace(inference, precision="float32")
         make: Callable[[ModelFiles, Inference], ForeignEncoder] = cls
         problem = f"{name} is not a model that {PEERS[cls.kind]} can load"
         with errors_of_libraries(problem, name), files.snapshot() as snapshot:
@@ -244,133 +243,3 @@ def token_counts(ids: Ragged, unknown: int | None) -> tuple[Ids, Ids]:
     """Return the number of tokens of n texts, and the number of those that are ``unknown``, int32 [n]."""
     places = np.searchsorted(np.flatnonzero(ids.ids == unknown), ids.offsets)
     return ids.lengths.astype(np.int32), np.diff(places).astype(np.int32)
-
-
-def special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Return the tokens that a tokenizer of the library ``tokenizers`` adds before and after a text."""
-    bare, whole = (tokenizer.encode("a", add_special_tokens=added).ids for added in (False, True))
-    start = next(start for start in range(len(whole) + 1) if whole[start : start + len(bare)] == bare)
-    return whole[:start], whole[start + len(bare) :]
-
-
-def padded(ids: Ragged, before: list[int], after: list[int], pad: int, *, left: bool = False) -> dict[str, Padded]:
-    """Return the inputs of a transformer for n texts, int64 [n, L]: ``input_ids``, each text between special tokens,
-    padded at the end (with ``left`` at the start); ``attention_mask``, 1 for tokens and 0 for padding;
-    ``token_type_ids``, zeros.
-    """
-    ends = ids.lengths[:, None] + len(before) + len(after)
-    places = np.arange(ends.max())
-    is_token = places >= ends.max() - ends if left else places < ends
-    padded_ids = np.full(is_token.shape, pad, np.int64)
-    starts, stops = ids.offsets[:-1], ids.offsets[1:]
-    texts = (ids.ids[start:stop] for start, stop in zip(starts, stops, strict=True))
-    padded_ids[is_token] = np.concatenate([piece for text in texts for piece in (before, text, after)])
-    mask = is_token.astype(np.int64)
-    return {"input_ids": padded_ids, "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
-
-
-class InBatches(ForeignEncoder):
-    """Model that computes padded batches of texts of similar length, as many as fit a token budget.
-
-    A batch is prepared while a GPU computes the one before it, or a batch of another thread.
-    """
-
-    encodes_once = True
-    _prompt = ""
-
-    def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
-        budget = inference.batch_tokens or _BATCH_TOKENS["cpu" if inference.device == "cpu" else "cuda"]
-        super().__init__(files, replace(inference, batch_tokens=budget), width, max_tokens)
-        self._budget = budget
-
-    @abstractmethod
-    def _ids(self, texts: Sequence[str]) -> Ragged:
-        """Return the tokens of texts, without special tokens and prompt; threads may call it at the same time."""
-
-    @property
-    @abstractmethod
-    def _unknown(self) -> int | None:
-        """Id of the out-of-vocabulary token; None without one."""
-
-    @property
-    @abstractmethod
-    def _num_special(self) -> int:
-        """Number of special tokens that are added to each text."""
-
-    @property
-    def _overhead(self) -> int:
-        """Number of tokens of the prompt and of special tokens that are added to each text."""
-        return self._num_special + (len(self._ids([self._prompt]).ids) if self._prompt else 0)
-
-    @abstractmethod
-    def _features(self, texts: Sequence[str], ids: Ragged) -> Any:
-        """Return what ``_forward`` reads of a batch of texts with these tokens; several threads may call it."""
-
-    @abstractmethod
-    def _forward(self, features: Any) -> Any:
-        """Return the output of the model, which a GPU may still compute."""
-
-    @abstractmethod
-    def _vectors(self, output: Any) -> Matrix:
-        """Return the vectors [n, H] of an output, when it is computed."""
-
-    def _compute(self, texts: Sequence[str]) -> Matrix:
-        """Return vectors [n, H] of one batch."""
-        return self._vectors(self._forward(self._features(texts, self._ids(texts))))
-
-    def token_ids(self, texts: pa.StringArray) -> Ragged:
-        """Return the tokens of a string array [n]."""
-        return self._ids(texts.to_pylist())
-
-    def _computed(self, texts: pa.StringArray, lock: ComputeLock, on_rows: OnRows) -> Embedded:
-        strings = texts.to_pylist()
-        ids = self._ids(strings)
-        counts, unknown = token_counts(ids, self._unknown)
-        read = counts if self.max_tokens is None else np.minimum(counts, self.max_tokens)
-        lengths = read + self._overhead
-        filled = np.flatnonzero(counts)
-        order = filled[np.argsort(-lengths[filled], kind="stable")]
-        vectors, start = np.zeros((len(texts), self.width), np.float32), 0
-        computing: list[tuple[npt.NDArray[np.int64], Any]] = []
-        while start < len(order):
-            budget = self._budget
-            batch = order[start : start + max(1, budget // int(lengths[order[start]]))]
-            features = self._features([strings[row] for row in batch], ids.take(batch))
-            with lock:
-                try:
-                    computing.append((batch, self._forward(features)))
-                    start += len(batch)
-                except torch.OutOfMemoryError as error:
-                    self._halve(len(batch), budget, error)
-            if len(computing) > 1:
-                self._take(*computing[0], vectors)
-                on_rows(len(computing.pop(0)[0]))
-        for rows, output in computing:
-            self._take(rows, output, vectors)
-        on_rows(len(texts) - len(order) + sum(len(rows) for rows, _ in computing))
-        return Embedded(vectors, counts, unknown, counts > read)
-
-    def _take(self, rows: npt.NDArray[np.int64], output: Any, vectors: Matrix) -> None:
-        """Write the vectors of a batch to their rows; a model may not return any other number of vectors."""
-        of_batch = self._vectors(output)
-        if of_batch.shape != (len(rows), self.width):
-            raise ModelError(
-                f"it returned an array of the shape {list(of_batch.shape)} for {len(rows)} texts; expected "
-                f"{[len(rows), self.width]}"
-            )
-        vectors[rows] = of_batch
-
-    def _halve(self, num_texts: int, budget: int, error: RuntimeError) -> None:
-        """Continue with half the budget, or less if another thread lowered it; raise ValueError for a single text."""
-        if num_texts == 1:
-            raise ValueError(
-                f"the GPU has too little free memory for one text ({str(error).splitlines()[0][:200]}); free some "
-                "memory, or use a smaller model"
-            ) from None
-        if budget == self._budget == self.inference.batch_tokens:
-            log.warning(
-                "the GPU has too little free memory for %d tokens; continuing with smaller batches, see `batch_tokens`",
-                self._budget,
-            )
-        self._budget = min(self._budget, budget // 2)
-        torch.cuda.empty_cache()

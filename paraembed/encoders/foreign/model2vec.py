@@ -1,9 +1,5 @@
-"""``m2v:`` models of model2vec: its tokenizer and its vectors, averaged by a compiled loop of this package.
+"""``m2v:`` models of model2vec: its tokenizer and its vectors, averaged by a compiled loop of this package."""
 
-If its tokenizer is that of uncased BERT, a compiled loop computes the same ids.
-"""
-
-import json
 from dataclasses import replace
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, TypedDict
@@ -13,16 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.encoders.added import add_words
-from paraembed.encoders.foreign.base import ForeignEncoder, Matrix, largest_id, token_counts, tokenized
+from paraembed.encoders.foreign.base import ForeignEncoder, Matrix, largest_id, token_counts
+from paraembed.encoders.foreign.batches import ModelTokens
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.protocol import ComputeLock, Embedded, OnRows
 from paraembed.io.fingerprint import read_json
 from paraembed.options import Range
 from paraembed.settings import Backend, Inference
-from paraembed.text import WORDPIECE
 from paraembed.text.ragged import Ragged, joined
-from paraembed.text.tokens import TokenIds
-from paraembed.text.wordpiece import uncased_vocabulary
 
 
 class _Config(TypedDict, total=False):
@@ -49,12 +43,7 @@ class Model2VecEncoder(ForeignEncoder):
         self._most_characters = None if model.max_length is None else model.max_length * model.median_token_length
         self._tokenizer = model.tokenizer
         self._tokenizer.no_truncation()
-        try:
-            vocabulary = uncased_vocabulary(json.loads(self._tokenizer.to_str()))
-        except ValueError:  # not an uncased WordPiece tokenizer
-            self._token_ids = None
-        else:
-            self._token_ids = TokenIds(vocabulary, WORDPIECE)  # 25 times as fast as the library
+        self._tokens = ModelTokens(self._tokenizer)
         used = replace(inference, device="cpu", prompt="", batch_tokens=None)
         super().__init__(files, used, table.shape[1], model.max_length)
 
@@ -93,7 +82,7 @@ class Model2VecEncoder(ForeignEncoder):
 
     def token_ids(self, texts: pa.StringArray) -> Ragged:
         """Return the tokens of a string array [n]."""
-        return tokenized(self._tokenizer, texts.to_pylist()) if self._token_ids is None else self._token_ids(texts)
+        return self._tokens(texts)
 
 
 def _table_of(vectors: Any, mapping: Any, weights: Any) -> Matrix:

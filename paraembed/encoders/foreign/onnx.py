@@ -1,15 +1,17 @@
 """``onnx:`` models: ``model.onnx`` and ``tokenizer.json``, as in the folders of sentence-transformers and fastembed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 
-from paraembed.encoders.foreign.base import InBatches, Matrix, Padded, check_width, padded, special_tokens, tokenized
+from paraembed.encoders.foreign.base import Matrix, check_width
+from paraembed.encoders.foreign.batches import Batch, InBatches, ModelTokens, Padded, padded, special_tokens
 from paraembed.encoders.foreign.configuration import check_prompt
 from paraembed.encoders.foreign.files import GRAPHS, ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
@@ -56,7 +58,7 @@ class OnnxEncoder(InBatches):
         self._tokenizer.no_truncation()
         self._pad = int((self._tokenizer.padding or {}).get("pad_id", 0))
         self._tokenizer.no_padding()
-        self._special = special_tokens(self._tokenizer)
+        self._special, self._tokens = special_tokens(self._tokenizer), ModelTokens(self._tokenizer)
         self._prompt = _default_prompt(files) if inference.prompt is None else inference.prompt
         stated, self._normalizes = _pooling(files, has_prompt=bool(self._prompt))
         if stated is None and len(outputs[self._output].shape) == 2:
@@ -90,13 +92,12 @@ class OnnxEncoder(InBatches):
         unknown = getattr(self._tokenizer.model, "unk_token", None)
         return self._tokenizer.token_to_id(unknown) if unknown else None
 
-    def _ids(self, texts: Sequence[str]) -> Ragged:
-        return tokenized(self._tokenizer, texts)
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n]."""
+        return self._tokens(texts)
 
-    def _features(self, texts: Sequence[str], ids: Ragged) -> tuple[dict[str, Padded], Padded]:
-        if self._prompt:
-            ids = self._ids([self._prompt + text for text in texts])
-        given = padded(ids.cut(self._most), *self._special, self._pad)
+    def _features(self, batch: Batch) -> tuple[dict[str, Padded], Padded]:
+        given = padded(self._prompted(batch), self._most, *self._special, self._pad)
         return {name: value for name, value in given.items() if name in self._inputs}, given["attention_mask"]
 
     def _forward(self, features: tuple[dict[str, Padded], Padded]) -> Matrix:

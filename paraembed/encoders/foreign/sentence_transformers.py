@@ -1,7 +1,8 @@
 """``st:`` models of sentence-transformers."""
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
@@ -10,23 +11,16 @@ from itertools import zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from paraembed.encoders.foreign.base import (
-    InBatches,
-    Matrix,
-    check_ids,
-    largest_id,
-    padded,
-    ragged,
-    special_tokens,
-    tokenized,
-)
+from paraembed.encoders.foreign import packing
+from paraembed.encoders.foreign.base import Matrix, check_ids, largest_id, ragged
+from paraembed.encoders.foreign.batches import Batch, InBatches, ModelTokens, packed, padded, special_tokens
 from paraembed.encoders.foreign.configuration import modules_of
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.foreign.onnx import PROVIDERS, OnnxEncoder, session_options
+from paraembed.encoders.packed import Transfer, to_device
 from paraembed.encoders.protocol import Embedded
 from paraembed.encoders.token_sums import StateSums, merged, sums_of
 from paraembed.process import transformers_is_quiet
@@ -40,6 +34,17 @@ _LONGEST_PROBE = 1 << 16  # tokens of a text that is truncated, to compare the f
 _REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # these are in the report, too
 _UNUSED = re.compile(r"(?:^|\.)(?:pooler\.|position_ids$)")  # a vector is a mean of states; positions are counted
 _DIMENSION_5 = "get_sentence_embedding_dimension"  # of sentence-transformers 5
+_LEAST_COSINE = 0.999  # of the vectors in bfloat16 and float32, with which bfloat16 is used on a GPU
+_TEXTS = (  # for comparisons of the model with itself
+    "a",
+    "The cat sat on the mat.",
+    "Two dogs run across a field of snow, and a third one watches them.",
+    "Paris, London & Tokyo: 3 of the world's 10 most visited cities in 2019?",
+    "He said that the committee had not decided whether the proposal would be accepted before the end of the year.",
+    "\u6771\u4eac is the capital of Japan; S\u00e3o Paulo is the largest city of Brazil. " * 3,
+)
+
+log = logging.getLogger(__name__)
 
 
 class SentenceTransformerEncoder(InBatches):
@@ -54,6 +59,8 @@ class SentenceTransformerEncoder(InBatches):
             raise ModelError(
                 f"`precision` is {inference.precision}, but {inference.backend} computes as its graph says"
             )
+        is_open = inference.precision == "auto"
+        inference = replace(inference, precision="float32") if is_open else inference
         options: dict[str, Any] = {"use_safetensors": True, "dtype": getattr(torch, inference.precision)}
         if inference.backend != "torch":
             options = backend_options(inference)
@@ -62,7 +69,12 @@ class SentenceTransformerEncoder(InBatches):
                     files.check_graph(name)
         with transformers_is_quiet():
             self._model = _loaded(files, inference, options)
-        self._model.eval()
+            self._model.eval()
+            if is_open:
+                self.least_cosine = cosine_of_bfloat16(self._model)
+                if self.least_cosine >= _LEAST_COSINE:
+                    inference = replace(inference, precision="bfloat16")
+                    self._model = _loaded(files, inference, options | {"dtype": torch.bfloat16}).eval()
         if inference.prompt is None:
             default = self._model.prompts.get(self._model.default_prompt_name) or ""
             inference = replace(inference, prompt=default)
@@ -71,6 +83,7 @@ class SentenceTransformerEncoder(InBatches):
         self._sums: list[StateSums] | None = None
         self._is_static = hasattr(self._tokenizer, "encode_batch_fast")  # of `tokenizers`; no special tokens, no limit
         self._bare = self._tokenizer if self._is_static else _without_limit(self._tokenizer)
+        self._tokens = None if self._bare is None else ModelTokens(self._bare)
         self._rows = _rows_of(self._model[0])
         if self._is_static and self._rows is not None and (largest := largest_id(self._tokenizer)) >= self._rows:
             raise ModelError(f"its tokenizer has the id {largest:,}, but there are {self._rows:,} vectors of tokens")
@@ -108,32 +121,55 @@ class SentenceTransformerEncoder(InBatches):
         """The model on its device; moved there with the first batch, because a cluster's driver may have no GPU."""
         return self._model.to(self.inference.device)
 
+    def _prepare(self) -> None:
+        """Move the model to its device, and decide whether batches are packed."""
+        if "_on_device" in self.__dict__:
+            return
+        model, is_whole = self._on_device, self._constants is not None and not self._is_static
+        if self.inference.device == "cuda" and self.inference.precision != "float32" and is_whole:
+            self.pack(model)
+
+    @torch.inference_mode()
+    def pack(self, model: Any) -> None:
+        """Compute batches without padding, if the vectors of some texts are then the same up to roundings."""
+        padded_BH = torch.from_numpy(self._compute(_TEXTS))
+        self._first_position = packing.turn_on(model)
+        self.packs = self._first_position is not None
+        try:
+            self.packs = self.packs and packing.is_equal(torch.from_numpy(self._compute(_TEXTS)), padded_BH)
+        except Exception as error:  # noqa: BLE001 - of a model whose layers read other arrays
+            log.debug("batches are padded: %s", error)
+            self.packs = False
+
     def _more_identity(self) -> Mapping[str, Any]:
         return {"backend": self.inference.backend, "trust_remote_code": self.inference.trust_remote_code}
 
-    def _ids(self, texts: Sequence[str]) -> Ragged:
+    def token_ids(self, texts: pa.StringArray) -> Ragged:
+        """Return the tokens of a string array [n]."""
         return check_ids(self._all_ids(texts), self._rows)
 
-    def _all_ids(self, texts: Sequence[str]) -> Ragged:
-        if self._bare is not None:
-            return tokenized(self._bare, texts)
-        if not texts:  # on which tokenizers of transformers fail
+    def _all_ids(self, texts: pa.StringArray) -> Ragged:
+        if self._tokens is not None:
+            return self._tokens(texts)
+        if not len(texts):  # on which tokenizers of transformers fail
             return ragged([])
         only = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
-        return ragged(self._tokenizer(list(texts), verbose=False, **only)["input_ids"])
+        return ragged(self._tokenizer(texts.to_pylist(), verbose=False, **only)["input_ids"])
 
-    def _tensors(self, texts: Sequence[str], ids: Ragged) -> dict[str, torch.Tensor]:
-        """Return the tensors that the model reads, from the tokens of texts without prompt."""
-        if self._prompt:
-            ids = self._ids([self._prompt + text for text in texts])
+    def _arrays(self, batch: Batch) -> dict[str, Any]:
+        """Return what the model reads: arrays, and numbers of a packed batch."""
+        batch = self._prompted(batch)
         if self._is_static:
-            features = {"input_ids": ids.ids.astype(np.int64), "offsets": ids.offsets[:-1]}
+            ids = batch.ids.take(batch.rows)
+            return {"input_ids": ids.ids.astype(np.int64), "offsets": ids.offsets[:-1]}
+        if self.packs:
+            given = packed(batch, self._most, *self._special)
+            given["position_ids"] += self._first_position
         else:
             is_left = self._tokenizer.padding_side == "left"
-            cut = ids if self._most is None else ids.cut(self._most)
-            given = padded(cut, *self._special, self._tokenizer.pad_token_id, left=is_left)
-            features = {name: given[name] for name in self._tokenizer.model_input_names if name in given}
-        return {name: torch.from_numpy(values) for name, values in features.items()}
+            given = padded(batch, self._most, *self._special, self._tokenizer.pad_token_id, left=is_left)
+        unread = {"input_ids", "attention_mask", "token_type_ids"} - set(self._tokenizer.model_input_names)
+        return {name: value for name, value in given.items() if name not in unread}
 
     @cached_property
     def _special(self) -> tuple[list[int], list[int]]:
@@ -154,7 +190,9 @@ class SentenceTransformerEncoder(InBatches):
         texts = ["a", " Two dogs\n", "once " + "red dog " * most]
         expected = prepare(texts, prompt=self._prompt) if self._prompt else prepare(texts)
         tensors = {name: value for name, value in expected.items() if isinstance(value, torch.Tensor)}
-        built = self._tensors(texts, self._ids(texts))
+        strings = pa.array(texts)
+        arrays = self._arrays(Batch(strings, self.token_ids(strings), np.arange(len(texts))))
+        built = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if built.keys() != tensors.keys() or any(
             built[name].dtype != tensors[name].dtype or not torch.equal(built[name], tensors[name]) for name in built
         ):
@@ -180,26 +218,21 @@ class SentenceTransformerEncoder(InBatches):
         finally:
             self._sums = None
 
-    def _features(self, texts: Sequence[str], ids: Ragged) -> Any:
+    def _features(self, batch: Batch) -> Any:
         if self._constants is None or self._sums is not None:
-            return list(texts)
-        order = np.argsort([-len(text) for text in texts])  # that of `encode`
-        return order, self._tensors([texts[number] for number in order], ids.take(order))
+            return batch.own_texts.to_pylist()
+        device = torch.device(self.inference.device)
+        arrays = self._arrays(batch).items()
+        return {name: to_device(value, device) if isinstance(value, np.ndarray) else value for name, value in arrays}
 
     @torch.inference_mode()
     def _forward(self, features: Any) -> Any:
-        model = self._on_device
         if isinstance(features, list):
-            return np.arange(len(features)), self._encoded(model, features)
-        order, tensors = features
-        on_device = {name: tensor.to(self.inference.device) for name, tensor in tensors.items()}
-        return order, model({**on_device, **(self._constants or {})})["sentence_embedding"]
+            return Transfer(self._encoded(self._on_device, features).float())
+        return Transfer(self._on_device({**features, **(self._constants or {})})["sentence_embedding"].float())
 
-    def _vectors(self, output: tuple[npt.NDArray[np.int64], torch.Tensor]) -> Matrix:
-        order, vectors_BH = output
-        vectors = np.empty(vectors_BH.shape, np.float32)
-        vectors[order] = vectors_BH.cpu().float().numpy()
-        return vectors
+    def _vectors(self, output: Transfer) -> Matrix:
+        return output.array()
 
     def _encoded(self, model: Any, texts: list[str]) -> torch.Tensor:
         """Return the vectors of texts that the library tokenizes, and add the sums of their states, if wanted."""
@@ -215,6 +248,33 @@ class SentenceTransformerEncoder(InBatches):
         is_read_BL = mask_BL.bool() & ~torch.isin(ids_BL, torch.tensor(sorted(special), dtype=ids_BL.dtype))
         self._sums.append(sums_of(ids_BL[is_read_BL].numpy(), states_BLH[is_read_BL].float().numpy()))
         return vectors_BH
+
+
+@torch.inference_mode()
+def cosine_of_bfloat16(model: Any) -> float:
+    """Return the smallest cosine of the vectors of some texts in float32 and in bfloat16, of a model in float32.
+
+    Weights and the output of each layer are rounded to bfloat16, while products are computed in float32, as on a GPU.
+    So any machine gets the same answer, and a CPU without bfloat16 does not take 50 times as long.
+    """
+
+    def rounded(_module: Any, _inputs: Any, output: Any) -> Any:
+        return output.bfloat16().float() if isinstance(output, torch.Tensor) else output
+
+    how = {"convert_to_tensor": True, "show_progress_bar": False, "device": "cpu"}
+    exact_BH = model.encode(list(_TEXTS), **how)
+    saved = [(value, value.clone()) for value in model.parameters()]
+    hooks = [module.register_forward_hook(rounded) for module in model[0].modules()]
+    try:
+        for value, original in saved:
+            value.copy_(original.bfloat16())
+        cosines = torch.nn.functional.cosine_similarity(model.encode(list(_TEXTS), **how), exact_BH)
+    finally:
+        for value, original in saved:
+            value.copy_(original)
+        for hook in hooks:
+            hook.remove()
+    return float(cosines.min())
 
 
 def _without_limit(tokenizer: Any) -> Any:

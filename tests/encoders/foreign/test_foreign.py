@@ -18,9 +18,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.encoders.foreign.base import InBatches, ragged
+from paraembed.encoders.foreign.base import ragged
+from paraembed.encoders.foreign.batches import Batch, InBatches, ModelTokens, packed, padded
 from paraembed.encoders.foreign.files import ModelFiles
-from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder, backend_options
+from paraembed.encoders.foreign.sentence_transformers import (
+    _TEXTS,
+    SentenceTransformerEncoder,
+    backend_options,
+    cosine_of_bfloat16,
+)
 from paraembed.io.fingerprint import sha256_of
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
@@ -387,14 +393,14 @@ def test_the_compiled_tokenizer_of_an_uncased_model_is_the_library(tmp_path):
     pieces = [*RARE, *SPECIAL, "guitar", "unaffable", "don't", "x" * 120, "The"]
     texts = ["", " ", *pieces, *(" ".join(draw.choice(pieces, 9)) for _ in range(300)), *filter(None, SENTENCES)]
     result = encoder.embed(pa.array([*texts, None]))
-    assert encoder._token_ids is not None
+    assert encoder._tokens._compiled is not None
     assert np.allclose(result.vectors[:-1], model.encode(texts), atol=1e-5)
-    encoder._token_ids = None
+    encoder._tokens._compiled = None
     expected = encoder.embed(pa.array([*texts, None], pa.large_string()))
     for name in ("vectors", "num_tokens", "num_unknown", "num_cut"):
         assert np.array_equal(getattr(result, name), getattr(expected, name)), name
     assert result.num_cut > 100
-    assert open_encoder(save_tiny("m2v", tmp_path / "words"))._token_ids is None
+    assert open_encoder(save_tiny("m2v", tmp_path / "words"))._tokens._compiled is None
 
 
 def test_bad_models(tiny, tmp_path):
@@ -492,13 +498,14 @@ class Counting(InBatches):
     def note(self, step):
         self.steps.append((step, self.lock.locked()))
 
-    def _ids(self, texts):
+    def token_ids(self, texts):
         self.note("ids")
-        return ragged([list(map(int, text.split())) for text in texts])
+        return ragged([list(map(int, text.split())) for text in texts.to_pylist()])
 
-    def _features(self, texts, ids):
+    def _features(self, batch):
         self.note("features")
-        assert ids.ids.tolist() == [int(word) for text in texts for word in text.split()]
+        texts = batch.own_texts.to_pylist()
+        assert batch.ids.take(batch.rows).ids.tolist() == [int(word) for text in texts for word in text.split()]
         return texts
 
     def _forward(self, texts):
@@ -526,6 +533,77 @@ def test_batches_keep_the_order_and_the_budget(texts, budget):
     assert result.num_unknown.tolist() == [row.count("0") for row in words]
     assert result.num_cut == sum(len(row) > 10 for row in words)
     assert all(size <= budget for size in encoder.batches)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 99), max_size=9), min_size=1, max_size=9),
+    st.sampled_from([None, 1, 5]),
+    st.sampled_from([([], []), ([101], [102, 103])]),
+    st.booleans(),
+    st.data(),
+)
+def test_padded_and_packed_batches_hold_the_tokens_of_their_texts(texts, most, special, is_left, data):
+    rows = np.array(data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=9)), np.int64)
+    before, after = special
+    expected = [[*before, *texts[row][:most], *after] for row in rows]
+    batch = Batch(pa.array([""] * len(texts)), ragged(texts), rows)
+    found = padded(batch, most, before, after, 7, left=is_left)
+    assert [ids[mask == 1].tolist() for ids, mask in zip(*list(found.values())[:2], strict=True)] == expected
+    assert (found["input_ids"][found["attention_mask"] == 0] == 7).all()
+    steps = np.diff(found["attention_mask"], axis=1)
+    assert (steps >= 0).all() if is_left else (steps <= 0).all()
+    found = packed(batch, most, before, after)
+    assert found["input_ids"].tolist() == [sum(expected, [])]
+    assert found["position_ids"].tolist() == [[place for row in expected for place in range(len(row))]]
+    assert np.diff(found["cu_seq_lens_q"]).tolist() == np.bincount(found["seq_idx"][0], minlength=len(rows)).tolist()
+    assert found["max_length_q"] == max(map(len, expected))
+
+
+@pytest.mark.parametrize("kind", ["minilm", "Roberta"])
+def test_packed_batches_have_the_vectors_of_the_library(kind, tmp_path):
+    """With a prompt, of one token, truncated; positions of RoBERTa begin behind that of the padding."""
+    library = pytest.importorskip("sentence_transformers", minversion="5.5")
+    name = f"st:{minilm()}" if kind == "minilm" else save_transformer(subword_tokenizer("bytes"), tmp_path, kind)
+    texts = [*TAUGHT, "the cat " * 300, "x"]
+    for prompt in ("", "query: "):
+        encoder = open_encoder(name, Inference(device="cpu", prompt=prompt))
+        encoder.pack(encoder._on_device)
+        assert encoder.packs
+        model = library.SentenceTransformer(name.removeprefix("st:"), device="cpu")
+        expected = model.encode(texts, prompt=prompt)
+        assert np.allclose(encoder.encode(texts), expected, atol=1e-6)
+        alone = np.concatenate([encoder.encode([text]) for text in texts])
+        assert np.allclose(alone, expected, atol=1e-6)
+
+
+def test_a_model_that_cannot_compute_packed_batches_gets_padded_ones(tmp_path):
+    encoder = open_encoder(save_transformer(subword_tokenizer("words"), tmp_path, "MPNet"), Inference(device="cpu"))
+    expected = encoder.encode(TAUGHT)
+    encoder.pack(encoder._on_device)
+    assert not encoder.packs
+    assert np.array_equal(encoder.encode(TAUGHT), expected)
+
+
+def test_bfloat16_is_measured_without_a_change_of_the_model():
+    encoder = open_encoder(f"st:{minilm()}", Inference(device="cpu"))
+    before = encoder.encode(TAUGHT)
+    rounded = open_encoder(f"st:{minilm()}", Inference(device="cpu", precision="bfloat16")).encode(list(_TEXTS))
+    cosines = (rounded * encoder.encode(list(_TEXTS))).sum(axis=1) / np.linalg.norm(rounded, axis=1)
+    assert abs(cosine_of_bfloat16(encoder._model) - cosines.min()) < 2e-4
+    assert np.array_equal(encoder.encode(TAUGHT), before)
+
+
+def test_ids_that_differ_from_the_library_turn_the_compiled_tokenizer_off(caplog):
+    tokenizer, vocabulary = uncased_tokenizer()
+    tokens = ModelTokens(tokenizer)
+    assert tokens._compiled is not None
+    expected = tokens(pa.array(TAUGHT)).ids
+    tokenizer.add_tokens(["sat on"])  # whose id the compiled loops do not know
+    changed = tokens(pa.array(TAUGHT)).ids
+    assert tokens._compiled is None
+    assert len(caplog.records) == 1
+    assert not np.array_equal(changed, expected)
+    assert changed.tolist() == [id for text in TAUGHT for id in tokenizer.encode(text, add_special_tokens=False).ids]
 
 
 def test_vectors_that_the_library_truncates(tmp_path):
