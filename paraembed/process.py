@@ -11,8 +11,9 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -319,6 +320,24 @@ def in_threads(function: Callable[[_Argument], _Result], arguments: Sequence[_Ar
     with ThreadPoolExecutor(threads) as pool:
         groups = [arguments[start : start + size] for start in range(0, len(arguments), size)]
         return [result for results in pool.map(lambda group: [*map(function, group)], groups) for result in results]
+
+
+def map_in_threads(
+    function: Callable[[_Argument], _Result], arguments: Iterable[_Argument], threads: int
+) -> Iterator[_Result]:
+    """Yield the results of a function, in order; threads compute the next two results each in the meantime."""
+    if threads == 1:
+        yield from map(function, arguments)
+        return
+    pool, waiting = ThreadPoolExecutor(threads), deque[Future[_Result]]()
+    try:
+        for argument in arguments:
+            waiting.append(pool.submit(function, argument))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        yield from (future.result() for future in waiting)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def in_order(

@@ -129,6 +129,8 @@ class Gpus:
 
 
 DEFAULT_GPUS = Gpus()
+MOST_CPUS_PER_GPU = 16
+"""Most CPUs that feed a GPU by default: at 45 µs a text of a tokenizer that is not compiled, 350,000 texts/s."""
 
 
 def check_workers(workers: int) -> None:

@@ -3,7 +3,6 @@ output record which parts are done, so one engine finishes the run of the other.
 """
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,14 @@ from paraembed.embedding import manifest
 from paraembed.embedding.append import Step, finish_append, steps
 from paraembed.embedding.cache import Cache, open_cache, trim
 from paraembed.embedding.columns import complete_settings
-from paraembed.embedding.estimate import prepared, seconds_here, warn_if_slow, workers_of
+from paraembed.embedding.estimate import (
+    prepared,
+    seconds_here,
+    seconds_of_gpus,
+    threads_here,
+    warn_if_slow,
+    workers_of,
+)
 from paraembed.embedding.identity import changed_inputs, hash_inputs
 from paraembed.embedding.inputs import InputFile, check_apart, check_faults, find_inputs, readable
 from paraembed.embedding.local import embed_here
@@ -189,7 +195,7 @@ def _embed(
 ) -> EmbeddingResult:
     """Embed the files of a generation."""
     started = time.perf_counter()
-    workers, gpu_share = workers_of(loaded, workers, gpus)
+    (workers, gpu_share), feeders = workers_of(loaded, workers, gpus), threads_here(loaded, gpus)
     replaced = home if overwrite and isinstance(home, Folder) else None
     added_to = home if step.is_next else None
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
@@ -210,12 +216,13 @@ def _embed(
         if not (replaced or added_to) and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
             return done
         is_here = not todo or is_local(
-            engine, lambda: math.inf if gpu_share else seconds_here(loaded, run.plan, todo, run.cache)
+            engine,
+            lambda: seconds_of_gpus(workers) if gpu_share else seconds_here(loaded, run.plan, todo, run.cache),
         )
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
         manifest.uncommit(store, str(encoder))
-        of_workers = loaded, run, todo, store, workers, gpu_share, tries, remove_new
-        done_now = embed_here(loaded, run, todo, store) if is_here else _in_workers(stack, *of_workers)
+        of_workers = loaded, run, todo, store, workers, gpu_share, gpus, tries, remove_new
+        done_now = embed_here(*of_workers[:4], threads=feeders) if is_here else _in_workers(stack, *of_workers)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
         with error_kept(added_to or store), recorded(store, home) as into:
@@ -377,6 +384,7 @@ def _in_workers(
     store: Store,
     workers: int,
     gpu_share: float,
+    gpus: Gpus,
     tries: Counter[str],
     remove_new: Callable[[], None],
 ) -> Generator[Done, None, None]:
@@ -395,7 +403,7 @@ def _in_workers(
         with ThreadPoolExecutor(1) as thread:
             done = thread.submit(lambda: list(embed_here(encoder, run, first, store, rest)))
             stack.enter_context(ray_session(workers))
-            pool = stack.enter_context(started_workers(encoder, workers, gpu_share, len(rest)))
+            pool = stack.enter_context(started_workers(encoder, workers, gpu_share, gpus.cpus_per_gpu, len(rest)))
     except OSError:
         remove_new()
         raise

@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed.cluster import metrics
-from paraembed.cluster.embed_pool import IN_FLIGHT, Call, Task, Worker, WorkerPool, reason_of
+from paraembed.cluster.embed_pool import Call, Task, Worker, WorkerPool, reason_of
 from paraembed.console import duration
 from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.manifest import EmbeddingRun
@@ -32,9 +32,13 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def started_workers(encoder: TextEncoder, count: int, gpu_share: float, num_parts: int) -> Iterator[WorkerPool]:
-    """Start workers, ``count`` or one for each part, without waiting for them; the end of the block kills them."""
-    pool = WorkerPool(PartWorker, encoder, count, gpu_share)
+def started_workers(
+    encoder: TextEncoder, count: int, gpu_share: float, cpus_per_gpu: int | None, num_parts: int
+) -> Iterator[WorkerPool]:
+    """Start workers, ``count`` or one for each part, without waiting for them; the end of the block kills them. The
+    other arguments are those of ``WorkerPool``.
+    """
+    pool = WorkerPool(PartWorker, encoder, count, gpu_share, cpus_per_gpu)
     try:
         pool.start(num_parts)
         yield pool
@@ -127,7 +131,7 @@ class _Parts:
         """Give parts to a worker that is ready; without any, it becomes the spare one, or ends."""
         if worker not in self._pool.workers:
             return
-        while len(worker.calls) < IN_FLIGHT and (task := self._next(worker)):
+        while len(worker.calls) < self._pool.in_flight and (task := self._next(worker)):
             self._give(worker, task)
         if not worker.calls and (late := self.late()):
             name = late[0][1].name

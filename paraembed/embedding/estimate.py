@@ -27,8 +27,16 @@ from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
 from paraembed.io.store import Folder, Store, open_store
 from paraembed.loading import Fetch, open_encoder
-from paraembed.process import on_cluster, one_thread
-from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
+from paraembed.process import num_threads, on_cluster, one_thread
+from paraembed.settings import (
+    CACHE_GB,
+    DEFAULT_GPUS,
+    DEFAULT_INFERENCE,
+    MOST_CPUS_PER_GPU,
+    Gpus,
+    Inference,
+    check_workers,
+)
 
 _RAY_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
 _LOCAL_SECONDS = 2.0  # the same without Ray
@@ -70,13 +78,27 @@ def workers_of(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, flo
     encoder that computes on a CPU, or there is no GPU.
     """
     if encoder.identity.get("device") != "cuda":
-        for name, usual in (("gpus", None), ("gpu_share", 1.0)):
+        for name, usual in (("gpus", None), ("gpu_share", 1.0), ("cpus_per_gpu", None)):
             if (value := getattr(gpus, name)) != usual:
                 raise ValueError(f"`{name}` is {value}, but the encoder computes on a CPU; leave `{name}` out")
         return workers, 0
     if not on_cluster():  # of a cluster, the workers have the GPUs
         require_device("cuda", gpus.gpus or 1)
     return gpus.workers, gpus.gpu_share
+
+
+def threads_here(encoder: TextEncoder, gpus: Gpus) -> int:
+    """Return the threads that feed a GPU in this process; 1 if the encoder computes on a CPU."""
+    if encoder.identity.get("device") != "cuda":
+        return 1
+    import torch  # noqa: PLC0415 - imported by now, if a GPU is used
+
+    return gpus.cpus_per_gpu or max(2, min(MOST_CPUS_PER_GPU, num_threads() // max(1, torch.cuda.device_count())))
+
+
+def seconds_of_gpus(workers: int) -> float:
+    """Return what counts as the time of one process with GPUs: nothing for one, which its threads feed, without Ray."""
+    return 0.0 if workers == 1 else math.inf
 
 
 @one_thread()
@@ -233,7 +255,7 @@ def dry_run(
     opened = None if cache is None else open_cache(cache, loaded, cache_gb, reads_only=True)
     expected = estimate(loaded, plan, cache=opened)
     start, where = _RAY_SECONDS, f"{workers} workers"
-    if not gpu_share and is_local(expected.seconds):
+    if is_local(seconds_of_gpus(workers) if gpu_share else expected.seconds):
         start, where, workers = _LOCAL_SECONDS, "one process", 1
     seconds = start + expected.seconds / workers
     lines = [

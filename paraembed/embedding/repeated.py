@@ -46,10 +46,11 @@ class DistinctTexts:
             return self.encoder.embed(texts, max(1, len(texts)), trees, lock=lock, on_rows=on_rows, **known_tokens)
         coded = keys_of(texts, trees).dictionary_encode()
         keys, codes = coded.dictionary, coded.indices.to_numpy().astype(np.int64)
-        distinct = Embedded.blank(len(keys), self.encoder.width)
         known = pc.fill_null(pc.index_in(keys, pa.concat_arrays([keys[:0], *self._known])), -1).to_numpy()
-        distinct.write(np.flatnonzero(known >= 0), self._memory.take(known[known >= 0]))
         new = np.flatnonzero(known < 0)
+        distinct = Embedded.blank(len(keys), self.encoder.width)
+        if len(new) < len(keys):
+            distinct.write(np.flatnonzero(known >= 0), self._memory.take(known[known >= 0]))
         hashes, is_known = np.zeros((0, 2), np.uint64), np.zeros(len(new), np.bool_)
         if self.cached is not None:
             hashes = hashes_of(keys.take(pa.array(new)))
@@ -59,10 +60,14 @@ class DistinctTexts:
             distinct = self.encoder.embed(texts, len(texts), trees, lock=lock, on_rows=on_rows, **known_tokens)
         elif len(left):
             firsts = np.unique(codes, return_index=True)[1]  # row of each distinct text
-            distinct.write(left, self._encoded(texts, trees, firsts[left], lock, on_rows))
+            encoded = self._encoded(texts, trees, firsts[left], lock, on_rows)
+            if len(left) == len(keys):
+                distinct = encoded
+            else:
+                distinct.write(left, encoded)
         if self.cached is not None and len(left):
             self.cached.add(hashes[~is_known], distinct.take(left))
-        self._remember(keys.take(pa.array(new)), distinct.take(new))
+        self._remember(keys, distinct, new)
         on_rows(len(texts) - len(left))
         self.num_repeated += len(texts) - len(new)
         self.num_distinct += len(new)
@@ -82,14 +87,13 @@ class DistinctTexts:
             error.text = int(rows[error.text])
             raise
 
-    def _remember(self, keys: pa.Array, embedded: Embedded) -> None:
-        """Keep the first texts, as many as fit in memory."""
-        count = min(len(keys), len(self._memory.vectors) - self._count)
-        if count:
-            rows = np.arange(count)
-            self._memory.write(self._count + rows, embedded.take(rows))
-            self._known.append(keys[:count])
-            self._count += count
+    def _remember(self, keys: pa.Array, embedded: Embedded, new: Rows) -> None:
+        """Keep the first of the ``new`` texts, as many as fit in memory."""
+        new = new[: len(self._memory.vectors) - self._count]
+        if len(new):
+            self._memory.write(self._count + np.arange(len(new)), embedded.take(new))
+            self._known.append(keys.take(pa.array(new)))
+            self._count += len(new)
 
 
 def keys_of(texts: pa.Array, trees: pa.Array | None) -> pa.Array:

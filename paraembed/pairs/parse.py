@@ -2,12 +2,11 @@
 examples.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +27,10 @@ from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import GROUP_ROWS, REPEATING, Mask, schema_of
 from paraembed.pairs.source_parts import SAMPLED, sum_counts
 from paraembed.pairs.training_sets import RowRules, judge_rows, row_rules, set_of
-from paraembed.process import keep_memory
+from paraembed.process import keep_memory, map_in_threads
 from paraembed.text.ragged import string_bytes
 from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import read_trees
-
-_Item = TypeVar("_Item")
-_Value = TypeVar("_Value")
 
 
 def parse_source(
@@ -77,7 +73,7 @@ def parse_source(
             block = parse()
             return block, *keep_pairs(block, name, _tokenizer(block, settings), settings.remove, rules)
 
-        for block, table, refused in _in_threads(kept, unparsed_blocks(source, reading, span), threads):
+        for block, table, refused in map_in_threads(kept, unparsed_blocks(source, reading, span), threads):
             totals.update(read=len(block), parsed=table.num_rows)
             report.labels.update(sum_counts([report.labels, labels.count(block)]))
             totals["lines"] = block.first_row + len(block)
@@ -100,20 +96,6 @@ def parse_source(
     write_file(partitions_of(out), lambda parts: write_file(out, lambda file: write(file, parts)))
     version = "mixed" if len(versions) > 1 else next(iter(versions), None)
     return replace(report, read=totals["read"], parsed=totals["parsed"], lines=totals["lines"], version=version)
-
-
-def _in_threads(function: Callable[[_Item], _Value], items: Iterable[_Item], threads: int) -> Iterator[_Value]:
-    """Yield ``function`` of each item, in order; threads compute the next two results each in the meantime."""
-    if threads == 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting = deque[Future[_Value]]()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
-        yield from (future.result() for future in waiting)
 
 
 def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> Reading:
