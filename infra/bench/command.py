@@ -17,7 +17,7 @@ from typing import Any
 
 from paraembed.signals import FAILED, STOP_SIGNALS, STOPPED
 
-BENCHMARKS = ("embed", "encoders", "export", "models", "scale", "search", "shard", "students", "train")
+BENCHMARKS = ("embed", "encoders", "export", "host", "models", "scale", "search", "shard", "students", "train")
 Add = Callable[..., Any]
 """``ArgumentParser.add_argument``."""
 

@@ -8,6 +8,7 @@ with small sizes.
 """
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -35,9 +36,14 @@ ROOT = Path(__file__).parents[2]
 sys.path[0] = str(ROOT)  # a bare machine has the files, not the package
 
 from infra.bench.generated import draw_lines, draw_texts, draw_words, word_chances  # noqa: E402
+from infra.bench.host import to_parquet  # noqa: E402
+from paraembed.embedding.estimate import threads_here  # noqa: E402
 from paraembed.encoders import Encoder, config_from_dict  # noqa: E402
+from paraembed.loading import open_encoder  # noqa: E402
 from paraembed.recipe import Recipe  # noqa: E402
+from paraembed.settings import DEFAULT_GPUS, Inference, Precision  # noqa: E402
 from paraembed.text.ragged import Ragged  # noqa: E402
+from paraembed.text.wordpiece import OOV, SPECIALS  # noqa: E402
 from paraembed.training.base_step import BaseStep  # noqa: E402
 from paraembed.training.fast.gpu import DeviceStep  # noqa: E402
 from paraembed.training.step import Step  # noqa: E402
@@ -46,6 +52,12 @@ _SECONDS = 480.0
 _TOGETHER_SHARE = 0.4  # of the seconds, for the sections of correctness
 _ENCODERS = ("avg", "proj", "lstm_avg", "gran", "bigran", "gru", "scaled_avg")
 _LARGEST = 1e-3  # difference of weights of order 0.1 after some hundred steps of Adam, which enlarges roundings
+_LEAST_RATE = 60_000  # texts per second of MiniLM's shape in bfloat16 on one H100, from text to Parquet
+# Width, layers and heads; share of the texts by precision, for some seconds on an H100.
+_SHAPES: tuple[tuple[str, tuple[int, int, int], dict[Precision, float]], ...] = (
+    ("MiniLM", (384, 6, 12), {"float32": 0.25, "bfloat16": 1.0}),
+    ("base", (768, 12, 12), {"float32": 0.05, "bfloat16": 0.25}),
+)
 _GROWTH = 1.1  # of memory: 6 % for avg on an H100, by shapes that are first seen in the second half
 _LARGEST_OF_VECTORS = 1e-4
 _PADDING = 2  # tokens of the second-largest step against the median
@@ -77,14 +89,15 @@ class Size:
     steps: int
     batch_sizes: tuple[int, ...]
     texts: int
+    st_texts: int  # texts for models of sentence-transformers
     long_text: int
 
     @classmethod
     def of(cls, device: str) -> "Size":
         """Return the sizes for a device."""
         if device == "cuda":
-            return cls(torch.device("cuda"), 40_000, 2000, 300, 2000, (100, 4096), 200_000, 100_000)
-        return cls(torch.device("cpu"), 500, 500, 16, 20, (20,), 400, 2000)
+            return cls(torch.device("cuda"), 40_000, 2000, 300, 2000, (100, 4096), 200_000, 400_000, 100_000)
+        return cls(torch.device("cpu"), 500, 500, 16, 20, (20,), 400, 400, 2000)
 
     def encoder(self, name: str) -> Encoder:
         """Return an encoder with random weights, equal at every call."""
@@ -281,6 +294,82 @@ def embed(size: Size) -> Iterator[Row]:
         )
 
 
+def st(size: Size) -> Iterator[Row]:
+    """Models of sentence-transformers with random weights, ours and the library in turns: vectors, texts per second in
+    memory, and from text to Parquet.
+    """
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
+
+    device: Any = size.device.type
+    lines = draw_lines(size.st_texts, 19.0, size.words, 3).splitlines(keepends=True)
+    for shape, layers, shares in _SHAPES:
+        with tempfile.TemporaryDirectory() as folder:
+            model, file = Path(folder) / "model", Path(folder) / "texts.txt"
+            _save_transformer(model, *(layers if device == "cuda" else (32, 1, 2)), size.words)
+            for precision, share in shares.items():
+                given = lines[: int(share * len(lines))]
+                file.write_bytes(b"".join(given))
+                texts = pa.array([line.decode().strip() for line in given])
+                ours = open_encoder(f"st:{model}", Inference(device=device, precision=precision))
+                dtype = {"dtype": getattr(torch, precision)}
+                theirs = SentenceTransformer(str(model), device=device, model_kwargs=dtype)
+                yield _in_turns(ours, theirs, texts, f"{shape}, {precision}, in memory")
+                start = time.perf_counter()
+                to_parquet(ours, [file], Path(folder) / precision, len(texts) // 20, threads_here(ours, DEFAULT_GPUS))
+                rate = len(texts) / (time.perf_counter() - start)
+                least = _LEAST_RATE if (shape, precision, device) == ("MiniLM", "bfloat16", "cuda") else 0
+                packs = "packed" if getattr(ours, "packs", False) else "padded"
+                what = f"{shape}, {precision}, text to Parquet"
+                yield Row(what, f"{rate:,.0f} texts/s, {packs}", f"≥ {least:,} texts/s", rate >= least)
+
+
+def _in_turns(ours: Any, theirs: Any, texts: pa.StringArray, what: str) -> Row:
+    """Encode in turns, the library a tenth of the texts; of three turns, the first one warms up."""
+    some, seconds, vectors = texts.slice(0, max(1, len(texts) // 10)), {"ours": [0.0], "theirs": [0.0]}, {}
+    turns: dict[str, Callable[[], Any]] = {
+        "ours": lambda: ours.embed(texts).vectors[: len(some)],
+        "theirs": lambda: theirs.encode(some.to_pylist(), batch_size=256),
+    }
+    for _ in range(3):
+        for who, encode in turns.items():
+            start = time.perf_counter()
+            vectors[who] = torch.from_numpy(encode())
+            seconds[who].append(time.perf_counter() - start)
+    least = float(torch.nn.functional.cosine_similarity(vectors["ours"], vectors["theirs"]).min())
+    rate, other = len(texts) / min(seconds["ours"][2:]), len(some) / min(seconds["theirs"][2:])
+    text = f"{rate:,.0f} texts/s, the library {other:,.0f} (× {rate / other:.1f}), least cosine {least:.6f}"
+    expected = 0.999 if "bfloat16" in what else 0.99999
+    return Row(what, text, f"cosine ≥ {expected}", least >= expected)
+
+
+def _save_transformer(folder: Path, width: int, layers: int, heads: int, num_words: int) -> None:
+    """Save a BERT with random weights and mean pooling, whose tokens are generated words."""
+    import sentence_transformers  # noqa: PLC0415 - takes seconds
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors  # noqa: PLC0415
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast  # noqa: PLC0415
+
+    names = [*SPECIALS, *(f"w{number}" for number in range(1, num_words))]
+    tokenizer = Tokenizer(models.WordPiece({name: row for row, name in enumerate(names)}, unk_token=OOV))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(list(SPECIALS))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(name, names.index(name)) for name in ("[CLS]", "[SEP]")]
+    )
+    shape = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    torch.manual_seed(0)
+    network = BertModel(BertConfig(vocab_size=len(names), intermediate_size=4 * width, **shape))
+    network.save_pretrained(folder / "bare")
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=SPECIALS[0], unk_token=OOV)
+    wrapped.model_max_length = 256
+    wrapped.save_pretrained(folder / "bare")
+    try:
+        modules: Any = importlib.import_module("sentence_transformers.sentence_transformer.modules")
+    except ModuleNotFoundError:  # before version 5.4
+        modules = sentence_transformers.models
+    blocks = [modules.Transformer(str(folder / "bare")), modules.Pooling(width), modules.Normalize()]
+    sentence_transformers.SentenceTransformer(modules=blocks, device="cpu").save(str(folder))
+
+
 def _bench(device: str, *flags: str) -> Iterator[tuple[dict[str, Any], float, float]]:
     """Run the benchmark of training; yield each case, its seconds and its pairs per second."""
     with tempfile.TemporaryDirectory() as folder:
@@ -316,7 +405,8 @@ def scale(size: Size) -> Iterator[Row]:
 
 
 SECTIONS: dict[str, Callable[[Size], Iterator[Row]]] = {
-    section.__name__: section for section in (agreement, exchange, tests, memory, outlier, steps, embed, bench, scale)
+    section.__name__: section
+    for section in (agreement, exchange, tests, memory, outlier, steps, embed, st, bench, scale)
 }
 _TOGETHER = ("agreement", "exchange", "tests", "memory", "outlier")
 """Sections of correctness."""

@@ -5,14 +5,11 @@ encoder cannot avoid.
 """
 
 import tempfile
-import time
 from argparse import Namespace
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,16 +20,10 @@ import torch
 from infra.bench.command import Add, count, path
 from infra.bench.generated import draw_lines, draw_words
 from infra.bench.peers import library_encode, save_int8, save_model2vec
-from infra.bench.rounds import Clock, Log, Program, Round, has, measure, ratio, repeat, report, show_table, start
-from paraembed.console import doing, say
-from paraembed.embedding.identity import hash_inputs
-from paraembed.embedding.inputs import find_inputs
-from paraembed.embedding.part import REPORTS, PartWorker
-from paraembed.embedding.plan import make_plan
-from paraembed.embedding.settings import Settings
-from paraembed.encoders import ENCODERS, Embedded, Encoder
+from infra.bench.rounds import Clock, Log, Program, measure, ratio, repeat, report, show_table, start
+from paraembed.console import doing
+from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.packed import pack
-from paraembed.encoders.protocol import NO_LOCK, ComputeLock
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
 from paraembed.text.tokens import TokenIds
@@ -50,12 +41,10 @@ PROGRAMS = {
     "gran": "gran",
     "gran_floor": "matrix products of gran",
     "gran_threads": "gran, threads of one process",
-    "device": "a worker whose encoder takes 5 ms a batch of 256",
 }
 BASES = {key: key.rpartition("_")[0] for key in PROGRAMS if "_" in key and key != "lstm_avg"}
 """Program → the one it is compared with, in whose rounds its own are interleaved."""
 WIDTH, VOCABULARY, MEAN_TOKENS = 300, 40_000, 15.0
-_DEVICE_BATCH, _DEVICE_SECONDS = 256, 0.005
 
 
 def add_flags(add: Add) -> None:
@@ -64,7 +53,6 @@ def add_flags(add: Add) -> None:
     add("--rows", type=count, default=8_000, help="sentences for the transformer")
     add("--static-rows", type=count, default=200_000, help="sentences for the static model")
     add("--recurrent-rows", type=count, default=8_000, help="sentences for each process with a recurrent encoder")
-    add("--device-rows", type=count, default=300_000, help="sentences for the worker with a device")
     add("--workers", type=count, default=2, help="processes")
     add("--folder", type=path, help="folder for temporary files")
 
@@ -79,9 +67,6 @@ def run(options: Namespace, log: Log) -> dict[str, Any]:
             programs |= measure(starts, options.rounds, log, "rows")
     columns = {"texts/s": lambda program: f"{program.rate:,.0f}", "paraembed ×": ratio(programs, BASES)}
     show_table("embedding", programs.values(), columns)
-    if has(programs, "device"):
-        busy = programs["device"].median(lambda round_: round_.cpu_seconds / round_.seconds)
-        say(f"the device was busy for {busy:.1%} of the time")
     return report(options, programs)
 
 
@@ -90,8 +75,6 @@ def _start(key: str, options: Namespace, folder: Path) -> Program:
     name, rows = PROGRAMS[key], options.static_rows if key.startswith("m2v") else options.rows
     texts, out = folder / f"{rows}.txt", folder / key
     out.mkdir()
-    if key == "device":
-        return Program(name, partial(_busy_round, out, options.device_rows))
     if (base := BASES.get(key, key)) in ENCODERS:
         recurrent = {"name": base, "floor": key.endswith("_floor"), "rows": options.recurrent_rows}
         processes, threads = (1, options.workers) if key.endswith("_threads") else (options.workers, 1)
@@ -172,37 +155,3 @@ def _products(shapes: list[tuple[int, ...]], name: str) -> None:
         if name == "gran":
             torch.mm(words_TD[: sum(sizes)], gate_DD)
             torch.mm(words_TD[: sum(sizes)], gate_DD)
-
-
-class _Device(SimpleNamespace):
-    """Simulated encoder that takes 5 ms for a batch of 256 texts, and records when it computed in ``busy``."""
-
-    def embed(self, texts: pa.StringArray, /, *_: Any, lock: ComputeLock = NO_LOCK, **__: Any) -> Embedded:
-        with lock:
-            begin = time.perf_counter()
-            time.sleep(_DEVICE_SECONDS * -(-len(texts) // _DEVICE_BATCH))
-            self.busy.append((begin, time.perf_counter()))
-        counts = np.ones(len(texts), np.int32)
-        return Embedded(np.ones((len(texts), self.width), np.float32), counts, counts * 0)
-
-
-def _busy_round(folder: Path, rows: int) -> Round:
-    """Embed like a worker with a GPU; ``cpu_seconds`` is the time in which the device computed."""
-    (folder / REPORTS).mkdir(exist_ok=True)
-    source = folder.parent / "device.txt"
-    source.write_text("the cat sat on the mat\n" * rows)
-    plan = make_plan(hash_inputs(find_inputs([source])), Settings(part_rows=max(1, rows // 6)))
-    known: dict[str, Any] = {
-        "fingerprint": "device",
-        "tokenizer": "space",
-        "max_tokens": None,
-        "reads_trees": False,
-        "identity": {},
-    }
-    worker, device = PartWorker(), _Device(busy=[], width=384, **known)
-    packed: Any = SimpleNamespace(encoder=lambda: device)
-    where = plan.settings, str(folder), None
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda part: worker.embed(packed, plan.inputs[:1], part, *where), plan.parts))
-    seconds = max(end for _, end in device.busy) - min(begin for begin, _ in device.busy)
-    return Round(rows, seconds, sum(end - begin for begin, end in device.busy))

@@ -45,9 +45,9 @@ class ModelTokens:
     library returns all further ids. Threads may call it at the same time.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, compiles: bool = True) -> None:
         self._library, self._compiled, self._left = tokenizer, None, _COMPARED_TEXTS
-        if getattr(tokenizer, "encode_special_tokens", False):  # then the text [CLS] is no token
+        if not compiles or getattr(tokenizer, "encode_special_tokens", False):  # then the text [CLS] is no token
             return
         with suppress(ValueError):  # not the tokenizer of uncased BERT
             self._compiled = TokenIds(uncased_vocabulary(json.loads(tokenizer.to_str())), WORDPIECE)

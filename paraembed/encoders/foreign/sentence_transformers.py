@@ -51,6 +51,9 @@ class SentenceTransformerEncoder(InBatches):
     """Model of sentence-transformers, with transformer blocks or static embeddings, on any of its backends."""
 
     kind: ClassVar[str] = "st"
+    least_cosine: float | None = None
+    """Smallest cosine of vectors in bfloat16 and float32, if it decided the precision."""
+    _first_position: int | None = 0
     settings: ClassVar[frozenset[str]] = frozenset(_SETTINGS)
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
