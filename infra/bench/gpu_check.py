@@ -295,7 +295,7 @@ def embed(size: Size) -> Iterator[Row]:
 
 
 def st(size: Size) -> Iterator[Row]:
-    """Models of sentence-transformers with random weights, ours and the library in turns: vectors, texts per second in
+    """Models of sentence-transformers with random weights, this package and the library in turns: vectors, texts per second in
     memory, and from text to Parquet.
     """
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
@@ -310,33 +310,33 @@ def st(size: Size) -> Iterator[Row]:
                 given = lines[: int(share * len(lines))]
                 file.write_bytes(b"".join(given))
                 texts = pa.array([line.decode().strip() for line in given])
-                ours = open_encoder(f"st:{model}", Inference(device=device, precision=precision))
+                encoder = open_encoder(f"st:{model}", Inference(device=device, precision=precision))
                 dtype = {"dtype": getattr(torch, precision)}
-                theirs = SentenceTransformer(str(model), device=device, model_kwargs=dtype)
-                yield _in_turns(ours, theirs, texts, f"{shape}, {precision}, in memory")
+                library = SentenceTransformer(str(model), device=device, model_kwargs=dtype)
+                yield _in_turns(encoder, library, texts, f"{shape}, {precision}, in memory")
                 start = time.perf_counter()
-                to_parquet(ours, [file], Path(folder) / precision, len(texts) // 20, threads_here(ours, DEFAULT_GPUS))
+                to_parquet(encoder, [file], Path(folder) / precision, len(texts) // 20, threads_here(encoder, DEFAULT_GPUS))
                 rate = len(texts) / (time.perf_counter() - start)
                 least = _LEAST_RATE if (shape, precision, device) == ("MiniLM", "bfloat16", "cuda") else 0
-                packs = "packed" if getattr(ours, "packs", False) else "padded"
+                packs = "packed" if getattr(encoder, "packs", False) else "padded"
                 what = f"{shape}, {precision}, text to Parquet"
                 yield Row(what, f"{rate:,.0f} texts/s, {packs}", f"≥ {least:,} texts/s", rate >= least)
 
 
-def _in_turns(ours: Any, theirs: Any, texts: pa.StringArray, what: str) -> Row:
+def _in_turns(encoder: Any, library: Any, texts: pa.StringArray, what: str) -> Row:
     """Encode in turns, the library a tenth of the texts; of three turns, the first one warms up."""
-    some, seconds, vectors = texts.slice(0, max(1, len(texts) // 10)), {"ours": [0.0], "theirs": [0.0]}, {}
+    tenth, seconds, vectors = texts.slice(0, max(1, len(texts) // 10)), {"paraembed": [0.0], "library": [0.0]}, {}
     turns: dict[str, Callable[[], Any]] = {
-        "ours": lambda: ours.embed(texts).vectors[: len(some)],
-        "theirs": lambda: theirs.encode(some.to_pylist(), batch_size=256),
+        "paraembed": lambda: encoder.embed(texts).vectors[: len(tenth)],
+        "library": lambda: library.encode(tenth.to_pylist(), batch_size=256),
     }
     for _ in range(3):
         for who, encode in turns.items():
             start = time.perf_counter()
             vectors[who] = torch.from_numpy(encode())
             seconds[who].append(time.perf_counter() - start)
-    least = float(torch.nn.functional.cosine_similarity(vectors["ours"], vectors["theirs"]).min())
-    rate, other = len(texts) / min(seconds["ours"][2:]), len(some) / min(seconds["theirs"][2:])
+    least = float(torch.nn.functional.cosine_similarity(vectors["paraembed"], vectors["library"]).min())
+    rate, other = len(texts) / min(seconds["paraembed"][2:]), len(tenth) / min(seconds["library"][2:])
     text = f"{rate:,.0f} texts/s, the library {other:,.0f} (× {rate / other:.1f}), least cosine {least:.6f}"
     expected = 0.999 if "bfloat16" in what else 0.99999
     return Row(what, text, f"cosine ≥ {expected}", least >= expected)

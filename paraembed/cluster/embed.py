@@ -243,6 +243,7 @@ def _embed(
                 "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
                 "n_cached": sum(report.n_cached for report in reports.values()),
+                **_cosine_of_bfloat16(loaded),
             }
             if added_to:
                 finish_append(home)
@@ -254,6 +255,11 @@ def _embed(
     _say_unknown(run.plan, reports)
     num_cached = _trimmed(cache, reports)
     return replace(_result(written, run.plan, home, step, reports, len(todo)), cached=num_cached)
+
+
+def _cosine_of_bfloat16(encoder: TextEncoder) -> dict[str, float]:
+    least: float | None = getattr(encoder, "least_cosine", None)
+    return {} if least is None else {"least_cosine_of_bfloat16": least}
 
 
 def _columns_to_add(stack: ExitStack, home: Store, run: EmbeddingRun) -> pa.Schema:
@@ -510,6 +516,9 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
     by = f"workers: {min(workers, len(todo))}" if workers else "in this process"
     rows = f"{plan.rows:,} row{'s'[: plan.rows != 1]}"
     say(f"{rows} in {len(plan.parts)} part{'s'[: len(plan.parts) > 1]} to {home}, {by}{before}")
+    for cosine in _cosine_of_bfloat16(encoder).values():
+        used = encoder.identity["precision"]
+        say(f"the model computes in {used}: cosines of some vectors in bfloat16 and float32 are at least {cosine:.5f}")
     parts = Counter(part.file for part in plan.parts)
     streams = [number for number in parts if plan.inputs[number].is_stream and parts[number] > 1]
     if workers and streams and not streams_of_workers(plan, todo, workers):

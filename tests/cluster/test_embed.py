@@ -563,6 +563,8 @@ def test_progress_in_words():
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, retried"
     progress.begun = 200  # of a part that is not finished
     assert progress.line(4.0).startswith("800 of 1,000 rows  80%  150 rows/s  1 s left")
+    progress.begun = 250
+    assert progress.line(13.5).split("  ")[2] == "5 rows/s"  # of the last ten seconds
 
 
 @pytest.mark.slow

@@ -6,11 +6,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
+from paraembed import load
+from paraembed.embedding.local import embed_here
+from paraembed.embedding.manifest import EmbeddingRun, begun_run
 from paraembed.embedding.part import PartWorker
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Embedded
+from paraembed.io.store import open_store
 from tests.embedding.without_ray import list_inputs
 
 BATCH, SECONDS = 256, 0.005
@@ -68,3 +73,42 @@ def overlaps(spans):
     """Whether each span begins before the one before it ends."""
     ordered = sorted(spans)
     return [second[0] < first[1] for first, second in pairwise(ordered)]
+
+
+def embedded_here(out, texts, encoder, threads):
+    """Embed in this process; returns the reports in the order in which they came."""
+    store = open_store(out)
+    plan = make_plan(list_inputs([texts]), Settings(part_rows=50))
+    run = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan, encoder.identity)
+    with begun_run(store, run):
+        return [done.report for done in embed_here(encoder, run, plan.parts, store, threads=threads)]
+
+
+def test_threads_of_the_job_write_the_bytes_of_one_in_order(tiny_encoder_folder, tmp_path):
+    texts, encoder = tmp_path / "t.txt", load(str(tiny_encoder_folder))
+    texts.write_text("".join(f"the cat {'sat ' * (row % 7)}{row}\n" for row in range(1000)))
+    first, others = (embedded_here(tmp_path / str(threads), texts, encoder, threads) for threads in (1, 4))
+    assert [report.sha256 for report in others] == [report.sha256 for report in first]
+    assert [report.name for report in others] == sorted(report.name for report in others)
+
+
+def test_an_error_in_one_thread_ends_the_others_and_keeps_what_they_wrote(tiny_encoder_folder, tmp_path):
+    """The text comes last but for five parts, of which the threads begin two at most."""
+
+    class Failing:
+        def __init__(self, encoder):
+            self._encoder = encoder
+
+        def __getattr__(self, name):
+            return getattr(self._encoder, name)
+
+        def embed(self, texts, *given, **more):
+            if "the dog 750" in texts.to_pylist():
+                raise ValueError("no vector")
+            return self._encoder.embed(texts, *given, **more)
+
+    texts, encoder = tmp_path / "t.txt", Failing(load(str(tiny_encoder_folder)))
+    texts.write_text("".join(f"the dog {row}\n" for row in range(1000)))
+    with pytest.raises(ValueError, match="no vector"):
+        embedded_here(tmp_path / "out", texts, encoder, 3)
+    assert 9 <= len(list((tmp_path / "out/data").glob("part-*.parquet"))) <= 19

@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -18,6 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraembed.encoders.foreign import sentence_transformers
 from paraembed.encoders.foreign.base import ragged
 from paraembed.encoders.foreign.batches import Batch, InBatches, ModelTokens, packed, padded
 from paraembed.encoders.foreign.files import ModelFiles
@@ -553,7 +555,7 @@ def test_padded_and_packed_batches_hold_the_tokens_of_their_texts(texts, most, s
     steps = np.diff(found["attention_mask"], axis=1)
     assert (steps >= 0).all() if is_left else (steps <= 0).all()
     found = packed(batch, most, before, after)
-    assert found["input_ids"].tolist() == [sum(expected, [])]
+    assert found["input_ids"].tolist() == [list(chain.from_iterable(expected))]
     assert found["position_ids"].tolist() == [[place for row in expected for place in range(len(row))]]
     assert np.diff(found["cu_seq_lens_q"]).tolist() == np.bincount(found["seq_idx"][0], minlength=len(rows)).tolist()
     assert found["max_length_q"] == max(map(len, expected))
@@ -593,8 +595,19 @@ def test_bfloat16_is_measured_without_a_change_of_the_model():
     assert np.array_equal(encoder.encode(TAUGHT), before)
 
 
+def test_on_a_gpu_a_model_computes_in_bfloat16_if_its_vectors_are_nearly_those_of_float32(monkeypatch):
+    name = f"st:{minilm()}"
+    usual, given = (open_encoder(name, Inference(device="cuda", precision=way)) for way in ("auto", "float32"))
+    assert (usual.identity["precision"], given.identity["precision"]) == ("bfloat16", "float32")
+    assert 0.999 <= usual.least_cosine < 1
+    assert next(usual._model.parameters()).dtype == torch.bfloat16
+    monkeypatch.setattr(sentence_transformers, "_LEAST_COSINE", 1.1)
+    assert open_encoder(name, Inference(device="cuda")).fingerprint == given.fingerprint
+    assert open_encoder(name, Inference(device="cpu")).identity["precision"] == "float32"
+
+
 def test_ids_that_differ_from_the_library_turn_the_compiled_tokenizer_off(caplog):
-    tokenizer, vocabulary = uncased_tokenizer()
+    tokenizer, _ = uncased_tokenizer()
     tokens = ModelTokens(tokenizer)
     assert tokens._compiled is not None
     expected = tokens(pa.array(TAUGHT)).ids
@@ -603,7 +616,8 @@ def test_ids_that_differ_from_the_library_turn_the_compiled_tokenizer_off(caplog
     assert tokens._compiled is None
     assert len(caplog.records) == 1
     assert not np.array_equal(changed, expected)
-    assert changed.tolist() == [id for text in TAUGHT for id in tokenizer.encode(text, add_special_tokens=False).ids]
+    rows = (tokenizer.encode(text, add_special_tokens=False).ids for text in TAUGHT)
+    assert changed.tolist() == list(chain.from_iterable(rows))
 
 
 def test_vectors_that_the_library_truncates(tmp_path):
