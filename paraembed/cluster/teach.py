@@ -15,7 +15,7 @@ from paraembed.cluster.session import ray_session, run_tasks
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
-from paraembed.distillation.ridge import COLUMNS, Normal, Regression
+from paraembed.distillation.ridge import Normal, Regression, columns_of_task
 from paraembed.distillation.stages import MANIFEST, Stages, StudentRequest, differing, of_both, opened
 from paraembed.distillation.texts import (
     PAIRS,
@@ -28,6 +28,7 @@ from paraembed.distillation.texts import (
     write_units,
 )
 from paraembed.distillation.token_states import SummingTeacher, write_states
+from paraembed.embedding.estimate import workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
@@ -72,6 +73,7 @@ def teach(
     if request.settings.units == "both":
         return _teach_both(request, out, work, workers, gpus, overwrite)
     teacher, pieces, files = opened(request, gpus, fetch_encoder)
+    embedders, _ = workers_of(teacher, workers, gpus)
     before = _student_at(out)
     with work_folder(work):
         stages = _StagesOnRay(work, request, files, teacher, pieces, workers, gpus)
@@ -83,7 +85,7 @@ def teach(
             raise other_work(out, differing(before, stages.recorded))
         checkpoint.check_replaceable(out, overwrite=overwrite)
         doing("starting Ray and MLflow")
-        with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
+        with tracked_run(f"teach {out.name}", out) as run, ray_session(max(workers, embedders)):
             _describe(run, request, files, teacher, workers)
             record = stages.write_student(out, overwrite=overwrite)
             run.metrics({"units": record["units"], "texts": record["texts"], "explained": record["explained"]})
@@ -226,8 +228,8 @@ class _StagesOnRay(Stages):
         parts = folder.with_name(f".{folder.name}.partial")
         if not folder.exists():
             parts.mkdir(exist_ok=True)
-            width = self.teacher.width
-            slices = [slice(start, min(start + COLUMNS, width)) for start in range(0, width, COLUMNS)]
+            width, step = self.teacher.width, columns_of_task(len(self._units()), self.device)
+            slices = [slice(start, min(start + step, width)) for start in range(0, width, step)]
             sums = self._slices("summing for the regression", parts, "sums", slices, partial(_sum, self._regression()))
             products, squares = (sum(float(part[name].sum()) for part in sums) for name in ("products", "squares"))
             scale = products / squares if squares else 0.0
@@ -274,7 +276,9 @@ class _StagesOnRay(Stages):
             write_file(files[number], lambda file: np.savez(file, **arrays))
 
         doing(f"{what}: {len(files)} slices")
-        for done, _ in enumerate(run_tasks(write, todo, self.workers), len(files) - len(todo) + 1):
+        workers, num_gpus = (self.workers, 0) if self.device is None else (self.gpus.gpus or 1, 1)
+        tasks = run_tasks(write, todo, workers, num_gpus=num_gpus)
+        for done, _ in enumerate(tasks, len(files) - len(todo) + 1):
             doing(f"{what}: {done} of {len(files)} slices are done")
         return [dict(np.load(path, allow_pickle=False)) for path in files]
 
