@@ -276,7 +276,7 @@ class _StagesOnRay(Stages):
             write_file(files[number], lambda file: np.savez(file, **arrays))
 
         doing(f"{what}: {len(files)} slices")
-        workers, num_gpus = (self.workers, 0) if self.device is None else (self.gpus.gpus or 1, 1)
+        workers, num_gpus = (self.gpus.gpus or 1, 1) if self.device == "cuda" else (self.workers, 0)
         tasks = run_tasks(write, todo, workers, num_gpus=num_gpus)
         for done, _ in enumerate(tasks, len(files) - len(todo) + 1):
             doing(f"{what}: {done} of {len(files)} slices are done")
