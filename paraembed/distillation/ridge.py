@@ -8,8 +8,8 @@ rows of W, too; a text's frequencies of bigrams are divided by its number of uni
 The columns are independent, so each task computes a slice of them: with any number of workers the same bytes, and no
 exchange of the [V, d] sums of row blocks. The rows are read in blocks, the ids from a memory map and T from Parquet.
 
-SciPy computes the products with A, or a GPU, which keeps all blocks of A: 24 bytes for each unit of each text. In
-float32, results would differ by up to 0.2 % of the vectors' length, because rounding delays the convergence.
+SciPy computes the products with A, or PyTorch on a GPU. In float32 there, results would differ by up to 0.2 % of the
+vectors' length, because rounding delays the convergence.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,8 @@ from paraembed.io.places import Place
 Floats = npt.NDArray[np.float64]
 
 _COLUMNS = 96  # of a task: with 128,000 units, six arrays of 98 MB
-_DEVICE_COLUMNS, _DEVICE_VALUES = 1024, 1 << 27  # at most, of a task on a device: eight arrays of 1 GB
+_DEVICE_COLUMNS, _DEVICE_VALUES = 1024, 1 << 26  # at most, of a task on a device: ten arrays of 0.5 GB
+_ENTRY_BYTES = 24  # of a unit in a text on a device, in A and in its transpose
 _BLOCK_ROWS = 32_768
 _BIGRAM_SHARE = 0.5
 """Factor of the solved vectors of bigrams: STS r | ρ before training 75.7 | 76.1, with factor 1 75.6 | 75.7."""
@@ -136,12 +137,17 @@ class Regression:
     def _product(self, matrix_VK: Any) -> Any:
         """Return AᵀA X."""
         total = _zeros(matrix_VK)
-        for A in self.blocks(len(matrix_VK)) if self.device is None else self._blocks_on_device:
+        for A in self._kept or map(self._on_device, self.blocks(len(matrix_VK))):
             total += A.T @ (A @ matrix_VK)
         return total
 
     @cached_property
-    def _blocks_on_device(self) -> list[DeviceMatrix]:
+    def _kept(self) -> list[DeviceMatrix]:
+        """Blocks of A on a device, if half of a GPU's free memory is enough; otherwise each product reads them."""
+        entries = len(np.load(self.units / IDS, mmap_mode="r"))
+        free = torch.cuda.mem_get_info()[0] if self.device == "cuda" else 0
+        if self.device is None or _ENTRY_BYTES * entries > free / 2 > 0:
+            return []
         return [self._on_device(A) for A in self.blocks(len(np.load(self.prior, mmap_mode="r")))]
 
     def _on_device(self, A: sparse.csr_matrix) -> Any:
