@@ -475,7 +475,7 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
     inputs += ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--bigrams", "2"]
     given = *inputs, "--work", tmp_path / "work", "--out", tmp_path / "out"
     stages = [f"{name}-*" for name in ("texts", "units", "bigrams", "pairs", "shards")]
-    stages += ["vectors-*/_plan/inputs-000.arrow", "alone-*/part-*", "prior-*", ".ridge-*/sums-00000.npz"]
+    stages += ["vectors-*/_plan/inputs-000.arrow", "alone-*/data/part-*", "prior-*", ".ridge-*/sums-00000.npz"]
     stages += ["start-*", "trained-*.training/trained"]
     for awaited in stages:
         interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
@@ -501,7 +501,7 @@ def test_a_job_killed_while_it_sums_token_states_resumes_to_the_same_bytes(ray_c
     assert teach(wanted, tmp_path / "unbroken", tmp_path / "other")[0]["texts"] > 10_000
     given = "--teacher", teacher, "--texts", tmp_path / "texts.txt", "--units", "subword"
     given += "--work", tmp_path / "work", "--out", tmp_path / "out"
-    for awaited in (".states-*.partial/*.npz", "vectors-*/part-*", "vectors-*/_SUCCESS", "*states-*/states.npz"):
+    for awaited in (".states-*.partial/*.npz", "vectors-*/data/part-*", "vectors-*/_SUCCESS", "*states-*/states.npz"):
         interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
         assert not (tmp_path / "out").exists()
     assert run_job("teach", *given) == 0
