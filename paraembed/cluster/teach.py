@@ -27,11 +27,10 @@ from paraembed.distillation.texts import (
     write_pairs,
     write_units,
 )
-from paraembed.distillation.token_states import SummingTeacher, write_states
+from paraembed.distillation.token_states import SummingTeacher, sums_states, write_states
 from paraembed.embedding.estimate import workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
-from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.export.concat import write_concat
 from paraembed.export.smaller import write_smaller
@@ -73,7 +72,6 @@ def teach(
     if request.settings.units == "both":
         return _teach_both(request, out, work, workers, gpus, overwrite)
     teacher, pieces, files = opened(request, gpus, fetch_encoder)
-    embedders, _ = workers_of(teacher, workers, gpus)
     before = _student_at(out)
     with work_folder(work):
         stages = _StagesOnRay(work, request, files, teacher, pieces, workers, gpus)
@@ -84,6 +82,7 @@ def teach(
         if before and not overwrite:
             raise other_work(out, differing(before, stages.recorded))
         checkpoint.check_replaceable(out, overwrite=overwrite)
+        embedders, _ = workers_of(teacher, workers, gpus)
         doing("starting Ray and MLflow")
         with tracked_run(f"teach {out.name}", out) as run, ray_session(max(workers, embedders)):
             _describe(run, request, files, teacher, workers)
@@ -213,9 +212,8 @@ class _StagesOnRay(Stages):
         """Write the teacher's vectors of the texts and, from the same pass, the sums of its token states, if any."""
         teacher, folder = self.teacher, self.folder("states")
         parts = folder.with_name(f".{folder.name}.partial")
-        if self._has_states and not (folder / MANIFEST).is_file():
+        if sums_states(teacher) and not (folder / MANIFEST).is_file():
             parts.mkdir(exist_ok=True)
-            assert isinstance(teacher, SentenceTransformerEncoder)
             teacher = SummingTeacher(teacher, parts)
         self._embed("vectors", self.folder("texts"), teacher)
         if self._has_states:

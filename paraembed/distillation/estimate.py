@@ -1,6 +1,8 @@
 """Estimate the time of each stage of teaching, from two seconds of embedding and one product of the regression."""
 
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from paraembed.distillation.device_matrix import DeviceMatrix
 from paraembed.distillation.ridge import columns_of_task, frequencies
 from paraembed.distillation.stages import StudentRequest, of_both, opened
 from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
-from paraembed.distillation.token_states import sums_states
+from paraembed.distillation.token_states import SummingTeacher, sums_states
 from paraembed.embedding.estimate import estimate, warn_if_slow, workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan
@@ -54,7 +56,9 @@ def dry_run(
     warn_if_slow(teacher)
     doing("embedding a sample with the teacher")
     columns = request.text_columns
-    expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)))
+    plan = make_plan(files, Settings(text_column=columns[0] if columns else None))
+    with TemporaryDirectory() as sums:
+        expected = estimate(SummingTeacher(teacher, Path(sums)) if sums_states(teacher) else teacher, plan)
     rows = expected.rows * max(1, len(columns))
     rate = max(embedders * expected.rows_per_second, 1e-9)
     doing("computing a product of the regression")
