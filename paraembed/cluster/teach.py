@@ -15,7 +15,7 @@ from paraembed.cluster.session import ray_session, run_tasks
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
-from paraembed.distillation.ridge import COLUMNS, Normal, Regression
+from paraembed.distillation.ridge import Normal, Regression, columns_of_task
 from paraembed.distillation.stages import MANIFEST, Stages, StudentRequest, differing, of_both, opened
 from paraembed.distillation.texts import (
     PAIRS,
@@ -27,10 +27,10 @@ from paraembed.distillation.texts import (
     write_pairs,
     write_units,
 )
-from paraembed.distillation.token_states import SummingTeacher, write_states
+from paraembed.distillation.token_states import SummingTeacher, sums_states, write_states
+from paraembed.embedding.estimate import workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
-from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.export.concat import write_concat
 from paraembed.export.smaller import write_smaller
@@ -82,8 +82,9 @@ def teach(
         if before and not overwrite:
             raise other_work(out, differing(before, stages.recorded))
         checkpoint.check_replaceable(out, overwrite=overwrite)
+        embedders, _ = workers_of(teacher, workers, gpus)
         doing("starting Ray and MLflow")
-        with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
+        with tracked_run(f"teach {out.name}", out) as run, ray_session(max(workers, embedders)):
             _describe(run, request, files, teacher, workers)
             record = stages.write_student(out, overwrite=overwrite)
             run.metrics({"units": record["units"], "texts": record["texts"], "explained": record["explained"]})
@@ -211,9 +212,8 @@ class _StagesOnRay(Stages):
         """Write the teacher's vectors of the texts and, from the same pass, the sums of its token states, if any."""
         teacher, folder = self.teacher, self.folder("states")
         parts = folder.with_name(f".{folder.name}.partial")
-        if self._has_states and not (folder / MANIFEST).is_file():
+        if sums_states(teacher) and not (folder / MANIFEST).is_file():
             parts.mkdir(exist_ok=True)
-            assert isinstance(teacher, SentenceTransformerEncoder)
             teacher = SummingTeacher(teacher, parts)
         self._embed("vectors", self.folder("texts"), teacher)
         if self._has_states:
@@ -226,8 +226,8 @@ class _StagesOnRay(Stages):
         parts = folder.with_name(f".{folder.name}.partial")
         if not folder.exists():
             parts.mkdir(exist_ok=True)
-            width = self.teacher.width
-            slices = [slice(start, min(start + COLUMNS, width)) for start in range(0, width, COLUMNS)]
+            width, step = self.teacher.width, columns_of_task(len(self._units()), self.device)
+            slices = [slice(start, min(start + step, width)) for start in range(0, width, step)]
             sums = self._slices("summing for the regression", parts, "sums", slices, partial(_sum, self._regression()))
             products, squares = (sum(float(part[name].sum()) for part in sums) for name in ("products", "squares"))
             scale = products / squares if squares else 0.0
@@ -274,7 +274,9 @@ class _StagesOnRay(Stages):
             write_file(files[number], lambda file: np.savez(file, **arrays))
 
         doing(f"{what}: {len(files)} slices")
-        for done, _ in enumerate(run_tasks(write, todo, self.workers), len(files) - len(todo) + 1):
+        workers, num_gpus = (self.gpus.gpus or 1, 1) if self.device == "cuda" else (self.workers, 0)
+        tasks = run_tasks(write, todo, workers, num_gpus=num_gpus)
+        for done, _ in enumerate(tasks, len(files) - len(todo) + 1):
             doing(f"{what}: {done} of {len(files)} slices are done")
         return [dict(np.load(path, allow_pickle=False)) for path in files]
 

@@ -1,15 +1,20 @@
 """Estimate the time of each stage of teaching, from two seconds of embedding and one product of the regression."""
 
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from paraembed.console import doing, duration, print_table, say
-from paraembed.distillation.ridge import COLUMNS, frequencies
+from paraembed.distillation.device_matrix import DeviceMatrix
+from paraembed.distillation.ridge import columns_of_task, frequencies
 from paraembed.distillation.stages import StudentRequest, of_both, opened
 from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
-from paraembed.distillation.token_states import sums_states
+from paraembed.distillation.token_states import SummingTeacher, sums_states
 from paraembed.embedding.estimate import estimate, warn_if_slow, workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan
@@ -30,7 +35,7 @@ _PAIRS_PER_SECOND, _MEASURED_WIDTH = 5200, 384  # Measured in docs/teach.md: 3 e
 def dry_run(
     request: StudentRequest, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, fetch: Fetch | None = None
 ) -> None:
-    """Print what each stage takes; nothing is written.
+    """Print what each stage takes, and on which processors; nothing is written.
 
     The times of the teacher and of the regression are measured, with two seconds of embedding and one product. That of
     the training is not: it assumes 5,200 pairs/s at 384 dimensions.
@@ -45,40 +50,55 @@ def dry_run(
             dry_run(of_units, workers=workers, gpus=gpus, fetch=fetch)
         return
     teacher, pieces, files = opened(request, gpus, fetch)
-    embedders, _ = workers_of(teacher, workers, gpus)
+    embedders, gpu_share = workers_of(teacher, workers, gpus)
+    device, count = ("cuda", gpus.gpus or 1) if gpu_share else (None, workers)
+    driver, cpus, used = _processors(1, None), _processors(workers, None), _processors(count, device)
     warn_if_slow(teacher)
     doing("embedding a sample with the teacher")
     columns = request.text_columns
-    expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)), embedders)
+    plan = make_plan(files, Settings(text_column=columns[0] if columns else None))
+    with TemporaryDirectory() as sums:
+        expected = estimate(SummingTeacher(teacher, Path(sums)) if sums_states(teacher) else teacher, plan)
     rows = expected.rows * max(1, len(columns))
-    rate = max(expected.rows_per_second, 1e-9)
+    rate = max(embedders * expected.rows_per_second, 1e-9)
     doing("computing a product of the regression")
-    slices, steps = -(-teacher.width // COLUMNS), request.settings.steps
-    products = -(-slices // workers) * (steps + _MORE_PRODUCTS)
-    ridge = products * rows * _seconds_of_product(files, request, pieces)
-    alone = ("the units", "–") if pieces is None else (f"{len(pieces.alone):,}", duration(len(pieces.alone) / rate))
+    slices, seconds = _slices(files, request, pieces, teacher.width, device)
+    steps = request.settings.steps
+    ridge = -(-slices // count) * (steps + _MORE_PRODUCTS) * rows * seconds
+    alone = ("the units", used, "–")
+    if pieces is not None:
+        alone = f"{len(pieces.alone):,}", used, duration(len(pieces.alone) / rate)
     lines = [
-        (f"texts, units{'' if request.settings.bigrams is None else ', bigrams'}", f"{rows:,}", "–"),
-        ("vectors", f"at most {rows:,}", f"{duration(rows / rate)} ({rate:,.0f} texts/s)"),
-        *([("states", "from the same pass", "–")] if sums_states(teacher) else []),
+        (f"texts, units{'' if request.settings.bigrams is None else ', bigrams'}", f"{rows:,}", driver, "–"),
+        ("vectors", f"at most {rows:,}", used, f"{duration(rows / rate)} ({rate:,.0f} texts/s)"),
+        *([("states", "from the same pass", used, "–")] if sums_states(teacher) else []),
         ("alone", *alone),
-        ("prior", "the units", "–"),
-        ("ridge", f"{slices} slices, {steps} steps", duration(ridge)),
+        ("prior", "the units", driver, "–"),
+        ("ridge", f"{slices} slices, {steps} steps", used, duration(ridge)),
     ]
     if request.pairs is not None:
         pairs, recipe = num_pairs(request.pairs), request.training
         rate = _PAIRS_PER_SECOND * _MEASURED_WIDTH / teacher.width
         expected_time = f"{duration(recipe.epochs * pairs / rate)} (assumes {rate:,.0f} pairs/s)"
         lines += [
-            ("pairs, shards", f"{pairs:,}", "–"),
-            ("start, trained", f"{recipe.epochs * num_steps(pairs, recipe.batch_size):,} steps", expected_time),
+            ("pairs, shards", f"{pairs:,}", cpus, "–"),
+            ("start, trained", f"{recipe.epochs * num_steps(pairs, recipe.batch_size):,} steps", driver, expected_time),
         ]
-    print_table(("stage", "rows", f"estimated time, {workers} workers"), [*lines, ("student", "the units", "–")])
+    lines.append(("student", "the units", driver, "–"))
+    print_table(("stage", "rows", "on", "estimated time"), lines)
     say(f"texts/s: {expected.basis}, by one worker on this machine")
 
 
-def _seconds_of_product(files: tuple[InputFile, ...], request: StudentRequest, pieces: Pieces | None) -> float:
-    """Return the seconds per text of a product AᵀA X of the regression, measured on some texts."""
+def _processors(count: int, device: str | None) -> str:
+    return f"{count} {'GPU' if device else 'CPU'}" + ("s" if count > 1 else "")
+
+
+def _slices(
+    files: tuple[InputFile, ...], request: StudentRequest, pieces: Pieces | None, width: int, device: str | None
+) -> tuple[int, float]:
+    """Return the number of slices of the regression, and the seconds per text of a product AᵀA X with one of them,
+    measured on some texts.
+    """
     texts = next(read_texts(files, request.text_columns), pa.array([], pa.string())).slice(0, _SAMPLE_TEXTS)
     if pieces is None:
         words = tokenize(as_strings(texts), request.settings.tokenizer).flat.unique()
@@ -92,8 +112,13 @@ def _seconds_of_product(files: tuple[InputFile, ...], request: StudentRequest, p
         bigrams, _ = frequent_bigrams(ids, to_ids.vocabulary, 1)
         vocabulary, num_units = pa.concat_arrays([to_ids.vocabulary, bigrams]), size
         ids, size = Bigrams(vocabulary)(ids), len(vocabulary)
-    A = frequencies(ids.ids, ids.offsets, size, num_units)
-    matrix = np.ones((A.shape[1], COLUMNS))
-    started = time.perf_counter()
-    A.T @ (A @ matrix)
-    return (time.perf_counter() - started) / max(1, len(texts))
+    A: Any = frequencies(ids.ids, ids.offsets, size, num_units)
+    columns = min(width, columns_of_task(size, device))
+    matrix: Any = np.ones((size, columns))
+    if device is not None:
+        A, matrix = DeviceMatrix.of(A, device), torch.tensor(matrix, device=device)
+    started = 0.0
+    for _ in range(2):  # the first product also loads the kernels of a GPU
+        started = time.perf_counter()
+        float((A.T @ (A @ matrix)).sum())  # waits for a GPU
+    return -(-width // columns), (time.perf_counter() - started) / max(1, len(texts))

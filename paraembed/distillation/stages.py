@@ -200,7 +200,8 @@ class Stages:
         of_states = (vectors, settings.alone_weight) if self._uses_states else ()
         bigrams = {} if settings.bigrams is None else {"bigrams": _digest(units, settings.bigrams)}
         prior = _digest(alone, settings.smoothing, *of_states, *bigrams.values())
-        ridge = _digest(prior, vectors, settings.l2, settings.steps)
+        # SciPy and a GPU add in other orders, so the last bits differ.
+        ridge = _digest(prior, vectors, settings.l2, settings.steps, *([self.device] if self.device else []))
         digests = {"texts": texts, "units": units, **bigrams}
         trained = {}
         if request.pairs is not None:
@@ -247,6 +248,11 @@ class Stages:
     @property
     def _uses_states(self) -> bool:
         return self._has_states and self.request.settings.prior != "alone"
+
+    @cached_property
+    def device(self) -> str | None:
+        """Device of PyTorch that computes the regression: the teacher's GPU; None: SciPy computes it."""
+        return "cuda" if self.teacher.identity.get("device") == "cuda" else None
 
     @property
     def oov(self) -> Oov:
@@ -369,7 +375,7 @@ class Stages:
         if settings.bigrams is not None:
             texts, num_units = self.folder("bigrams"), len(self._vocabulary())
         prior = self.folder("prior") / _PRIOR
-        return Regression(texts, self.folder("vectors"), prior, settings.l2, settings.steps, num_units)
+        return Regression(texts, self.folder("vectors"), prior, settings.l2, settings.steps, num_units, self.device)
 
     def _with_unknown(self, matrix: Matrix) -> Matrix:
         """Return the vectors; if those of OOV words are hashed, the vector of <unk> gets the length of rare words."""

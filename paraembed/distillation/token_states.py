@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from paraembed.text.ragged import Ragged
 STATES = "states.npz"
 
 
-def sums_states(teacher: TextEncoder) -> bool:
+def sums_states(teacher: TextEncoder) -> TypeGuard[SentenceTransformerEncoder]:
     """Return whether the states of a teacher's tokens can be summed: it is a transformer of sentence-transformers."""
     return isinstance(teacher, SentenceTransformerEncoder) and teacher.has_states
 

@@ -44,6 +44,7 @@ from tests.jobs import digests, interrupted, job_command, run_job
 pytestmark = pytest.mark.usefixtures("in_store")
 
 teach = partial(stages.teach, workers=1)  # a second worker takes as long to start as all the work
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 STAGES = ["texts", "units", "vectors", "alone", "prior", "ridge", "student"]
 EXACT = TeachSettings(l2=1e-4, steps=60, min_count=1)
 
@@ -346,6 +347,34 @@ def test_a_student_has_the_pieces_of_any_teacher(kind, ray_cluster, tmp_path):
     assert in_workers.tobytes() == vectors.tobytes()
 
 
+def test_the_regression_on_a_device_has_a_stage_of_its_own(data, taught, work, tmp_path, monkeypatch):
+    before = {path.name for path in work.iterdir()}
+    monkeypatch.setattr(stages.Stages, "device", "cpu")
+    record, _ = teach(request(data), tmp_path / "student", work)
+    assert [name.partition("-")[0] for name in {path.name for path in work.iterdir()} - before] == ["ridge"]
+    assert record["explained"] == pytest.approx(taught[2]["explained"], rel=1e-9)
+    matrices = [checkpoint.load(folder).matrix for folder in (tmp_path / "student", taught[0])]
+    torch.testing.assert_close(*matrices, rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+@NO_GPU
+@pytest.mark.filterwarnings("default")  # of sentence-transformers
+def test_teacher_and_regression_on_a_gpu(ray_cluster, tmp_path, capsys):
+    teacher, draw = save_transformer(subword_tokenizer("bytes"), tmp_path), np.random.default_rng(0)
+    texts = [" ".join(draw.choice(" ".join(TAUGHT).split(), draw.integers(2, 9))) for _ in range(300)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    vectors = []
+    for device, gpus in (("cpu", Gpus()), ("cuda", Gpus(gpus=1))):
+        wanted = StudentRequest(teacher, [str(tmp_path / "texts.txt")], inference=Inference(device=device))
+        dry_run(wanted, gpus=gpus)
+        teach(wanted, tmp_path / device, tmp_path / "work", gpus=gpus)
+        vectors.append(unit(checkpoint.load(tmp_path / device).encode(texts)))
+    np.testing.assert_allclose(*vectors, rtol=0, atol=1e-3)
+    on_gpu = [line.split()[0] for line in capsys.readouterr().out.splitlines() if " 1 GPU " in line]
+    assert on_gpu == ["vectors", "states", "alone", "ridge"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("default")  # of sentence-transformers
@@ -446,7 +475,7 @@ def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(data, shards, tmp
     inputs += ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--bigrams", "2"]
     given = *inputs, "--work", tmp_path / "work", "--out", tmp_path / "out"
     stages = [f"{name}-*" for name in ("texts", "units", "bigrams", "pairs", "shards")]
-    stages += ["vectors-*/_plan/inputs-000.arrow", "alone-*/part-*", "prior-*", ".ridge-*/sums-00000.npz"]
+    stages += ["vectors-*/_plan/inputs-000.arrow", "alone-*/data/part-*", "prior-*", ".ridge-*/sums-00000.npz"]
     stages += ["start-*", "trained-*.training/trained"]
     for awaited in stages:
         interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
@@ -472,7 +501,7 @@ def test_a_job_killed_while_it_sums_token_states_resumes_to_the_same_bytes(ray_c
     assert teach(wanted, tmp_path / "unbroken", tmp_path / "other")[0]["texts"] > 10_000
     given = "--teacher", teacher, "--texts", tmp_path / "texts.txt", "--units", "subword"
     given += "--work", tmp_path / "work", "--out", tmp_path / "out"
-    for awaited in (".states-*.partial/*.npz", "vectors-*/part-*", "vectors-*/_SUCCESS", "*states-*/states.npz"):
+    for awaited in (".states-*.partial/*.npz", "vectors-*/data/part-*", "vectors-*/_SUCCESS", "*states-*/states.npz"):
         interrupted(job_command("teach", *given), lambda awaited=awaited: list((tmp_path / "work").glob(awaited)))
         assert not (tmp_path / "out").exists()
     assert run_job("teach", *given) == 0

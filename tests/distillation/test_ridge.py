@@ -1,10 +1,17 @@
 """The regression against a dense solve, its statistics, and the steps before and after it."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
 
+from paraembed.distillation import device_matrix
+from paraembed.distillation.device_matrix import DeviceMatrix
 from paraembed.distillation.ridge import Regression
 from paraembed.distillation.student import principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import IDS, OFFSETS
@@ -14,6 +21,7 @@ from paraembed.text.ragged import Ragged
 from tests.embedding.output_of import encoder_of, output_of
 
 TEXTS, UNITS, WIDTH = 90, 12, 5
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +71,31 @@ def test_the_result_is_that_of_a_dense_solve(problem, block_rows):
     np.testing.assert_array_equal(found[-2:], S[-2:].astype(np.float32))
     np.testing.assert_allclose(errors, ((centered - A @ expected) ** 2).sum(0), rtol=1e-6)
     np.testing.assert_allclose(sums.total, (centered**2).sum(0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
+@pytest.mark.parametrize("num_units", [None, 7])
+def test_a_device_has_the_result_of_scipy(problem, device, num_units, monkeypatch):
+    monkeypatch.setattr(device_matrix, "_PIECE", 3)
+    regression = replace(problem[0], num_units=num_units, block_rows=40, steps=12)
+    expected, errors, *_ = solved(regression)
+    found, of_device, *_ = solved(replace(regression, device=device))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(of_device, errors, rtol=1e-9)
+    monkeypatch.setattr(Regression, "_kept", [])  # as if the GPU had too little memory
+    assert solved(replace(regression, device=device))[0].tobytes() == found.tobytes()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 9), st.integers(0, 60))
+def test_products_of_a_matrix_on_a_device(seed, rows, columns, entries):
+    draw = np.random.default_rng(seed)
+    places = draw.integers(0, rows, entries), draw.integers(0, columns, entries)
+    matrix = sparse.csr_matrix((draw.standard_normal(entries), places), (rows, columns))
+    X, Y = (draw.standard_normal((size, 4)) for size in (columns, rows))
+    with mock.patch.object(device_matrix, "_PIECE", 4):
+        A = DeviceMatrix.of(matrix, "cpu")
+        np.testing.assert_allclose(A @ torch.tensor(X), matrix @ X, atol=1e-12)
+        np.testing.assert_allclose(A.T @ torch.tensor(Y), matrix.T @ Y, atol=1e-12)
 
 
 def test_bigrams_get_half_of_their_solution_and_have_no_part_in_the_weight(problem):
