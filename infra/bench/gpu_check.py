@@ -295,8 +295,8 @@ def embed(size: Size) -> Iterator[Row]:
 
 
 def st(size: Size) -> Iterator[Row]:
-    """Models of sentence-transformers with random weights, this package and the library in turns: vectors, texts per second in
-    memory, and from text to Parquet.
+    """Models of sentence-transformers with random weights, this package and the library in turns: vectors, and texts per
+    second in memory; and from text to Parquet.
     """
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
 
@@ -315,7 +315,8 @@ def st(size: Size) -> Iterator[Row]:
                 library = SentenceTransformer(str(model), device=device, model_kwargs=dtype)
                 yield _in_turns(encoder, library, texts, f"{shape}, {precision}, in memory")
                 start = time.perf_counter()
-                to_parquet(encoder, [file], Path(folder) / precision, len(texts) // 20, threads_here(encoder, DEFAULT_GPUS))
+                threads = threads_here(encoder, DEFAULT_GPUS)
+                to_parquet(encoder, [file], Path(folder) / precision, len(texts) // 20, threads)
                 rate = len(texts) / (time.perf_counter() - start)
                 least = _LEAST_RATE if (shape, precision, device) == ("MiniLM", "bfloat16", "cuda") else 0
                 packs = "packed" if getattr(encoder, "packs", False) else "padded"
