@@ -295,8 +295,8 @@ def embed(size: Size) -> Iterator[Row]:
 
 
 def st(size: Size) -> Iterator[Row]:
-    """Models of sentence-transformers with random weights, this package and the library in turns: vectors, and texts per
-    second in memory; and from text to Parquet.
+    """Models of sentence-transformers with random weights, this package and the library in turns: vectors, and texts
+    per second in memory; and from text to Parquet.
     """
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
 
