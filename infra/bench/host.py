@@ -52,7 +52,7 @@ def add_flags(add: Add) -> None:
     add("--model", type=path, help="folder of a transformer; by default, all-MiniLM-L6-v2")
     add("--texts", type=path, help="file, a sentence a line; by default, generated")
     add("--rows", type=count, default=200_000, help="sentences")
-    add("--part-rows", type=count, default=25_000, help="rows of an output file")
+    add("--part-rows", type=count, default=10_000, help="rows of an output file")
     add("--threads", type=count, default=2, help="threads that feed the device")
     add("--microseconds", type=float, default=10.0, help="time of the device for a text")
     add("--folder", type=path, help="folder for temporary files, 2 kB a row")
