@@ -39,8 +39,25 @@ class TrainingStep(Protocol):
     def __call__(self, batch: Any, step: int) -> Tensor:
         """Train on a batch."""
 
+    def enqueue(self, batch: Any, step: int, sums: Tensor) -> None:
+        """Train on a batch at the latest in the next call of ``flush``, and add the result to ``sums``, float64 [2]."""
 
-class BaseStep(ABC):
+    def flush(self) -> None:
+        """Train on the batches that are in the queue."""
+
+
+class WithoutQueue:
+    """What a step has in common that trains on a batch at once."""
+
+    def enqueue(self, batch: Any, step: int, sums: Tensor) -> None:
+        """Train on a batch, and add the result to ``sums``."""
+        sums += self(batch, step)  # type: ignore[operator]
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+
+class BaseStep(WithoutQueue, ABC):
     """What the training steps on pairs have in common; they compute the same result in different ways.
 
     Attributes:
