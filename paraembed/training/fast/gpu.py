@@ -8,6 +8,7 @@ sorted segments instead of by atomic additions, so that equal runs give equal bi
 
 Steps with repeating shapes are recorded as CUDA graphs, one per shape: at batch 100, kernels take microseconds, less
 than their launch. A recorded step reads fixed memory: the inputs of a step are copied there, and the graph is replayed.
+In closed form even this takes longer than the kernels. So these steps wait in a queue, and a graph has several of them.
 
 Data-parallel: every worker forms the batches of all workers and encodes its own part. One all-gather collects the
 gradients of the texts (avg, sum) or tokens of all workers, so that all of them update the same rows by the same bits;
@@ -68,8 +69,8 @@ class StepInputs:
     """Inputs of a step on the device.
 
     Attributes:
-        tensors: tensors on the device by name: ids, text and offsets of this worker's batch, ids and text of all
-            workers' (``step_ids``, ``step_text``), and the random draws of the step.
+        tensors: tensors on the device by name: ids and offsets of this worker's batch, ``by_row`` of all workers', the
+            random draws, and ``bias``, Adam's bias correction; of S steps that run together, [S, …].
         steps: shape of the layout of a recurrent encoder.
         merges: trees of the texts and of the padding, int32 on the CPU; None if the encoder does not read trees.
         total: number of pairs in the step, over all workers.
@@ -273,7 +274,9 @@ class DeviceStep(BaseStep):
     @torch.no_grad()
     def _launch(self, steps: Sequence[StepInputs], first_step: int, *, repeats: bool = True) -> Tensor:
         """Run steps of one shape, which may be recorded if it repeats; return the result of each, [S, 2]."""
-        tensors = {name: torch.stack([inputs.tensors[name] for inputs in steps]) for name in steps[0].tensors}
+        tensors = {name: tensor[None] for name, tensor in steps[0].tensors.items()}
+        if len(steps) > 1:
+            tensors = {name: torch.stack([inputs.tensors[name] for inputs in steps]) for name in tensors}
         numbers = range(first_step, first_step + len(steps))
         tensors["bias"] = to_device(np.array([device_bias(step) for step in numbers], np.float32), self.device)
         inputs = replace(steps[0], tensors=tensors)
@@ -375,8 +378,10 @@ class DeviceStep(BaseStep):
             grad_VD = torch.zeros_like(self.matrix).index_copy_(0, rows_P, grad_PD)
             self.update.move(rows_P, grad_VD, bias)
         else:
-            is_first_P1 = again_P[:, None] == torch.arange(len(again_P), device=self.device)[:, None]
-            self.update.move(rows_P, grad_PD, bias, is_first_P1 if recipe.clip else None)
+            counted_P1 = None
+            if recipe.clip:
+                counted_P1 = (again_P == torch.arange(len(again_P), device=self.device))[:, None]
+            self.update.move(rows_P, grad_PD, bias, counted_P1)
         return terms_BK
 
     def _by_autograd(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
@@ -484,13 +489,16 @@ class DeviceStep(BaseStep):
         vectors_ND, pool_PD = vectors_MD[:num_texts], vectors_MD
         if self._gathers_pool:
             pool_PD = gather(vectors_MD, inputs.num_texts, self.world)
-        chosen_N = inputs.tensors.get("chosen")
-        chosen_N = self._chosen(vectors_ND, pool_PD, inputs) if chosen_N is None else chosen_N
-        negatives_N = chosen_N.clamp(min=0)
+        negatives_N = inputs.tensors.get("chosen")
+        if negatives_N is None:
+            negatives_N = self._chosen(vectors_ND, pool_PD, inputs)
+        lacks_N1 = None
+        if "chosen" in inputs.tensors or "excluded" in inputs.tensors:  # otherwise every text has a negative
+            lacks_N1, negatives_N = negatives_N[:, None] < 0, negatives_N.clamp(min=0)
         apart_ND = pool_PD.index_select(0, negatives_N) - _swapped(vectors_ND)
         terms_N1 = (vectors_ND * apart_ND).sum(dim=1, keepdim=True)
-        if "chosen" in inputs.tensors or "excluded" in inputs.tensors:  # otherwise every text has a negative
-            terms_N1.masked_fill_(chosen_N[:, None] < 0, -torch.inf)
+        if lacks_N1 is not None:
+            terms_N1.masked_fill_(lacks_N1, -torch.inf)
         share_N1 = (terms_N1 > -margin) / total
         moved_ND = vectors_ND * share_N1
         # Sums the texts whose negative each text is, in a fixed order.

@@ -23,7 +23,8 @@ from paraembed.encoders.packed import Steps, to_device
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.pairs import Longs, epoch_order, step_bounds, whole_steps
 
-_CHUNK_PAIRS = 65_536  # pairs whose batches are formed together: a dozen launches for all of them, and some 20 MB
+_CHUNK_PAIRS = 65_536  # pairs whose batches are padded to the same size
+_MOST_STEPS = 120  # formed together: some 50 launches for all of them, and 50 MB for 100 pairs of sentences a step
 _MOST_COUNTS = 1 << 20  # of texts by their length, on the host: 8 MB
 _MOST_PADDING = (
     4  # times the median number of tokens in a step; a longer step is not padded, nor are others to its size
@@ -194,22 +195,22 @@ class DevicePairs:
         """Yield ids [W, T], texts [W, T], ``by_row`` and this worker's offsets [N + 2] of each step; T is in
         ``most_S``.
 
-        The steps ``is_long_S`` are formed apart, since all steps that are formed together take the memory of the
-        longest.
+        Some steps at a time, so that the memory depends little on their number. The steps ``is_long_S`` are formed
+        apart, since all steps that are formed together take the memory of the longest.
         """
         num_texts = max(texts_SN.shape[1] for texts_SN in parts)
-        cuts = 1 + np.flatnonzero(is_long_S[1:] | is_long_S[:-1])
-        for first, last in pairwise([0, *cuts.tolist(), len(most_S)]):
+        apart = 1 + np.flatnonzero(is_long_S[1:] | is_long_S[:-1])
+        cuts = sorted({*apart.tolist(), *range(0, len(most_S), _MOST_STEPS), len(most_S)})
+        for first, last in pairwise(cuts):
             steps, most = slice(first, last), int(most_S[first:last].max())
             formed = [
                 self._formed(source, texts_SN[steps], num_tokens_SW[steps, worker], most, num_texts)
                 for worker, texts_SN in enumerate(parts)
             ]
             ids_SWT, text_SWT = (torch.stack(tensors, dim=1) for tensors in list(zip(*formed, strict=True))[:2])
-            # Steps of the same size one after the other are views of the same tensors, and sorted together.
-            sizes_S, place = most_S[steps].tolist(), 0
-            for size, run in groupby(sizes_S):
-                same = slice(place, place := place + len(list(run)))
+            place = 0
+            for size, equal in groupby(most_S[steps].tolist()):
+                same = slice(place, place := place + len(list(equal)))
                 ids, text = ids_SWT[same, :, :size], text_SWT[same, :, :size]
                 by_row = tokens_by_row(ids, text, num_texts, texts_alike=self.texts_alike)
                 tensors = ids, text, by_row, formed[self.rank][2][same]
