@@ -230,7 +230,7 @@ class DeviceStep(BaseStep):
         self._results = torch.zeros(STEPS_AT_ONCE, 2, device=self.device)
         self._launches_many = self._is_whole and self._in_closed_form and not self._draws_negatives
         self._launches_many &= recipe.batch_size <= _MOST_PAIRS_AT_ONCE
-        self._queue, self._sums = list[tuple[StepInputs, int]](), torch.zeros(0)
+        self._queue, self._sums = list[tuple[DeviceBatch, int]](), torch.zeros(0)
         # Scales the root mean square 1 to the length 1, and bounds the divisor of a zero vector.
         width = self.matrix.shape[1]
         self._unit_D = torch.full((width,), width**-0.5, device=self.device)
@@ -251,43 +251,43 @@ class DeviceStep(BaseStep):
             self.flush()
             super().enqueue(batch, step, sums)
             return
-        inputs = self._inputs_of(batch, {}, len(batch.numbers[self.rank]))
-        if self._queue and self._queue[0][0].shape != inputs.shape:
+        if self._queue and (self._queue[0][0].total, self._queue[0][0].ids.shape) != (batch.total, batch.ids.shape):
             self.flush()
+        self._queue.append((batch, step))
         self._sums = sums
-        self._queue.append((inputs, step))
         if len(self._queue) == STEPS_AT_ONCE:
-            many, (first_step, *_) = zip(*self._queue, strict=True)
+            self._train_together(self._queue)
             self._queue = []
-            sums += self._launch(many, first_step).sum(dim=0, dtype=torch.float64)
 
     def flush(self) -> None:
         """Train on the batches that are in the queue; see ``TrainingStep``."""
-        for inputs, step in self._queue:
-            self._sums += self._launch([inputs], step)[0]
+        for entry in self._queue:
+            self._train_together([entry])
         self._queue = []
 
+    def _train_together(self, queue: list[tuple[DeviceBatch, int]]) -> None:
+        inputs = self._inputs_of([batch for batch, _ in queue], len(queue[0][0].numbers[self.rank]), {})
+        self._sums += self._launch(True, inputs, queue[0][1]).sum(dim=0, dtype=torch.float64)
+
     def _train(self, batch: DeviceBatch | Batch, step: int, generator: np.random.Generator) -> Tensor:
-        repeats, inputs = self._inputs(batch, step, generator)
-        return self._launch([inputs], step, repeats=repeats)[0]
+        return self._launch(*self._inputs(batch, step, generator), step)[0]
 
     @torch.no_grad()
-    def _launch(self, steps: Sequence[StepInputs], first_step: int, *, repeats: bool = True) -> Tensor:
-        """Run steps of one shape, which may be recorded if it repeats; return the result of each, [S, 2]."""
-        tensors = {name: tensor[None] for name, tensor in steps[0].tensors.items()}
-        if len(steps) > 1:
-            tensors = {name: torch.stack([inputs.tensors[name] for inputs in steps]) for name in tensors}
-        numbers = range(first_step, first_step + len(steps))
-        tensors["bias"] = to_device(np.array([device_bias(step) for step in numbers], np.float32), self.device)
-        inputs = replace(steps[0], tensors=tensors)
+    def _launch(self, repeats: bool, inputs: StepInputs, first_step: int) -> Tensor:
+        """Run steps, which may be recorded if their shape repeats; return the result of each, [S, 2]."""
+        last_step = first_step + len(inputs.tensors["ids"])
+        bias_S3 = np.array([device_bias(step) for step in range(first_step, last_step)], np.float32)
+        inputs = replace(inputs, tensors={**inputs.tensors, "bias": to_device(bias_S3, self.device)})
         if repeats:
             self.graphs(self._run, inputs)
         else:
             self._run(inputs)
-        return self._results[: len(steps)].clone()
+        return self._results[: len(bias_S3)].clone()
 
     def _inputs(self, batch: DeviceBatch | Batch, step: int, generator: np.random.Generator) -> tuple[bool, StepInputs]:
-        """Return whether shapes like that of a batch repeat, and its inputs, with draws in the order of ``Step``."""
+        """Return whether shapes like that of a batch repeat, and its inputs as those of one step together, with draws
+        in the order of ``Step``.
+        """
         more = dict[str, Tensor]()
         compares_texts = self._excludes or self._gathers_pool
         if isinstance(batch, DeviceBatch):
@@ -301,12 +301,18 @@ class DeviceStep(BaseStep):
             excluded_NP = self._negatives.excluded_by(texts, self.rank)
             more |= {} if excluded_NP is None else {"excluded": excluded_NP}
         more |= self._drawn(batch, num_own, generator)
-        return batch.repeats, self._inputs_of(batch, more, num_own)
+        return batch.repeats, self._inputs_of([batch], num_own, {name: tensor[None] for name, tensor in more.items()})
 
-    def _inputs_of(self, batch: DeviceBatch, more: dict[str, Tensor], num_own: int) -> StepInputs:
-        tensors = {"ids": batch.ids_T, "offsets": batch.offsets, "by_row": batch.by_row, **more}
-        merges = self._merges(batch.texts) if self.encoder.composition.reads_trees else None
-        return StepInputs(tensors, batch.steps, merges, batch.total, batch.num_texts, num_own // 2)
+    def _inputs_of(self, batches: Sequence[DeviceBatch], num_own: int, more: dict[str, Tensor]) -> StepInputs:
+        """Return the inputs of S steps of one shape, in each of which the pairs of this worker have ``num_own`` texts,
+        with further tensors [S, …].
+        """
+        first = batches[0]
+        ids_ST = torch.stack([batch.ids for batch in batches])[:, self.rank, : first.num_tokens]
+        tensors = {name: torch.stack([getattr(batch, name) for batch in batches]) for name in ("offsets", "by_row")}
+        merges = self._merges(first.texts) if self.encoder.composition.reads_trees else None
+        tensors |= {"ids": ids_ST, **more}
+        return StepInputs(tensors, first.steps, merges, first.total, first.num_texts, num_own // 2)
 
     @property
     def _gathers_pool(self) -> bool:
