@@ -59,8 +59,10 @@ from paraembed.training.update import device_bias
 log = logging.getLogger(__name__)
 
 _MOST_SHAPES = 128  # that are recorded, each with its inputs and the memory of its graph; some dozen come in practice
-STEPS_AT_ONCE = 20  # in a graph, of a step that takes less time than its launch; it divides the steps between reports
+STEPS_AT_ONCE = 10  # in a graph, of a step that takes less time than its launch; it divides the steps between reports
+_MOST_TEXTS_SQUARED = 512  # in a step whose gradient is a product with a matrix of weights; with more, it is slower
 _MOST_PAIRS_AT_ONCE = 1024  # in a step; with more, its kernels take longer than their launch
+_BAG_OF_PADDING = 8  # tokens
 _WARM_UP = 3  # steps of a shape before it is recorded; what libraries allocate at first use must not be in a graph
 
 
@@ -231,6 +233,14 @@ class DeviceStep(BaseStep):
         self._launches_many = self._is_whole and self._in_closed_form and not self._draws_negatives
         self._launches_many &= recipe.batch_size <= _MOST_PAIRS_AT_ONCE
         self._queue, self._sums = list[tuple[DeviceBatch, int]](), torch.zeros(0)
+        num_texts = 2 * recipe.batch_size
+        self._is_small = self._in_closed_form and self._mega is None and num_texts <= _MOST_TEXTS_SQUARED
+        self._is_small &= recipe.negatives == "max" and recipe.precision == "float32"
+        self._constants = list[Tensor]()  # added to similarities, and multiplied by the share of each text in the loss
+        if self._is_small:
+            zeros_N1 = torch.zeros(num_texts, 1, device=self.device)
+            partner_NN = _swapped(torch.eye(num_texts, device=self.device))
+            self._constants = [candidate_similarity(zeros_N1, zeros_N1, recipe.negative_pool), -partner_NN]
         # Scales the root mean square 1 to the length 1, and bounds the divisor of a zero vector.
         width = self.matrix.shape[1]
         self._unit_D = torch.full((width,), width**-0.5, device=self.device)
@@ -354,10 +364,14 @@ class DeviceStep(BaseStep):
 
     def _run(self, inputs: StepInputs) -> None:
         """Run S steps one after the other, given the tensors of all of them, [S, …]; write their results."""
-        steps = zip(*(tensor.unbind() for tensor in inputs.tensors.values()), strict=True)
-        terms_SBK = torch.stack(
-            [self._run_step(replace(inputs, tensors=dict(zip(inputs.tensors, step, strict=True)))) for step in steps]
-        )
+        tensors = dict(inputs.tensors)
+        if self._in_closed_form:
+            tensors["bags"] = _bags(tensors["offsets"], tensors["ids"].shape[1])
+        steps = [
+            dict(zip(tensors, step, strict=True)) for step in zip(*map(torch.unbind, tensors.values()), strict=True)
+        ]
+        places_P = torch.arange(inputs.tensors["by_row"].shape[2], device=self.device)
+        terms_SBK = torch.stack([self._run_step(replace(inputs, tensors=step), places_P) for step in steps])
         if self._in_closed_form:
             terms_SBK = F.relu(self.recipe.margin + terms_SBK)
         _, _, num_terms = terms_SBK.shape
@@ -365,13 +379,13 @@ class DeviceStep(BaseStep):
         active_S = (terms_SBK > 0).sum(dim=(1, 2)) / (inputs.total * num_terms)
         self._results[: len(terms_SBK)].copy_(torch.stack([loss_S, active_S], dim=1))
 
-    def _run_step(self, inputs: StepInputs) -> Tensor:
+    def _run_step(self, inputs: StepInputs, places_P: Tensor) -> Tensor:
         """Run a step; return the terms of the objective [B, K], in closed form those that the hinge gets, less δ."""
         tensors, recipe, bias = inputs.tensors, self.recipe, inputs.tensors["bias"]
         values, terms_BK = self._closed_form(inputs) if self._in_closed_form else self._by_autograd(inputs)
         if self.exchanges:
             self.update.sum_over_workers()
-        order_P, starts_P, again_P, rows_P = tensors["by_row"]
+        order_P, segments_P, row_starts_P, again_P, rows_P = tensors["by_row"]
         if not recipe.train_words:
             self.update.move(rows_P, values, bias)
             return terms_BK
@@ -379,15 +393,13 @@ class DeviceStep(BaseStep):
         if self.exchanges:
             num_rows = inputs.num_texts if self._in_closed_form else len(rows_P) // self.world
             values = gather(values, num_rows, self.world)
-        grad_PD = F.embedding_bag(order_P, values, starts_P, mode="sum").index_select(0, again_P)
+        sums_PD = F.embedding_bag(order_P, values, segments_P, mode="sum")
+        grad_PD = F.embedding_bag(places_P, sums_PD, row_starts_P, mode="sum").index_select(0, again_P)
         if recipe.update == "dense":
             grad_VD = torch.zeros_like(self.matrix).index_copy_(0, rows_P, grad_PD)
             self.update.move(rows_P, grad_VD, bias)
         else:
-            counted_P1 = None
-            if recipe.clip:
-                counted_P1 = (again_P == torch.arange(len(again_P), device=self.device))[:, None]
-            self.update.move(rows_P, grad_PD, bias, counted_P1)
+            self.update.move(rows_P, grad_PD, bias, (again_P == places_P)[:, None] if recipe.clip else None)
         return terms_BK
 
     def _by_autograd(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
@@ -477,21 +489,24 @@ class DeviceStep(BaseStep):
 
         With the cosine, the mean of a text's vectors and their sum have the same unit vector and the same gradient.
         """
-        bags = inputs.tensors["ids"], self.matrix, inputs.tensors["offsets"][:-1]  # the last is the padding
-        vectors_MD = F.embedding_bag(*bags, mode="sum")[:-1]
+        offsets = inputs.tensors["offsets"]
+        vectors_MD = F.embedding_bag(inputs.tensors["ids"], self.matrix, inputs.tensors["bags"], mode="sum")
+        vectors_MD = vectors_MD[: len(offsets) - 2]
         if self.recipe.similarity == "cosine":
             vectors_MD.requires_grad_()
             with torch.enable_grad():
                 unit_MD = F.rms_norm(vectors_MD, self._unit_D.shape, self._unit_D, self._unit_eps)
             grad_MD, terms_BK = self._margin_gradient(unit_MD.detach(), inputs)
             return torch.autograd.grad(unit_MD, vectors_MD, grad_MD)[0], terms_BK
-        lengths_M1 = inputs.tensors["offsets"].diff()[:-1, None].float() if self._is_mean else 1.0
+        lengths_M1 = offsets.diff()[:-1, None].float() if self._is_mean else 1.0
         grad_MD, terms_BK = self._margin_gradient(vectors_MD / lengths_M1, inputs)
         return grad_MD / lengths_M1, terms_BK
 
     def _margin_gradient(self, vectors_MD: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor]:
         """Return the gradient of the mean loss by a worker's vectors, and the terms [B, 2] before hinge and margin."""
         num_texts, total, margin = 2 * inputs.num_pairs, inputs.total, self.recipe.margin
+        if num_texts and self._is_small and not self._gathers_pool:
+            return self._gradient_of_few(vectors_MD, total)
         vectors_ND, pool_PD = vectors_MD[:num_texts], vectors_MD
         if self._gathers_pool:
             pool_PD = gather(vectors_MD, inputs.num_texts, self.world)
@@ -513,6 +528,29 @@ class DeviceStep(BaseStep):
             grad_PD = scatter_sum(grad_PD, inputs.num_texts)[: len(vectors_MD)]
         grad_PD[:num_texts].addcmul_(apart_ND, share_N1).sub_(_swapped(moved_ND))
         return grad_PD, terms_N1.view(-1, 2)
+
+    def _gradient_of_few(self, vectors_ND: Tensor, total: int) -> tuple[Tensor, Tensor]:
+        """Return the same for few texts and the rule max, by fewer kernels, which work on [N, N]: the gradient by a
+        text's vector is a weighted sum of the other vectors.
+        """
+        num_texts = len(vectors_ND)
+        mask_NN, minus_partner_NN = (constant[:num_texts, :num_texts] for constant in self._constants)
+        similarity_NN = vectors_ND @ vectors_ND.T
+        positive_BB = similarity_NN.view(num_texts // 2, 2, num_texts // 2, 2)[:, 0, :, 1]
+        best = (similarity_NN + mask_NN).max(dim=1, keepdim=True)
+        terms_B2 = best.values.view(-1, 2) - positive_BB.diagonal()[:, None]
+        share_N1 = (terms_B2 > -self.recipe.margin).view(-1, 1) / total
+        weights_NN = (minus_partner_NN * share_N1).scatter_(1, best.indices, share_N1)
+        return (weights_NN + weights_NN.T) @ vectors_ND, terms_B2
+
+
+def _bags(offsets: Tensor, num_tokens: int) -> Tensor:
+    """Return the starts of the texts of S steps, and of short bags for the padding behind them, [S, M].
+
+    A kernel adds the vectors of a bag one after the other, so that the padding as one bag would take longest.
+    """
+    places = torch.arange(0, num_tokens, _BAG_OF_PADDING, device=offsets.device)
+    return torch.cat([offsets[:, :-2], (offsets[:, -2:-1] + places).clamp(max=num_tokens)], dim=1)
 
 
 def _swapped(vectors_ND: Tensor) -> Tensor:

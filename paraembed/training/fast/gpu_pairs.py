@@ -39,7 +39,7 @@ class DeviceBatch:
     Attributes:
         ids: rows of the tokens of each worker's part, int64 [W, T], text after text; 0 for padding.
         text: number of the text of each token in its part, int64 [W, T], ascending; ``num_texts`` for padding.
-        by_row: how to sum gradients over the tokens of each row, int64 [4, W·T]; see ``tokens_by_row``.
+        by_row: how to sum gradients over the tokens of each row, int64 [5, W·T]; see ``tokens_by_row``.
         rank: number of this worker.
         num_tokens: number of tokens in this worker's part, with its padding, at most T.
         num_texts: number of texts in the largest part.
@@ -269,25 +269,46 @@ class DevicePairs:
 
 
 def tokens_by_row(ids_SWT: Tensor, text_SWT: Tensor, num_texts: int, *, texts_alike: bool) -> Tensor:
-    """Return how to sum gradients over the tokens of each row in S steps, int64 [S, 4, P] with P = W·T.
+    """Return how to sum gradients over the tokens of each row in S steps, int64 [S, 5, P] with P = W·T.
 
-    Sorted by row, token p of a step has the gradient ``[0, p]``, and the tokens of its r-th of R distinct rows start at
-    ``[1, r]``; P for r ≥ R. ``[2]`` repeats the numbers 0 to R - 1 up to length P, and ``[3]`` has their rows. With
-    ``texts_alike`` there is a gradient for each of ``num_texts`` texts of each worker, otherwise for each token.
+    A kernel adds the gradients of a segment one after the other, and every eighth token may be of the same row. So
+    segments of some √P tokens are summed first. Sorted by row, token p of a step has the gradient ``[0, p]``, segment s
+    starts at the token ``[1, s]``, and the r-th of R distinct rows at the segment ``[2, r]``; the rest, which is behind
+    the last one, is in segments of one. ``[3]`` repeats the numbers 0 to R - 1 up to length P, and ``[4]`` has their
+    rows. R < P, because of the padding.
+
+    With ``texts_alike`` there is a gradient for each of ``num_texts`` texts of each worker, otherwise for each token.
     """
-    num_rows = torch.iinfo(torch.int64).max  # sorts the padding behind all rows
     ids_SP, is_token_SP = ids_SWT.flatten(1), (text_SWT < num_texts).flatten(1)
     (num_steps, num_tokens), device = ids_SP.shape, ids_SP.device
-    sorted_SP, order_SP = torch.where(is_token_SP, ids_SP, num_rows).sort(dim=1, stable=True)
-    is_first_SP = F.pad(sorted_SP.diff(dim=1) != 0, (1, 0), value=True)
+    most = 1 << (num_tokens.bit_length() - 1) // 2
+    ends_S1, padding = is_token_SP.sum(dim=1, keepdim=True), torch.iinfo(torch.int64).max  # is sorted behind all rows
+    sorted_SP, order_SP = torch.where(is_token_SP, ids_SP, padding).sort(dim=1, stable=True)
     places_SP = torch.arange(num_tokens, device=device).repeat(num_steps, 1)
-    starts_SP = torch.searchsorted(is_first_SP.cumsum(1) - 1, places_SP)
-    again_SP = places_SP % (is_first_SP & (sorted_SP < num_rows)).sum(dim=1, keepdim=True)
+    is_first_SP = F.pad(sorted_SP.diff(dim=1) != 0, (1, 0), value=True)
+    numbers_SP = is_first_SP.cumsum(1) - 1
+    starts_SP = torch.searchsorted(numbers_SP, places_SP)
+    first_SP = (places_SP - starts_SP.gather(1, numbers_SP)) % most == 0
+    segments_SP = (first_SP & (places_SP < ends_S1)).cumsum(1)
+    segment_starts_SP = _then_single(
+        torch.searchsorted(segments_SP, places_SP, right=True), segments_SP[:, -1:], ends_S1
+    )
+    num_rows_S1 = (is_first_SP & (places_SP < ends_S1)).sum(dim=1, keepdim=True)
+    row_starts_SP = F.pad(segments_SP, (1, 0)).gather(1, starts_SP)
+    row_starts_SP = _then_single(row_starts_SP, num_rows_S1, segments_SP[:, -1:])
+    again_SP = places_SP % num_rows_S1
     rows_SP = sorted_SP.gather(1, starts_SP.gather(1, again_SP))
     if texts_alike:
         first_W1 = num_texts * torch.arange(ids_SWT.shape[1], device=device)[:, None]
         order_SP = (text_SWT.clamp(max=num_texts - 1) + first_W1).flatten(1).gather(1, order_SP)
-    return torch.stack([order_SP, starts_SP, again_SP, rows_SP], dim=1)
+    return torch.stack([order_SP, segment_starts_SP, row_starts_SP, again_SP, rows_SP], dim=1)
+
+
+def _then_single(starts_SP: Tensor, counts_S1: Tensor, ends_S1: Tensor) -> Tensor:
+    """Return starts of P segments, of which those from ``counts`` on begin at ``ends`` and have one element each."""
+    num_starts = starts_SP.shape[1]
+    behind_SP = torch.arange(num_starts, device=starts_SP.device) - counts_S1
+    return torch.where(behind_SP < 0, starts_SP, (ends_S1 + behind_SP).clamp(max=num_starts))
 
 
 def _texts_of(pairs_SB: Longs) -> Longs:

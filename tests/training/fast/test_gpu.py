@@ -211,6 +211,16 @@ def test_steps_in_a_queue_are_those_of_one_at_a_time(changes, at_once, flushed, 
     assert queued.skipped_pairs == single.skipped_pairs == int(batch_size == 89)
 
 
+@pytest.mark.parametrize("changes", [{}, {"negative_pool": "same_side", "similarity": "dot", "optimizer": "sgd"}])
+def test_few_texts_get_the_gradients_of_many(pairs, changes):
+    recipe, steps = replace(BASE, **changes), []
+    for most in (0, 512):
+        with patch.object(gpu_module, "_MOST_TEXTS_SQUARED", most):
+            steps.append(DeviceStep(encoder_of(recipe), recipe, pairs))
+    torch.testing.assert_close(*(train(step, pairs) for step in steps), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(*(step.matrix for step in steps), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("killed_at", [1, 3, 6])
 def test_a_run_with_a_queue_resumes_after_any_checkpoint(pairs, tmp_path, monkeypatch, killed_at):
     """Checkpoints, reports and evaluations come at steps where the queue is not full."""

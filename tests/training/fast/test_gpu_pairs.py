@@ -34,14 +34,19 @@ def assert_same(found, expected):
         text = np.repeat(np.arange(len(part)), part.lengths)
         assert found.text[worker].tolist() == [*text, *[found.num_texts] * rest]
     assert found.num_texts == max(map(len, expected.parts))
-    order, starts, again, rows = found.by_row.tolist()
+    order, segments, starts, again, rows = found.by_row.tolist()
     flat, places = found.ids.flatten(), (found.text < found.num_texts).flatten().nonzero().flatten()
     distinct = sorted({*flat[places].tolist()})
     assert rows == [distinct[place] for place in again]
     assert again == [place % len(distinct) for place in range(len(flat))]
-    for row, start, end in zip(distinct, starts, [*starts[1:], len(flat)], strict=False):
-        assert order[start:end] == [place for place in places.tolist() if flat[place] == row]
-    assert set(starts[len(distinct) + 1 :]) <= {len(flat)}
+    assert segments[starts[len(distinct)]] == len(places)
+    for row, start, end in zip(distinct, starts, starts[1:], strict=False):
+        assert order[segments[start] : segments[end]] == [place for place in places.tolist() if flat[place] == row]
+        sizes = np.diff(segments[start : end + 1])
+        assert sizes.min() > 0
+        assert sizes.max() ** 2 <= len(flat)
+    for first, bounds in ((len(distinct), starts), (starts[len(distinct)], segments)):
+        assert {*np.diff([*bounds[first:], len(flat)])} <= {0, 1}
     assert (found.ids_T.dtype, found.text_T.dtype, found.offsets.dtype) == (torch.int64,) * 3
     padding = len(found.ids_T) - num_tokens
     assert padding >= 1
