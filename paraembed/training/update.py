@@ -73,28 +73,26 @@ class RowAdam:
     def update(self, matrix_VD: Tensor, rows_R: Tensor | None, grad_RD: Tensor, bias: Bias) -> None:
         """Update rows; see ``RowOptimizer``."""
         (beta1, beta2), moved = ADAM_BETAS, (matrix_VD, self.state["mean"], self.state["square"])
-        if isinstance(bias, Tensor):
-            matrix_RD, mean_RD, square_RD = taken = _taken(moved, rows_R)
-            mean_RD.lerp_(grad_RD, 1 - beta1)
-            square_RD.mul_(beta2).addcmul_(grad_RD, grad_RD, value=1 - beta2)
-            divisor_RD = torch.addcmul(bias[int(self.is_released)], square_RD.sqrt(), bias[2])
-            matrix_RD.addcdiv_(mean_RD, divisor_RD, value=-self.learning_rate)
-            _put_back(moved, rows_R, taken)
-            return
-        size, root_factor = self.learning_rate / bias[0], bias[1]
-        if self.is_released:
-            size, root_factor = size / root_factor, 1.0
-        if self.compiled and rows_R is not None:
-            keep, take = (np.float32(beta1), np.float32(beta2)), (np.float32(1 - beta1), np.float32(1 - beta2))
-            sizes = np.float32(size), np.float32(root_factor), np.float32(ADAM_EPS)
-            matrix, mean, square, rows, grad = (tensor.numpy() for tensor in (*moved, rows_R, grad_RD))
-            adam_rows(matrix, mean, square, rows, grad, keep, take, *sizes)
-            return
+        if not isinstance(bias, Tensor):
+            size, root_factor = self.learning_rate / bias[0], bias[1]
+            if self.is_released:
+                size, root_factor = size / root_factor, 1.0
+            if self.compiled and rows_R is not None:
+                keep, take = (np.float32(beta1), np.float32(beta2)), (np.float32(1 - beta1), np.float32(1 - beta2))
+                sizes = np.float32(size), np.float32(root_factor), np.float32(ADAM_EPS)
+                matrix, mean, square, rows, grad = (tensor.numpy() for tensor in (*moved, rows_R, grad_RD))
+                adam_rows(matrix, mean, square, rows, grad, keep, take, *sizes)
+                return
         matrix_RD, mean_RD, square_RD = taken = _taken(moved, rows_R)
         mean_RD.lerp_(grad_RD, 1 - beta1)
         square_RD.mul_(beta2).addcmul_(grad_RD, grad_RD, value=1 - beta2)
-        root_RD = square_RD.sqrt().mul_(root_factor).add_(ADAM_EPS)
-        matrix_RD.sub_(torch.div(mean_RD, root_RD, out=root_RD).mul_(size))
+        root_RD = square_RD.sqrt()
+        if isinstance(bias, Tensor):  # fewer kernels
+            torch.addcmul(bias[int(self.is_released)], root_RD, bias[2], out=root_RD)
+            matrix_RD.addcdiv_(mean_RD, root_RD, value=-self.learning_rate)
+        else:
+            root_RD.mul_(root_factor).add_(ADAM_EPS)
+            matrix_RD.sub_(torch.div(mean_RD, root_RD, out=root_RD).mul_(size))
         _put_back(moved, rows_R, taken)
 
 
