@@ -23,6 +23,7 @@ from paraembed.text.tokenize import Tokens
 from paraembed.text.tokens import tokens_of
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import word_ids
+from paraembed.training.base_step import TrainingStep
 from paraembed.training.fast import step_kind
 from paraembed.training.pairs import Batch, epoch_order, step_bounds, whole_steps
 from paraembed.training.regularize import dropped, scrambled_texts
@@ -104,7 +105,7 @@ def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArr
         raise ValueError(f"training set, {error}{hint}") from None
 
 
-class SupervisedStep:
+class SupervisedStep(TrainingStep):
     """Training step of a recipe for an encoder and its head.
 
     Attributes:
@@ -112,6 +113,7 @@ class SupervisedStep:
         skipped_pairs: always 0, since every example has a label.
     """
 
+    recipe: SupervisedRecipe
     skipped_pairs = 0
 
     def __init__(self, model: Supervised, recipe: SupervisedRecipe, rank: int = 0, world: int = 1) -> None:

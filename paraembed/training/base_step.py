@@ -5,7 +5,7 @@ Every draw is f(seed, step, worker), so a resumed run draws the same numbers as 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,33 +20,42 @@ from paraembed.training.pairs import epoch_batches
 from paraembed.training.update import Update
 
 
-class TrainingStep(Protocol):
+class TrainingStep(ABC):
     """Interface of a step for the training loop; see ``BaseStep``."""
 
-    @property
-    def recipe(self) -> BaseRecipe:
-        """Recipe of the training."""
-
+    recipe: BaseRecipe
+    """Recipe of the training."""
     update: Update
     """Update of the parameters; its state is that of the step."""
     rank: int
     world: int
     skipped_pairs: int
 
+    @abstractmethod
     def batches(self, pairs: Any, epoch: int, first_pair: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch."""
 
+    @abstractmethod
     def __call__(self, batch: Any, step: int) -> Tensor:
         """Train on a batch."""
 
+    def enqueue(self, batch: Any, step: int, sums: Tensor) -> None:
+        """Train on a batch at the latest in the next call of ``flush``, and add the result to ``sums``, float64 [2]."""
+        sums += self(batch, step)
 
-class BaseStep(ABC):
+    def flush(self) -> None:  # noqa: B027 - nothing is in a queue
+        """Train on the batches that are in the queue."""
+
+
+class BaseStep(TrainingStep):
     """What the training steps on pairs have in common; they compute the same result in different ways.
 
     Attributes:
         update: holds the optimizers' state.
         skipped_pairs: number of pairs that were alone in a batch or mega-batch and had no negative.
     """
+
+    recipe: Recipe
 
     def __init__(
         self,

@@ -187,12 +187,13 @@ class Best:
             return {}
         return {f"best.{name}": tensor for name, tensor in self._weights.items()}
 
-    def score_if_due(self, num_pairs: int) -> float:
+    def score_if_due(self, num_pairs: int, flush: Callable[[], None]) -> float:
         """Evaluate the encoder if an evaluation is due after a step over ``num_pairs`` pairs; return the seconds it
-        took.
+        took. ``flush`` is called before.
         """
         if not self._is_due(num_pairs):
             return 0.0
+        flush()
         if self.model.matrix.is_cuda:  # the steps before are counted as steps
             torch.cuda.synchronize(self.model.matrix.device)
         started = time.perf_counter()

@@ -201,11 +201,12 @@ def run_steps(
                 counters.pairs_in_epoch += batch.total
                 counters.pairs += batch.total
                 counters.unreported_steps += 1
-                means += step(batch, counters.step)
+                step.enqueue(batch, counters.step, means)
                 traced_step()
                 save_is_due |= saver.is_due_by_steps()
-                meter.clock += best.score_if_due(batch.total)
+                meter.clock += best.score_if_due(batch.total, step.flush)
                 if meter.report_is_due() or best.stops:
+                    step.flush()
                     sums[2] = rank == 0 and saver.is_due_by_time()
                     loss, active, by_time = _over_workers(sums, world).tolist()
                     save_is_due |= bool(by_time)
@@ -215,6 +216,7 @@ def run_steps(
                     break
                 save_is_due |= requests.must_save()
                 if save_is_due and batch.may_pause and counters.pairs_in_epoch < num_pairs:
+                    step.flush()
                     saver.save(_over_workers(sums.clone(), world))
                     save_is_due = False
                     if requests.must_stop:

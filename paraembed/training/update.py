@@ -31,13 +31,21 @@ ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8
 ADAGRAD_EPS = {"lasagne": (1e-6, 0.0), "matlab": (0.0, 1e-4), "torch": (0.0, 1e-10)}
 """Form of AdaGrad → (ε added to Σg² under the root, ε added to the root)."""
 
-Bias = tuple[float, float] | tuple[Tensor, Tensor]
-"""Adam's 1 - β1^step and (1 - β2^step)^-½, as tensors if a recorded CUDA graph reads them."""
+Bias = tuple[float, float] | Tensor
+"""Adam's 1 - β1^step and (1 - β2^step)^-½; as a tensor, which a recorded CUDA graph reads, that of ``device_bias``."""
 
 
 def bias_of(step: int) -> tuple[float, float]:
     """Return Adam's bias correction at a step, from 1."""
     return 1 - ADAM_BETAS[0] ** step, (1 - ADAM_BETAS[1] ** step) ** -0.5
+
+
+def device_bias(step: int) -> tuple[float, float, float]:
+    """Return Adam's bias correction as terms of the divisor of the mean: ε of the form paper, ε of the form released,
+    and the factor of √v.
+    """
+    first, root_factor = bias_of(step)
+    return ADAM_EPS * first, ADAM_EPS * first * root_factor, first * root_factor
 
 
 class RowOptimizer(Protocol):
@@ -64,22 +72,27 @@ class RowAdam:
 
     def update(self, matrix_VD: Tensor, rows_R: Tensor | None, grad_RD: Tensor, bias: Bias) -> None:
         """Update rows; see ``RowOptimizer``."""
-        beta1, beta2 = ADAM_BETAS
-        size, root_factor = self.learning_rate / bias[0], bias[1]
-        if self.is_released:
-            size, root_factor = size / root_factor, 1.0
-        moved = matrix_VD, self.state["mean"], self.state["square"]
-        if self.compiled and rows_R is not None:
-            keep, take = (np.float32(beta1), np.float32(beta2)), (np.float32(1 - beta1), np.float32(1 - beta2))
-            sizes = np.float32(size), np.float32(root_factor), np.float32(ADAM_EPS)
-            matrix, mean, square, rows, grad = (tensor.numpy() for tensor in (*moved, rows_R, grad_RD))
-            adam_rows(matrix, mean, square, rows, grad, keep, take, *sizes)
-            return
+        (beta1, beta2), moved = ADAM_BETAS, (matrix_VD, self.state["mean"], self.state["square"])
+        if not isinstance(bias, Tensor):
+            size, root_factor = self.learning_rate / bias[0], bias[1]
+            if self.is_released:
+                size, root_factor = size / root_factor, 1.0
+            if self.compiled and rows_R is not None:
+                keep, take = (np.float32(beta1), np.float32(beta2)), (np.float32(1 - beta1), np.float32(1 - beta2))
+                sizes = np.float32(size), np.float32(root_factor), np.float32(ADAM_EPS)
+                matrix, mean, square, rows, grad = (tensor.numpy() for tensor in (*moved, rows_R, grad_RD))
+                adam_rows(matrix, mean, square, rows, grad, keep, take, *sizes)
+                return
         matrix_RD, mean_RD, square_RD = taken = _taken(moved, rows_R)
         mean_RD.lerp_(grad_RD, 1 - beta1)
         square_RD.mul_(beta2).addcmul_(grad_RD, grad_RD, value=1 - beta2)
-        root_RD = square_RD.sqrt().mul_(root_factor).add_(ADAM_EPS)
-        matrix_RD.sub_(torch.div(mean_RD, root_RD, out=root_RD).mul_(size))
+        root_RD = square_RD.sqrt()
+        if isinstance(bias, Tensor):  # fewer kernels
+            torch.addcmul(bias[int(self.is_released)], root_RD, bias[2], out=root_RD)
+            matrix_RD.addcdiv_(mean_RD, root_RD, value=-self.learning_rate)
+        else:
+            root_RD.mul_(root_factor).add_(ADAM_EPS)
+            matrix_RD.sub_(torch.div(mean_RD, root_RD, out=root_RD).mul_(size))
         _put_back(moved, rows_R, taken)
 
 

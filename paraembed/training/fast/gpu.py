@@ -8,6 +8,7 @@ sorted segments instead of by atomic additions, so that equal runs give equal bi
 
 Steps with repeating shapes are recorded as CUDA graphs, one per shape: at batch 100, kernels take microseconds, less
 than their launch. A recorded step reads fixed memory: the inputs of a step are copied there, and the graph is replayed.
+In closed form even this takes longer than the kernels. So these steps wait in a queue, and a graph has several of them.
 
 Data-parallel: every worker forms the batches of all workers and encodes its own part. One all-gather collects the
 gradients of the texts (avg, sum) or tokens of all workers, so that all of them update the same rows by the same bits;
@@ -53,11 +54,15 @@ from paraembed.training.objectives import (
 )
 from paraembed.training.pairs import Batch, MappedPairs
 from paraembed.training.regularize import drop, drop_factors, scrambled
-from paraembed.training.update import bias_of
+from paraembed.training.update import device_bias
 
 log = logging.getLogger(__name__)
 
 _MOST_SHAPES = 128  # that are recorded, each with its inputs and the memory of its graph; some dozen come in practice
+STEPS_AT_ONCE = 10  # in a graph, of a step that takes less time than its launch; it divides the steps between reports
+_MOST_TEXTS_SQUARED = 512  # in a step whose gradient is a product with a matrix of weights; with more, it is slower
+_MOST_PAIRS_AT_ONCE = 1024  # in a step; with more, its kernels take longer than their launch
+_BAG_OF_PADDING = 8  # tokens
 _WARM_UP = 3  # steps of a shape before it is recorded; what libraries allocate at first use must not be in a graph
 
 
@@ -66,8 +71,8 @@ class StepInputs:
     """Inputs of a step on the device.
 
     Attributes:
-        tensors: tensors on the device by name: ids, text and offsets of this worker's batch, ids and text of all
-            workers' (``step_ids``, ``step_text``), and the random draws of the step.
+        tensors: tensors on the device by name: ids and offsets of this worker's batch, ``by_row`` of all workers', the
+            random draws, and ``bias``, Adam's bias correction; of S steps that run together, [S, …].
         steps: shape of the layout of a recurrent encoder.
         merges: trees of the texts and of the padding, int32 on the CPU; None if the encoder does not read trees.
         total: number of pairs in the step, over all workers.
@@ -205,26 +210,41 @@ class DeviceStep(BaseStep):
         super().__init__(encoder, recipe, pairs, rank, world)
         self.matrix = encoder.matrix.detach()
         composition, is_contrastive = encoder.composition, self._contrast is not None
+        excludes = self._negatives is not None and self._negatives.excludes
+        self._excludes = self._mega is None and excludes
+        self._in_closed_form = is_additive(encoder.config, recipe) and not excludes
         # On the device as a whole, unless other texts come with them, or they exceed the memory that is given to them.
         self._is_whole = not (is_contrastive or self._mega or isinstance(pairs, MappedPairs))
         self._pairs = DevicePairs(
             encoder.with_boundaries(pairs) if self._is_whole else None,
             self.device,
+            texts_alike=self._in_closed_form,
             recurrent=composition.is_recurrent,
             repeats=not composition.reads_trees and not is_contrastive,
             rank=rank,
             world=world,
         )
         self._texts, self.exchanges = pairs, world > 1
-        excludes = self._negatives is not None and self._negatives.excludes
-        self._excludes = self._mega is None and excludes
-        self._in_closed_form = is_additive(encoder.config, recipe) and not excludes
         self._draws_negatives = (
             recipe.objective == "margin" and self._mega is None and recipe.negatives in {"rand", "mix"}
         )
         self._is_mean = isinstance(composition, Avg)
-        self._result = torch.zeros(2, device=self.device)
-        self._bias = torch.ones((), device=self.device), torch.ones((), device=self.device)
+        self._results = torch.zeros(STEPS_AT_ONCE, 2, device=self.device)
+        self._launches_many = self._is_whole and self._in_closed_form and not self._draws_negatives
+        self._launches_many &= recipe.batch_size <= _MOST_PAIRS_AT_ONCE
+        self._queue, self._sums = list[tuple[DeviceBatch, int]](), torch.zeros(0)
+        num_texts = 2 * recipe.batch_size
+        self._is_small = self._in_closed_form and self._mega is None and num_texts <= _MOST_TEXTS_SQUARED
+        self._is_small &= recipe.negatives == "max" and recipe.precision == "float32"
+        self._constants = list[Tensor]()  # added to similarities, and multiplied by the share of each text in the loss
+        if self._is_small:
+            zeros_N1 = torch.zeros(num_texts, 1, device=self.device)
+            partner_NN = _swapped(torch.eye(num_texts, device=self.device))
+            self._constants = [candidate_similarity(zeros_N1, zeros_N1, recipe.negative_pool), -partner_NN]
+        # Scales the root mean square 1 to the length 1, and bounds the divisor of a zero vector.
+        width = self.matrix.shape[1]
+        self._unit_D = torch.full((width,), width**-0.5, device=self.device)
+        self._unit_eps = SMALLEST_NORM**2 / width
         self.graphs = Graphs(self.device, world)
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0) -> Iterator[Any]:
@@ -234,19 +254,50 @@ class DeviceStep(BaseStep):
         how = {"epoch": epoch, "seed": self.recipe.seed, "first_pair": first_pair}
         return self._pairs.epoch(batch_size=self._batch_size, **how)
 
-    @torch.no_grad()
+    def enqueue(self, batch: DeviceBatch | Batch, step: int, sums: Tensor) -> None:
+        """Train on a batch later, together with others; see ``TrainingStep``."""
+        is_queued = self._launches_many and not self._gathers_pool
+        if not (is_queued and isinstance(batch, DeviceBatch) and batch.repeats and batch.total > 1):
+            self.flush()
+            super().enqueue(batch, step, sums)
+            return
+        if self._queue and (self._queue[0][0].total, self._queue[0][0].ids.shape) != (batch.total, batch.ids.shape):
+            self.flush()
+        self._queue.append((batch, step))
+        self._sums = sums
+        if len(self._queue) == STEPS_AT_ONCE:
+            self._train_together(self._queue)
+            self._queue = []
+
+    def flush(self) -> None:
+        """Train on the batches that are in the queue; see ``TrainingStep``."""
+        for entry in self._queue:
+            self._train_together([entry])
+        self._queue = []
+
+    def _train_together(self, queue: list[tuple[DeviceBatch, int]]) -> None:
+        inputs = self._inputs_of([batch for batch, _ in queue], len(queue[0][0].numbers[self.rank]), {})
+        self._sums += self._launch(True, inputs, queue[0][1]).sum(dim=0, dtype=torch.float64)
+
     def _train(self, batch: DeviceBatch | Batch, step: int, generator: np.random.Generator) -> Tensor:
-        repeats, inputs = self._inputs(batch, step, generator)
-        for constant, value in zip(self._bias, bias_of(step), strict=True):
-            constant.fill_(value)
+        return self._launch(*self._inputs(batch, step, generator), step)[0]
+
+    @torch.no_grad()
+    def _launch(self, repeats: bool, inputs: StepInputs, first_step: int) -> Tensor:
+        """Run steps, which may be recorded if their shape repeats; return the result of each, [S, 2]."""
+        last_step = first_step + len(inputs.tensors["ids"])
+        bias_S3 = np.array([device_bias(step) for step in range(first_step, last_step)], np.float32)
+        inputs = replace(inputs, tensors={**inputs.tensors, "bias": to_device(bias_S3, self.device)})
         if repeats:
             self.graphs(self._run, inputs)
         else:
             self._run(inputs)
-        return self._result.clone()
+        return self._results[: len(bias_S3)].clone()
 
     def _inputs(self, batch: DeviceBatch | Batch, step: int, generator: np.random.Generator) -> tuple[bool, StepInputs]:
-        """Return whether shapes like that of a batch repeat, and its inputs, with draws in the order of ``Step``."""
+        """Return whether shapes like that of a batch repeat, and its inputs as those of one step together, with draws
+        in the order of ``Step``.
+        """
         more = dict[str, Tensor]()
         compares_texts = self._excludes or self._gathers_pool
         if isinstance(batch, DeviceBatch):
@@ -260,11 +311,18 @@ class DeviceStep(BaseStep):
             excluded_NP = self._negatives.excluded_by(texts, self.rank)
             more |= {} if excluded_NP is None else {"excluded": excluded_NP}
         more |= self._drawn(batch, num_own, generator)
-        if self.exchanges:
-            more |= {"step_ids": batch.ids.reshape(-1), "step_text": batch.text}
-        tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
-        merges = self._merges(batch.texts) if self.encoder.composition.reads_trees else None
-        return batch.repeats, StepInputs(tensors, batch.steps, merges, batch.total, batch.num_texts, num_own // 2)
+        return batch.repeats, self._inputs_of([batch], num_own, {name: tensor[None] for name, tensor in more.items()})
+
+    def _inputs_of(self, batches: Sequence[DeviceBatch], num_own: int, more: dict[str, Tensor]) -> StepInputs:
+        """Return the inputs of S steps of one shape, in each of which the pairs of this worker have ``num_own`` texts,
+        with further tensors [S, …].
+        """
+        first = batches[0]
+        ids_ST = torch.stack([batch.ids for batch in batches])[:, self.rank, : first.num_tokens]
+        tensors = {name: torch.stack([getattr(batch, name) for batch in batches]) for name in ("offsets", "by_row")}
+        merges = self._merges(first.texts) if self.encoder.composition.reads_trees else None
+        tensors |= {"ids": ids_ST, **more}
+        return StepInputs(tensors, first.steps, merges, first.total, first.num_texts, num_own // 2)
 
     @property
     def _gathers_pool(self) -> bool:
@@ -305,51 +363,49 @@ class DeviceStep(BaseStep):
         return torch.from_numpy(np.append(merges, np.int32(0)))  # the padding is one token
 
     def _run(self, inputs: StepInputs) -> None:
-        tensors, recipe = inputs.tensors, self.recipe
-        values = self._closed_form(inputs) if self._in_closed_form else self._by_autograd(inputs)
-        ids_P, text_WT = tensors.get("step_ids", tensors["ids"]), tensors.get("step_text", tensors["text"][None])
+        """Run S steps one after the other, given the tensors of all of them, [S, …]; write their results."""
+        tensors = dict(inputs.tensors)
+        if self._in_closed_form:
+            tensors["bags"] = _bags(tensors["offsets"], tensors["ids"].shape[1])
+        steps = [
+            dict(zip(tensors, step, strict=True)) for step in zip(*map(torch.unbind, tensors.values()), strict=True)
+        ]
+        places_P = torch.arange(inputs.tensors["by_row"].shape[2], device=self.device)
+        terms_SBK = torch.stack([self._run_step(replace(inputs, tensors=step), places_P) for step in steps])
+        if self._in_closed_form:
+            terms_SBK = F.relu(self.recipe.margin + terms_SBK)
+        _, _, num_terms = terms_SBK.shape
+        loss_S = terms_SBK.sum(dim=(1, 2)) / inputs.total
+        active_S = (terms_SBK > 0).sum(dim=(1, 2)) / (inputs.total * num_terms)
+        self._results[: len(terms_SBK)].copy_(torch.stack([loss_S, active_S], dim=1))
+
+    def _run_step(self, inputs: StepInputs, places_P: Tensor) -> Tensor:
+        """Run a step; return the terms of the objective [B, K], in closed form those that the hinge gets, less δ."""
+        tensors, recipe, bias = inputs.tensors, self.recipe, inputs.tensors["bias"]
+        values, terms_BK = self._closed_form(inputs) if self._in_closed_form else self._by_autograd(inputs)
         if self.exchanges:
             self.update.sum_over_workers()
+        order_P, segments_P, row_starts_P, again_P, rows_P = tensors["by_row"]
         if not recipe.train_words:
-            self.update.move(ids_P, values, self._bias)
-            return
+            self.update.move(rows_P, values, bias)
+            return terms_BK
         # Texts or tokens of a worker's part, those of each worker after those of the one before.
-        num_rows = inputs.num_texts + 1 if self._in_closed_form else text_WT.shape[1]
         if self.exchanges:
+            num_rows = inputs.num_texts if self._in_closed_form else len(rows_P) // self.world
             values = gather(values, num_rows, self.world)
-        if self._in_closed_form:
-            source_P = (text_WT + num_rows * torch.arange(self.world, device=self.device)[:, None]).flatten()
-        else:
-            source_P = torch.arange(len(ids_P), device=self.device)
-        is_token_P = (text_WT < inputs.num_texts).flatten()
-        rows_P, counted_P1, grad_PD = self._by_row(ids_P, is_token_P, source_P, values)
+        sums_PD = F.embedding_bag(order_P, values, segments_P, mode="sum")
+        grad_PD = F.embedding_bag(places_P, sums_PD, row_starts_P, mode="sum").index_select(0, again_P)
         if recipe.update == "dense":
             grad_VD = torch.zeros_like(self.matrix).index_copy_(0, rows_P, grad_PD)
-            self.update.move(rows_P, grad_VD, self._bias)
+            self.update.move(rows_P, grad_VD, bias)
         else:
-            self.update.move(rows_P, grad_PD, self._bias, counted_P1)
+            self.update.move(rows_P, grad_PD, bias, (again_P == places_P)[:, None] if recipe.clip else None)
+        return terms_BK
 
-    def _by_row(
-        self, ids_T: Tensor, is_token_T: Tensor, source_T: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sum values over the tokens of each row; ``source_T`` is the index of each token's value, and padding is
-        ignored.
-
-        Return the R distinct rows, padded to T with repeated rows; whether each is one of the R, [T, 1]; and their
-        gradients [T, D].
+    def _by_autograd(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        """Return the gradient of each token's word vector [T, D], and the terms; those of other parameters are in
+        ``grad``.
         """
-        num_tokens, num_rows = len(ids_T), len(self.matrix)
-        sorted_T, order_T = torch.where(is_token_T, ids_T, num_rows).sort(stable=True)  # padding is the last segment
-        is_first_T = F.pad(sorted_T[1:] != sorted_T[:-1], (1, 0), value=True)
-        places_T = torch.arange(num_tokens, device=ids_T.device)
-        starts_T = torch.searchsorted(is_first_T.cumsum(0) - 1, places_T)  # num_tokens behind the last segment
-        sums_TD = F.embedding_bag(source_T[order_T], values, starts_T, mode="sum")
-        count = (is_first_T & (sorted_T < num_rows)).sum()
-        again_T = places_T % count
-        return sorted_T[starts_T[again_T]], (places_T < count)[:, None], sums_TD[again_T]
-
-    def _by_autograd(self, inputs: StepInputs) -> Tensor:
-        """Return the gradient of each token's word vector [T, D]; those of other parameters are in ``grad``."""
         recipe = self.recipe
         leaf_TD = self.matrix.index_select(0, inputs.tensors["ids"]).requires_grad_(recipe.train_words)
         with torch.enable_grad(), self._autocast():
@@ -362,11 +418,7 @@ class DeviceStep(BaseStep):
         grads = torch.autograd.grad(loss, wanted, materialize_grads=True)
         for parameter, grad in zip(reversed(composition), reversed(grads), strict=False):
             parameter.grad = grad
-        self._set_result(loss.detach(), (terms > 0).sum(), inputs.total * terms.shape[1])
-        return grads[0]
-
-    def _set_result(self, loss: Tensor, num_active: Tensor, num_terms: int) -> None:
-        self._result.copy_(torch.stack([loss, num_active / num_terms]))
+        return grads[0], terms.detach()
 
     def _autocast(self, *, enabled: bool = True) -> AbstractContextManager[None]:
         if self.recipe.precision != "bfloat16":
@@ -427,49 +479,78 @@ class DeviceStep(BaseStep):
             similarity_NP = candidate_similarity(
                 vectors_NH, pool_PH, recipe.negative_pool, first=first, excluded_NP=excluded_NP
             )
+        if recipe.negatives == "max" and excluded_NP is None and len(vectors_NH):
+            return similarity_NP.argmax(dim=1)  # every text has a candidate
         positive_B1 = positive(vectors_NH) if is_exact else None
         return choose(recipe.negatives, similarity_NP, positive_B1, recipe.margin, tensors.get("draws"))
 
-    def _closed_form(self, inputs: StepInputs) -> Tensor:
-        """Return the gradient by any token of a text [N + 1, D], for bag-of-words encoders, without autograd."""
-        lengths_M1 = inputs.tensors["offsets"].diff()[:-1, None].float()
-        bags = inputs.tensors["ids"], self.matrix, inputs.tensors["offsets"][:-1]  # the last is the padding
-        vectors_MD = F.embedding_bag(*bags, mode="sum")[:-1]
-        if self._is_mean:
-            vectors_MD = vectors_MD / lengths_M1
-        norms_M1 = vectors_MD.norm(dim=1, keepdim=True)
-        if self.recipe.similarity == "cosine":
-            vectors_MD = vectors_MD / norms_M1.clamp(min=SMALLEST_NORM)
-        grad_MD = self._margin_gradient(vectors_MD, inputs)
-        if self.recipe.similarity == "cosine":
-            along_M1 = (grad_MD * vectors_MD).sum(dim=1, keepdim=True) * (norms_M1 > SMALLEST_NORM)
-            grad_MD = (grad_MD - along_M1 * vectors_MD) / norms_M1.clamp(min=SMALLEST_NORM)
-        grad_MD = grad_MD / lengths_M1 if self._is_mean else grad_MD
-        return F.pad(grad_MD, (0, 0, 0, inputs.num_texts + 1 - len(grad_MD)))
+    def _closed_form(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        """Return the gradient by any token of a text [N, D] without autograd, for bag-of-words encoders, and the terms.
 
-    def _margin_gradient(self, vectors_MD: Tensor, inputs: StepInputs) -> Tensor:
-        """Return the gradient of the mean loss by a worker's vectors; write loss and fraction to ``_result``."""
-        pairs, total = inputs.num_pairs, inputs.total
-        vectors_ND, pool_PD = vectors_MD[: 2 * pairs], vectors_MD
+        With the cosine, the mean of a text's vectors and their sum have the same unit vector and the same gradient.
+        """
+        offsets = inputs.tensors["offsets"]
+        vectors_MD = F.embedding_bag(inputs.tensors["ids"], self.matrix, inputs.tensors["bags"], mode="sum")
+        vectors_MD = vectors_MD[: len(offsets) - 2]
+        if self.recipe.similarity == "cosine":
+            vectors_MD.requires_grad_()
+            with torch.enable_grad():
+                unit_MD = F.rms_norm(vectors_MD, self._unit_D.shape, self._unit_D, self._unit_eps)
+            grad_MD, terms_BK = self._margin_gradient(unit_MD.detach(), inputs)
+            return torch.autograd.grad(unit_MD, vectors_MD, grad_MD)[0], terms_BK
+        lengths_M1 = offsets.diff()[:-1, None].float() if self._is_mean else 1.0
+        grad_MD, terms_BK = self._margin_gradient(vectors_MD / lengths_M1, inputs)
+        return grad_MD / lengths_M1, terms_BK
+
+    def _margin_gradient(self, vectors_MD: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor]:
+        """Return the gradient of the mean loss by a worker's vectors, and the terms [B, 2] before hinge and margin."""
+        num_texts, total, margin = 2 * inputs.num_pairs, inputs.total, self.recipe.margin
+        if num_texts and self._is_small and not self._gathers_pool:
+            return self._gradient_of_few(vectors_MD, total)
+        vectors_ND, pool_PD = vectors_MD[:num_texts], vectors_MD
         if self._gathers_pool:
             pool_PD = gather(vectors_MD, inputs.num_texts, self.world)
-        chosen_N = inputs.tensors.get("chosen")
-        chosen_N = self._chosen(vectors_ND, pool_PD, inputs) if chosen_N is None else chosen_N
-        negatives_N = chosen_N.clamp(min=0)
-        partners_ND = _swapped(vectors_ND)
-        apart_ND = pool_PD[negatives_N] - partners_ND
-        terms_N1 = F.relu(self.recipe.margin + (vectors_ND * apart_ND).sum(dim=1, keepdim=True))
-        terms_N1 = terms_N1 * (chosen_N >= 0)[:, None]
-        active_N1 = (terms_N1 > 0).to(vectors_ND)
-        self._set_result(terms_N1.sum() / total, active_N1.sum(), 2 * total)
-        share_ND = vectors_ND * active_N1 / total
+        negatives_N = inputs.tensors.get("chosen")
+        if negatives_N is None:
+            negatives_N = self._chosen(vectors_ND, pool_PD, inputs)
+        lacks_N1 = None
+        if "chosen" in inputs.tensors or "excluded" in inputs.tensors:  # otherwise every text has a negative
+            lacks_N1, negatives_N = negatives_N[:, None] < 0, negatives_N.clamp(min=0)
+        apart_ND = pool_PD.index_select(0, negatives_N) - _swapped(vectors_ND)
+        terms_N1 = (vectors_ND * apart_ND).sum(dim=1, keepdim=True)
+        if lacks_N1 is not None:
+            terms_N1.masked_fill_(lacks_N1, -torch.inf)
+        share_N1 = (terms_N1 > -margin) / total
+        moved_ND = vectors_ND * share_N1
         # Sums the texts whose negative each text is, in a fixed order.
-        grad_PD = torch.ops.aten.embedding_dense_backward(share_ND, negatives_N, len(pool_PD), -1, False)
+        grad_PD = torch.ops.aten.embedding_dense_backward(moved_ND, negatives_N, len(pool_PD), -1, False)
         if self._gathers_pool:
             grad_PD = scatter_sum(grad_PD, inputs.num_texts)[: len(vectors_MD)]
-        by_pairs_ND = apart_ND * active_N1 / total - _swapped(share_ND)
-        grad_MD: Tensor = grad_PD + F.pad(by_pairs_ND, (0, 0, 0, len(vectors_MD) - 2 * pairs))
-        return grad_MD
+        grad_PD[:num_texts].addcmul_(apart_ND, share_N1).sub_(_swapped(moved_ND))
+        return grad_PD, terms_N1.view(-1, 2)
+
+    def _gradient_of_few(self, vectors_ND: Tensor, total: int) -> tuple[Tensor, Tensor]:
+        """Return the same for few texts and the rule max, by fewer kernels, which work on [N, N]: the gradient by a
+        text's vector is a weighted sum of the other vectors.
+        """
+        num_texts = len(vectors_ND)
+        mask_NN, minus_partner_NN = (constant[:num_texts, :num_texts] for constant in self._constants)
+        similarity_NN = vectors_ND @ vectors_ND.T
+        positive_BB = similarity_NN.view(num_texts // 2, 2, num_texts // 2, 2)[:, 0, :, 1]
+        best = (similarity_NN + mask_NN).max(dim=1, keepdim=True)
+        terms_B2 = best.values.view(-1, 2) - positive_BB.diagonal()[:, None]
+        share_N1 = (terms_B2 > -self.recipe.margin).view(-1, 1) / total
+        weights_NN = (minus_partner_NN * share_N1).scatter_(1, best.indices, share_N1)
+        return (weights_NN + weights_NN.T) @ vectors_ND, terms_B2
+
+
+def _bags(offsets: Tensor, num_tokens: int) -> Tensor:
+    """Return the starts of the texts of S steps, and of short bags for the padding behind them, [S, M].
+
+    A kernel adds the vectors of a bag one after the other, so that the padding as one bag would take longest.
+    """
+    places = torch.arange(0, num_tokens, _BAG_OF_PADDING, device=offsets.device)
+    return torch.cat([offsets[:, :-2], (offsets[:, -2:-1] + places).clamp(max=num_tokens)], dim=1)
 
 
 def _swapped(vectors_ND: Tensor) -> Tensor:

@@ -10,19 +10,21 @@ Shapes in names: S steps, W workers, B pairs, N = 2B texts, T tokens with paddin
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import chain, groupby, islice, pairwise
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from paraembed.encoders.packed import Steps, to_device
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.pairs import Longs, epoch_order, step_bounds, whole_steps
 
-_CHUNK_PAIRS = 65_536  # pairs whose batches are formed together: a dozen launches for all of them, and some 20 MB
+_CHUNK_PAIRS = 65_536  # pairs whose batches are padded to the same size
+_MOST_STEPS = 120  # formed together: some 50 launches for all of them, and 50 MB for 100 pairs of sentences a step
 _MOST_COUNTS = 1 << 20  # of texts by their length, on the host: 8 MB
 _MOST_PADDING = (
     4  # times the median number of tokens in a step; a longer step is not padded, nor are others to its size
@@ -37,6 +39,7 @@ class DeviceBatch:
     Attributes:
         ids: rows of the tokens of each worker's part, int64 [W, T], text after text; 0 for padding.
         text: number of the text of each token in its part, int64 [W, T], ascending; ``num_texts`` for padding.
+        by_row: how to sum gradients over the tokens of each row, int64 [5, W·T]; see ``tokens_by_row``.
         rank: number of this worker.
         num_tokens: number of tokens in this worker's part, with its padding, at most T.
         num_texts: number of texts in the largest part.
@@ -50,6 +53,7 @@ class DeviceBatch:
 
     ids: Tensor
     text: Tensor
+    by_row: Tensor
     rank: int
     num_tokens: int
     num_texts: int
@@ -103,15 +107,17 @@ class DevicePairs:
         *,
         recurrent: bool = False,
         repeats: bool = True,
+        texts_alike: bool = False,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         """Copy 2n texts with their BOS/EOS tokens to a device; None: every batch is copied, see ``batch_of``.
 
         ``recurrent``: batches get ``steps``. ``repeats``: batches are padded to repeating shapes, unless they become
-        too long.
+        too long. ``texts_alike``: all tokens of a text have the same gradient; see ``tokens_by_row``.
         """
         self.device, self.recurrent, self.repeats = torch.device(device), recurrent, repeats
+        self.texts_alike = texts_alike
         self.rank, self.world = rank, world
         self._source = None if pairs is None else _Source.of(pairs, self.device)
         self._thread = ThreadPoolExecutor(1)
@@ -163,7 +169,7 @@ class DevicePairs:
         own_SN = lengths[self.rank]
         exact = self._exact_steps(own_SN[~repeats_S]) if self.recurrent else iter(())
         formed = self._formed_steps(source, parts, num_tokens_SW, most_S, is_long_S)
-        for step, (ids_WT, text_WT, offsets) in enumerate(formed):
+        for step, (ids_WT, text_WT, by_row, offsets) in enumerate(formed):
             steps, num_tokens = None, int(num_tokens_SW[step, self.rank])
             if self.recurrent:
                 layout = self._grid(num_texts + 1, num_steps_S[step]) if repeats_S[step] else next(exact)
@@ -171,6 +177,7 @@ class DevicePairs:
             yield DeviceBatch(
                 ids_WT,
                 text_WT,
+                by_row,
                 self.rank,
                 num_tokens=num_tokens,
                 num_texts=num_texts,
@@ -184,23 +191,30 @@ class DevicePairs:
 
     def _formed_steps(
         self, source: _Source, parts: list[Longs], num_tokens_SW: Longs, most_S: Longs, is_long_S: npt.NDArray[np.bool_]
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield ids [W, T], texts [W, T] and this worker's offsets [N + 2] of each step; T is in ``most_S``.
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Yield ids [W, T], texts [W, T], ``by_row`` and this worker's offsets [N + 2] of each step; T is in
+        ``most_S``.
 
-        The steps ``is_long_S`` are formed apart, since all steps that are formed together take the memory of the
-        longest.
+        Some steps at a time, so that the memory depends little on their number. The steps ``is_long_S`` are formed
+        apart, since all steps that are formed together take the memory of the longest.
         """
         num_texts = max(texts_SN.shape[1] for texts_SN in parts)
-        cuts = 1 + np.flatnonzero(is_long_S[1:] | is_long_S[:-1])
-        for first, last in pairwise([0, *cuts.tolist(), len(most_S)]):
+        apart = 1 + np.flatnonzero(is_long_S[1:] | is_long_S[:-1])
+        cuts = sorted({*apart.tolist(), *range(0, len(most_S), _MOST_STEPS), len(most_S)})
+        for first, last in pairwise(cuts):
             steps, most = slice(first, last), int(most_S[first:last].max())
             formed = [
                 self._formed(source, texts_SN[steps], num_tokens_SW[steps, worker], most, num_texts)
                 for worker, texts_SN in enumerate(parts)
             ]
             ids_SWT, text_SWT = (torch.stack(tensors, dim=1) for tensors in list(zip(*formed, strict=True))[:2])
-            for step, size in enumerate(most_S[steps].tolist()):
-                yield ids_SWT[step, :, :size], text_SWT[step, :, :size], formed[self.rank][2][step]
+            place = 0
+            for size, equal in groupby(most_S[steps].tolist()):
+                same = slice(place, place := place + len(list(equal)))
+                ids, text = ids_SWT[same, :, :size], text_SWT[same, :, :size]
+                by_row = tokens_by_row(ids, text, num_texts, texts_alike=self.texts_alike)
+                tensors = ids, text, by_row, formed[self.rank][2][same]
+                yield from zip(*(tensor.unbind() for tensor in tensors), strict=True)
 
     def _formed(
         self, source: _Source, texts_SN: Longs, ends_S: Longs, num_tokens: int, num_texts: int
@@ -252,6 +266,49 @@ class DevicePairs:
         order = known[epoch, seed].result() if (epoch, seed) in known else epoch_order(num_pairs, epoch, seed)
         self._orders[epoch + 1, seed] = self._thread.submit(epoch_order, num_pairs, epoch + 1, seed)
         return order
+
+
+def tokens_by_row(ids_SWT: Tensor, text_SWT: Tensor, num_texts: int, *, texts_alike: bool) -> Tensor:
+    """Return how to sum gradients over the tokens of each row in S steps, int64 [S, 5, P] with P = W·T.
+
+    A kernel adds the gradients of a segment one after the other, and every eighth token may be of the same row. So
+    segments of some √P tokens are summed first. Sorted by row, token p of a step has the gradient ``[0, p]``, segment s
+    starts at the token ``[1, s]``, and the r-th of R distinct rows at the segment ``[2, r]``; the rest, which is behind
+    the last one, is in segments of one. ``[3]`` repeats the numbers 0 to R - 1 up to length P, and ``[4]`` has their
+    rows. R < P, because of the padding.
+
+    With ``texts_alike`` there is a gradient for each of ``num_texts`` texts of each worker, otherwise for each token.
+    """
+    ids_SP, is_token_SP = ids_SWT.flatten(1), (text_SWT < num_texts).flatten(1)
+    (num_steps, num_tokens), device = ids_SP.shape, ids_SP.device
+    most = 1 << (num_tokens.bit_length() - 1) // 2
+    ends_S1, padding = is_token_SP.sum(dim=1, keepdim=True), torch.iinfo(torch.int64).max  # is sorted behind all rows
+    sorted_SP, order_SP = torch.where(is_token_SP, ids_SP, padding).sort(dim=1, stable=True)
+    places_SP = torch.arange(num_tokens, device=device).repeat(num_steps, 1)
+    is_first_SP = F.pad(sorted_SP.diff(dim=1) != 0, (1, 0), value=True)
+    numbers_SP = is_first_SP.cumsum(1) - 1
+    starts_SP = torch.searchsorted(numbers_SP, places_SP)
+    first_SP = (places_SP - starts_SP.gather(1, numbers_SP)) % most == 0
+    segments_SP = (first_SP & (places_SP < ends_S1)).cumsum(1)
+    segment_starts_SP = _then_single(
+        torch.searchsorted(segments_SP, places_SP, right=True), segments_SP[:, -1:], ends_S1
+    )
+    num_rows_S1 = (is_first_SP & (places_SP < ends_S1)).sum(dim=1, keepdim=True)
+    row_starts_SP = F.pad(segments_SP, (1, 0)).gather(1, starts_SP)
+    row_starts_SP = _then_single(row_starts_SP, num_rows_S1, segments_SP[:, -1:])
+    again_SP = places_SP % num_rows_S1
+    rows_SP = sorted_SP.gather(1, starts_SP.gather(1, again_SP))
+    if texts_alike:
+        first_W1 = num_texts * torch.arange(ids_SWT.shape[1], device=device)[:, None]
+        order_SP = (text_SWT.clamp(max=num_texts - 1) + first_W1).flatten(1).gather(1, order_SP)
+    return torch.stack([order_SP, segment_starts_SP, row_starts_SP, again_SP, rows_SP], dim=1)
+
+
+def _then_single(starts_SP: Tensor, counts_S1: Tensor, ends_S1: Tensor) -> Tensor:
+    """Return starts of P segments, of which those from ``counts`` on begin at ``ends`` and have one element each."""
+    num_starts = starts_SP.shape[1]
+    behind_SP = torch.arange(num_starts, device=starts_SP.device) - counts_S1
+    return torch.where(behind_SP < 0, starts_SP, (ends_S1 + behind_SP).clamp(max=num_starts))
 
 
 def _texts_of(pairs_SB: Longs) -> Longs:

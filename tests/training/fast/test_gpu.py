@@ -7,10 +7,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paraembed.encoders import ENCODERS, config_from_dict
@@ -29,14 +32,16 @@ from paraembed.encoders.configs import (
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.best import Evaluation
+from paraembed.training.fast import gpu as gpu_module
 from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast import step_kind
 from paraembed.training.fast.gpu import DeviceStep, Graphs, StepInputs
+from paraembed.training.loop import run_steps
 from paraembed.training.loop import train as whole_training
 from paraembed.training.objectives import step_draws
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
-from tests.training.conftest import Killed, encoder_of
+from tests.training.conftest import Killed, encoder_of, same_bits
 from tests.training.fast.test_gpu_pairs import host_may_not_wait
 
 OPTIONS = inspect.signature(torch.cuda.graph).parameters  # torch 2.11 does not have all of them
@@ -79,14 +84,19 @@ def name_of(changes):
     return "-".join(str(value).split("Config")[0] for value in changes.values())
 
 
-@pytest.fixture
-def pairs():
+def make_pairs():
     """90 pairs of texts of 1 to 9 tokens, and a text of 25: four steps of 20 pairs, and one of 10."""
     generator = np.random.default_rng(5)
     lengths = generator.integers(1, 10, 180)
     lengths[77] = 25
     ids = generator.integers(1, 40, lengths.sum(), dtype=np.int32)
     return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+
+
+@pytest.fixture
+def pairs():
+    """Those of ``make_pairs``."""
+    return make_pairs()
 
 
 def layouts(all_changes):
@@ -170,6 +180,72 @@ def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
     assert not torch.equal(first, second)
     share = changes.get("dropout", changes.get("word_dropout"))
     assert (first == 0).float().mean().item() == pytest.approx(share, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"similarity": "dot", "negatives": "min_violation", "optimizer": "sgd"},
+        {"word_l2": 0.1, "clip": 0.1, "negative_pool": "same_side"},
+        {"negatives": "mix"},
+    ],
+    ids=name_of,
+)
+@given(at_once=st.integers(1, 6), flushed=st.sets(st.integers(1, 10)), batch_size=st.sampled_from([9, 11, 89]))
+def test_steps_in_a_queue_are_those_of_one_at_a_time(changes, at_once, flushed, batch_size):
+    """To the bit, wherever the queue is flushed; the last step may be smaller, or have one pair."""
+    pairs, recipe = make_pairs(), replace(BASE, batch_size=batch_size, **changes)
+    queued, single = (DeviceStep(encoder_of(recipe), recipe, pairs) for _ in range(2))
+    sums = torch.zeros(2, dtype=torch.float64)
+    with patch.object(gpu_module, "STEPS_AT_ONCE", at_once), AsksNothing():
+        for number, batch in enumerate(queued.batches(pairs, 0), 1):
+            queued.enqueue(batch, number, sums)
+            if number in flushed:
+                queued.flush()
+        queued.flush()
+    torch.testing.assert_close(sums, train(single, pairs).sum(dim=0, dtype=torch.float64), rtol=1e-12, atol=0)
+    assert same_bits(queued.encoder, single.encoder)
+    state = single.update.state()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in queued.update.state().items())
+    assert queued.skipped_pairs == single.skipped_pairs == int(batch_size == 89)
+
+
+@pytest.mark.parametrize("changes", [{}, {"negative_pool": "same_side", "similarity": "dot", "optimizer": "sgd"}])
+def test_few_texts_get_the_gradients_of_many(pairs, changes):
+    recipe, steps = replace(BASE, **changes), []
+    for most in (0, 512):
+        with patch.object(gpu_module, "_MOST_TEXTS_SQUARED", most):
+            steps.append(DeviceStep(encoder_of(recipe), recipe, pairs))
+    torch.testing.assert_close(*(train(step, pairs) for step in steps), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(*(step.matrix for step in steps), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("killed_at", [1, 3, 6])
+def test_a_run_with_a_queue_resumes_after_any_checkpoint(pairs, tmp_path, monkeypatch, killed_at):
+    """Checkpoints, reports and evaluations come at steps where the queue is not full."""
+    monkeypatch.setattr(gpu_module, "STEPS_AT_ONCE", 4)
+    recipe = replace(BASE, batch_size=9, epochs=4)
+
+    def run(encoder, name, saved=lambda: None):
+        step = DeviceStep(encoder, recipe, pairs)
+        evaluation = Evaluation(lambda encoder: (-encoder.matrix.detach().norm().item(), {}), every=0.37)
+        checkpoints = Checkpoints(tmp_path / name, steps=7, saved=saved)
+        return run_steps(encoder, step, pairs, 90, checkpoints=checkpoints, evaluation=evaluation)
+
+    def kill():
+        nonlocal killed_at
+        killed_at -= 1
+        if not killed_at:
+            raise Killed
+
+    unbroken, broken, resumed = (encoder_of(recipe) for _ in range(3))
+    whole = run(unbroken, "unbroken")
+    with pytest.raises(Killed):
+        run(broken, "broken", kill)
+    rest = run(resumed, "broken")
+    assert same_bits(unbroken, resumed)
+    assert (rest.curve, rest.scores) == (whole.curve, whole.scores)
 
 
 def test_what_is_asked_is_noticed(pairs):
@@ -265,20 +341,27 @@ def test_a_recording_has_only_options_that_this_torch_knows():
 @pytest.mark.gpu
 @NO_GPU
 @pytest.mark.parametrize(("changes", "padded"), [*layouts([*CHANGES, *ON_A_GPU])], indirect=["padded"])
-def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(pairs, changes, padded):
+def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(pairs, changes, padded, monkeypatch):
+    """One of steps one at a time, and one of steps in a queue, of which three are recorded together."""
+    monkeypatch.setattr(gpu_module, "STEPS_AT_ONCE", 3)
     recipe = replace(BASE, **{"batch_size": 9, **changes})
     if recipe.batch_size > 90:
         pairs = joined(*[pairs] * 46)
     ends = []
-    for _ in range(2):
+    for is_queued in (True, False):
         encoder = encoder_of(recipe).to("cuda")
         step = DeviceStep(encoder, recipe, pairs)
         step.graphs.more_options = CHECKED
+        sums = torch.zeros(2, dtype=torch.float64, device="cuda")
         numbers = count(1)
         for epoch in range(8):  # the first record the graphs
             with host_may_not_wait() if epoch > 3 else nullcontext():
                 for batch in step.batches(pairs, epoch):
-                    step(batch, next(numbers))
+                    if is_queued:
+                        step.enqueue(batch, next(numbers), sums)
+                    else:
+                        step(batch, next(numbers))
+                step.flush()
         ends.append(torch.cat([one.detach().flatten().cpu() for one in encoder.parameters()]).numpy())
         is_exact = encoder.composition.is_recurrent and not padded
         never = encoder.composition.reads_trees or recipe.objective == "contrastive" or is_exact

@@ -34,6 +34,19 @@ def assert_same(found, expected):
         text = np.repeat(np.arange(len(part)), part.lengths)
         assert found.text[worker].tolist() == [*text, *[found.num_texts] * rest]
     assert found.num_texts == max(map(len, expected.parts))
+    order, segments, starts, again, rows = found.by_row.tolist()
+    flat, places = found.ids.flatten(), (found.text < found.num_texts).flatten().nonzero().flatten()
+    distinct = sorted({*flat[places].tolist()})
+    assert rows == [distinct[place] for place in again]
+    assert again == [place % len(distinct) for place in range(len(flat))]
+    assert segments[starts[len(distinct)]] == len(places)
+    for row, start, end in zip(distinct, starts, starts[1:], strict=False):
+        assert order[segments[start] : segments[end]] == [place for place in places.tolist() if flat[place] == row]
+        sizes = np.diff(segments[start : end + 1])
+        assert sizes.min() > 0
+        assert sizes.max() ** 2 <= len(flat)
+    for first, bounds in ((len(distinct), starts), (starts[len(distinct)], segments)):
+        assert {*np.diff([*bounds[first:], len(flat)])} <= {0, 1}
     assert (found.ids_T.dtype, found.text_T.dtype, found.offsets.dtype) == (torch.int64,) * 3
     padding = len(found.ids_T) - num_tokens
     assert padding >= 1
@@ -64,7 +77,7 @@ def test_batches_are_those_of_the_cpu(lengths, batch_size, first_pair, chunk, sl
     pairs = ragged([length for pair in lengths for length in pair])
     rank, world = worker
     on_device = DevicePairs(pairs, "cpu", recurrent=recurrent, rank=rank, world=world)
-    constants = {"_MOST_SLOTS": slots, "_MOST_COUNTS": 10 * chunk, "_MOST_PADDING": most_padding}
+    constants = {"_MOST_SLOTS": slots, "_MOST_COUNTS": 10 * chunk, "_MOST_PADDING": most_padding, "_MOST_STEPS": chunk}
     with patch.multiple(device_pairs_module, **constants):
         for epoch in (0, 1, 3):  # one that is begun, one made ahead, one that was not expected
             first = min(first_pair, len(lengths))
