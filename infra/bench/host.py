@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from infra.bench.command import Add, count, path
 from infra.bench.generated import draw_lines
-from infra.bench.rounds import Log, Program, Round, has, measure, ratio, report, show_table
+from infra.bench.rounds import Log, Program, Programs, Round, has, measure, report, show_table
 from paraembed.console import doing, say
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import find_inputs
@@ -99,7 +99,7 @@ def run(options: Namespace, log: Log) -> dict[str, Any]:
     columns = {
         "texts/s": lambda program: f"{program.rate:,.0f}",
         "CPU µs a text": lambda program: f"{1e6 * program.median(lambda turn: turn.cpu_seconds / turn.steps):.2f}",
-        "× one thread": ratio(programs, _BASES),
+        "× one thread": lambda program: _times_base(program, programs),
     }
     show_table("host", programs.values(), columns)
     if has(programs, "device"):
@@ -107,6 +107,12 @@ def run(options: Namespace, log: Log) -> dict[str, Any]:
         log({"device/busy": busy})
         say(f"the device was busy for {busy:.1%} of the time")
     return report(options, programs)
+
+
+def _times_base(program: Program, programs: Programs) -> str:
+    """Return the rate of a program of several threads over that of one thread."""
+    bases = {programs[key].name: programs[base] for key, base in _BASES.items() if has(programs, key, base)}
+    return f"{program.rate / bases[program.name].rate:.2f}" if program.name in bases else ""
 
 
 def _start(key: str, options: Namespace, model: str, file: Path, texts: pa.StringArray) -> Program:
