@@ -61,11 +61,13 @@ class ModelTokens:
             first = texts.slice(0, self._left)
             self._left -= len(first)
             self._compare(first)
-        return tokenized(self._library, texts.to_pylist()) if self._compiled is None else self._compiled.tokens(texts)
+        in_use = self._compiled  # another thread may set it to None
+        return tokenized(self._library, texts.to_pylist()) if in_use is None else in_use.tokens(texts)
 
     def _compare(self, texts: pa.StringArray) -> None:
-        assert self._compiled is not None
-        ids, expected = self._compiled.tokens(texts), tokenized(self._library, texts.to_pylist())
+        if (compiled := self._compiled) is None:
+            return
+        ids, expected = compiled.tokens(texts), tokenized(self._library, texts.to_pylist())
         if not (np.array_equal(ids.ids, expected.ids) and np.array_equal(ids.offsets, expected.offsets)):
             log.warning(
                 "the model's tokenizer returns other ids than that of BERT; the slower one of the model is used"
