@@ -59,9 +59,8 @@ from paraembed.training.update import device_bias
 log = logging.getLogger(__name__)
 
 _MOST_SHAPES = 128  # that are recorded, each with its inputs and the memory of its graph; some dozen come in practice
-STEPS_AT_ONCE = (
-    5  # in a graph; it divides the steps between reports; H100: 5, 10, 20 train 929, 895, 878 thousand pairs/s
-)
+# In a graph; it divides the steps between reports. On an H100 5, 10 and 20 train 929,000, 895,000 and 878,000 pairs/s.
+STEPS_AT_ONCE = 5
 _MOST_TEXTS_SQUARED = 512  # in a step whose gradient is a product with a matrix of weights; with more, it is slower
 _MOST_PAIRS_AT_ONCE = 1024  # in a step; with more, its kernels take longer than their launch
 _BAG_OF_PADDING = 8  # tokens
