@@ -323,9 +323,14 @@ def in_threads(function: Callable[[_Argument], _Result], arguments: Sequence[_Ar
 
 
 def map_in_threads(
-    function: Callable[[_Argument], _Result], arguments: Iterable[_Argument], threads: int
+    function: Callable[[_Argument], _Result],
+    arguments: Iterable[_Argument],
+    threads: int,
+    stop: Callable[[], object] = bool,
 ) -> Iterator[_Result]:
-    """Yield the results of a function, in order; threads compute the next two results each in the meantime."""
+    """Yield the results of a function, in order; threads compute the next two results each in the meantime. If the
+    caller stops before the end, or a call fails, ``stop`` is called, and the calls that are running are waited for.
+    """
     if threads == 1:
         yield from map(function, arguments)
         return
@@ -337,6 +342,7 @@ def map_in_threads(
                 yield waiting.popleft().result()
         yield from (future.result() for future in waiting)
     finally:
+        stop()
         pool.shutdown(cancel_futures=True)
 
 

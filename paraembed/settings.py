@@ -110,7 +110,7 @@ class Gpus:
     """Fraction of a GPU per worker process, for example 0.5 for two processes on each GPU."""
     cpus_per_gpu: int | None = None
     """Parts that are read, tokenized and written at a time for each GPU, on a CPU each; default: the CPUs of a machine
-    per GPU, 16 at most.
+    per GPU, 8 at most.
     """
 
     def __post_init__(self) -> None:
@@ -129,8 +129,10 @@ class Gpus:
 
 
 DEFAULT_GPUS = Gpus()
-MOST_CPUS_PER_GPU = 16
-"""Most CPUs that feed a GPU by default: at 45 µs a text of a tokenizer that is not compiled, 350,000 texts/s."""
+MOST_CPUS_PER_GPU = 8
+"""Most CPUs that feed a GPU by default: at 45 µs a text of a tokenizer that is not compiled, 175,000 texts/s. With
+more of them, the first parts end later.
+"""
 
 
 def check_workers(workers: int) -> None:

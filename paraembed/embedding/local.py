@@ -3,7 +3,8 @@
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
-from threading import Lock
+from concurrent.futures import CancelledError
+from threading import Event, Lock
 from typing import Any
 
 from paraembed.console import doing, duration
@@ -32,12 +33,14 @@ def embed_here(
     those of ``embed_part``. Workers embed the parts ``of_workers`` later.
     """
     progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in [*todo, *of_workers]))
-    begun, lock = Counter[str](), NO_LOCK if threads == 1 else Lock()
+    begun, lock, stopped = Counter[str](), NO_LOCK if threads == 1 else Lock(), Event()
 
     def embedded(task: tuple[Sequence[InputFile], Part, bytes | None]) -> tuple[Part, Done]:
         sources, part, data = task
 
         def count(rows: int) -> None:
+            if stopped.is_set():  # so that Ctrl-C does not wait for the parts of all threads
+                raise CancelledError
             begun[part.name] += rows
             progress.begun = sum([*begun.values()])  # a list, as other threads add parts
             progress.show()
@@ -46,7 +49,7 @@ def embed_here(
         return part, Done(embed_part(encoder, sources, part, run.plan.settings, store, **options), peak_memory())
 
     with one_thread():
-        for part, done in map_in_threads(embedded, stream_parts(run.plan, todo), threads):
+        for part, done in map_in_threads(embedded, stream_parts(run.plan, todo), threads, stopped.set):
             progress.done += part.rows
             progress.begun -= begun.pop(part.name, 0)
             yield done

@@ -564,7 +564,7 @@ def test_progress_in_words():
     progress.begun = 200  # of a part that is not finished
     assert progress.line(4.0).startswith("800 of 1,000 rows  80%  150 rows/s  1 s left")
     progress.begun = 250
-    assert progress.line(13.5).split("  ")[2] == "5 rows/s"  # of the last ten seconds
+    assert progress.line(14.5).split("  ")[2] == "5 rows/s"  # of the last ten seconds
 
 
 @pytest.mark.slow

@@ -92,6 +92,31 @@ def test_threads_of_the_job_write_the_bytes_of_one_in_order(tiny_encoder_folder,
     assert [report.name for report in others] == sorted(report.name for report in others)
 
 
+def test_parts_of_a_run_that_is_stopped_are_not_finished(tiny_encoder_folder, tmp_path):
+    texts, encoder, store = tmp_path / "t.txt", load(str(tiny_encoder_folder)), open_store(tmp_path / "out")
+    texts.write_text("the cat sat\n" * 100 + "a dog ran home\n" * 300)
+
+    class Slow:
+        """It encodes the first part at once, and counts rows of the others for a minute."""
+
+        def __getattr__(self, name):
+            return getattr(encoder, name)
+
+        def embed(self, texts, *given, on_rows, **more):
+            for _ in range(6000 * (texts[0].as_py() != "the cat sat")):
+                time.sleep(0.01)
+                on_rows(0)
+            return encoder.embed(texts, *given, on_rows=on_rows, **more)
+
+    plan = make_plan(list_inputs([texts]), Settings(part_rows=100))
+    run = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan, encoder.identity)
+    with begun_run(store, run):
+        results = embed_here(Slow(), run, plan.parts, store, threads=3)
+        assert next(results).report.rows == 100
+        results.close()
+    assert [path.name for path in (tmp_path / "out/data").iterdir()] == [plan.parts[0].name.removeprefix("data/")]
+
+
 def test_an_error_in_one_thread_ends_the_others_and_keeps_what_they_wrote(tiny_encoder_folder, tmp_path):
     """The text comes last but for five parts, of which the threads begin two at most."""
 
