@@ -199,6 +199,6 @@ def test_without_a_subcommand_it_says_which_there_are(bench, capsys):
             bench(line)
         assert ended.value.code == status
     said = capsys.readouterr()
-    assert "{embed,encoders,export,models,scale,search,shard,students,train}" in said.out
-    assert "{embed,encoders,export,models,scale,search,shard,students,train}" in said.err
+    assert "{embed,encoders,export,host,models,scale,search,shard,students,train}" in said.out
+    assert "{embed,encoders,export,host,models,scale,search,shard,students,train}" in said.err
     assert "argument --lines: invalid count value: 'many'" in said.err
