@@ -327,9 +327,11 @@ def map_in_threads(
     arguments: Iterable[_Argument],
     threads: int,
     stop: Callable[[], object] = bool,
+    *,
+    ahead: int = 2,
 ) -> Iterator[_Result]:
-    """Yield the results of a function, in order; threads compute the next two results each in the meantime. If the
-    caller stops before the end, or a call fails, ``stop`` is called, and the calls that are running are waited for.
+    """Yield the results of a function, in order; threads compute the next ``ahead`` results each in the meantime. If
+    the caller stops before the end, or a call fails, ``stop`` is called, and running calls are waited for.
     """
     if threads == 1:
         yield from map(function, arguments)
@@ -338,7 +340,7 @@ def map_in_threads(
     try:
         for argument in arguments:
             waiting.append(pool.submit(function, argument))
-            if len(waiting) > 2 * threads:
+            if len(waiting) > ahead * threads:
                 yield waiting.popleft().result()
         yield from (future.result() for future in waiting)
     finally:

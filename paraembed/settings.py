@@ -109,8 +109,8 @@ class Gpus:
     gpu_share: float = 1.0
     """Fraction of a GPU per worker process, for example 0.5 for two processes on each GPU."""
     cpus_per_gpu: int | None = None
-    """Parts that are read, tokenized and written at a time for each GPU, on a CPU each; default: the CPUs of a machine
-    per GPU, 8 at most.
+    """Parts that are read, tokenized and written at a time for each GPU; default: the CPUs of a machine per GPU, 8 at
+    most; 4 in workers of Ray.
     """
 
     def __post_init__(self) -> None:

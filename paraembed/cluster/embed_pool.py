@@ -15,8 +15,8 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.process import on_cluster
-from paraembed.settings import MOST_CPUS_PER_GPU
 
+_PARTS_PER_GPU = 4  # at a time, by default; if a worker is lost, so are these
 _POLL_SECONDS = 2.0  # between calls that ask a worker for its rows
 _STATUS = "status"  # group of calls that do not wait for those with parts
 _START_TRIES = 6  # in a row, as long as no worker has started
@@ -58,13 +58,13 @@ class WorkerPool:
     def __init__(
         self, kind: type, encoder: TextEncoder, count: int, gpu_share: float, cpus_per_gpu: int | None
     ) -> None:
-        """Each worker, of the class ``kind``, gets one CPU, or with a fraction of a GPU the same fraction of its CPUs
-        (``cpus_per_gpu``; None: those of the cluster per GPU). With a GPU, it works on a part for each CPU, and two at
-        least: one is encoded while others are read, tokenized or written.
+        """Each worker, of the class ``kind``, gets one CPU and a fraction of a GPU, if that is not 0. With a GPU, it
+        works on several parts at a time, two at least (``cpus_per_gpu``; None: four): one is encoded while others are
+        read, tokenized or written.
         """
         self.count, self.gpu_share = count, gpu_share
-        cpus = max(1, int(gpu_share * (cpus_per_gpu or _cpus_per_gpu()))) if gpu_share else 1
-        self.in_flight = max(2, cpus)
+        # Ray reserves one CPU alone: machines differ, and one with fewer CPUs would never start a worker.
+        self.in_flight = max(2, int(gpu_share * (cpus_per_gpu or _PARTS_PER_GPU)))
         """Parts per worker; without a GPU one is queued, so that memory is bounded and no worker waits."""
         self.workers: dict[Worker, None] = {}  # in the order of their starts
         self.of_call: dict[Any, Worker] = {}
@@ -72,9 +72,7 @@ class WorkerPool:
         on_gpu = {"num_gpus": gpu_share, "max_concurrency": self.in_flight} if gpu_share else {}
         self._next_poll = 0.0
         remote: Any = ray.remote  # its types lack this option
-        self._actor: Any = remote(concurrency_groups={_STATUS: 1})(kind).options(
-            num_cpus=cpus, max_restarts=0, **on_gpu
-        )
+        self._actor: Any = remote(concurrency_groups={_STATUS: 1})(kind).options(num_cpus=1, max_restarts=0, **on_gpu)
         num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
         # In Ray's object store, which sends it to every machine once.
         self.encoder = ray.put(encoder.packed(is_local=not on_cluster() and num_machines == 1))
@@ -149,12 +147,6 @@ class WorkerPool:
         pause = min(2.0**self._failed_starts, _LONGEST_PAUSE_SECONDS)
         self._next_start = time.monotonic() + pause
         log.warning("a worker failed while it started (%s); another one is started in %s", why, duration(pause))
-
-
-def _cpus_per_gpu() -> int:
-    """Return the CPUs of the cluster per GPU, at most ``MOST_CPUS_PER_GPU``."""
-    whole = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return min(MOST_CPUS_PER_GPU, int(whole.get("CPU", 1) / max(1, whole.get("GPU", 1))))
 
 
 def reason_of(error: Exception) -> tuple[str, bool]:

@@ -35,7 +35,7 @@ GROUPS = {
     "max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "output": "normalize dim part_rows compression compact",
     "model": "prompt backend pooling batch_tokens trust_remote_code",
-    "resources": "engine cache cache_gb batch_size device precision gpus gpu_share price_per_hour",
+    "resources": "engine cache cache_gb batch_size device precision gpus gpu_share cpus_per_gpu price_per_hour",
 }
 
 

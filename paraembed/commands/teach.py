@@ -17,7 +17,7 @@ from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference,
 GROUPS = {
     "data": "max_line_bytes max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
     "student": "smoothing l2 steps",
-    "teacher": "prompt backend pooling batch_tokens trust_remote_code device precision gpus gpu_share",
+    "teacher": "prompt backend pooling batch_tokens trust_remote_code device precision gpus gpu_share cpus_per_gpu",
 }
 
 

@@ -49,7 +49,8 @@ def embed_here(
         return part, Done(embed_part(encoder, sources, part, run.plan.settings, store, **options), peak_memory())
 
     with one_thread():
-        for part, done in map_in_threads(embedded, stream_parts(run.plan, todo), threads, stopped.set):
+        tasks = stream_parts(run.plan, todo)  # each may hold the text of its part
+        for part, done in map_in_threads(embedded, tasks, threads, stopped.set, ahead=1):
             progress.done += part.rows
             progress.begun -= begun.pop(part.name, 0)
             yield done

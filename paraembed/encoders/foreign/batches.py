@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ class ModelTokens:
 
     def __init__(self, tokenizer: Any, *, compiles: bool = True) -> None:
         self._library, self._compiled, self._left = tokenizer, None, _COMPARED_TEXTS
+        self._lock = Lock()
         if not compiles or getattr(tokenizer, "encode_special_tokens", False):  # then the text [CLS] is no token
             return
         with suppress(ValueError):  # not the tokenizer of uncased BERT
@@ -57,10 +59,11 @@ class ModelTokens:
 
     def __call__(self, texts: pa.StringArray) -> Ragged:
         """Return the ids."""
-        if self._compiled is not None and self._left > 0:
-            first = texts.slice(0, self._left)
-            self._left -= len(first)
-            self._compare(first)
+        if self._left > 0:
+            with self._lock:
+                first = texts.slice(0, self._left)
+                self._left -= len(first)
+                self._compare(first)
         in_use = self._compiled  # another thread may set it to None
         return tokenized(self._library, texts.to_pylist()) if in_use is None else in_use.tokens(texts)
 
@@ -253,13 +256,13 @@ class InBatches(ForeignEncoder):
             if self.packs:
                 stop = int(np.searchsorted(sums, sums[start] + budget, side="right")) - 1
             rows = order[start : max(start + 1, stop)]
-            features = self._features(Batch(texts, ids, rows))
-            with lock:
-                try:
+            try:
+                features = self._features(Batch(texts, ids, rows))
+                with lock:
                     computing.append((rows, self._forward(features)))
-                    start += len(rows)
-                except torch.OutOfMemoryError as error:
-                    self._halve(len(rows), budget, error)
+                start += len(rows)
+            except torch.OutOfMemoryError as error:
+                self._halve(len(rows), budget, error)
             if len(computing) > 1:
                 self._take(*computing[0], vectors)
                 on_rows(len(computing.pop(0)[0]))

@@ -52,6 +52,13 @@ def turn_on(model: Any) -> int | None:
     return _first_position(network)
 
 
+def turn_off(model: Any) -> None:
+    """Undo ``turn_on``."""
+    model[0].auto_model.set_attn_implementation("sdpa")
+    if (names := getattr(model[0], "model_forward_params", None)) is not None:
+        names -= _KEYS
+
+
 def is_equal(packed: Tensor, padded: Tensor) -> bool:
     """Return whether vectors [n, H] of the same texts are equal enough."""
     cosines = F.cosine_similarity(packed.float(), padded.float())

@@ -73,7 +73,7 @@ class SentenceTransformerEncoder(InBatches):
         with transformers_is_quiet():
             self._model = _loaded(files, inference, options)
             self._model.eval()
-            if is_open:
+            if is_open and not hasattr(self._model.tokenizer, "encode_batch_fast"):  # of static embeddings, in float32
                 self.least_cosine = cosine_of_bfloat16(self._model)
                 if self.least_cosine >= _LEAST_COSINE:
                     inference = replace(inference, precision="bfloat16")
@@ -135,14 +135,19 @@ class SentenceTransformerEncoder(InBatches):
     @torch.inference_mode()
     def pack(self, model: Any) -> None:
         """Compute batches without padding, if the vectors of some texts are then the same up to roundings."""
-        padded_BH = torch.from_numpy(self._compute(_TEXTS))
-        self._first_position = packing.turn_on(model)
-        self.packs = self._first_position is not None
+        sums, self._sums = self._sums, None  # of texts whose states are summed, of which these are not
         try:
+            padded_BH = torch.from_numpy(self._compute(_TEXTS))
+            self._first_position = packing.turn_on(model)
+            self.packs = self._first_position is not None
             self.packs = self.packs and packing.is_equal(torch.from_numpy(self._compute(_TEXTS)), padded_BH)
         except Exception as error:  # noqa: BLE001 - of a model whose layers read other arrays
             log.debug("batches are padded: %s", error)
             self.packs = False
+        finally:
+            self._sums = sums
+            if not self.packs and self._first_position is not None:
+                packing.turn_off(model)
 
     def _more_identity(self) -> Mapping[str, Any]:
         return {"backend": self.inference.backend, "trust_remote_code": self.inference.trust_remote_code}

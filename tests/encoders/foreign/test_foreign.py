@@ -666,3 +666,16 @@ def test_texts_are_tokenized_once_with_the_features_of_the_library(kind, tmp_pat
         expected = encoder.embed(pa.array(texts))
         assert np.array_equal(found.vectors, expected.vectors)
         assert np.array_equal(found.num_tokens, expected.num_tokens)
+
+
+def test_states_of_the_first_texts_after_packing_are_those_of_these_texts():
+    usual, packing = (open_encoder(f"st:{minilm()}", Inference(device="cpu")) for _ in range(2))
+    expected = usual.embed_states(pa.array(TAUGHT))[1]
+    packing._sums = []
+    packing.pack(packing._on_device)
+    assert packing.packs
+    assert packing._sums == []
+    sums = packing.embed_states(pa.array(TAUGHT))[1]
+    assert np.array_equal(sums.tokens, expected.tokens)
+    assert np.array_equal(sums.counts, expected.counts)
+    assert np.allclose(sums.sums, expected.sums, atol=1e-5)
