@@ -377,7 +377,7 @@ class SupervisedRecipe(BaseRecipe):
     loss_form: Literal["paper", "released"] = "paper"
     """Loss of similarity scores: KL divergence (paper), or KL divergence divided by the number of scores (released)."""
     target_form: Literal["paper", "released"] = "paper"
-    """Target distribution of a similarity score: p (paper), or p + 1e-6, which avoids log 0 (released)."""
+    """Target distribution of a score or class: p (paper), or p + 1e-6 (released)."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """Similarity of phrases in the tasks semeval2013 and turney."""
     margin: float = 1.0
@@ -451,7 +451,8 @@ def idle_fields(recipe: SupervisedRecipe, task: str) -> list[str]:
         "head_layer head_width head_l2": not has_head,
         "head_width ": recipe.head_layer == "none",
         "encoder_learning_rate": not has_head and not trains_weights,
-        "loss_form target_form": task != "similarity",
+        "loss_form": task != "similarity",
+        "target_form": not has_head,
         "scramble_form": task == "sentiment",  # an example is one text
         "new_words new_words_min_count max_words word_scale": recipe.mode == "features",
         "init": recipe.mode != "scratch",

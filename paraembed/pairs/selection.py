@@ -34,7 +34,7 @@ _SPLIT_SEED = 801010  # fixed, so that a pair is in the same split in every size
 _SPLITS = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
 _BIN_BITS = 16  # of a draw: of 10⁹ rows, 15,000 are in one bin
 _PIECE = 1 << 20
-_FEWEST = 10  # P16 §5.3: "until there are fewer than 10 phrase pairs"
+_FEWEST = 10  # P16 §5.2.1: "until there are fewer than 10 phrase pairs"
 
 
 @dataclass(frozen=True)

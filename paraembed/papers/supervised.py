@@ -11,7 +11,7 @@ encoder's SICK similarity). ``features*`` (20 epochs) freeze the whole encoder, 
 code still trains projection and recurrent weights. Wieting 2017 §4.3: Adam 0.001, the regularizers of table 5's best
 rows with the rates of the released transfer models; the paper does not print epochs, batch and head, which are within
 the ranges of Wieting 2016. Wieting 2015 §5.5: the CNN as printed. Zhou 2017 §3.2: task-specific GRUs with the settings
-of §3.1, word vectors frozen.
+of §2.5, word vectors frozen.
 """
 
 from collections.abc import Mapping, Sequence

@@ -114,13 +114,15 @@ class Supervised(nn.Module):
             return score_targets(torch.from_numpy(labels), low, low + len(self.kind.classes) - 1)
         return torch.from_numpy(labels.astype(np.int64))
 
-    def losses(self, outputs_NK: Tensor, targets_N: Tensor) -> Tensor:
-        """Return the objective of each example [N]."""
+    def losses(self, outputs_NK: Tensor, targets_N: Tensor, added: float = 0.0) -> Tensor:
+        """Return the objective of each example [N]; ``added`` is added to each probability of its target."""
         if isinstance(self.head, ChoiceHead):
             return self.head.losses(outputs_NK)
         if self.kind.task == "similarity":
-            losses_N = similarity_loss(outputs_NK, targets_N)
+            losses_N = similarity_loss(outputs_NK, targets_N + added)
             return losses_N / outputs_NK.shape[1] if self.options.loss_form == "released" else losses_N
+        if added:
+            targets_N = F.one_hot(targets_N, outputs_NK.shape[1]).to(outputs_NK) + added
         return F.cross_entropy(outputs_NK, targets_N, reduction="none")
 
     def num_right(self, outputs_NK: Tensor, targets_N: Tensor) -> Tensor:

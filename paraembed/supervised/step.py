@@ -31,7 +31,7 @@ from paraembed.training.update import Update
 
 _CHUNK_EXAMPLES = 8_192  # brought into epoch order at a time
 _STEP_DRAWS = 3  # apart from the draws of an epoch's order
-_TARGET_EPS = 1e-6  # added to a similarity score's target distribution by the released code
+_TARGET_EPS = {"paper": 0.0, "released": 1e-6}  # added to each target distribution
 
 
 @dataclass(frozen=True)
@@ -162,13 +162,11 @@ class SupervisedStep(TrainingStep):
         device = self.model.matrix.device
         generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))
         targets_N = batch.targets.to(device)
-        if self.model.kind.task == "similarity" and self.recipe.target_form == "released":
-            targets_N = targets_N + _TARGET_EPS
         result = torch.zeros(2, device=device)
         step_ids = self.model.encoder.with_boundaries(joined(*batch.parts)).ids if self.world > 1 else None
         if len(targets_N):
             outputs_NK = self._outputs(batch.texts, step_ids, len(targets_N), generator)
-            loss = self.model.losses(outputs_NK, targets_N).sum() / batch.total
+            loss = self.model.losses(outputs_NK, targets_N, _TARGET_EPS[self.recipe.target_form]).sum() / batch.total
             loss.backward()  # type: ignore[no-untyped-call]
             right = self.model.num_right(outputs_NK.detach(), targets_N) / batch.total
             result = torch.stack([loss.detach(), right])

@@ -1,4 +1,4 @@
-"""Choose negatives from the mini-batch (Wieting 2015 §4.1, Wieting 2016 §3.2, released code).
+"""Choose negatives from the mini-batch (Wieting 2015 §4.1, Wieting 2016 §3.1.1, released code).
 
 Texts of pair i are rows 2i and 2i + 1. The embeddings of the step are reused instead of computed again.
 

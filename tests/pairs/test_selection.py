@@ -172,7 +172,7 @@ def test_top_takes_the_first_and_sample_draws():
 
 
 def test_halvings_go_down_to_fewer_than_ten():
-    """P16 §5.3: from 3,033,753 pairs to 5."""
+    """P16 §5.2.1: from 3,033,753 pairs to 5."""
     tables = [pa.table({"key": np.arange(3_033_753, dtype=np.uint64)})]
     for kind in ("ordered", "random"):
         subsets = selected_of(FilterOptions(nested_subsets=kind), tables)

@@ -300,8 +300,9 @@ def divergence(logits, scores, released_loss, released_targets):
     return terms / classes if released_loss else terms
 
 
-def cross_entropy(logits, classes):
-    return -log_softmax(logits)[:, np.arange(len(classes)), classes].sum(axis=1) / len(classes)
+def cross_entropy(logits, classes, released_targets):
+    targets = np.eye(logits.shape[-1])[classes] + (1e-6 if released_targets else 0)
+    return -(targets * log_softmax(logits)).sum(axis=(1, 2)) / len(classes)
 
 
 def choice_loss(vectors, margin, num_asked=2, num_texts=7):

@@ -246,17 +246,18 @@ def test_a_training_on_labeled_examples_is_the_papers(task, encoder, forms):
     texts = [read_texts(NUM_TEXTS[task] * len(labels), seed) for seed in range(BATCHES)]
     targets = exact_targets(labels, len(classes)) if task == "similarity" else torch.from_numpy(labels.astype(int))
 
+    released = recipe.loss_form == "released", recipe.target_form == "released"
+
     def objective(p, batch, count):
         vectors = reference.encode(name, p, batch["read"], **options)
         if task == "turney":
             return reference.choice_loss(vectors, recipe.margin)
         if task == "sentiment":
-            return reference.cross_entropy(reference.text_logits(p, vectors), labels)
+            return reference.cross_entropy(reference.text_logits(p, vectors), labels, released[1])
         logits = reference.pair_logits(p, vectors)
         if task == "entailment":
-            return reference.cross_entropy(logits, labels)
-        forms = recipe.loss_form == "released", recipe.target_form == "released"
-        return reference.divergence(logits, labels, *forms)
+            return reference.cross_entropy(logits, labels, released[1])
+        return reference.divergence(logits, labels, *released)
 
     stacks = stacks_of(model.encoder, model.head)
     names = [names for _, names in stacks]

@@ -99,6 +99,17 @@ def test_every_encoder_learns_a_task_and_avg_every_task(task, name):
     assert losses[1] < 0.9 * losses[0]
 
 
+@pytest.mark.parametrize(("form", "added"), [("paper", 0.0), ("released", 1e-6)])
+def test_the_released_targets_of_classes_add_to_each(form, added):
+    recipe = replace(PLAIN, target_form=form)
+    model = model_of("entailment", recipe).double()
+    for parameter in model.head.parameters():
+        torch.nn.init.zeros_(parameter)
+    step = SupervisedStep(model, recipe)
+    batch = next(step.batches(example_ids(model, examples_of("entailment")), 1))
+    assert step(batch, 1)[0].item() == pytest.approx((1 + 3 * added) * np.log(3), rel=2e-7)  # result: float32
+
+
 def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path):
     drawn = {"dropout": 0.2, "scramble": 0.5, "head_dropout": 0.3}
     recipe = replace(PLAIN, optimizer="adam", epochs=4, eval_every=25, patience=50, **drawn)
@@ -212,6 +223,7 @@ def test_the_head_does_not_begin_as_the_encoder_does():
 def test_fields_that_decide_nothing_are_named():
     assert {"margin", "similarity", "clip_form"} <= set(idle_fields(PLAIN, "similarity"))
     assert "loss_form" in idle_fields(PLAIN, "entailment")
+    assert "target_form" not in idle_fields(PLAIN, "entailment")
     assert {"head_width", "head_l2"} <= set(idle_fields(PLAIN, "turney"))
     assert "head_width" not in idle_fields(PLAIN, "similarity")
     assert {"encoder_l2", "l2_form"} <= set(idle_fields(PLAIN, "similarity"))
