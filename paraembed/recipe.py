@@ -448,11 +448,10 @@ def idle_fields(recipe: SupervisedRecipe, task: str) -> list[str]:
     has_head, trains_weights = task not in CHOICES, recipe.train_composition and has_weights(recipe)
     idle = {
         "similarity margin": has_head,
-        "head_layer head_width head_l2": not has_head,
+        "head_layer head_width head_l2 target_form": not has_head,
         "head_width ": recipe.head_layer == "none",
         "encoder_learning_rate": not has_head and not trains_weights,
         "loss_form": task != "similarity",
-        "target_form": not has_head,
         "scramble_form": task == "sentiment",  # an example is one text
         "new_words new_words_min_count max_words word_scale": recipe.mode == "features",
         "init": recipe.mode != "scratch",

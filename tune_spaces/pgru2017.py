@@ -1,7 +1,7 @@
 """Zhou, Huang, Ji 2017, "Learning Phrase Embeddings from Paraphrases with GRUs".
 
-The paper compares settings on its test pairs without naming a best one (it considers k = 99 not worth its time); the
-space selects on the development pairs. ``best`` names the recipe of this package, which is within the searched ranges.
+The paper compares settings on its test pairs and names no best one (k = 99 is not worth its time to it); the space
+selects on dev. ``best`` names the recipe of this package, which is within the searched ranges.
 """
 
 from tune_spaces.space import Selection, Space

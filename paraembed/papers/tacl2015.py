@@ -4,14 +4,11 @@
 and the batch were searched (FACTS §4), and the best values are not printed. Other settings follow the released Matlab
 code (jwieting/tacl2015; FACTS §7): its form of AdaGrad, halved penalties, candidates equal to the text excluded for
 phrases, too. Its demo uses λ_w 1e-4 for words, λ_w 1e-2 and λ_W 0 for bigrams and phrases, and batch 100. The phrase
-encoder starts from word vectors trained without constraints (footnote 12): those of ``word``.
-
-"PARAGRAM +" (tables 5, 6, 11, 12) adds these vectors without training on phrases, so it needs no recipe; ``sum``, which
-trains on phrases, is in no paper.
+encoder starts from the vectors of ``word``, without constraints (footnote 12). "PARAGRAM +" (tables 5, 6, 11, 12) adds
+these vectors and trains nothing on phrases, so ``sum`` is in no paper.
 
 ``paragram300`` trains the 300-d PARAGRAM vectors of table 10 from GloVe on PPDB XL lexical, like the released Theano
-code (jwieting/paragram-word; FACTS §7): cosine, δ 0.6, MIX, AdaGrad 0.05 in Lasagne's form, λ_w 1e-9, batch 50, 10
-epochs, equal words allowed.
+code (jwieting/paragram-word; FACTS §7), in Lasagne's form of AdaGrad.
 """
 
 from dataclasses import replace
