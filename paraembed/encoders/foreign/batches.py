@@ -131,17 +131,17 @@ def packed(batch: Batch, most: int | None, before: Sequence[int], after: Sequenc
     input_ids = np.empty((1, starts[-1]), np.int64)
     _fill(batch, most, before, after, starts[:-1], input_ids)
     places, numbers = np.arange(starts[-1]), np.repeat(np.arange(len(lengths)), lengths)
-    arrays = {"input_ids": input_ids, "token_type_ids": np.zeros_like(input_ids)}
-    arrays |= {"position_ids": (places - starts[numbers])[None], "seq_idx": numbers.astype(np.int32)[None]}
     ends, longest = starts.astype(np.int32), int(lengths.max())
-    return (
-        arrays
-        | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), ends)
-        | {
-            "max_length_q": longest,
-            "max_length_k": longest,
-        }
-    )
+    return {
+        "input_ids": input_ids,
+        "token_type_ids": np.zeros_like(input_ids),
+        "position_ids": (places - starts[numbers])[None],
+        "seq_idx": numbers.astype(np.int32)[None],
+        "cu_seq_lens_q": ends,
+        "cu_seq_lens_k": ends,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
 
 
 def _fill(

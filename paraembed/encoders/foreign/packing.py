@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from paraembed.encoders.foreign.files import ModelError
+
 _NAME = "paraembed_packed"
 _KEYS = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"}
 _KINDS = {"Transformer", "Pooling", "Normalize", "Dense"}  # modules of sentence-transformers
@@ -41,7 +43,7 @@ def turn_on(model: Any) -> int | None:
         if more.get("cu_seq_lens_q") is None:
             return padded(module, query, key, value, mask, **more)
         if getattr(module, "is_causal", False) or more.get("sliding_window"):
-            raise NotImplementedError
+            raise ModelError("its attention is causal, or limited to a window, which packed batches are not")
         return _attended(query, key, value, more["cu_seq_lens_q"], more["max_length_q"], more["scaling"]), None
 
     AttentionInterface.register(_NAME, attention)
