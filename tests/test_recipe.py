@@ -46,7 +46,7 @@ def test_released_settings():
         for name, recipe in [*RECIPES.items(), *SUPERVISED_RECIPES.items()]
         if recipe.optimizer == "adagrad"
     }
-    matlab = {f"tacl2015/{name}" for name in ("word", "word-constraints", "sum", "recursive")}
+    matlab = {f"tacl2015/{name}" for name in ("word", "word-constraints", "recursive")}
     assert forms == {name: "matlab" if name in matlab else "lasagne" for name in forms}
     assert RECIPES["pgru2017/gru"].train_words != RECIPES["pgru2017/gru-frozen-words"].train_words
 

@@ -5,7 +5,7 @@ and the batch were searched (FACTS §4), and the best values are not printed. Ot
 code (jwieting/tacl2015; FACTS §7): its form of AdaGrad, halved penalties, candidates equal to the text excluded for
 phrases, too. Its demo uses λ_w 1e-4 for words, λ_w 1e-2 and λ_W 0 for bigrams and phrases, and batch 100. The phrase
 encoder starts from the vectors of ``word``, without constraints (footnote 12). "PARAGRAM +" (tables 5, 6, 11, 12) adds
-these vectors and trains nothing on phrases, so ``sum`` is in no paper.
+these vectors and trains nothing on phrases, so it has no recipe.
 
 ``paragram300`` trains the 300-d PARAGRAM vectors of table 10 from GloVe on PPDB XL lexical, like the released Theano
 code (jwieting/paragram-word; FACTS §7), in Lasagne's form of AdaGrad.
@@ -13,7 +13,7 @@ code (jwieting/paragram-word; FACTS §7), in Lasagne's form of AdaGrad.
 
 from dataclasses import replace
 
-from paraembed.encoders.configs import RecursiveConfig, SumConfig, WordConfig
+from paraembed.encoders.configs import RecursiveConfig, WordConfig
 from paraembed.recipe import Recipe
 
 _PARAGRAM = Recipe(
@@ -28,7 +28,6 @@ _PARAGRAM = Recipe(
     equal_negatives="excluded",
 )
 _WORDS = replace(_PARAGRAM, encoder=WordConfig(), epochs=20, word_l2=1e-4)
-_PHRASES = replace(_PARAGRAM, epochs=5, word_l2=1e-2)
 
 RECIPES = {
     "tacl2015/word": _WORDS,
@@ -46,6 +45,5 @@ RECIPES = {
         word_l2=1e-9,
         l2_form="released",
     ),
-    "tacl2015/sum": replace(_PHRASES, encoder=SumConfig()),
-    "tacl2015/recursive": replace(_PHRASES, encoder=RecursiveConfig()),
+    "tacl2015/recursive": replace(_PARAGRAM, encoder=RecursiveConfig(), epochs=5, word_l2=1e-2),
 }
