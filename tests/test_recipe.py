@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from paraembed.commands.train import defaults
 from paraembed.encoders.configs import IrnnConfig, ProjConfig
 from paraembed.papers import RECIPES, SUPERVISED_RECIPES, find_recipe
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe, without_effect
@@ -160,3 +161,11 @@ def test_unknown_recipes_are_listed(tmp_path):
     (tmp_path / "bad.json").write_text("[1]")
     with pytest.raises(ValueError, match="expected a JSON object"):
         find_recipe(str(tmp_path / "bad.json"))
+
+
+def test_a_flag_sets_the_forms_of_the_released_code():
+    flags = defaults(["--recipe", "acl2017/avg", "--encoder", "gran5", "--as-released"])
+    recipe = flags.settings
+    forms = recipe.adam_form, recipe.init, recipe.update, recipe.negative_dropout
+    assert forms == ("released", "released", "dense", "fresh")
+    assert (recipe.encoder.name, recipe.encoder.state, recipe.epochs) == ("gran5", "last", 7)
