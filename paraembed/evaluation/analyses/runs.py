@@ -208,5 +208,6 @@ def _scored(folder: Path, inputs: AnalysisInputs) -> TrainingRun:
     report = compare([trained(folder)], [suite for suite in inputs.suites if suite.name in wanted], resamples=0)
     score, accuracy = (main_score(report.columns[0], name) for name in names)
     recipe: dict[str, Any] = config.get("recipe") or {}
-    k = recipe.get("contrast_phrases") if recipe.get("objective") == "contrastive" else None
+    has_contrast = recipe.get("objective") in {"contrastive", "negative_sampling"}
+    k = recipe.get("contrast_phrases") if has_contrast else None
     return TrainingRun(num_pairs, config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)
