@@ -180,8 +180,8 @@ class Runs:
     def scores(self, row: Row) -> list[list[float]]:
         """Return the numbers of a row of scores, as ``measured`` does."""
         is_repeated = "{seed}" in row.arguments
-        found = [self._scores(row, seed) for seed in (SEEDS if is_repeated else SEEDS[:1])]
-        return [measured(values) for values in zip(*found, strict=True)]
+        values_by_seed = [self._scores(row, seed) for seed in (SEEDS if is_repeated else SEEDS[:1])]
+        return [measured(values) for values in zip(*values_by_seed, strict=True)]
 
     def _scores(self, row: Row, seed: int) -> list[float]:
         arguments, label = (text.format(seed=seed) for text in (row.arguments, row.label))
@@ -192,7 +192,7 @@ class Runs:
         out = "scores-" + hashlib.sha256(arguments.encode()).hexdigest()[:12]
         more = f"--data {self.data} --resamples 0 --no-analyses"
         report = json.loads((self.job("evaluate", f"{arguments} {more}", out) / "scores.json").read_text())
-        (scores,) = (one["scores"] for one in report["encoders"] if one["label"] == label)
+        (scores,) = (column["scores"] for column in report["encoders"] if column["label"] == label)
         return [100 * scores[name][measure] for name, measure in (score.split(":") for score in row.scores)]
 
     def _train(self, name: str, *, is_file: bool) -> None:
@@ -209,13 +209,13 @@ class Runs:
             self.job("export", f"--encoder {name} --to word2vec", f"{name}.txt.gz")
 
 
-def compare(name: str, page: Sequence[Sequence[float]], found: Sequence[Sequence[float]], tolerance: float) -> bool:
-    """Print the numbers of the page and those found; return whether they agree."""
-    is_equal = len(page) == len(found) and all(
+def compare(name: str, page: Sequence[Sequence[float]], here: Sequence[Sequence[float]], tolerance: float) -> bool:
+    """Print the numbers of the page and those computed here; return whether they agree."""
+    is_equal = len(page) == len(here) and all(
         len(left) == len(right) and all(abs(a - b) <= tolerance for a, b in zip(left, right, strict=True))
-        for left, right in zip(page, found, strict=True)
+        for left, right in zip(page, here, strict=True)
     )
-    shown = [", ".join(" ± ".join(f"{value:,g}" for value in cell) for cell in cells) for cells in (page, found)]
+    shown = [", ".join(" ± ".join(f"{value:,g}" for value in cell) for cell in cells) for cells in (page, here)]
     show(f"{'equal ' if is_equal else 'DIFFERS'} {name}: page {shown[0]}; here {shown[1]}")
     return is_equal
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -237,6 +238,18 @@ def read_turney(data: Path) -> Suite:
     return _suite("turney", data, ["phrase/turney2012_jair.data"], [five, ten], "accuracy")
 
 
+def _training_part(read: Callable[[Path], Suite], data: Path) -> Suite:
+    """Return a suite of the pairs or questions that the task is trained on."""
+    suite = read(data)
+    sets: list[AnySet] = []
+    for whole in suite.groups[0].sets:
+        if isinstance(whole, ThresholdPairs):
+            sets.append(replace(whole, test=whole.train))
+        elif isinstance(whole, Choices):
+            sets.append(replace(whole, first=whole.first[:TURNEY_TRAIN], second=whole.second[:TURNEY_TRAIN]))
+    return replace(suite, name=f"{suite.name}-train", groups=(Group("", tuple(sets)),))
+
+
 def _read_columns(data: Path, file: str) -> ScoredPairs:
     name, separator, num_columns, header, (score, first, second) = _COLUMNS[file]
     cells = read_cells(data / file, separator, num_columns, header=header)
@@ -278,6 +291,8 @@ def _of_available(name: str, data: Path, files: Sequence[str]) -> Suite:
     return _suite(name, data, available, [_read_columns(data, file) for file in available], "spearman", notes)
 
 
+TURNEY_TRAIN = 680
+"""Questions to train on, the first of 2,180 (Turney 2012; Zhou 2017 table 2)."""
 _GENERATED = "generated pairs, not the published data set: these scores are not comparable with the papers'"
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called
 _BENCHMARK = "STS benchmark dev: 1,129 of its 1,500 pairs are in the years' sets, too; who tunes on it has seen them."
@@ -325,18 +340,24 @@ SUITES: dict[str, Callable[[Path], Suite]] = {
     "turney": read_turney,
 }
 """Name → reader of the data folder."""
+TRAINING_PARTS: dict[str, Callable[[Path], Suite]] = {
+    f"{name}-train": partial(_training_part, SUITES[name]) for name in ("semeval2013", "turney")
+}
+"""Suites to select a checkpoint by: Zhou 2017 stops the training on PPDB early by them (§3.2)."""
 
 
 def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
-    """Return suites by name, in the order of ``SUITES``; ``all`` selects every suite.
+    """Return suites by name, in the order of ``SUITES`` and ``TRAINING_PARTS``; ``all`` selects all of ``SUITES``.
 
     Raise ValueError if a name is unknown or a set cannot be read, FileNotFoundError if the files of a suite are
     missing.
     """
-    unknown = [name for name in names if name not in {*SUITES, "all"}]
+    readers = {**SUITES, **TRAINING_PARTS}
+    unknown = [name for name in names if name not in {*readers, "all"}]
     if unknown:
-        raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}")
-    suites = tuple(read(data) for name, read in SUITES.items() if name in names or "all" in names)
+        raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(readers)}")
+    wanted = {*names, *(SUITES if "all" in names else ())}
+    suites = tuple(read(data) for name, read in readers.items() if name in wanted)
     if not (data / NOTE).exists():
         return suites
     return tuple(replace(suite, notes=(f"{_GENERATED} ({data / NOTE})", *suite.notes)) for suite in suites)

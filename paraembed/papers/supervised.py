@@ -11,7 +11,7 @@ encoder's SICK similarity). ``features*`` (20 epochs) freeze the whole encoder, 
 code still trains projection and recurrent weights. Wieting 2017 §4.3: Adam 0.001, the regularizers of table 5's best
 rows with the rates of the released transfer models; the paper does not print epochs, batch and head, which are within
 the ranges of Wieting 2016. Wieting 2015 §5.5: the CNN as printed. Zhou 2017 §3.2: task-specific GRUs with the settings
-of §2.5, word vectors frozen.
+of §2.5, word vectors frozen; ``tree-rnn-specific`` is its Tree-RNN without tags, with the same settings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paraembed.encoders.configs import CnnConfig
-from paraembed.papers import acl2017, iclr2016, pgru2017
+from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
 from paraembed.papers.results import Row
 from paraembed.recipe import SupervisedRecipe
 
-_TRANSFER = {**iclr2016.RECIPES, **acl2017.RECIPES, **pgru2017.RECIPES}
+_TRANSFER = {**tacl2015.RECIPES, **iclr2016.RECIPES, **acl2017.RECIPES, **pgru2017.RECIPES}
 _SIMILARITY = SupervisedRecipe(
     epochs=10,
     batch_size=25,
@@ -93,6 +93,7 @@ SUPERVISED_RECIPES: dict[str, SupervisedRecipe] = {
     "acl2017/universal-lstm_avg": _of("acl2017/lstm_avg", _P17, mode="universal", **_SCRAMBLED),
     "acl2017/universal-gran": _of("acl2017/gran", _P17, mode="universal", **_SCRAMBLED),
     "pgru2017/gru-specific": _of("pgru2017/gru", _PGRU),
+    "pgru2017/tree-rnn-specific": _of("tacl2015/recursive", _PGRU),
 }
 
 SIMILARITY, ENTAILMENT, SENTIMENT = "similarity/sick", "entailment/sick", "sentiment/sst"
@@ -178,6 +179,9 @@ SUPERVISED_RESULTS = (
     _row("tacl2015", "table 4", "CNN, skip-gram 25", "cnn", {SENTIMENT: 77.0}),
     _row("tacl2015", "table 4", "CNN, skip-gram 50", "cnn", {SENTIMENT: 79.6}),
     _row("tacl2015", "table 4", "CNN, PARAGRAM 25", "cnn", {SENTIMENT: 80.9}),
+    _row("pgru2017", "table 1", "Tree-RNN", "recursive", {"semeval2013/semeval2013": 71.5}),
+    _row("pgru2017", "table 1", "Tree-RNN (5 choices)", "recursive", {"turney/turney": 40.95}, measure="accuracy of 5"),
+    _row("pgru2017", "table 1", "Tree-RNN (10 choices)", "recursive", {"turney/turney": 27.2}),
     _row("pgru2017", "table 1", "GRU", "gru", {"semeval2013/semeval2013": 73.44}),
     _row("pgru2017", "table 1", "GRU (5 choices)", "gru", {"turney/turney": 48.88}, measure="accuracy of 5"),
     _row("pgru2017", "table 1", "GRU (10 choices)", "gru", {"turney/turney": 39.23}),

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from paraembed.evaluation import suites
 from paraembed.evaluation.sets import Choices, ScoredPairs, ThresholdPairs
-from paraembed.evaluation.suites import changed_files, file_of
+from paraembed.evaluation.suites import TURNEY_TRAIN, changed_files, file_of
 from paraembed.io.lines import read_text
 from paraembed.io.tables import Cells, read_cells
 from paraembed.papers.results import PAPERS_STS
@@ -40,7 +40,6 @@ _STS_YEARS = ("2012", "2013", "2014", "2015")
 _STS_SHARES = (0.4, 0.1)  # of each set, for train and dev; Wieting 2017 §4.3
 _SEMEVAL = "phrase/semeval2013_5a/en.trainSet", "phrase/semeval2013_5a/en.testSet"
 _TURNEY = "phrase/turney2012_jair.data"
-_TURNEY_TRAIN = 680  # of 2,180 questions; Turney 2012, Zhou 2017 table 2
 _DEV = 0.1
 
 
@@ -170,15 +169,15 @@ def read_turney(data: Path, seed: int) -> Task:
     path = file_of(data, _TURNEY, "task 'turney'")
     _, ten = suites.read_turney(data).groups[0].sets
     assert isinstance(ten, Choices)
-    if len(ten) <= _TURNEY_TRAIN:
+    if len(ten) <= TURNEY_TRAIN:
         raise ValueError(
-            f"{path} has {len(ten)} questions; expected more than the {_TURNEY_TRAIN} for training: download it again"
+            f"{path} has {len(ten)} questions; expected more than the {TURNEY_TRAIN} for training: download it again"
         )
     num_words = ten.first.shape[1] // 2
     columns = (ten.first[:, 0], ten.first[:, num_words], *ten.second[:, :num_words].T)
     questions = Examples(tuple(ten.distinct.take(pa.array(column)) for column in columns), np.zeros(len(ten)))
-    dev_rows, train_rows = drawn_parts(_TURNEY_TRAIN, (_DEV,), _TURNEY, seed)
-    parts = {"train": train_rows, "dev": dev_rows, "test": np.arange(_TURNEY_TRAIN, len(ten))}
+    dev_rows, train_rows = drawn_parts(TURNEY_TRAIN, (_DEV,), _TURNEY, seed)
+    parts = {"train": train_rows, "dev": dev_rows, "test": np.arange(TURNEY_TRAIN, len(ten))}
     return Task(
         "turney",
         "turney",
@@ -186,7 +185,7 @@ def read_turney(data: Path, seed: int) -> Task:
         dev=questions.take(dev_rows),
         test=questions.take(parts["test"]),
         notes=(
-            f"{_TURNEY} does not mark the {_TURNEY_TRAIN} questions to train on; taken as its first ones",
+            f"{_TURNEY} does not mark the {TURNEY_TRAIN} questions to train on; taken as its first ones",
             *changed_files([(_TURNEY, path)]),
         ),
         split={_TURNEY: {part: rows.tolist() for part, rows in parts.items()}},

@@ -21,6 +21,7 @@ from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, Thresh
 from paraembed.evaluation.suites import (
     KNOWN_FILES,
     SUITES,
+    TRAINING_PARTS,
     changed_files,
     read_pairs_files,
     read_scored_pairs,
@@ -334,6 +335,20 @@ def test_graded_pairs(data):
     assert pairs_of(phrases, 0) == [(4.0, "this video", "the movie")]
     assert pairs_of(phrases, 1) == [(5.0, "main reason", "principal reason")]
     assert [suite.measure for suite in (sick, pit, words, bigrams, phrases)] == ["pearson"] * 2 + ["spearman"] * 3
+
+
+def test_training_parts_are_suites_to_select_a_checkpoint_by(data):
+    rows = range(682)
+    questions = "".join(f"a b{row} | c{row} | a | b{row} | d | e | f | g\n" for row in rows)
+    (data / "phrase/turney2012_jair.data").write_text(questions)
+    semeval, turney = read_suites(["turney-train", "semeval2013-train"], data)
+    assert (semeval.name, turney.name) == ("semeval2013-train", "turney-train")
+    (pairs,) = semeval.groups[0].sets
+    assert pairs.test.first.to_pylist() == pairs.train.first.to_pylist() == ["sudden rush", "old car"]
+    five, _ = turney.groups[0].sets
+    answers = five.distinct.take(pa.array(five.second[:, 0])).to_pylist()
+    assert answers == [f"c{row}" for row in rows][:680]
+    assert not TRAINING_PARTS.keys() & SUITES.keys()  # "all" leaves them out
 
 
 def test_thresholds_and_choices(data):
