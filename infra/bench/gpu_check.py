@@ -2,15 +2,16 @@
 
 Each section runs in a process of its own, so that one that fails or hangs leaves the others: first those of
 correctness, all at the same time, then those of speed, one after the other, together ``--seconds`` at most (8 minutes).
-Each row of the table is printed as soon as it is measured, next to what was expected; the exit status is 1 if a check
-failed. It needs a checkout with torch, numpy and pyarrow, and pytest for the tests. ``--device cpu`` runs the same code
-with small sizes.
+Each row of the table is printed as soon as it is measured, next to what was expected; ``--json FILE`` keeps them. The
+exit status is 1 if a check failed. It needs a checkout with torch, numpy and pyarrow, and pytest for the tests.
+``--device cpu`` runs the same code with small sizes.
 """
 
 import argparse
 import importlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -433,6 +434,7 @@ def main(arguments: list[str]) -> int:
         "--sections", nargs="+", choices=SECTIONS, default=DEFAULT, help="sections to run (all but scale)"
     )
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="time for all sections (480)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file to write device, versions and rows to")
     parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.device == "cuda" and not torch.cuda.is_available():
@@ -447,27 +449,32 @@ def main(arguments: list[str]) -> int:
     together = [name for name in chosen.sections if name in _TOGETHER]
     alone = [name for name in chosen.sections if name not in _TOGETHER]
     end = time.monotonic() + chosen.seconds
-    is_ok = _run(together, chosen.device, chosen.seconds * (_TOGETHER_SHARE if alone else 1))
+    rows = _run(together, chosen.device, chosen.seconds * (_TOGETHER_SHARE if alone else 1))
     for number, name in enumerate(alone):
-        is_ok &= _run([name], chosen.device, (end - time.monotonic()) / (len(alone) - number))
-    return int(not is_ok)
+        rows += _run([name], chosen.device, (end - time.monotonic()) / (len(alone) - number))
+    if chosen.json is not None:
+        device = torch.cuda.get_device_name() if chosen.device == "cuda" else platform.processor()
+        about = {"device": device, "cpus": os.cpu_count(), "torch": torch.__version__}
+        chosen.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    return int(not all(row["ok"] for row in rows))
 
 
-def _run(sections: list[str], device: str, seconds: float) -> bool:
-    """Run sections at the same time, each in its own process, and print their rows; return whether all are ok."""
+def _run(sections: list[str], device: str, seconds: float) -> list[dict[str, Any]]:
+    """Run sections at the same time, each in its own process; print their rows and return them."""
     if not sections:
-        return True
+        return []
     with ThreadPoolExecutor(len(sections)) as threads:
-        return all(list(threads.map(lambda name: _print_rows(name, device, seconds), sections)))
+        return list(chain.from_iterable(threads.map(lambda name: _print_rows(name, device, seconds), sections)))
 
 
-def _print_rows(section: str, device: str, seconds: float) -> bool:
-    started, is_ok = time.monotonic(), True
+def _print_rows(section: str, device: str, seconds: float) -> list[dict[str, Any]]:
+    started, rows = time.monotonic(), []
     for row in _rows(section, device, seconds):
-        is_ok &= row.ok
+        passed = round(time.monotonic() - started)
         cells = section, row.what, row.measured, row.expected, "ok" if row.ok else "**FAILED**"
-        print(f"| {' | '.join(cells)} | {time.monotonic() - started:.0f} |", flush=True)
-    return is_ok
+        print(f"| {' | '.join(cells)} | {passed} |", flush=True)
+        rows.append({"section": section, **asdict(row), "seconds": passed})
+    return rows
 
 
 def _rows(section: str, device: str, seconds: float) -> Iterator[Row]:

@@ -108,6 +108,10 @@ _COLUMNS = {
     "word/ws353-rel.txt": ("ws353-rel", "\t", 3, False, (2, 0, 1)),
     "phrase/pavlick2015_ppdb_human.tsv.gz": ("pavlick", "\t", 5, False, (0, 2, 3)),
     "phrase/annotated_ppdb_3k.txt": ("annotated-ppdb", "|||", 3, False, (2, 0, 1)),
+    **{
+        f"phrase/ml_paraphrase_{kind}.txt": (f"ml-paraphrase-{kind.upper()}", "|||", 3, False, (2, 0, 1))
+        for kind in ("jn", "nn", "vn")
+    },
 }
 """File → name of its set, separator, number of columns, whether it has a header, and columns of score and texts."""
 
@@ -176,7 +180,8 @@ def read_words(data: Path) -> Suite:
 
 
 def read_bigrams(data: Path) -> Suite:
-    """Read bigram similarity (Mitchell and Lapata 2010): mean rating of each pair, by type.
+    """Read bigram similarity (Mitchell and Lapata 2010): mean rating of each pair, by type; and, if its files exist,
+    ML-Paraphrase (Wieting 2015 §3.1), in the form of Annotated-PPDB.
 
     For verb–object bigrams, the file lists the object first; here the verb comes first, as in a text.
     """
@@ -199,12 +204,14 @@ def read_bigrams(data: Path) -> Suite:
         for kind, rated in ratings.items()
         if rated
     ]
-    return _suite("bigrams", data, ["phrase/mitchell_lapata_2010.txt"], sets, "spearman")
+    others = [file for file in _COLUMNS if "ml_paraphrase" in file and (data / file).exists()]
+    sets += [_read_columns(data, file) for file in others]
+    return _suite("bigrams", data, ["phrase/mitchell_lapata_2010.txt", *others], sets, "spearman")
 
 
 def read_phrases(data: Path) -> Suite:
     """Read phrase pairs of PPDB: Pavlick et al. 2015, and all 3,000 pairs of Annotated-PPDB (Wieting et al. 2015)."""
-    return _of_available("phrases", data, [file for file in _COLUMNS if file.startswith("phrase/")])
+    return _of_available("phrases", data, ["phrase/pavlick2015_ppdb_human.tsv.gz", "phrase/annotated_ppdb_3k.txt"])
 
 
 def read_semeval2013(data: Path) -> Suite:

@@ -332,6 +332,10 @@ def test_graded_pairs(data):
     assert pairs_of(words, 1) == [(6.77, "love", "sex")]
     assert [one.name for one in bigrams.groups[0].sets] == ["JN", "NN", "VN"]
     assert pairs_of(bigrams, 2) == [(3.5, "use knowledge", "exercise influence")]  # the mean; the verb first
+    (data / "phrase/ml_paraphrase_nn.txt").write_text("tax rate|||tax level|||4.2\n")
+    (more,) = read_suites(["bigrams"], data)
+    assert [one.name for one in more.groups[0].sets] == ["JN", "NN", "VN", "ml-paraphrase-NN"]
+    assert pairs_of(more, 3) == [(4.2, "tax rate", "tax level")]
     assert pairs_of(phrases, 0) == [(4.0, "this video", "the movie")]
     assert pairs_of(phrases, 1) == [(5.0, "main reason", "principal reason")]
     assert [suite.measure for suite in (sick, pit, words, bigrams, phrases)] == ["pearson"] * 2 + ["spearman"] * 3

@@ -49,7 +49,12 @@ ROW = 'print(\'{"what": "a", "measured": "1", "expected": "2", "ok": true}\', fl
 def test_what_fails_is_in_the_table_and_in_the_exit_status(monkeypatch, capsys, tmp_path):
     """Of a section that fails, what it measured before is kept."""
     program(tmp_path, monkeypatch, f"{ROW}; raise SystemExit(3)")
-    assert main(["--device", "cpu", "--sections", "memory"]) == 1
+    assert main(["--device", "cpu", "--sections", "memory", "--json", str(tmp_path / "rows.json")]) == 1
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["section"], row["what"], row["ok"]) for row in rows] == [
+        ("memory", "a", True),
+        ("memory", "the section as a whole", False),
+    ]
     lines = [line.rsplit("|", 2)[0] for line in capsys.readouterr().out.splitlines()]
     assert lines[2:] == [
         "| memory | a | 1 | 2 | ok ",
