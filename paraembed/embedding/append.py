@@ -49,13 +49,14 @@ def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append
     numbers = planned(home)
     if numbers == [] or (numbers == [0] and not append):
         return [Step(tuple(files))]
-    plans, compacted = manifest.read_plans(home, numbers)
+    runs = manifest.read_runs(home, numbers)
+    plans = {number: run.plan for number, run in runs.items()}
     by_generation, new = _matched({number: plan.inputs for number, plan in plans.items()}, files)
     _check_new(home, plans, new, append=append)
     is_complete, result = is_committed(home, MANIFEST), list[Step]()
     for number, plan in plans.items():
         given = by_generation[number]
-        if number in compacted or (append and is_complete) or not (given or append):
+        if runs[number].is_compacted or (append and is_complete) or not (given or append):
             continue
         if missing := _missing(plan.inputs, given):
             raise ValueError(f"{home} needs {missing.shown}, too, which was embedded together with the others; give it")
@@ -77,7 +78,7 @@ def _begun(store: Store, number: int, new: Sequence[InputFile]) -> tuple[InputFi
     if planned(store) != [number]:
         return ()
     try:
-        inputs = manifest.read_plans(store, [number])[0][number].inputs
+        inputs = manifest.read_run(store, number, with_parts=False).plan.inputs
         given = _matched({number: inputs}, new)[0][number]
     except ValueError:
         return ()

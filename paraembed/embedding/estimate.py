@@ -25,7 +25,7 @@ from paraembed.encoders.devices import require_device, slowdown
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
-from paraembed.io.store import Folder, Store, open_store
+from paraembed.io.store import Store, open_store
 from paraembed.loading import Fetch, open_encoder
 from paraembed.process import num_threads, on_cluster, one_thread
 from paraembed.settings import (
@@ -302,5 +302,5 @@ def prepared(
         loaded = encoder
     check_dim(settings, loaded.width)
     _check_chunks(settings, loaded)
-    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
+    check_apart(inputs, files, home, part_name(0))
     return loaded, tuple(files), complete_settings(settings, readable(files), loaded.reads_trees)

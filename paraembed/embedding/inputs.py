@@ -32,6 +32,7 @@ from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.lines import is_utf8
 from paraembed.io.parquet import begins_parquet, open_parquet
 from paraembed.io.places import Place, locate, name_of, open_place, require_file, to_place, without_credentials
+from paraembed.io.store import Folder, Store
 from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, TableFormat, json_object, read_records
 from paraembed.process import in_threads
 
@@ -247,11 +248,11 @@ def fault_in(error: OSError | ValueError) -> str:
     raise error
 
 
-def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
+def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Store, part: str) -> None:
     """Raise ValueError if the output is inside of an input or the reverse, because a run would read its own parts.
     ``asked`` are the arguments of ``find_inputs``, ``part`` is the name of a file in the output folder.
     """
-    shown, target = without_credentials(str(out)), comparable(out)
+    target = comparable(out.path if isinstance(out, Folder) else out.place)
     paths = {file.path for file in files}
     for argument in map(str, asked):
         if (argument if "://" in argument else str(Path(argument).absolute())) in paths:
@@ -259,13 +260,13 @@ def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Pl
         searched = comparable(argument.partition("**")[0] if "**" in argument else argument)
         if target.is_relative_to(searched) or would_find(argument, target / part):
             folder = without_credentials(argument)
-            raise ValueError(f"`out` {shown} is inside of the input {folder}; choose another `out`")
+            raise ValueError(f"`out` {out} is inside of the input {folder}; choose another `out`")
     places = _without_links([file.place for file in files])
     folders = {path.rpartition("/")[0] for path in places}
     inside = {folder for folder in folders if PurePosixPath(folder).is_relative_to(target)}
     for file, path in zip(files, places, strict=True) if inside else ():
         if path.rpartition("/")[0] in inside:
-            raise ValueError(f"the input {file.shown} is inside of `out` {shown}; choose another `out`")
+            raise ValueError(f"the input {file.shown} is inside of `out` {out}; choose another `out`")
 
 
 def stamp_of(place: Place) -> str:

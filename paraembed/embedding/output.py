@@ -62,8 +62,8 @@ class Embeddings:
         """SHA-256 of the manifest, which has the digests of the parts."""
         self.encoder: str = known["fingerprints"]["encoder"]
         """Fingerprint of the encoder."""
-        settings = known["settings"]
-        self.query_settings = Settings(dim=settings.get("dim"), normalize=settings.get("normalize", False))
+        settings: Settings = known["settings"]
+        self.query_settings = Settings(dim=settings.dim, normalize=settings.normalize)
         """How to finish the vector of a query: truncated and normalized as the rows, in float32."""
         self.names = [part["name"] for part in known["parts"]]
         if not self.names or self.names != names_of(known):
@@ -82,12 +82,12 @@ class Embeddings:
         self.width: int = kind.list_size
         """Length d of a vector."""
         self.id_column: str = known["id_column"]
-        self.has_input_ids = settings.get("id_column") is not None
+        self.has_input_ids = settings.id_column is not None
         """Whether the ids were read from a column of the input, not generated."""
         further_chunks = sum(part.get("n_further_chunks", 0) for part in known["parts"])
         self.unclear_ids: int = known["n_null_ids"] + known["n_duplicate_ids"] + further_chunks
         """Number of rows whose id is null or repeats that of another row."""
-        added = {self.id_column, *output_fields(settings["dtype"])}
+        added = {self.id_column, *output_fields(settings.dtype)}
         self.carried = [name for name in self.schema.names if name not in added]
         """Names of the columns that were carried from the input."""
 

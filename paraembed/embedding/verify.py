@@ -38,6 +38,7 @@ from paraembed.embedding.manifest import (
 )
 from paraembed.embedding.part import BAD_FILES, rejected_name
 from paraembed.embedding.plan import DATA, IDS
+from paraembed.embedding.settings import Settings
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
@@ -190,7 +191,7 @@ def verify(
         findings.check("vectors", "finite; zeros for texts without tokens"),
         findings.check("tokens", f"{n_tokens:,}, {n_unknown:,} of them out of vocabulary"),
     ]
-    checks += [findings.check("chunks", "in order, without gaps")] if _has_chunks(manifest) else []
+    checks += [findings.check("chunks", "in order, without gaps")] if manifest["settings"].has_chunks else []
     return checks if encoder is None else [*checks, findings.check("sample", compared)]
 
 
@@ -223,7 +224,7 @@ def _verify_parts(
     _verify_superseded(store, manifest, findings)
     if has_ids:
         of_parts = Parts(
-            store, manifest["id_column"], dict.fromkeys(with_ids, ""), ids, has_chunks=_has_chunks(manifest)
+            store, manifest["id_column"], dict.fromkeys(with_ids, ""), ids, has_chunks=manifest["settings"].has_chunks
         )
         duplicates, repeated = count_duplicates(of_parts, manifest["rows"])
         if duplicates != (known := manifest["n_duplicate_ids"] + manifest.get("n_superseded", 0)):
@@ -270,14 +271,10 @@ def _ids_line(manifest: dict[str, Any], num_nulls: int, *, is_sample: bool) -> s
     return f"{nulls:,} null, {repeated:,} repeated{old}" if nulls or repeated else f"none null, none repeated{old}"
 
 
-def _has_chunks(manifest: dict[str, Any]) -> bool:
-    """Return whether the rows are chunks."""
-    return manifest["settings"].get("chunk_tokens") is not None and manifest["settings"].get("pool") is None
-
-
 def _is_numbered(manifest: dict[str, Any]) -> bool:
     """Return whether the ids are the row numbers of the input."""
-    return manifest["settings"].get("id_column") is None and manifest["settings"]["id_kind"] == "row"
+    settings: Settings = manifest["settings"]
+    return settings.id_column is None and settings.id_kind == "row"
 
 
 def _verify_names(store: Store, files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
@@ -309,12 +306,12 @@ def _verify_part(
             if not _follows_contract(file.schema_arrow, manifest):
                 findings.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
-            if _has_chunks(manifest):
+            if manifest["settings"].has_chunks:
                 _verify_chunks(file, part, manifest, findings)
-            columns = [manifest["id_column"], *output_fields(manifest["settings"]["dtype"])]
-            columns += [CHUNK_FIELDS[0].name] * _has_chunks(manifest)
+            columns = [manifest["id_column"], *output_fields(manifest["settings"].dtype)]
+            columns += [CHUNK_FIELDS[0].name] * manifest["settings"].has_chunks
             for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
-                ids = batch.filter(pc.equal(batch[columns[-1]], 0)) if _has_chunks(manifest) else batch
+                ids = batch.filter(pc.equal(batch[columns[-1]], 0)) if manifest["settings"].has_chunks else batch
                 row = _verify_ids(ids[manifest["id_column"]], row, last, name, manifest, findings)
                 if has_ids:
                     hashes.append(hashes_of(ids[manifest["id_column"]]))
@@ -360,7 +357,7 @@ def _verify_chunks(file: pq.ParquetFile, part: dict[str, Any], manifest: dict[st
     with the text, each other one behind the start of the one before it, at the latest at its end; without
     overlap, at its end.
     """
-    id_column, overlap = manifest["id_column"], manifest["settings"].get("chunk_overlap", 0)
+    id_column, overlap = manifest["id_column"], manifest["settings"].chunk_overlap
     table = file.read([id_column, *(field.name for field in CHUNK_FIELDS)], use_threads=False).combine_chunks()
     ids, (number, start, end) = comparable(table[id_column].combine_chunks()), map(np.asarray, table.columns[1:])
     is_first = number == 0
@@ -434,8 +431,8 @@ def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
     if not (fields[0].type == pa.int64() if _is_numbered(manifest) else is_id(fields[0].type)):
         return False
     width = fields[vectors].type.list_size
-    dtype, format_number = manifest["settings"]["dtype"], format_of(manifest)
-    if _has_chunks(manifest) and fields[1:4] != [*CHUNK_FIELDS]:
+    dtype, format_number = manifest["settings"].dtype, format_of(manifest)
+    if manifest["settings"].has_chunks and fields[1:4] != [*CHUNK_FIELDS]:
         return False
     contract = embeddings_schema(fields[0], fields[1:vectors], width, dtype, format_number)
     return width > 0 and bool(schema.equals(contract)) and columns_of(schema) == manifest["schema"]

@@ -21,7 +21,6 @@ from mlflow.tracking import MlflowClient
 from paraembed import checkpoint
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
-from paraembed.cluster import session
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
 from paraembed.commands.job import user_error
@@ -637,23 +636,3 @@ def test_rows_with_line_breaks_are_said_at_the_end(tmp_path, capsys):
     module_of_embed._say_multi_line(plan, reports)
     expected = "2 rows have line breaks inside of quoted cells; the longest has 3 lines and begins in "
     assert f"{expected}t.csv, line 5: " in capsys.readouterr().err
-
-
-def test_no_plan_stays_if_ray_cannot_start(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
-    def does_not_start(workers):
-        raise ChildProcessError(f"Ray does not start on this machine, workers: {workers}")
-
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(session, "ray_session", does_not_start)
-    monkeypatch.setattr(module_of_embed, "has_ray", lambda: False)  # then this process embeds the first part
-    (tmp_path / "users").mkdir()
-    build(tiny_encoder_folder, corpus, SMALL, tmp_path / "begun")
-    missing = next((tmp_path / "begun").glob("data/part-*"))
-    missing.unlink()
-    for name in ("new", "users", "begun"):
-        with pytest.raises(ChildProcessError, match="does not start"):
-            embed(tiny_encoder_folder, [corpus], tmp_path / name, SMALL)
-    assert not (tmp_path / "new").exists()
-    assert not any((tmp_path / "users").iterdir())
-    assert (tmp_path / "begun" / "_plan" / "inputs-000.arrow").exists()
-    assert missing.exists()
