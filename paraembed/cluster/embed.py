@@ -22,6 +22,7 @@ from paraembed.embedding.append import Step, finish_append, steps
 from paraembed.embedding.cache import Cache, open_cache, trim
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import (
+    given_inputs,
     prepared,
     seconds_here,
     seconds_of_gpus,
@@ -29,10 +30,10 @@ from paraembed.embedding.estimate import (
     warn_if_slow,
     workers_of,
 )
-from paraembed.embedding.identity import changed_inputs, hash_inputs
-from paraembed.embedding.inputs import InputFile, check_apart, check_faults, find_inputs, readable
+from paraembed.embedding.identity import changed_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, check_faults, readable
 from paraembed.embedding.local import embed_here
-from paraembed.embedding.manifest import EmbeddingRun, known_inputs
+from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import BAD_FILES, REJECTED, Done, PartReport, rejected_name, shown_row
 from paraembed.embedding.plan import DATA, Part, Plan, make_plan, part_name
 from paraembed.embedding.records import table_of
@@ -95,15 +96,13 @@ def embed(
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
     loaded: TextEncoder | None = None,
-    files: Sequence[InputFile] | None = None,
     identity: Identity = "stamp",
     append: bool = False,
     cache: Place | None = None,
     cache_gb: float = CACHE_GB,
 ) -> EmbeddingResult:
     """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
-    ``paraembed.embed``, ``loaded`` is the encoder of that name, if it is open already, and ``files`` are those of
-    ``find_inputs``, if they are found already. ``identity`` is how inputs are recognized.
+    ``paraembed.embed``, and ``loaded`` is the encoder of that name, if it is open already.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
@@ -118,7 +117,7 @@ def embed(
     if is_begun and manifest.is_append_begun(home):
         with home.held():
             finish_append(home)
-    files = _recognizable(inputs, files, home, limits, identity)
+    files = given_inputs(inputs, home, settings, limits, identity)
     todo = [Step(files)] if overwrite else steps(home, files, settings, append=append)
     if not todo:
         _check_same_run(home, str(encoder), inference, files, settings)
@@ -128,16 +127,8 @@ def embed(
     for step in todo:
         if is_quick and not step.is_next and _is_finished_before(job, inputs, inference, settings, step):
             continue
-        loaded, _, complete = prepared(
-            loaded or encoder,
-            inputs,
-            home,
-            settings,
-            workers=workers,
-            reading=limits.reading,
-            inference=gpus.on(inference),
-            fetch=fetch_encoder,
-            files=step.files,
+        loaded, complete = prepared(
+            loaded or encoder, inputs, step.files, home, settings, workers, gpus.on(inference), fetch_encoder
         )
         opened = None if cache is None else open_cache(cache, loaded, cache_gb)
         if (done := _embed(job, loaded, complete, step, opened)) is not None:
@@ -313,16 +304,6 @@ def _trimmed(cache: Cache | None, reports: Mapping[str, PartReport]) -> int:
         trim(cache)
         say(f"{num_cached:,} texts took their vectors from the cache")
     return num_cached
-
-
-def _recognizable(
-    inputs: Sequence[str | Path], files: Sequence[InputFile] | None, home: Store, limits: Limits, identity: Identity
-) -> tuple[InputFile, ...]:
-    """Return the input files, with their digests if these decide whether they are those of a plan."""
-    if files is None:
-        known = known_inputs(home, limits.reading) if identity == "stamp" else {}
-        files = find_inputs(inputs, limits.reading, known=known, max_bad_files=limits.max_bad_files)
-    return hash_inputs(files) if identity == "sha256" else tuple(files)
 
 
 def _check_inputs(files: Sequence[InputFile], plan: Plan, home: Store) -> None:

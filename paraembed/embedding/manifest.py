@@ -574,14 +574,13 @@ def has_finished(store: Store, new: EmbeddingRun) -> bool:
     }
     if dict(zip(done["name"].to_pylist(), done["stamp"].to_pylist(), strict=True)) != stamps:
         return False
-    rejecting = done.filter(pc.greater(done["n_rejected"], 0)).select(["name", "rejected_sha256"]).to_pylist()
-    return is_finished(store, stored.plan, done) and all(in_threads(partial(_has_rejected, store), rejecting, LOOKERS))
+    rejecting = np.flatnonzero(numbers_of(done["n_rejected"])).tolist()
 
+    def has_rejected(row: int) -> bool:
+        name, digest = rejected_name(done["name"][row].as_py()), done["rejected_sha256"][row].as_py()
+        return is_there(store, name) and store.sha256(name) == digest
 
-def _has_rejected(store: Store, part: Mapping[str, str]) -> bool:
-    """Return whether the list of a part's rejected rows is that of its report."""
-    name = rejected_name(part["name"])
-    return is_there(store, name) and store.sha256(name) == part["rejected_sha256"]
+    return is_finished(store, stored.plan, done) and all(in_threads(has_rejected, rejecting, LOOKERS))
 
 
 def _prefix(generation: int) -> str:
