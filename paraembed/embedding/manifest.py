@@ -271,8 +271,10 @@ def read_manifest(store: Store) -> dict[str, Any]:
         generations = [*generations_of(manifest).items()]
         tables = in_threads(lambda generation: _read_entries(store, *generation), generations, LOOKERS)
         manifest |= {"parts": [part for table in tables for part in table.to_pylist()]}
-        names_of(manifest)  # raises
     known = checked(_OldManifest, manifest, where)
+    for part, name in zip(known["parts"], _names_of(manifest), strict=True):
+        if part["name"] != name:  # also keeps a manifest from naming a file outside the folder
+            raise ValueError(f"{where}: its part {part['name'][:80]!r} should be {name!r}; {REPAIR}")
     if sum(part["rows"] + part["n_rejected"] for part in known["parts"]) >= 2**63:
         raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers can count")
     return dict(known)
@@ -297,8 +299,8 @@ def generations_of(manifest: Mapping[str, Any]) -> dict[int, dict[str, str]]:
     return generations
 
 
-def names_of(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the names that the parts of a manifest have, by the numbers of its generations and of their parts."""
+def _names_of(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the names that the parts of a manifest should have, by the numbers of its generations and their parts."""
     if "generations" not in manifest:
         return part_names(len(manifest["parts"]), 2)
     counts = [generation["parts"] for generation in manifest["generations"]]
@@ -859,18 +861,23 @@ def superseded_name(manifest: Mapping[str, Any]) -> str:
     return next((name for name in files if name.startswith(f"{SUPERSEDED}/")), "")
 
 
-def read_superseded(store: Store, manifest: Mapping[str, Any]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Return the superseded rows of an output: the names of their parts [n], and their numbers in them, int64 [n].
-    Raise ValueError if their file is not that of the manifest, or has another number of rows of the input.
+def read_superseded(store: Store, manifest: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """Return the superseded rows of an output, counted over all parts, ascending, int64 [n]. Raise ValueError if their
+    file is not that of the manifest, or lists rows that the parts do not have.
     """
     if not (name := superseded_name(manifest)):
-        return [], np.zeros(0, np.int64)
+        return np.zeros(0, np.int64)
     if store.sha256(name) not in {files.get(name) for files in generations_of(manifest).values()}:
         raise ValueError(f"{store}/{name} has another SHA-256 than the manifest says; {REPAIR}")
     table, _ = read_arrow(store, name, SUPERSEDED_SCHEMA)
-    if (numbers_of(table["chunk"]) == 0).sum() != manifest.get("n_superseded", 0):
-        raise ValueError(f"{store}/{name} has another number of rows than the manifest says; {REPAIR}")
-    return table["part"].to_pylist(), numbers_of(table["row"])
+    index = {part["name"]: number for number, part in enumerate(manifest["parts"])}
+    starts = np.cumsum([0, *(part["rows"] for part in manifest["parts"])])
+    parts = np.array([index.get(part, -1) for part in table["part"].to_pylist()], np.int64)
+    rows, num_rows = numbers_of(table["row"]), (numbers_of(table["chunk"]) == 0).sum()  # of the input
+    is_right = (parts >= 0) & (rows >= 0) & (rows < np.diff(starts)[parts])
+    if not is_right.all() or num_rows != manifest.get("n_superseded", 0):
+        raise ValueError(f"{store}/{name} is not the list of superseded rows of these parts; {REPAIR}")
+    return np.sort(starts[parts] + rows)
 
 
 def _generations(known: Mapping[str, Any], own: dict[int, Any], superseded: dict[str, str]) -> list[dict[str, Any]]:
