@@ -27,7 +27,6 @@ from paraembed.embedding.estimate import (
     seconds_here,
     seconds_of_gpus,
     threads_here,
-    warn_if_slow,
     workers_of,
 )
 from paraembed.embedding.identity import changed_inputs
@@ -347,14 +346,14 @@ def _in_workers(
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(lambda: list(embed_here(encoder, run, first, store, rest)))
         stack.enter_context(ray_session(workers))
-        pool = stack.enter_context(started_workers(encoder, workers, gpu_share, gpus.cpus_per_gpu, len(rest)))
+        pool = started_workers(encoder, workers, gpu_share, gpus.cpus_per_gpu, len(rest))
+        stack.callback(pool.end_all)
     others = embed_parts(pool, run, rest, store.place, tries)
 
     def results() -> Generator[Done, None, None]:
         yield from done.result()
         yield from others
-        for worker in list(pool.workers):  # whose CPUs the tasks of the commit use
-            pool.end(worker)
+        pool.end_all()  # the tasks of the commit use their CPUs
 
     return results()
 
@@ -466,8 +465,6 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
     if workers and streams and not streams_of_workers(plan, todo, workers):
         shown = plan.inputs[streams[0]].shown
         say(f"{shown} is compressed or converted, so one process reads it for all {workers} workers")
-    if todo:
-        warn_if_slow(encoder)
 
 
 def _say_losses(

@@ -23,7 +23,7 @@ from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.repeated import DistinctTexts
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings, check_dim
-from paraembed.encoders.devices import require_device, slowdown
+from paraembed.encoders.devices import require_device
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.places import Place
 from paraembed.io.store import Store, open_store
@@ -202,18 +202,6 @@ def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             return
 
 
-def warn_if_slow(encoder: TextEncoder) -> None:
-    """Say that this processor multiplies matrices slowly in the number type of an encoder that multiplies any."""
-    device, precision = (encoder.identity.get(name) for name in ("device", "precision"))
-    if device != "cpu" or precision in {None, "float32"} or not getattr(encoder, "gains_from_gpu", True):
-        return
-    if (factor := slowdown(precision)) > 2:
-        say(
-            f"`precision` is {precision}: matrix products take {factor:.0f} × as long as in float32 on this processor; "
-            "use float32"
-        )
-
-
 def dry_run(
     encoder: str | Path,
     inputs: Sequence[str | Path],
@@ -245,7 +233,6 @@ def dry_run(
             return
     loaded, settings = prepared(encoder, inputs, files, store, settings, workers, gpus.on(inference), fetch)
     workers, gpu_share = workers_of(loaded, workers, gpus)
-    warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
     plan = make_plan(files, settings, max_bad_files=limits.max_bad_files)
     opened = None if cache is None else open_cache(cache, loaded, cache_gb, reads_only=True)

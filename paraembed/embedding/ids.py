@@ -101,13 +101,7 @@ def count_duplicates(
 
 
 def superseded_rows(
-    parts: Parts,
-    stamp: str,
-    rows: int,
-    run: RunTasks = map,
-    *,
-    max_hashes: int = _MAX_HASHES,
-    max_ids: int = _MAX_IDS,
+    parts: Parts, stamp: str, rows: int, run: RunTasks = map, *, max_hashes: int = _MAX_HASHES, max_ids: int = _MAX_IDS
 ) -> pa.Table:
     """Return the rows of repeated ids that do not have the largest value in the column ``stamp``: ``part``, the name,
     ``row``, the number in the part, and ``chunk``; of several with the largest one, all but the first. Null is the

@@ -185,7 +185,6 @@ def find_inputs(
     asked: Sequence[str | Path],
     limits: TableLimits = DEFAULT_TABLE_LIMITS,
     *,
-    block_bytes: int = BLOCK_BYTES,
     known: Mapping[str, InputFile] = MappingProxyType({}),
     max_bad_files: int = 0,
 ) -> tuple[InputFile, ...]:
@@ -193,10 +192,9 @@ def find_inputs(
 
     ``asked`` are files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``; of a
     Delta or Iceberg table, those of its current version) and globs (``*``, ``?`` and ``**/``), each a path or a URI
-    (in which ``?`` begins the options). The files of a folder or glob are sorted by name. ``block_bytes`` are read and
-    parsed at a time. Files that an earlier call with the same limits looked at, ``known`` by their paths without
-    credentials, are not opened if their size and times are the same. Up to ``max_bad_files`` files that cannot be read
-    have a ``fault``.
+    (in which ``?`` begins the options). The files of a folder or glob are sorted by name. Files that an earlier call
+    with the same limits looked at, ``known`` by their paths without credentials, are not opened if their size and times
+    are the same. Up to ``max_bad_files`` files that cannot be read have a ``fault``.
 
     A missing file or broken link is a FileNotFoundError; a file that cannot be used, or is given twice (possibly
     through links), a ValueError.
@@ -212,11 +210,7 @@ def find_inputs(
         )
     look_at = partial(_look_or_fault if max_bad_files else _look_at, limits=limits)
     looked = in_threads(lambda entry: _known(entry, known) or look_at(entry), places, LOOKERS)
-    options = limits, block_bytes
-    files = [
-        file if (file.limits, file.block_bytes) == options else replace(file, limits=limits, block_bytes=block_bytes)
-        for file in looked
-    ]
+    files = [file if file.limits == limits else replace(file, limits=limits) for file in looked]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"the inputs are of several kinds ({', '.join(kinds)}); embed each kind to a separate `out`")

@@ -10,14 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import output_fields
-from paraembed.embedding.manifest import (
-    MANIFEST,
-    REPAIR,
-    columns_of,
-    open_output,
-    read_manifest,
-    read_superseded,
-)
+from paraembed.embedding.manifest import MANIFEST, REPAIR, columns_of, open_output, read_manifest, read_superseded
 from paraembed.embedding.settings import Settings
 from paraembed.io.places import Place
 from paraembed.io.store import is_committed

@@ -185,12 +185,7 @@ def _above_cuts(
 
 
 def _ordered_by_id(
-    embeddings: Embeddings,
-    vectors: Vectors,
-    best: "NearestRows",
-    top: int,
-    run: RunTasks,
-    spans: list[tuple[int, int]],
+    embeddings: Embeddings, vectors: Vectors, best: "NearestRows", top: int, run: RunTasks, spans: list[tuple[int, int]]
 ) -> Hits:
     """Return the ``top`` best rows of each query, with ties in the order of the ids; ``best`` has them in input order,
     and one more if there are more.

@@ -164,10 +164,7 @@ def none(tmp_path_factory):
     ],
 )
 def test_inputs_that_are_none(none, names, kind, message):
-    for asked in (
-        [none / name for name in names.split()],
-        [f"{none.as_uri()}/{name}" for name in names.split()],
-    ):
+    for asked in ([none / name for name in names.split()], [f"{none.as_uri()}/{name}" for name in names.split()]):
         with pytest.raises(kind, match=message) as caught:
             make_plan(list_inputs(asked), Settings(None if "txt" in names else "body"))
         assert len(str(caught.value)) < 1000 + len(str(none))
