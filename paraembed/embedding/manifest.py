@@ -335,16 +335,11 @@ def check_folder(store: Store) -> bool:
         raise NotADirectoryError(
             f"{store} is a file; `out` must be a folder that is new, empty or written by this job"
         ) from None
-    begun = has_plan(store)
+    begun = bool(planned(store))
     if DATA in names and begun and isinstance(store, Folder):  # elsewhere a listing takes long; see ``begun_run``
         check_names(f"{store}/{DATA}", store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
     check_names(store, names, _OWN if begun else _UNBEGUN, "jobs/embed.py")
     return begun
-
-
-def has_plan(store: Store) -> bool:
-    """Return whether a place has the plan of a run."""
-    return bool(planned(store))
 
 
 def planned(store: Store) -> list[int]:

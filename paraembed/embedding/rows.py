@@ -85,7 +85,9 @@ def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[tuple[Inpu
     for number, of_file in groupby(parts, key=lambda part: part.file):
         source, first_parts = plan.inputs[number], list(islice(of_file, 2))
         if source.is_stream and len(first_parts) > 1:
-            yield from (((source,), part, data) for part, data in _streamed(source, chain(first_parts, of_file)))
+            stream = _Stream(source)
+            for part in chain(first_parts, of_file):
+                yield (source,), part, stream.read(part.pieces[0].start, part.pieces[0].stop)
         else:
             yield from ((plan.sources(part), part, None) for part in chain(first_parts, of_file))
 
@@ -115,14 +117,6 @@ class _Stream:
             self.first, self._block = self.first + len(self._block), following
             pieces.append(self._block[max(0, start - self.first) : max(0, stop - self.first)])
         return b"".join(pieces)
-
-
-def _streamed(source: InputFile, parts: Iterable[Part]) -> Iterator[tuple[Part, bytes]]:
-    """Yield parts of a stream, of one piece each, in order, with their text."""
-    stream = _Stream(source)
-    for part in parts:
-        (piece,) = part.pieces
-        yield part, stream.read(piece.start, piece.stop)
 
 
 def _read_stream(source: InputFile, piece: Piece) -> bytes:
