@@ -233,7 +233,8 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             if added_to:
                 finish_append(home)
             if replaced:
-                _replace(stack, store, replaced, is_held=is_held)
+                is_held = is_held or _hold(stack, replaced)  # raises if another run has begun there
+                replace_output(Path(store.place), replaced.path)
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home, run.plan, reports)
     added = sum(report.rows for report in reports.values()) if added_to else 0
@@ -251,13 +252,6 @@ def _columns_to_add(stack: ExitStack, home: Store, run: EmbeddingRun) -> pa.Sche
     if run.plan.generation != 1 + max(manifest.planned(home)):
         raise RunFailedError(f"{home} was changed by another command meanwhile; run the same command again")
     return manifest.columns_to_add(home, run)
-
-
-def _replace(stack: ExitStack, store: Store, replaced: Folder, *, is_held: bool) -> None:
-    """Put a finished output in the place of the previous one; another run may have begun there if it was not held."""
-    if not is_held:
-        _hold(stack, replaced)
-    replace_output(Path(store.place), replaced.path)
 
 
 def _is_finished_before(
