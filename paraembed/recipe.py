@@ -226,14 +226,16 @@ def _without_removed(values: dict[str, Any]) -> dict[str, Any]:
 class Recipe(BaseRecipe):
     """Settings of a training on paraphrase pairs, part of its fingerprint."""
 
-    objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
-    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), or contrastive max-margin (Zhou 2017)."""
+    objective: Literal["margin", "squared_l2", "contrastive", "negative_sampling"] = "margin"
+    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), contrastive max-margin (Zhou 2017), or
+    negative sampling, which Zhou 2017 compares with.
+    """
     similarity: Literal["cosine", "dot"] = "cosine"
     """Similarity in the objective: cosine, or dot product (Wieting 2015)."""
     margin: float = 0.4
     """Margin δ of the objective."""
     contrast_phrases: int = 29
-    """k of the contrastive objective: number of random phrases per pair, drawn from all training phrases."""
+    """k of contrastive max-margin and negative sampling: random phrases per pair, drawn from all training phrases."""
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
     """Choice of the negative: hardest candidate (max), random (rand), half hardest and half random (mix), semi-hard
     (min_violation).
@@ -281,6 +283,11 @@ class Recipe(BaseRecipe):
         """Whether candidates come from mega-batches."""
         return self.objective == "margin" and self.mega_batch_size > 1
 
+    @property
+    def draws_contrast(self) -> bool:
+        """Whether pairs are compared with contrast phrases, drawn from all training phrases."""
+        return self.objective in {"contrastive", "negative_sampling"}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields with their names in files, without the forms that 0.1 had."""
         return super().to_dict() | STILL_WRITTEN
@@ -307,13 +314,14 @@ def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) 
 def without_effect(recipe: Recipe) -> list[str]:
     """Return the fields that have no effect, given the others."""
     own = {
-        "similarity margin": recipe.objective == "squared_l2",
+        "similarity": recipe.objective == "squared_l2",
+        "margin": recipe.objective in {"squared_l2", "negative_sampling"},
         "negative_dropout": recipe.objective != "margin"
         or recipe.mega_batch_size > 1
         or not (recipe.dropout or recipe.word_dropout),
         "negatives negative_pool negative_pool_workers mega_batch_size": recipe.objective != "margin",
         "equal_negatives paired_negatives": recipe.objective != "margin",
-        "contrast_phrases": recipe.objective != "contrastive",
+        "contrast_phrases": not recipe.draws_contrast,
         "encoder_learning_rate": not has_weights(recipe),
         "scramble_time": not recipe.scramble or recipe.mega_batch_size > 1,
     }

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from paraembed.commands.train import defaults
 from paraembed.encoders.configs import IrnnConfig, ProjConfig
 from paraembed.papers import RECIPES, SUPERVISED_RECIPES, find_recipe
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe, without_effect
@@ -124,6 +125,7 @@ def test_forms_without_effect_are_known():
     [
         ({"objective": "squared_l2", "similarity": "dot"}, {"similarity", "negatives", "negative_pool"}),
         ({"objective": "contrastive"}, {"paired_negatives", "negative_pool_workers"}),
+        ({"objective": "negative_sampling"}, {"paired_negatives", "margin"}),
         ({"objective": "squared_l2", "mega_batch_size": 2}, {"mega_batch_size", "margin"}),
         ({"encoder_l2": 1.0}, {"encoder_l2", "encoder_l2_target"}),
         ({"train_words": False, "encoder": ProjConfig()}, {"word_l2", "update"}),
@@ -152,7 +154,7 @@ def test_irnn_and_pretrained_encoders_are_pulled_to_their_initial_values_unless_
 
 def test_unknown_recipes_are_listed(tmp_path):
     with pytest.raises(
-        ValueError, match=r"recipe 'iclr2016/gran'; allowed: tacl2015/word, .*pgru2017/gru-dot, small, or"
+        ValueError, match=r"recipe 'iclr2016/gran'; allowed: tacl2015/word, .*pgru2017/gru-dot, .*small, or"
     ):
         find_recipe("iclr2016/gran")
     with pytest.raises(FileNotFoundError, match="does not exist"):
@@ -160,3 +162,11 @@ def test_unknown_recipes_are_listed(tmp_path):
     (tmp_path / "bad.json").write_text("[1]")
     with pytest.raises(ValueError, match="expected a JSON object"):
         find_recipe(str(tmp_path / "bad.json"))
+
+
+def test_a_flag_sets_the_forms_of_the_released_code():
+    flags = defaults(["--recipe", "acl2017/avg", "--encoder", "gran5", "--as-released"])
+    recipe = flags.settings
+    forms = recipe.adam_form, recipe.init, recipe.update, recipe.negative_dropout
+    assert forms == ("released", "released", "dense", "fresh")
+    assert (recipe.encoder.name, recipe.encoder.state, recipe.epochs) == ("gran5", "last", 7)

@@ -119,6 +119,14 @@ SPACES = {
         final_data="PPDB 1.0 XXL phrasal, 9,123,575 pairs",
         best=("iclr2016/avg-xxl",),
     ),
+    # The paper prints no grid of it: that of avg, without the words' penalty.
+    "iclr2016/scaled-avg": replace(
+        _AVG,
+        source="Wieting 2016 §6, footnote 24",
+        base="iclr2016/scaled-avg",
+        axes={name: values for name, values in _AVG.axes.items() if name != "word_l2"},
+        best=("iclr2016/scaled-avg",),
+    ),
     "iclr2016/proj-1200": _projected(1200),
     "iclr2016/proj-2400": _projected(2400),
     "iclr2016/supervised-avg": replace(

@@ -25,6 +25,16 @@ _WORDS = Space(
     final_epochs=20,
     best=("tacl2015/word",),
 )
+# Table 10 prints no grid: that of §5.1, widened to the penalty and the batch of the released code.
+_PARAGRAM_300 = replace(
+    _WORDS,
+    source="Wieting 2015 appendix A, table 10",
+    base="tacl2015/paragram300",
+    axes={"word_l2": (*_WORD_L2, 1e-8, 1e-9), "batch_size": (50, *_WORDS.axes["batch_size"])},
+    tuning_epochs=10,
+    final_epochs=10,
+    best=("tacl2015/paragram300",),
+)
 _BIGRAMS = Space(
     source="Wieting 2015 §6.1, table 5",
     base="tacl2015/recursive",
@@ -55,6 +65,10 @@ _PHRASES = replace(
 )
 
 
+def _paragram_300(name: str, data_set: str) -> Space:
+    return replace(_PARAGRAM_300, selection=Selection(("words",), ((1, f"words/{name}/spearman"),), data_set))
+
+
 def _bigrams(kind: str) -> Space:
     metric = ((1, f"bigrams/{kind}/spearman"),)
     return replace(_BIGRAMS, selection=replace(_BIGRAMS.selection, metric=metric))
@@ -68,6 +82,8 @@ def _from_paragram(space: Space) -> Space:
 SPACES = {
     "tacl2015/word": _WORDS,
     "tacl2015/word-constraints": replace(_WORDS, base="tacl2015/word-constraints", best=("tacl2015/word-constraints",)),
+    "tacl2015/paragram300-ws353": _paragram_300("ws353", "WordSim-353"),
+    "tacl2015/paragram300-sl999": _paragram_300("simlex999", "SimLex-999"),
     **{f"tacl2015/bigrams-{kind.lower()}": _bigrams(kind) for kind in ("JN", "NN", "VN")},
     **{f"tacl2015/bigrams-{kind.lower()}-paragram": _from_paragram(_bigrams(kind)) for kind in ("JN", "NN", "VN")},
     "tacl2015/phrases": _PHRASES,

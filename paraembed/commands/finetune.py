@@ -14,7 +14,7 @@ from paraembed.commands.train import check_before_download
 from paraembed.console import print_table, say
 from paraembed.encoders import config_from_dict
 from paraembed.io.places import shown
-from paraembed.papers import find_supervised_recipe
+from paraembed.papers import as_released, find_supervised_recipe
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe
 from paraembed.settings import MIN_COVERAGE, DataSet, TaskName, Workers, check_min_coverage
@@ -48,6 +48,10 @@ class Finetune:
     """Supervised recipe of a paper (--list prints the names), or a .json file."""
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
+    as_released: bool = False
+    """Set every form that differs between the paper and its released code to that of the code, such as Adam's and that
+    of the initial values; all word vectors are updated in each step, at many times the cost.
+    """
     settings: Annotated[SupervisedRecipe, tyro.conf.arg(name="")] = field(default_factory=SupervisedRecipe)
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
     min_coverage: float = MIN_COVERAGE
@@ -68,6 +72,7 @@ def main(flags: Finetune) -> dict[str, Any]:
         base = find_supervised_recipe(flags.recipe)
         if flags.encoder is not None:
             base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
+        base = as_released(flags.recipe, base) if flags.as_released else base
         given = flags.data, flags.words, flags.pretrained
         check_before_download(stage, out, given, flags.placement, "finetune", overwrite=flags.overwrite)
         data = staged_input(stage, flags.data, "--data", existing_data)

@@ -9,7 +9,7 @@ from importlib import import_module
 from paraembed.commands.job import flag_value
 from paraembed.console import say
 from paraembed.encoders import ENCODERS, check_options, config_from_dict
-from paraembed.papers import RECIPES
+from paraembed.papers import RECIPES, as_released
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, BaseRecipe
 
@@ -28,6 +28,7 @@ RECIPE_GROUPS = {
     "resources": "gpus profile",
 }
 """Groups of the flags of a training."""
+AS_RELEASED = "--as-released"
 NO_RECIPES: Mapping[str, BaseRecipe] = {}
 
 
@@ -56,14 +57,17 @@ def source(recipe: str) -> str:
 def recipe_flags(
     arguments: Sequence[str], default: str, find: Callable[[str], AnyRecipe]
 ) -> tuple[str, str | None, AnyRecipe]:
-    """Return the name of the recipe, the encoder that --encoder names or None, and the recipe with this encoder, whose
-    values are the defaults of the flags; ValueError for an unknown recipe, encoder or option of the encoder.
+    """Return the name of the recipe, the encoder that --encoder names or None, and the recipe with this encoder, in
+    the released code's forms with --as-released. Its values are the defaults of the flags. Raise ValueError for an
+    unknown recipe, encoder or option of the encoder, and for a recipe without released code.
     """
     name = flag_value(arguments, "--recipe") or default
     settings = find(name)
     encoder = flag_value(arguments, "--encoder")
     if encoder is not None:
         settings = replace(settings, encoder=config_from_dict({"name": encoder}))
+    if AS_RELEASED in arguments:
+        settings = as_released(name, settings)
     prefix = "--encoder."
     options = [argument.removeprefix(prefix).split("=")[0] for argument in arguments if argument.startswith(prefix)]
     check_options(settings.encoder.name, [name.removeprefix("no-").replace("-", "_") for name in options])

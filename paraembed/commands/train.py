@@ -21,7 +21,7 @@ from paraembed.commands.paths import (
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags, say_idle
 from paraembed.console import print_table, say
 from paraembed.io.places import shown
-from paraembed.papers import OWN_RECIPES, RECIPES, find_recipe
+from paraembed.papers import OWN_RECIPES, RECIPES, as_released, find_recipe
 from paraembed.recipe import Recipe, without_effect
 from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE, SHIPPED, Placement, Selection, Workers, check_min_coverage
 
@@ -53,6 +53,10 @@ class Train:
     """
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
+    as_released: bool = False
+    """Set every form that differs between the paper and its released code to that of the code, such as Adam's and that
+    of the initial values; all word vectors are updated in each step, at many times the cost.
+    """
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
     evaluate: tuple[str, ...] = ()
     """Suites in --data to evaluate on during training, for example sts,phrases; the best checkpoint is kept."""
@@ -114,6 +118,7 @@ def main(flags: Train) -> dict[str, Any]:
         inputs: list[Path | str] = [flags.pairs, flags.words, *flags.evaluate_pairs]
         out = staged_output(stage, flags.out, "--out", *inputs)
         base = find_recipe(flags.recipe)
+        base = as_released(flags.recipe, base) if flags.as_released else base
         names = sets_of(flags)
         check_before_download(
             stage, out, (flags.pairs, flags.words), flags.placement, "train", overwrite=flags.overwrite
@@ -166,7 +171,7 @@ def defaults(arguments: list[str]) -> Train:
     """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
     words = SHIPPED if name in OWN_RECIPES else tyro.MISSING
-    return Train(tyro.MISSING, words, tyro.MISSING, name, encoder, settings)
+    return Train(tyro.MISSING, words, tyro.MISSING, name, encoder, settings=settings)
 
 
 def command() -> int:

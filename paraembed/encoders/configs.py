@@ -278,10 +278,12 @@ class GranNoGateConfig(GranOptions):
 
     Attributes:
         activation: Activation function f.
+        state: Text vector: the mean of the a_t, or the last a_t, as in the released code.
     """
 
     name = "gran_nogate"
     activation: Literal["tanh", "relu"] = "tanh"
+    state: Literal["mean", "last"] = "mean"
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Recurrent(Composition):
     def __init__(self, new_reader: Callable[[], Reader], config: CellOptions, generator: torch.Generator) -> None:
         super().__init__()
         combine: Combine | None = getattr(config, "combine", None)  # an option of two directions
-        self.pool: Pool = getattr(config, "state", config.pool)  # an option of gran5
+        self.pool: Pool = getattr(config, "state", config.pool)  # an option of gran5 and gran_nogate
         self.reader = new_reader()
         self.reader_back = None if combine is None else new_reader()
         width = self.width = self.reader.width

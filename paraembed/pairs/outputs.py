@@ -17,7 +17,15 @@ from paraembed.io.fingerprint import read_json
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.io.resume import Work, check_own_files
 from paraembed.pairs.settings import ShardSettings
-from paraembed.pairs.shards import FORMAT, SUBSETS_FORMAT, length_histogram, load_counts, merge_counts, without_vector
+from paraembed.pairs.shards import (
+    FORMAT,
+    SUBSETS_FORMAT,
+    VOCABULARY,
+    length_histogram,
+    load_counts,
+    merge_counts,
+    without_vector,
+)
 from paraembed.pairs.source_parts import ParsedPart, about_sources, reports_of, sum_counts
 
 JOB = "jobs/shard.py"
@@ -130,7 +138,7 @@ class Outputs:
         folder = self._folder / name
         merged = merge_counts([load_counts(path) for path in counts])
         write_json(folder / "lengths.json", length_histogram(merged))
-        write_file(folder / "vocabulary.parquet", lambda file: pq.write_table(merged.words, file))
+        write_file(folder / VOCABULARY, lambda file: pq.write_table(merged.words, file))
         self._manifests[name] = {
             **self._identity,
             **({"subset": name} if name else {}),

@@ -123,6 +123,8 @@ def without_vector(counts: Counts, vocabulary: pa.StringArray) -> dict[str, Any]
 
 
 FORMAT = "paraembed-pairs-1"
+VOCABULARY = "vocabulary.parquet"
+"""File with each token of the pairs and its count, in columns ``word`` and ``count``."""
 SUBSETS_FORMAT = "paraembed-pair-subsets-1"
 """Format of a folder whose subfolders are pair shards."""
 

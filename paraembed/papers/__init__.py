@@ -4,13 +4,16 @@ What a paper does not print comes from its authors' released code on GitHub: jwi
 jwieting/tacl2015 and jwieting/paragram-word. "FACTS" is the project's summary of the papers and that code.
 
 All recipes update only the rows in the batch (``update="sparse"``). With Adam, and for λ_w, this differs from the
-papers, which update the whole word matrix in every step: ``update="dense"``, at many times the cost.
+papers, which update the whole word matrix in every step: ``update="dense"``, at many times the cost. ``as_released``
+sets this and whatever else the released code does in its own way.
 """
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paraembed.aliases import did_you_mean
+from paraembed.encoders.configs import Gran5Config, GranNoGateConfig
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, Recipe, SupervisedRecipe, read_recipe
@@ -25,6 +28,37 @@ RECIPES: dict[str, Recipe] = {
 # Rate and batches of a grid on 70,000 sentence pairs; docs/train.md has the scores.
 OWN_RECIPES = {"small": replace(RECIPES["iclr2016/avg"], learning_rate=3e-4, batch_size=500)}
 """Recipes of no paper: ``small`` trains the encoder of that name further on other pairs."""
+
+# FACTS §7. Halved penalties, the forms of AdaGrad and of the targets are in the recipes.
+_LASAGNE: dict[str, Any] = {"adam_form": "released", "clip_form": "gate", "init": "released", "update": "dense"}
+_RELEASED = {
+    "tacl2015": {"update": "dense"},
+    "iclr2016": _LASAGNE,
+    "acl2017": {**_LASAGNE, "negative_dropout": "fresh"},
+}
+_NOT_RELEASED = ("tacl2015/cnn", "iclr2016/scaled-avg", "acl2017/supervised", "acl2017/universal")
+
+
+def as_released(name: str, recipe: AnyRecipe) -> AnyRecipe:
+    """Return a recipe of a paper in the forms of its authors' released code: Adam, clipping, initial values, dropout of
+    negatives, update of all word vectors, and the last state of gran5 and gran_nogate.
+
+    Raises:
+        ValueError: no code was released for the recipe.
+
+    Example:
+        >>> as_released("iclr2016/avg", find_recipe("iclr2016/avg")).update
+        'dense'
+    """
+    forms = _RELEASED.get(name.partition("/")[0])
+    if forms is None or name.startswith(_NOT_RELEASED):
+        raise ValueError(
+            f"no code was released for the recipe {name!r}; allowed: recipes of {', '.join(_RELEASED)} other than "
+            f"{', '.join(_NOT_RELEASED)}"
+        )
+    if isinstance(recipe.encoder, Gran5Config | GranNoGateConfig):
+        forms = {**forms, "encoder": replace(recipe.encoder, state="last")}
+    return replace(recipe, **forms)
 
 
 def find_recipe(name: str) -> Recipe:

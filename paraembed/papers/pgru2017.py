@@ -2,8 +2,10 @@
 
 PPDB S, 200-d word2vec, SGD 0.3, batch 128, 150 epochs, margin 1, global-norm clipping at 5, dropout 0.5 ("on the GRU
 cells", here on their inputs). k is 29, because the authors consider 99 not worth its cost. The paper's text compares
-cosines, its formula dot products (``gru-dot``). The paper does not say whether the word vectors are trained (FACTS §7;
-§3.2 suggests that they are not): ``gru`` trains them, ``gru-frozen-words`` does not. No code was released.
+cosines, its formula dot products (``gru-dot``). ``gru-negative-sampling`` has the objective that §2.4 calls inferior,
+with dot products, because of cosines σ stays within 0.27 to 0.73. The paper does not say whether the word vectors are
+trained (FACTS §7; §3.2 suggests that they are not): ``gru`` trains them, ``gru-frozen-words`` does not. No code was
+released.
 """
 
 from dataclasses import replace
@@ -29,4 +31,5 @@ RECIPES = {
     "pgru2017/gru": replace(_PGRU, similarity="cosine"),
     "pgru2017/gru-frozen-words": replace(_PGRU, similarity="cosine", train_words=False),
     "pgru2017/gru-dot": replace(_PGRU, similarity="dot"),
+    "pgru2017/gru-negative-sampling": replace(_PGRU, objective="negative_sampling", similarity="dot"),
 }

@@ -86,7 +86,7 @@ class BaseStep(TrainingStep):
         is_changed = recipe.dropout or recipe.word_dropout or (recipe.scramble and recipe.scramble_time == "after")
         # Whether negatives are selected by vectors without dropout and scrambling, not by those of the objective.
         self._selects_apart = bool(is_changed) and self._negatives is not None and self._mega is None
-        self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
+        self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.draws_contrast else None
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch (from 0), of the type that the step takes: this worker's parts of the steps.

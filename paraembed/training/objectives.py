@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from paraembed.recipe import Recipe
 from paraembed.text.hashing import mixed
 from paraembed.text.ragged import Ragged, joined
 
@@ -54,14 +55,17 @@ def squared_l2_terms(vectors_NH: Tensor) -> Tensor:
     return (vectors_NH[0::2] - vectors_NH[1::2]).square().sum(dim=1, keepdim=True)
 
 
-def contrastive_terms(vectors_NH: Tensor, contrast_CH: Tensor, drawn_BK: Tensor, margin: float) -> Tensor:
-    """Return the terms of the contrastive max-margin loss [B, k] (Zhou 2017 §2.4).
+def contrastive_terms(recipe: Recipe, vectors_NH: Tensor, contrast_CH: Tensor, drawn_BK: Tensor) -> Tensor:
+    """Return the terms of a loss with k contrast phrases a pair, which ``drawn_BK`` names among the batch's distinct
+    ones.
 
-    The terms are max(0, δ - s(p1, p2) + s(p1, c_i)) for each of the k contrast phrases of a pair, which ``drawn_BK``
-    names among the distinct ones of the batch.
+    Contrastive max-margin (Zhou 2017 §2.4), [B, k]: max(0, δ - s(p1, p2) + s(p1, c_i)) for each contrast phrase.
+    Negative sampling (Mikolov et al. 2013), [B, 1 + k]: -log σ(s(p1, p2)), and -log σ(-s(p1, c_i)) for each.
     """
-    similarity_BC = vectors_NH[0::2] @ contrast_CH.T
-    return F.relu(margin - positive(vectors_NH) + similarity_BC.gather(1, drawn_BK))
+    positive_B1, contrast_BK = positive(vectors_NH), (vectors_NH[0::2] @ contrast_CH.T).gather(1, drawn_BK)
+    if recipe.objective == "negative_sampling":
+        return F.softplus(torch.cat([-positive_B1, contrast_BK], dim=1))
+    return F.relu(recipe.margin - positive_B1 + contrast_BK)
 
 
 _BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory

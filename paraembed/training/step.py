@@ -89,7 +89,7 @@ class Step(BaseStep):
             chosen_by_MH = None if chosen_by_MH is None else unit(chosen_by_MH)
         if drawn_BK is not None:
             contrast_CH = vectors_MH[num_texts:]
-            return contrastive_terms(vectors_MH[:num_texts], contrast_CH, drawn_BK.to(self.device), recipe.margin)
+            return contrastive_terms(recipe, vectors_MH[:num_texts], contrast_CH, drawn_BK.to(self.device))
         assert self._negatives is not None
         of_step = parts, reading, generator
         return self._margin_terms(self._negatives, vectors_MH, num_texts, chosen_by_MH, chosen_N, *of_step)

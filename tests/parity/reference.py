@@ -264,12 +264,17 @@ def squared_l2_loss(vectors):
 
 
 def contrastive_loss(vectors, contrast, drawn, margin, similarity):
-    """Zhou 2017 §2.4; ``drawn`` [B, k] are numbers of contrast vectors."""
+    """Zhou 2017 §2.4; ``drawn`` [B, k] are numbers of contrast vectors. Without a margin: negative sampling (Mikolov et
+    al. 2013).
+    """
     if similarity == "cosine":
         vectors, contrast = unit(vectors), unit(contrast)
     first = vectors[:, ::2]
     paired = (first * vectors[:, 1::2]).sum(axis=-1)
     unlike = (first[:, :, None] * contrast[:, drawn]).sum(axis=-1)
+    if margin is None:
+        terms = -np.log(sigmoid(paired)) - np.log(sigmoid(-unlike)).sum(axis=2)
+        return terms.sum(axis=1) / len(drawn)
     return relu(margin - paired[:, :, None] + unlike).sum(axis=(1, 2)) / len(drawn)
 
 

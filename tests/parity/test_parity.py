@@ -100,7 +100,7 @@ def check_pairs(recipe, dtype=torch.float64, tolerance=1e-12):
     kind = options.pop("name")
     texts = [read_texts(2 * PAIRS, seed) for seed in range(BATCHES)]
     everything = ragged([text for batch in texts for text in batch])
-    phrases = ContrastPhrases(everything, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
+    phrases = ContrastPhrases(everything, recipe.contrast_phrases) if recipe.draws_contrast else None
     batches, read = [], []
     for count in range(1, STEPS + 1):
         own = texts[count % BATCHES]
@@ -121,7 +121,8 @@ def check_pairs(recipe, dtype=torch.float64, tolerance=1e-12):
             return reference.squared_l2_loss(vectors)
         if phrases is not None:
             contrast = reference.encode(kind, p, batch["contrast"], **options)
-            return reference.contrastive_loss(vectors, contrast, batch["drawn"], recipe.margin, recipe.similarity)
+            margin = recipe.margin if recipe.objective == "contrastive" else None
+            return reference.contrastive_loss(vectors, contrast, batch["drawn"], margin, recipe.similarity)
         how = recipe.negatives, recipe.negative_pool, batch.get("draws")
         return reference.margin_loss(vectors, recipe.margin, recipe.similarity, *how)
 
@@ -160,6 +161,7 @@ Z17 = {"objective": "contrastive", "margin": 1.0, "contrast_phrases": 2, "optimi
 Z17_FORMS = (
     {**Z17, "clip": 0.1, "clip_form": "global"},
     {**Z17, "clip": 0.1, "clip_form": "global", "similarity": "dot"},
+    {**Z17, "objective": "negative_sampling", "similarity": "dot"},
     {**Z17, "train_words": False},
 )
 OF_P15 = [("word", {}), ("sum", {}), ("recursive", {})]

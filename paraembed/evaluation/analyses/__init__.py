@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paraembed.console import doing
-from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
+from paraembed.evaluation.analyses import gates, margin, pairs, runs, sets, words
 from paraembed.evaluation.analyses.content import Analysis, AnalysisInputs, CannotMakeError, Content
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report, write_files
@@ -27,7 +27,8 @@ ANALYSES: tuple[tuple[str, str, str, Callable[[AnalysisInputs], Content]], ...] 
         "Wieting 2015, table 9",
         pairs.error_by_ratio,
     ),
-    ("unknown-words", "Score and OOV words", "Wieting 2016, §5.1", pairs.unknown_words),
+    ("across-sets", "Encoders across the sets", "Wieting 2016, §4.3; Wieting 2017, §4.2", sets.across_sets),
+    ("unknown-words", "Score and rare or OOV words", "Wieting 2016, §5.1", sets.unknown_words),
     ("disagreement", "Where two encoders disagree", "Wieting 2017, table 7", pairs.disagreement),
     ("nearest-neighbours", "Nearest neighbors of words", "Wieting 2016, table 8", words.neighbors),
     ("word-norms", "Longest and shortest word vectors", "Wieting 2016, §6", words.norms),

@@ -1,7 +1,7 @@
 """Inputs of an analysis, such as pooled scored pairs, and its results: tables of numbers and usually a plot."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,18 @@ Cell = str | int | float | None
 def cell(value: float) -> Cell:
     """Return a number as a table cell; None for NaN."""
     return None if math.isnan(value) else float(value)
+
+
+def defined_or_nan(
+    correlation: Callable[[Vector, Vector], float], predicted: Vector, gold: Vector, least: int
+) -> float:
+    """Return a correlation; NaN if it is undefined or there are fewer than ``least`` values."""
+    if len(gold) < least:
+        return np.nan
+    try:
+        return correlation(predicted, gold)
+    except ValueError:
+        return np.nan
 
 
 @dataclass(frozen=True, eq=False)

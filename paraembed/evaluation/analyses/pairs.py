@@ -1,7 +1,7 @@
-"""Analyses of scored pairs: score by length, errors by gold score and ratios, OOV words, disagreement."""
+"""Analyses of scored pairs: score by length, errors by gold score and ratios, disagreement."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,18 +9,18 @@ import numpy.typing as npt
 
 from paraembed.evaluation.analyses.content import (
     AnalysisInputs,
-    AnalysisTable,
     CannotMakeError,
     Cell,
     Content,
     Ints,
     cell,
+    defined_or_nan,
     text_pools,
 )
 from paraembed.evaluation.baselines import token_lists
-from paraembed.evaluation.measures import Vector, pearson, spearman
+from paraembed.evaluation.measures import Vector, pearson
 from paraembed.io.escape import listed
-from paraembed.papers.results import BY_LENGTH, PAPERS_20, find_row
+from paraembed.papers.results import BY_LENGTH, PAPERS_20
 from paraembed.plots import Panel, Series, bars, lines, scatter
 from paraembed.text.tokenize import Tokens
 
@@ -31,12 +31,9 @@ THE_PAPERS = "sts 2012 to 2015"
 """Pool that is compared with the paper's values; it contains those of the paper's 20 sets that are available."""
 LENGTH_RATIOS = ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0))
 OVERLAP_RATIOS = ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))
-UPPER_QUARTILE = find_row("Wieting 2016 table 2: 75th percentile of the task").values
-"""Name of a set → 75th percentile of the systems that took part in the task, Pearson × 100."""
 NUM_PAIRS = 8
 """Number of disagreements shown per pool, in each direction."""
 _MOST_RANGES = 6
-_LEAST_SETS = 3
 _ERROR = (
     "Absolute difference of the gold score and the cosine, mapped onto the gold scale: a cosine of 0 or less is its "
     "lowest score, 1 its highest."
@@ -124,57 +121,6 @@ def error_by_ratio(inputs: AnalysisInputs) -> Content:
     return Content(text, tuple(tables), bars(panels, "mean absolute error"))
 
 
-def unknown_words(inputs: AnalysisInputs) -> Content:
-    """Relate the score of each set to its fraction of OOV tokens, for each candidate that counts them."""
-    names = list(dict.fromkeys(name for pool in text_pools(inputs) for name in pool.sets))
-    rows: list[tuple[Cell, ...]] = []
-    correlations: list[tuple[Cell, ...]] = []
-    panels: tuple[list[Series], list[Series]] = ([], [])
-    for column in inputs.report.columns:
-        by_name = {score.name: score for score in column.scores}
-        known = [by_name[name] for name in names if by_name[name].num_tokens and not np.isnan(by_name[name].pearson)]
-        if len(known) < _LEAST_SETS:
-            continue
-        unknown = np.array([100 * score.unknown_share for score in known])
-        scores = np.array([100 * score.pearson for score in known])
-        deviations = scores - np.array([UPPER_QUARTILE.get(score.name, np.nan) for score in known])
-        rows += [
-            (column.label, score.name, float(unknown[index]), float(scores[index]), cell(deviations[index]))
-            for index, score in enumerate(known)
-        ]
-        line: list[Cell] = [column.label]
-        for values, series in zip((scores, deviations), panels, strict=True):
-            sets, rho = int((~np.isnan(values)).sum()), 100 * rank_correlation(unknown, values)
-            line += [sets, cell(rho)]
-            shown = "" if np.isnan(rho) else f" (ρ {rho:.1f} over {sets} sets)"
-            series.append(Series(f"{column.label}{shown}", values, unknown))
-        correlations.append(tuple(line))
-    if not rows:
-        raise CannotMakeError(
-            f"at least {_LEAST_SETS} sets of sentences and an encoder that counts OOV words are needed; add `suite` sts"
-        )
-    text = (
-        "Each point is a set. Right: Pearson's r × 100 less the 75th percentile of the systems that took part in the "
-        "task, as in the paper, whose ρ × 100 is -45.1 (it counts words that occur in its training pairs fewer than a "
-        "hundred times; here a word counts that has no vector)."
-    )
-    heads = ("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation")
-    tables = (
-        AnalysisTable("-correlation", "rank correlation", heads, tuple(correlations)),
-        AnalysisTable(
-            "",
-            "sets",
-            ("encoder", "set", "unknown, %", "Pearson", "against the 75th percentile"),
-            tuple(rows),
-        ),
-    )
-    plots = (
-        Panel("Pearson's r × 100", panels[0]),
-        Panel("less the 75th percentile of the task's systems", panels[1], level=0),
-    )
-    return Content(text, tables, scatter(plots, ("tokens without a vector, %", "")))
-
-
 def disagreement(inputs: AnalysisInputs) -> Content:
     """Find the pairs on which two encoders disagree most."""
     other = _compared(inputs)
@@ -221,7 +167,7 @@ def bin_of(lengths_2N: Ints) -> Ints:
 def score_by_bin(bins: Ints, gold: Vector, predicted: Vector) -> Vector:
     """Return Pearson's r of each bin, [7]; NaN for fewer than ``LEAST_PAIRS`` pairs or an undefined score."""
     inside = [bins == index for index in range(len(BINS))]
-    return np.array([_or_nan(pearson, predicted[mask], gold[mask], LEAST_PAIRS) for mask in inside])
+    return np.array([defined_or_nan(pearson, predicted[mask], gold[mask], LEAST_PAIRS) for mask in inside])
 
 
 def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
@@ -261,12 +207,6 @@ def means_by(masks: list[Mask], errors: Vector) -> Vector:
     return np.array([errors[mask].mean() if mask.any() else np.nan for mask in masks])
 
 
-def rank_correlation(unknown: Vector, values: Vector) -> float:
-    """Return Spearman's ρ over the sets that have a value; NaN for fewer than three sets or a constant side."""
-    defined = ~np.isnan(values)
-    return _or_nan(spearman, unknown[defined], values[defined], _LEAST_SETS)
-
-
 def most_apart(first: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
     """Return the pairs where ``first`` [n] exceeds ``other`` [n] most, then those where it falls below most.
 
@@ -276,15 +216,6 @@ def most_apart(first: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
     gap = first - other
     above, below = np.argsort(-gap, kind="stable")[:count], np.argsort(gap, kind="stable")[:count]
     return above[gap[above] > 0], below[gap[below] < 0]
-
-
-def _or_nan(correlation: Callable[[Vector, Vector], float], predicted: Vector, gold: Vector, least: int) -> float:
-    if len(gold) < least:
-        return np.nan
-    try:
-        return correlation(predicted, gold)
-    except ValueError:
-        return np.nan
 
 
 def _error_heads(inputs: AnalysisInputs) -> tuple[str, ...]:

@@ -12,11 +12,13 @@ from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable,
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.tables import Column
-from paraembed.papers.results import PAPERS_22, find_row
+from paraembed.papers.results import PAPERS_22, find_row, published
 from paraembed.plots import Panel, Series, lines
 
 ZHOU_2017_AVG = find_row("Zhou 2017 §3.1: AVG").values["choose/100"]
 """Accuracy in % of averaged word vectors for 100 phrases."""
+WIETING_2016 = {name: find_row(f"Wieting 2016 table 2: {name}") for name in ("PSL", "GloVe")}
+"""Averages of word vectors in figure 1."""
 _SUITES_OF = {PAPERS_22: ("sts", "sick", "pit2015"), "sts/mean-of-sets": ("sts",)}
 """Means over many sets, with the papers' own first, and the suites that contain these sets."""
 _MOST_TICKS = 8
@@ -52,6 +54,9 @@ def score_by_data(inputs: AnalysisInputs) -> Content:
         "is ordered by confidence) or drawn (random)."
     )
     text += " Dashed: the trained encoders of this report." if levels else ""
+    members = {score.name: score.members for score in inputs.report.columns[0].scores if score.is_mean}
+    printed = {baseline: published(row, name, members) for baseline, row in WIETING_2016.items()}
+    levels |= {f"paper: {baseline}": value.value for baseline, value in printed.items() if value is not None}
     return _content(text, curves, runs, "score", levels, title)
 
 
@@ -203,5 +208,6 @@ def _scored(folder: Path, inputs: AnalysisInputs) -> TrainingRun:
     report = compare([trained(folder)], [suite for suite in inputs.suites if suite.name in wanted], resamples=0)
     score, accuracy = (main_score(report.columns[0], name) for name in names)
     recipe: dict[str, Any] = config.get("recipe") or {}
-    k = recipe.get("contrast_phrases") if recipe.get("objective") == "contrastive" else None
+    has_contrast = recipe.get("objective") in {"contrastive", "negative_sampling"}
+    k = recipe.get("contrast_phrases") if has_contrast else None
     return TrainingRun(num_pairs, config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)

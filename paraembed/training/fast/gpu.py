@@ -436,7 +436,7 @@ class DeviceStep(BaseStep):
             vectors_MH, chosen_by_MH = unit(vectors_MH), None if chosen_by_MH is None else unit(chosen_by_MH)
         vectors_NH = vectors_MH[:num_texts]
         if "contrast" in inputs.tensors:
-            return contrastive_terms(vectors_NH, vectors_MH[num_texts:], inputs.tensors["contrast"], recipe.margin)
+            return contrastive_terms(recipe, vectors_NH, vectors_MH[num_texts:], inputs.tensors["contrast"])
         pool_PH, candidates_PH = vectors_MH, chosen_by_MH
         if self._gathers_pool:
             pool_PH, candidates_PH = gathered_pool(vectors_MH, chosen_by_MH, inputs.num_texts, self.world)

@@ -22,10 +22,8 @@ from paraembed.evaluation.analyses.pairs import (
     means_by,
     most_apart,
     overlap_ratio,
-    rank_correlation,
     score_by_bin,
     score_by_length,
-    unknown_words,
 )
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.report import compare
@@ -136,36 +134,6 @@ def test_the_tables_of_a_small_evaluation(inputs):
     for what in ("length", "overlap"):
         expected = {"positive": positive, "negative": negative, "both": positive + negative}
         assert {kind: counts[what, kind] for kind in expected} == expected
-
-
-def test_the_rank_correlation_of_a_hand_example():
-    unknown = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    # ranks 1 2 3 5 4 reversed: 1 - 6·Σd²/(n(n²-1)) with d = 4 2 0 -3 -3
-    assert np.isclose(rank_correlation(unknown, np.array([50.0, 40.0, 30.0, 10.0, 20.0])), 1 - 6 * 38 / 120)
-    assert rank_correlation(unknown, np.array([np.nan, 1.0, 2.0, 3.0, np.nan])) == 1
-    assert np.isnan(rank_correlation(unknown, np.array([1.0, 2.0, np.nan, np.nan, np.nan])))
-    assert np.isnan(rank_correlation(np.ones(5), unknown))
-
-
-def test_shares_are_counted_in_the_texts_and_both_counts_of_sets_are_told(inputs):
-    """A set of one's own has a score, and no 75th percentile."""
-    own = Suite("pairs", (Group("", (replace(inputs.suites[0].groups[0].sets[0], name="own"),)),))
-    suites = (*inputs.suites, own)
-    report = compare(inputs.candidates, suites, resamples=0)
-    correlations, table = unknown_words(replace(inputs, suites=suites, report=report)).tables
-    rows = {row[:2]: row for row in table.rows}
-    texts = [text for side in inputs.suites[0].groups[1].sets[0].texts for text in side.to_pylist()]
-    tokens = " ".join(texts).split()
-    assert np.isclose(rows["avg", "sts/2013/OnWN"][2], 100 * tokens.count("zebra") / len(tokens))
-    row = rows["gran", "sts/2012/MSRpar"]
-    assert np.isclose(row[4], row[3] - 57.6)  # the 75th percentile of the systems of the task
-    assert correlations.head == (
-        *("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation"),
-    )
-    assert [(row[0], row[1], row[3]) for row in correlations.rows] == [("avg", 4, 3), ("gran", 4, 3)]
-    there = [row for row in table.rows if row[0] == "avg" and row[4] is not None]
-    expected = stats.spearmanr([row[2] for row in there], [row[4] for row in there]).statistic
-    assert correlations.rows[0][4] == pytest.approx(100 * expected)
 
 
 def test_the_widest_gaps_come_first_and_equal_scores_are_no_disagreement():

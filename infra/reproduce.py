@@ -1,0 +1,252 @@
+"""Recompute numbers of docs/reproduce.md and compare them with the page, which keeps them:
+``python infra/reproduce.py --cheap --inputs FOLDER --data EVAL --work FOLDER``.
+
+``--inputs`` has the files of the page's section "Inputs", ``--data`` the evaluation suites. Each command takes under
+two minutes (2 cores); all together 20. Jobs that are finished in ``--work`` are not repeated. The exit status is 1 if a
+number differs from the page by more than ``TOLERANCE``.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paraembed.console import show
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reproduce.md"
+TOLERANCE = 0.15
+"""Allowed difference from a printed score: half of its last digit, and the rounding of another CPU."""
+SEEDS = (1, 2, 3)
+SHARDS = {
+    "real": "--input quora.tsv parabank.csv wikianswers.csv parasci.tsv simpwiki.tsv --nested-subsets random",
+    "simpwiki": "--input simpwiki.tsv --training-set acl2017/simpwiki",
+    "words": "--input ppdb-xl-lexical.txt.gz --format words --training-set tacl2015/words --words glove25.txt.gz",
+    "words300": "--input ppdb-xl-lexical.txt.gz --format words --training-set tacl2015/words --words w2v.txt.gz",
+    "tests": "--input tests.tsv --no-header",
+    "phrases": "--input phrases.tsv --no-header --leave-out tests",
+    "pgru": "--input phrases.tsv --no-header --leave-out tests --training-set pgru2017 --words w2v.txt.gz",
+}
+"""Pair shards → arguments of jobs/shard.py."""
+PAIRS = {
+    "real": "real/1-of-1",
+    "simpwiki": "simpwiki",
+    "words": "words",
+    "phrases": "phrases",
+    "pgru/train": "pgru/train",
+}
+"""Name in the page's table of pairs → folder."""
+_GRU = "--pairs pgru/train --words w2v.txt.gz --recipe pgru2017/{} --contrast-phrases 9 --epochs 5 --dropout {}"
+TRAININGS = {
+    "word": "--pairs words --words glove25.txt.gz --recipe tacl2015/word",
+    "constraints": "--pairs words --words glove25.txt.gz --recipe tacl2015/word-constraints",
+    "paragram300": "--pairs words300 --words w2v.txt.gz --recipe tacl2015/paragram300",
+    "recursive": "--pairs phrases --words word-{seed}.txt.gz --recipe tacl2015/recursive",
+    "avg": _GRU.format("gru", 0) + " --encoder avg",
+    **{
+        f"gru-{words}-{dropout}": _GRU.format(recipe, dropout)
+        for words, recipe in (("trained", "gru"), ("frozen", "gru-frozen-words"))
+        for dropout in (0, 0.5)
+    },
+    "gru-sampling": _GRU.format("gru-negative-sampling", 0),
+}
+"""Encoder → arguments of jobs/train.py."""
+_WORDS = tuple(f"words/{name}:spearman_covered" for name in ("simlex999", "ws353", "ws353-sim", "ws353-rel"))
+_BIGRAMS = (*(f"bigrams/{kind}:spearman" for kind in ("JN", "NN", "VN")), "phrases/annotated-ppdb:spearman")
+_CHOICES = ("semeval2013:accuracy", "turney/5:accuracy", "turney/10:accuracy", "choose/100:accuracy")
+_SETS = (*(f"sts/{year}/mean" for year in range(2012, 2017)), "sick/test", "pit2015/test", "papers-22/mean")
+_STS = tuple(f"{name}:pearson" for name in _SETS)
+_AT_WORDS, _AT_BIGRAMS = "--suite words", "--suite bigrams phrases"
+_AT_CHOICES = "--suite semeval2013 turney --held-out pgru/test"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of scores on the page, and how they are computed."""
+
+    table: str  # first cell of the table's head
+    cells: tuple[str, ...]  # first cells of the row
+    arguments: str  # of jobs/evaluate.py; {seed} makes it three evaluations
+    label: str  # of the encoder in scores.json; {seed} is replaced
+    scores: tuple[str, ...]  # score and measure of the cells that follow
+
+
+def _trained(table: str, cells: Sequence[str], name: str, words: str, suites: str, scores: tuple[str, ...]) -> Row:
+    label = f"{name}-{{seed}}"
+    return Row(table, tuple(cells), f"--encoder {label} --words {words} {suites}", label, scores)
+
+
+def _untrained(table: str, cells: Sequence[str], words: str, suites: str, scores: tuple[str, ...]) -> Row:
+    return Row(table, tuple(cells), f"--words {words} {suites}", "untrained", scores)
+
+
+_ALL, _WORD, _PHRASE, _GRUS = "on `real` +new", "word vectors", "Spearman, all pairs, 25 dimensions", ""
+ROWS = (
+    _untrained(_ALL, ["word vectors, untrained average"], "w2v.txt.gz", "--suite sts sick pit2015", _STS),
+    _untrained(_WORD, ["GloVe Twitter, 25 dimensions, untrained"], "glove25.txt.gz", _AT_WORDS, _WORDS),
+    _trained(_WORD, ["`word`"], "word", "glove25.txt.gz", _AT_WORDS, _WORDS),
+    _trained(_WORD, ["`word-constraints`"], "constraints", "glove25.txt.gz", _AT_WORDS, _WORDS),
+    _untrained(_WORD, ["word2vec, 300 dimensions, untrained"], "w2v.txt.gz", _AT_WORDS, _WORDS),
+    _trained(_WORD, ["`paragram300` on word2vec"], "paragram300", "w2v.txt.gz", _AT_WORDS, _WORDS),
+    _untrained(_PHRASE, ["GloVe Twitter, untrained"], "glove25.txt.gz", _AT_BIGRAMS, _BIGRAMS),
+    _untrained(
+        _PHRASE,
+        ['PARAGRAM +: vectors of `word`, column "untrained" of the last command'],
+        *("word-{seed}.txt.gz", _AT_BIGRAMS, _BIGRAMS),
+    ),
+    _untrained(
+        _PHRASE,
+        ["PARAGRAM + with the vectors of `word-constraints`"],
+        *("constraints-{seed}.txt.gz", _AT_BIGRAMS, _BIGRAMS),
+    ),
+    _trained(
+        _PHRASE, ["`recursive` from the vectors of `word`"], "recursive", "word-{seed}.txt.gz", _AT_BIGRAMS, _BIGRAMS
+    ),
+    _untrained(_GRUS, ["average, untrained", "frozen", "–"], "w2v.txt.gz", _AT_CHOICES, _CHOICES),
+    _trained(_GRUS, ["average (`--encoder avg`)", "trained", "0"], "avg", "w2v.txt.gz", _AT_CHOICES, _CHOICES),
+    _trained(_GRUS, ["GRU, negative sampling", "trained", "0"], "gru-sampling", "w2v.txt.gz", _AT_CHOICES, _CHOICES),
+    *(
+        _trained(_GRUS, ["GRU", words, dropout], f"gru-{words}-{dropout}", "w2v.txt.gz", _AT_CHOICES, _CHOICES)
+        for dropout in ("0", "0.5")
+        for words in ("trained", "frozen")
+    ),
+)
+
+
+def tables(page: str) -> Iterator[list[list[str]]]:
+    """Yield the cells of each table of a page, row by row, the head first."""
+    for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in block.splitlines()]
+        yield [rows[0], *rows[2:]]
+
+
+def printed(page: str, table: str, cells: Sequence[str]) -> list[str]:
+    """Return the cells that follow the first ``cells`` of a row; ValueError unless exactly one row begins with them."""
+    rows = [row for rows in tables(page) if rows[0][0] == table for row in rows[1:] if row[: len(cells)] == [*cells]]
+    if len(rows) != 1:
+        raise ValueError(f"{len(rows)} rows of tables {table!r} begin with {[*cells]}; expected one")
+    return rows[0][len(cells) :]
+
+
+def numbers(cell: str) -> list[float]:
+    """Return the mean and, if it is printed, the standard deviation of a cell such as ``47.0 ± 1.0``."""
+    return [float(value.replace(",", "")) for value in cell.split(" ± ")]
+
+
+def measured(values: Sequence[float]) -> list[float]:
+    """Return the mean of the seeds' values and, of several, their standard deviation, as the page prints them."""
+    spread = [statistics.stdev(values)] if len(values) > 1 else []
+    return [round(value, 1) for value in (statistics.fmean(values), *spread)]
+
+
+class Runs:
+    """The jobs, in a folder with links to the inputs."""
+
+    def __init__(self, inputs: Path, data: Path, work: Path) -> None:
+        self.data, self.work, self._finished = data.resolve(), work, set[str]()
+        work.mkdir(parents=True, exist_ok=True)
+        for file in inputs.resolve().iterdir():
+            if not (work / file.name).exists():
+                (work / file.name).symlink_to(file)
+
+    def job(self, name: str, arguments: str, out: str) -> Path:
+        """Run a job, which does nothing if its output is finished; return the output. Raise CalledProcessError if it
+        fails.
+        """
+        if out not in self._finished and not (self.work / out / "scores.json").exists():
+            show(f"$ python jobs/{name}.py {arguments} --out {out}")
+            environment = os.environ | {"MLFLOW_TRACKING_URI": (self.work.resolve() / "mlruns").as_uri()}
+            command = [sys.executable, ROOT / "jobs" / f"{name}.py", *arguments.split(), "--out", out]
+            with (self.work / "log.txt").open("a") as log:
+                subprocess.run(command, cwd=self.work, env=environment, check=True, stdout=log, stderr=log)  # noqa: S603 - our own command lines
+        self._finished.add(out)
+        return self.work / out
+
+    def pairs(self, folder: str) -> int:
+        """Return the number of pairs of a folder of shards, which is written first."""
+        name = folder.partition("/")[0]
+        if "--leave-out tests" in SHARDS[name]:
+            self.job("shard", SHARDS["tests"], "tests")
+        self.job("shard", SHARDS[name], name)
+        return int(json.loads((self.work / folder / "manifest.json").read_text())["counts"]["kept"])
+
+    def scores(self, row: Row) -> list[list[float]]:
+        """Return the numbers of a row of scores, as ``measured`` does."""
+        is_repeated = "{seed}" in row.arguments
+        found = [self._scores(row, seed) for seed in (SEEDS if is_repeated else SEEDS[:1])]
+        return [measured(values) for values in zip(*found, strict=True)]
+
+    def _scores(self, row: Row, seed: int) -> list[float]:
+        arguments, label = (text.format(seed=seed) for text in (row.arguments, row.label))
+        for name in re.findall(r"\S+", arguments):
+            self._train(name.removesuffix(".txt.gz"), is_file=name.endswith(".txt.gz"))
+        if "--held-out" in arguments:
+            self.pairs("pgru/test")
+        out = "scores-" + hashlib.sha256(arguments.encode()).hexdigest()[:12]
+        more = f"--data {self.data} --resamples 0 --no-analyses"
+        report = json.loads((self.job("evaluate", f"{arguments} {more}", out) / "scores.json").read_text())
+        (scores,) = (one["scores"] for one in report["encoders"] if one["label"] == label)
+        return [100 * scores[name][measure] for name, measure in (score.split(":") for score in row.scores)]
+
+    def _train(self, name: str, *, is_file: bool) -> None:
+        """Train an encoder ``NAME-SEED``, and write its vectors if a file is needed; other words are no encoders."""
+        base, _, seed = name.rpartition("-")
+        if base not in TRAININGS or seed not in map(str, SEEDS):
+            return
+        arguments = TRAININGS[base].format(seed=seed)
+        needed = arguments.split()
+        self.pairs(needed[needed.index("--pairs") + 1])
+        self._train(needed[needed.index("--words") + 1].removesuffix(".txt.gz"), is_file=True)
+        self.job("train", f"{arguments} --seed {seed}", name)
+        if is_file:
+            self.job("export", f"--encoder {name} --to word2vec", f"{name}.txt.gz")
+
+
+def compare(name: str, page: Sequence[Sequence[float]], found: Sequence[Sequence[float]], tolerance: float) -> bool:
+    """Print the numbers of the page and those found; return whether they agree."""
+    is_equal = len(page) == len(found) and all(
+        len(left) == len(right) and all(abs(a - b) <= tolerance for a, b in zip(left, right, strict=True))
+        for left, right in zip(page, found, strict=True)
+    )
+    shown = [", ".join(" ± ".join(f"{value:,g}" for value in cell) for cell in cells) for cells in (page, found)]
+    show(f"{'equal ' if is_equal else 'DIFFERS'} {name}: page {shown[0]}; here {shown[1]}")
+    return is_equal
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare what can be computed cheaply; return the exit status."""
+    parser = argparse.ArgumentParser("reproduce.py", description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--cheap", action="store_true", required=True, help="commands of under two minutes")
+    for flag, text in (("inputs", "files of the page's section Inputs"), ("data", "suites"), ("work", "outputs")):
+        parser.add_argument(f"--{flag}", type=Path, required=True, help=f"folder of the {text}", metavar="FOLDER")
+    flags = parser.parse_args(arguments)
+    page, runs = PAGE.read_text(), Runs(flags.inputs, flags.data, flags.work)
+    agree = []
+    (digests,) = (rows[1:] for rows in tables(page) if rows[0][0] == "file")
+    for name, *_, digest in digests:
+        with (flags.inputs / name.strip("`")).open("rb") as file:
+            is_equal = hashlib.file_digest(file, "sha256").hexdigest().startswith(digest.strip("`"))
+        show(f"{'equal ' if is_equal else 'DIFFERS'} {name}")
+        agree.append(is_equal)
+    for name, folder in PAIRS.items():
+        count = numbers(printed(page, "name below", [f"`{name}`"])[1])
+        agree.append(compare(f"pairs of {name}", [count], [[runs.pairs(folder)]], 0))
+    for row in ROWS:
+        expected = [numbers(cell) for cell in printed(page, row.table, row.cells)[: len(row.scores)]]
+        agree.append(compare(", ".join(row.cells), expected, runs.scores(row), TOLERANCE))
+    show(f"{agree.count(True)} of {len(agree)} are as on the page")
+    return 0 if all(agree) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"error: status {error.returncode} of this command, whose output ends log.txt: {error.cmd}")
