@@ -160,9 +160,7 @@ class _Job:
 def _check_same_run(
     home: Store, encoder: str, inference: Inference, files: tuple[InputFile, ...], settings: Settings
 ) -> None:
-    """Raise ValueError if a finished output to which nothing is to be added is of another encoder or other settings, or
-    lacks a part.
-    """
+    """Raise ValueError if a finished output is of another encoder or other settings, or lacks a part."""
     stored = manifest.read_run(home)
     known = known_encoder(encoder, inference)
     new = stored if known is None else replace(stored, encoder=known.fingerprint, identity=known.identity)
@@ -257,9 +255,7 @@ def _columns_to_add(stack: ExitStack, home: Store, run: EmbeddingRun) -> pa.Sche
 def _is_finished_before(
     job: _Job, inputs: Sequence[str | Path], inference: Inference, settings: Settings, step: Step
 ) -> bool:
-    """Return whether a run of the same arguments is finished, without opening the encoder, which takes seconds; False
-    if this is unclear.
-    """
+    """Return whether the output is known to be finished without opening the encoder, which takes seconds."""
     known = known_encoder(job.encoder, inference)
     if known is None or job.identity != "stamp" or _is_unrecorded(job.home):
         return False
@@ -358,9 +354,7 @@ def _is_unrecorded(store: Store) -> bool:
 
 
 def _is_committed(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> bool:
-    """Return whether nothing is left to do for a run of which all parts are finished, after logging what a killed run
-    did not.
-    """
+    """Return whether an output with all parts is committed, after logging what a killed run did not."""
     if not manifest.is_finished(store, run.plan, table_of([reports[part.name] for part in run.plan.parts])):
         return False
     if _is_unrecorded(store):
@@ -464,9 +458,7 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
 def _say_losses(
     written: dict[str, Any], max_tokens: int | None, home: Store, plan: Plan, reports: dict[str, PartReport]
 ) -> None:
-    """Report rows that were truncated, replaced, clipped or rejected, ids that are null or repeated, rows of several
-    lines, tokens out of vocabulary, and files that could not be read.
-    """
+    """Report rows that lost something, tokens out of vocabulary, and files that were left out."""
     rows = f"of {written['rows']:,} rows"
     for name, what in (
         ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens and were truncated, see `chunk_tokens`"),

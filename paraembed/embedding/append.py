@@ -72,9 +72,7 @@ def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append
 
 
 def _begun(store: Store, number: int, new: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    """Return the new files of an unfinished generation; none if some are missing or have changed, then it is planned
-    again.
-    """
+    """Return the files of an unfinished generation; none if some are missing or have changed."""
     if planned(store) != [number]:
         return ()
     try:
@@ -113,9 +111,7 @@ def _check_new(home: Store, plans: Mapping[int, Plan], new: Sequence[InputFile],
 def _matched(
     planned_inputs: Mapping[int, Sequence[InputFile]], files: Sequence[InputFile]
 ) -> tuple[dict[int, dict[int, InputFile]], list[InputFile]]:
-    """Return the files by their generation and their index in it, and those that are new. Raise ValueError if a file
-    has changed.
-    """
+    """Return the files by generation and index in it, and the new ones. Raise ValueError if a file has changed."""
     places = [(file, number, index) for number, inputs in planned_inputs.items() for index, file in enumerate(inputs)]
     by_path = {file.shown: (file, number, index) for file, number, index in places if file.fault}
     by_path |= {file.shown: (file, number, index) for file, number, index in places if not file.fault}

@@ -353,9 +353,7 @@ def _find(text: str) -> list[_Entry]:
 
 
 def _check_outside(filesystem: pa.fs.FileSystem, folder: str, names: list[str]) -> None:
-    """Raise ValueError if a folder, or one of the folders of files below it, is inside of a Delta or Iceberg table, of
-    which some files may be out of date; ``names`` are the files of a glob.
-    """
+    """Raise ValueError if a folder, or one of its files ``names``, is inside of a Delta or Iceberg table."""
     parents = PurePosixPath(folder).parents if not names else [PurePosixPath(folder), *PurePosixPath(folder).parents]
     below = {parent for name in names for parent in PurePosixPath(folder, name).parents}
     folders = sorted({*parents, *below} - {PurePosixPath()})  # which has no bucket
@@ -382,9 +380,7 @@ def _table_kind(filesystem: pa.fs.FileSystem, folder: PurePosixPath) -> str:
 
 
 def _without_tables(text: str, shown: str, files: list[_Entry]) -> list[_Entry]:
-    """Return the files of a folder; of a Delta or Iceberg table, those of its current version. Raise ValueError for a
-    table below the folder, because some of its files may be out of date.
-    """
+    """Return the current files of a Delta or Iceberg table; raise ValueError for a table below the folder."""
     deltas = {entry.name.partition(_DELTA_LOG)[0] for entry in files if _DELTA_LOG in entry.name}
     tables = deltas | {match[1] for entry in files if (match := _ICEBERG.search(entry.name))}
     if tables - {""}:
@@ -453,9 +449,7 @@ def _with_path(uri: str, path: str) -> str:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Convert a glob to a regular expression; names that begin with a dot match only if the pattern has the dot,
-    too.
-    """
+    """Convert a glob to a regular expression; names that begin with a dot match only if the pattern has it."""
     hidden = "" if re.search(r"(^|/)\.", pattern) else r"(?!.*(?:^|/)\.)"
     wildcards = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*\*/|\*|\?)", pattern)

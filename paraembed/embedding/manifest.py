@@ -111,8 +111,9 @@ SUPERSEDED_SCHEMA = pa.schema([("part", pa.string()), ("row", pa.int64()), ("chu
 """Name of the part of such a row, its number in it, from 0, and the number of the chunk."""
 FOLDERS = (DATA, REPORTS, REJECTED, DONE, IDS, SUPERSEDED, *(name.partition("/")[0] for name in (INPUTS, ENTRIES)))
 """Folders of an output."""
-_NAMES = (PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS)
-_OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
+NAMES = (PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS)
+"""Files and folders of an output, but for the parts of format 2."""
+_OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, NAMES), _TEMPORARY.pattern]))
 _ENTRIES_NAME, _INPUTS_NAME, _PIECES_NAME = (
     re.compile(name.replace("-000.", r"-(\d{3,})\.")) for name in (ENTRIES, INPUTS, PIECES)
 )
@@ -163,9 +164,7 @@ class _PlanFile(_About):
 
 
 class _PlanTables(_About):
-    """Metadata of the inputs of format 3; ``reading`` is how they were looked at, ``parts`` the SHA-256 of the
-    pieces.
-    """
+    """Metadata of the inputs of format 3; ``parts`` is the SHA-256 of the pieces."""
 
     settings: Any
     reading: dict[str, Any]
@@ -760,9 +759,7 @@ def commit(
 
 
 def _write_bad_files(store: Store, home: Store, others: Sequence[int], plan: Plan) -> int:
-    """Write the list of the input files that could not be read, also of other generations, and return their number;
-    without those that could be read later.
-    """
+    """List the input files of all generations that could not be read so far; return their number."""
     plans = [*(run.plan for run in read_runs(home, others).values()), plan]
     files = [file for known in plans for file in known.inputs]
     read = {file.shown for file in files if not file.fault}
@@ -808,9 +805,7 @@ def _check_ids(
     *,
     is_added: bool,
 ) -> _OfIds:
-    """Compare the ids of a generation with each other and with those of the other generations; write the rows that
-    newer ones supersede. Raise RunFailedError if an id is repeated, and may not be.
-    """
+    """Compare the ids of all generations, and write the rows that newer ones supersede."""
     settings, prefix = run.plan.settings, f"{NEXT}/" if is_added else ""
     if settings.id_column is None:
         return _OfIds({"n_duplicate_ids": 0}, {})

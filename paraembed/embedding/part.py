@@ -229,9 +229,7 @@ def embedded(
 
 @dataclass
 class _PartRows:
-    """Embed the rows of a part; their counts and first rows have the names of ``PartReport``, and rejected rows are
-    written as JSON lines.
-    """
+    """Embed the rows of a part, and count them under the names of ``PartReport``."""
 
     texts: DistinctTexts
     sources: Sequence[InputFile]
@@ -324,9 +322,7 @@ class _PartRows:
     def _encoded(
         self, block: InputRows, source: InputFile
     ) -> Iterator[tuple[Embedded, list[pa.Array], npt.NDArray[np.int64]]]:
-        """Yield the vectors of a block, the columns before them in the output, and the numbers of the rows, which
-        chunks repeat. Raise ValueError if a row cannot be encoded.
-        """
+        """Yield vectors, the columns before them, and the numbers of the rows, which chunks repeat."""
         texts, numbers, settings = block.texts, block.row_numbers, self.settings
         if not len(texts):
             return

@@ -20,13 +20,9 @@ from paraembed.embedding.columns import CHUNK_FIELDS, embeddings_schema, is_id, 
 from paraembed.embedding.ids import Hashes, Parts, comparable, count_duplicates, file_of, hashes_name, hashes_of
 from paraembed.embedding.manifest import (
     COUNTS,
-    FOLDERS,
     MANIFEST,
-    NEXT,
-    NEXT_LOCK,
-    NEXT_MANIFEST,
+    NAMES,
     OTHER_COUNTS,
-    PLAN,
     REPAIR,
     columns_of,
     format_of,
@@ -55,8 +51,6 @@ def _planned(part: dict[str, Any]) -> int:
 
 _Entry = tuple[dict[str, Any], int]
 """A part of the manifest, and the number of its first row over all parts."""
-# An object store may keep the name of an empty folder.
-_OTHERS = (PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS)
 _ROWS = 16_384  # read at a time
 _TASK_ROWS = 100_000  # about
 _SECONDS_A_ROW = 3e-6  # with 256 float32 numbers
@@ -257,7 +251,7 @@ def _verify_names(store: Store, files: set[str], manifest: dict[str, Any], findi
         files = files - {DATA} | {f"{DATA}/{name}" for name in store.names(f"{DATA}/")}
     for name in sorted(names - files):
         findings.add("parts", f"{name} is missing, or not a regular file; {REPAIR}")
-    for name in sorted(files - {*names, *_OTHERS}):
+    for name in sorted(files - {*names, *NAMES}):  # an object store may keep the name of an empty folder
         findings.add("parts", f"{name!r} is not in the manifest")
 
 
@@ -309,9 +303,7 @@ def _opened(store: Store, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _verify_ids(ids: pa.Array, first: int, last: int, name: str, manifest: dict[str, Any], findings: _Findings) -> int:
-    """Count null ids; or check that row numbers ascend within ``first`` … ``last`` (rejected rows leave gaps), and
-    return the next number.
-    """
+    """Count null ids; or check that row numbers ascend, with gaps for rejected rows, and return the next one."""
     if not _is_numbered(manifest):
         findings.n_null_ids += ids.null_count
         return first
