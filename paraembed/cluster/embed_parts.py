@@ -46,8 +46,8 @@ def embed_parts(
 
     When no part is left to hand out, a worker that is free gets the oldest part that is late, for example because its
     worker hangs. The first report of a part counts, and the other worker is killed: both write the same bytes, except
-    for the last bits of a GPU, which are an error at the commit. Of the workers without a part, one remains for parts that fail
-    or are late, and the others end, so that their machines can go back.
+    for the last bits of a GPU, which are an error at the commit. Of the workers without a part, one remains for parts
+    that fail or are late, and the others end, so that their machines can go back.
 
     ``out``, the path or URI of the output, must be accessible to every worker. ``tries`` counts, by part name, the
     workers that failed while they embedded the part.
