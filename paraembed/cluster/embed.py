@@ -5,7 +5,7 @@ output record which parts are done, so one engine finishes the run of the other.
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -22,17 +22,17 @@ from paraembed.embedding.append import Step, finish_append, steps
 from paraembed.embedding.cache import Cache, open_cache, trim
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import (
+    given_inputs,
     prepared,
     seconds_here,
     seconds_of_gpus,
     threads_here,
-    warn_if_slow,
     workers_of,
 )
-from paraembed.embedding.identity import changed_inputs, hash_inputs
-from paraembed.embedding.inputs import InputFile, check_apart, check_faults, find_inputs, readable
+from paraembed.embedding.identity import changed_inputs
+from paraembed.embedding.inputs import InputFile, check_apart, check_faults, readable
 from paraembed.embedding.local import embed_here
-from paraembed.embedding.manifest import EmbeddingRun, known_inputs
+from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import BAD_FILES, REJECTED, Done, PartReport, rejected_name, shown_row
 from paraembed.embedding.plan import DATA, Part, Plan, make_plan, part_name
 from paraembed.embedding.records import table_of
@@ -44,7 +44,7 @@ from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import SUCCESS, locked
 from paraembed.io.places import Place
 from paraembed.io.resume import cannot_overwrite
-from paraembed.io.store import Folder, Store, is_there, open_store, read_json
+from paraembed.io.store import Folder, Store, is_there, open_store
 from paraembed.loading import known_encoder
 from paraembed.process import RunTasks
 from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
@@ -95,15 +95,13 @@ def embed(
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
     loaded: TextEncoder | None = None,
-    files: Sequence[InputFile] | None = None,
     identity: Identity = "stamp",
     append: bool = False,
     cache: Place | None = None,
     cache_gb: float = CACHE_GB,
 ) -> EmbeddingResult:
     """Embed input files into ``out``, or resume a run that the same call began there; the arguments are those of
-    ``paraembed.embed``, ``loaded`` is the encoder of that name, if it is open already, and ``files`` are those of
-    ``find_inputs``, if they are found already. ``identity`` is how inputs are recognized.
+    ``paraembed.embed``, and ``loaded`` is the encoder of that name, if it is open already.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
@@ -118,55 +116,51 @@ def embed(
     if is_begun and manifest.is_append_begun(home):
         with home.held():
             finish_append(home)
-    files = _recognizable(inputs, files, home, limits, identity)
+    files = given_inputs(inputs, home, settings, limits, identity)
     todo = [Step(files)] if overwrite else steps(home, files, settings, append=append)
     if not todo:
         _check_same_run(home, str(encoder), inference, files, settings)
     is_quick = is_begun and not (overwrite or loaded) and gpus == DEFAULT_GPUS and is_there(home, SUCCESS)
-    results = list[EmbeddingResult]()
+    job = _Job(str(encoder), home, workers, engine, overwrite, limits, gpus, identity)
+    was_finished, counts = True, Counter[str]()
     for step in todo:
-        done = None
-        if is_quick and not step.is_next:
-            done = _finished_before(home, str(encoder), inference, inputs, settings, step, workers, identity)
-        if done is None:
-            loaded, _, complete = prepared(
-                loaded or encoder,
-                inputs,
-                home,
-                settings,
-                workers=workers,
-                reading=limits.reading,
-                inference=gpus.on(inference),
-                fetch=fetch_encoder,
-                files=step.files,
-            )
-            opened = None if cache is None else open_cache(cache, loaded, cache_gb)
-            options: dict[str, Any] = {"engine": engine, "overwrite": overwrite, "limits": limits, "gpus": gpus}
-            options |= {"identity": identity, "cache": opened}
-            done = _embed(loaded, str(encoder), home, complete, step, workers, **options)
-        results.append(done)
-    sums = {name: sum(getattr(result, name) for result in results) for name in ("embedded", "added", "cached")}
-    total, was_finished = _total(home, results), all(result.was_finished for result in results)
+        if is_quick and not step.is_next and _is_finished_before(job, inputs, inference, settings, step):
+            continue
+        loaded, complete = prepared(
+            loaded or encoder, inputs, step.files, home, settings, workers, gpus.on(inference), fetch_encoder
+        )
+        opened = None if cache is None else open_cache(cache, loaded, cache_gb)
+        if (done := _embed(job, loaded, complete, step, opened)) is not None:
+            was_finished, counts = False, counts + done
+    written = manifest.known_manifest(home)
+    generations, rows = written.get("generations"), written["rows"]
+    num_parts = sum(generation["parts"] for generation in generations) if generations else len(written["parts"])
     if was_finished:
-        say(f"{home} is already finished, {total.rows:,} rows; nothing to do")
-    return replace(total, **sums, was_finished=was_finished)
+        _clear_up(home)
+        say(f"{home} is already finished, {rows:,} rows; nothing to do")
+    table, num_bad = f"{home}/{DATA}" if generations else str(home), written.get("n_bad_files", 0)
+    options = {"was_finished": was_finished, "bad_files": num_bad, "added": counts["added"], "cached": counts["cached"]}
+    return EmbeddingResult(rows, table, num_parts, counts["embedded"], **options)
 
 
-def _total(home: Store, results: Sequence[EmbeddingResult]) -> EmbeddingResult:
-    """Return the last result with the rows, parts and bad files of all generations."""
-    if len(results) == 1:
-        return results[0]
-    written = manifest.read_manifest(home)
-    num_parts, num_bad = len(written["parts"]), written.get("n_bad_files", 0)
-    return EmbeddingResult(written["rows"], f"{home}/{DATA}", num_parts, 0, bad_files=num_bad)
+@dataclass(frozen=True)
+class _Job:
+    """Arguments of ``embed`` that decide how its generations are embedded."""
+
+    encoder: str
+    home: Store
+    workers: int
+    engine: Engine
+    overwrite: bool
+    limits: Limits
+    gpus: Gpus
+    identity: Identity
 
 
 def _check_same_run(
     home: Store, encoder: str, inference: Inference, files: tuple[InputFile, ...], settings: Settings
 ) -> None:
-    """Raise ValueError if a finished output to which nothing is to be added is of another encoder or other settings, or
-    lacks a part.
-    """
+    """Raise ValueError if a finished output is of another encoder or other settings, or lacks a part."""
     stored = manifest.read_run(home)
     known = known_encoder(encoder, inference)
     new = stored if known is None else replace(stored, encoder=known.fingerprint, identity=known.identity)
@@ -178,25 +172,14 @@ def _check_same_run(
             raise ValueError(f"{home}/{part['name']} is missing; give all inputs without `append`, or start over")
 
 
-def _embed(
-    loaded: TextEncoder,
-    encoder: str,
-    home: Store,
-    settings: Settings,
-    step: Step,
-    workers: int,
-    *,
-    engine: Engine,
-    overwrite: bool,
-    limits: Limits,
-    gpus: Gpus,
-    identity: Identity,
-    cache: Cache | None,
-) -> EmbeddingResult:
-    """Embed the files of a generation."""
+def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache: Cache | None) -> Counter[str] | None:
+    """Embed the files of a generation, and return how many parts were embedded, rows added, and texts cached; None if
+    it was finished before.
+    """
+    home, limits = job.home, job.limits
     started = time.perf_counter()
-    (workers, gpu_share), feeders = workers_of(loaded, workers, gpus), threads_here(loaded, gpus)
-    replaced = home if overwrite and isinstance(home, Folder) else None
+    (workers, gpu_share), feeders = workers_of(loaded, job.workers, job.gpus), threads_here(loaded, job.gpus)
+    replaced = home if job.overwrite and isinstance(home, Folder) else None
     added_to = home if step.is_next else None
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
     with ExitStack() as stack:
@@ -205,28 +188,28 @@ def _embed(
         unplanned = EmbeddingRun(loaded.fingerprint, loaded.tokenizer, plan, loaded.identity, cache=cache)
         columns = _columns_to_add(stack, added_to, unplanned) if added_to else None
         store = added_to.below(manifest.NEXT) if added_to else store
-        planner = _planner(stack, engine, step.files, workers)
-        run = _run(store, unplanned, overwrite, planner, columns, limits.max_bad_files)
+        planner = _planner(stack, job.engine, step.files, workers)
+        run = _run(store, unplanned, job.overwrite, planner, columns, limits.max_bad_files)
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
-        remove_new, tries, peak = manifest.removal_of_new(store), Counter[str](), 0
-        begun = stack.enter_context(manifest.begun_run(store, run, by_content=identity == "sha256"))
+        tries, peak = Counter[str](), 0
+        begun = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
         reports = begun.reports
         todo = [part for part in run.plan.parts if part.name not in reports]
-        if not (replaced or added_to) and (done := _result_if_finished(store, str(encoder), run, reports, workers)):
-            return done
+        if not (todo or replaced or added_to) and _is_committed(store, job.encoder, run, reports, workers):
+            return None
         is_here = not todo or is_local(
-            engine,
+            job.engine,
             lambda: seconds_of_gpus(workers) if gpu_share else seconds_here(loaded, run.plan, todo, run.cache),
         )
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
-        manifest.uncommit(store, str(encoder))
-        of_workers = loaded, run, todo, store, workers, gpu_share, gpus, tries, remove_new
+        manifest.uncommit(store, job.encoder)
+        of_workers = loaded, run, todo, store, workers, gpu_share, job.gpus, tries
         done_now = embed_here(*of_workers[:4], threads=feeders) if is_here else _in_workers(stack, *of_workers)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
         with error_kept(added_to or store), recorded(store, home) as into:
-            describe(into.tracked, str(encoder), run, workers)
+            describe(into.tracked, job.encoder, run, workers)
             before = [Done(report, peak_memory=0) for report in reports.values()]
             new = stack.enter_context(closing(done_now))
             for part in _within(limits, run.plan, store, chain(before, new)):
@@ -248,13 +231,12 @@ def _embed(
             if added_to:
                 finish_append(home)
             if replaced:
-                _replace(stack, store, replaced, is_held=is_held)
+                is_held = is_held or _hold(stack, replaced)  # raises if another run has begun there
+                replace_output(Path(store.place), replaced.path)
             record(replace(into, store=home), written, reports.values(), measured)
-    _say_losses(written, loaded.max_tokens, home)
-    _say_multi_line(run.plan, reports)
-    _say_unknown(run.plan, reports)
-    num_cached = _trimmed(cache, reports)
-    return replace(_result(written, run.plan, home, step, reports, len(todo)), cached=num_cached)
+    _say_losses(written, loaded.max_tokens, home, run.plan, reports)
+    added = sum(report.rows for report in reports.values()) if added_to else 0
+    return Counter({"embedded": len(todo), "added": added, "cached": _trimmed(cache, reports)})
 
 
 def _cosine_of_bfloat16(encoder: TextEncoder) -> dict[str, float]:
@@ -270,62 +252,24 @@ def _columns_to_add(stack: ExitStack, home: Store, run: EmbeddingRun) -> pa.Sche
     return manifest.columns_to_add(home, run)
 
 
-def _replace(stack: ExitStack, store: Store, replaced: Folder, *, is_held: bool) -> None:
-    """Put a finished output in the place of the previous one; another run may have begun there if it was not held."""
-    if not is_held:
-        _hold(stack, replaced)
-    replace_output(Path(store.place), replaced.path)
-
-
-def _result(
-    written: dict[str, Any], plan: Plan, home: Store, step: Step, reports: dict[str, PartReport], embedded: int
-) -> EmbeddingResult:
-    num_parts = sum(generation["parts"] for generation in written.get("generations", [])) or len(plan.parts)
-    added = sum(report.rows for report in reports.values()) if step.is_next else 0
-    num_bad = _say_bad_files(plan, home)
-    return EmbeddingResult(written["rows"], plan.table(home), num_parts, embedded, added=added, bad_files=num_bad)
-
-
-def _finished_before(
-    home: Store,
-    encoder: str,
-    inference: Inference,
-    inputs: Sequence[str | Path],
-    settings: Settings,
-    step: Step,
-    workers: int,
-    identity: Identity,
-) -> EmbeddingResult | None:
-    """Return the result of a finished run of the same arguments, without opening the encoder, which takes seconds; None
-    if there may be something to do.
-    """
-    if (known := known_encoder(encoder, inference)) is None:
-        return None
-    check_apart(inputs, step.files, home.path if isinstance(home, Folder) else home.place, part_name(0))
+def _is_finished_before(
+    job: _Job, inputs: Sequence[str | Path], inference: Inference, settings: Settings, step: Step
+) -> bool:
+    """Return whether the output is known to be finished without opening the encoder, which takes seconds."""
+    known = known_encoder(job.encoder, inference)
+    if known is None or job.identity != "stamp" or _is_unrecorded(job.home):
+        return False
+    check_apart(inputs, step.files, job.home, part_name(0))
     complete = complete_settings(settings, readable(step.files), reads_trees=False)
     plan = Plan(step.files, complete, (), generation=step.generation)
-    new = EmbeddingRun(known.fingerprint, known.tokenizer, plan, known.identity)
-    if identity == "stamp" and not _is_unrecorded(home) and (done := manifest.finished_rows(home, new)):
-        return _finished_result(home, plan, *done)
-    run = manifest.continued_run(home, new)
-    with shown_status(), manifest.begun_run(home, run, by_content=identity == "sha256") as begun:
-        return _result_if_finished(home, encoder, run, begun.reports, workers)
+    if not manifest.has_finished(job.home, EmbeddingRun(known.fingerprint, known.tokenizer, plan, known.identity)):
+        return False
+    _say_bad_files(step.files, job.home)
+    return True
 
 
-def _result_if_finished(
-    store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int
-) -> EmbeddingResult | None:
-    """Return the result of a run in which nothing is left to do, after clearing up; None for any other."""
-    ordered = [reports[part.name] for part in run.plan.parts if part.name in reports]
-    if len(ordered) < len(run.plan.parts) or not manifest.is_finished(store, run.plan, table_of(ordered)):
-        return None
-    if _is_unrecorded(store):
-        _record_again(store, encoder, run, reports, workers)
-    return _finished_result(store, run.plan, sum(report.rows for report in ordered), len(ordered))
-
-
-def _finished_result(store: Store, plan: Plan, rows: int, parts: int) -> EmbeddingResult:
-    """Finish a run that was killed after its commit, and return its result."""
+def _clear_up(store: Store) -> None:
+    """Finish a run that was killed after its commit."""
     if isinstance(store, Folder):
         remove_previous(store.path)
     out = store.path if isinstance(store, Folder) else Path.cwd() / store.name
@@ -333,17 +277,13 @@ def _finished_result(store: Store, plan: Plan, rows: int, parts: int) -> Embeddi
         from paraembed.tracking.runs import send_left  # noqa: PLC0415
 
         send_left(out)
-    num_bad = _say_bad_files(plan, store)
-    return EmbeddingResult(rows, plan.table(store), parts, 0, was_finished=True, bad_files=num_bad)
 
 
-def _say_bad_files(plan: Plan, home: Store) -> int:
-    """Report the input files that were left out, and return their number."""
-    num_bad = len(plan.inputs) - len(readable(plan.inputs))
-    if num_bad:
-        files = f"{num_bad:,} of {len(plan.inputs):,} input files"
+def _say_bad_files(inputs: Sequence[InputFile], home: Store) -> None:
+    """Report the input files that were left out."""
+    if num_bad := len(inputs) - len(readable(inputs)):
+        files = f"{num_bad:,} of {len(inputs):,} input files"
         say(f"{files} could not be read and were left out; the reasons are in {home}/{BAD_FILES}")
-    return num_bad
 
 
 def _trimmed(cache: Cache | None, reports: Mapping[str, PartReport]) -> int:
@@ -353,16 +293,6 @@ def _trimmed(cache: Cache | None, reports: Mapping[str, PartReport]) -> int:
         trim(cache)
         say(f"{num_cached:,} texts took their vectors from the cache")
     return num_cached
-
-
-def _recognizable(
-    inputs: Sequence[str | Path], files: Sequence[InputFile] | None, home: Store, limits: Limits, identity: Identity
-) -> tuple[InputFile, ...]:
-    """Return the input files, with their digests if these decide whether they are those of a plan."""
-    if files is None:
-        known = known_inputs(home, limits.reading) if identity == "stamp" else {}
-        files = find_inputs(inputs, limits.reading, known=known, max_bad_files=limits.max_bad_files)
-    return hash_inputs(files) if identity == "sha256" else tuple(files)
 
 
 def _check_inputs(files: Sequence[InputFile], plan: Plan, home: Store) -> None:
@@ -392,10 +322,8 @@ def _in_workers(
     gpu_share: float,
     gpus: Gpus,
     tries: Counter[str],
-    remove_new: Callable[[], None],
 ) -> Generator[Done, None, None]:
-    """Connect to Ray and start workers until ``stack`` ends, and return the results of the parts, see ``embed_parts``;
-    if Ray does not start, remove the run that has just begun.
+    """Connect to Ray and start workers until ``stack`` ends, and return the results of the parts, see ``embed_parts``.
 
     Ray takes 5 s to start here and its workers 3 s to embed a part, so this process embeds the first part meanwhile,
     if the encoder only adds rows of a table: 0.6 s for 100,000 sentences.
@@ -405,21 +333,17 @@ def _in_workers(
 
     is_quick = not (gpu_share or getattr(encoder, "gains_from_gpu", True) or has_ray())
     first, rest = todo[:is_quick], todo[is_quick:]
-    try:
-        with ThreadPoolExecutor(1) as thread:
-            done = thread.submit(lambda: list(embed_here(encoder, run, first, store, rest)))
-            stack.enter_context(ray_session(workers))
-            pool = stack.enter_context(started_workers(encoder, workers, gpu_share, gpus.cpus_per_gpu, len(rest)))
-    except OSError:
-        remove_new()
-        raise
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(lambda: list(embed_here(encoder, run, first, store, rest)))
+        stack.enter_context(ray_session(workers))
+        pool = started_workers(encoder, workers, gpu_share, gpus.cpus_per_gpu, len(rest))
+        stack.callback(pool.end_all)
     others = embed_parts(pool, run, rest, store.place, tries)
 
     def results() -> Generator[Done, None, None]:
         yield from done.result()
         yield from others
-        for worker in list(pool.workers):  # whose CPUs the tasks of the commit use
-            pool.end(worker)
+        pool.end_all()  # the tasks of the commit use their CPUs
 
     return results()
 
@@ -429,13 +353,18 @@ def _is_unrecorded(store: Store) -> bool:
     return is_there(store, manifest.MEMO) and not is_there(store, manifest.RECORDED)
 
 
-def _record_again(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> None:
-    from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
+def _is_committed(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> bool:
+    """Return whether an output with all parts is committed, after logging what a killed run did not."""
+    if not manifest.is_finished(store, run.plan, table_of([reports[part.name] for part in run.plan.parts])):
+        return False
+    if _is_unrecorded(store):
+        from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
-    with recorded(store, store) as into:
-        describe(into.tracked, encoder, run, workers)
-        value = read_json(store, manifest.MANIFEST, most_bytes=manifest.MOST_JSON_BYTES)
-        record(into, value, reports.values(), {})
+        with recorded(store, store) as into:
+            describe(into.tracked, encoder, run, workers)
+            record(into, manifest.known_manifest(store), reports.values(), {})
+    _say_bad_files(run.plan.inputs, store)
+    return True
 
 
 def _planner(stack: ExitStack, engine: Engine, files: Sequence[InputFile], workers: int) -> RunTasks | None:
@@ -524,12 +453,12 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
     if workers and streams and not streams_of_workers(plan, todo, workers):
         shown = plan.inputs[streams[0]].shown
         say(f"{shown} is compressed or converted, so one process reads it for all {workers} workers")
-    if todo:
-        warn_if_slow(encoder)
 
 
-def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) -> None:
-    """Report rows that were truncated, replaced, clipped or rejected, and ids that are null or repeated."""
+def _say_losses(
+    written: dict[str, Any], max_tokens: int | None, home: Store, plan: Plan, reports: dict[str, PartReport]
+) -> None:
+    """Report rows that lost something, tokens out of vocabulary, and files that were left out."""
     rows = f"of {written['rows']:,} rows"
     for name, what in (
         ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens and were truncated, see `chunk_tokens`"),
@@ -542,6 +471,9 @@ def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) ->
     ):
         if written[name]:
             say(f"{written[name]:,} {what}")
+    _say_multi_line(plan, reports)
+    _say_unknown(plan, reports)
+    _say_bad_files(plan.inputs, home)
 
 
 def _say_unknown(plan: Plan, reports: dict[str, PartReport]) -> None:

@@ -3,8 +3,7 @@
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
@@ -14,12 +13,10 @@ from paraembed.cluster.embed_pool import Call, Task, Worker, WorkerPool, reason_
 from paraembed.console import duration
 from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.manifest import EmbeddingRun
-from paraembed.embedding.part import Done, PartReport, PartWorker
+from paraembed.embedding.part import Done, PartWorker
 from paraembed.embedding.plan import Part
 from paraembed.embedding.rows import stream_parts, streams_of_workers
 from paraembed.encoders.protocol import TextEncoder
-from paraembed.io.places import to_place
-from paraembed.io.store import open_store
 from paraembed.process import on_cluster
 
 _TRIES = 4  # of a part whose worker fails
@@ -31,20 +28,15 @@ _GIVE_UP_SECONDS = 1800  # without any worker, if no machine can join
 log = logging.getLogger(__name__)
 
 
-@contextmanager
 def started_workers(
     encoder: TextEncoder, count: int, gpu_share: float, cpus_per_gpu: int | None, num_parts: int
-) -> Iterator[WorkerPool]:
-    """Start workers, ``count`` or one for each part, without waiting for them; the end of the block kills them. The
-    other arguments are those of ``WorkerPool``.
+) -> WorkerPool:
+    """Start workers, ``count`` or one for each part, without waiting for them; the other arguments are those of
+    ``WorkerPool``.
     """
     pool = WorkerPool(PartWorker, encoder, count, gpu_share, cpus_per_gpu)
-    try:
-        pool.start(num_parts)
-        yield pool
-    finally:
-        for worker in list(pool.workers):
-            pool.end(worker)
+    pool.start(num_parts)
+    return pool
 
 
 def embed_parts(
@@ -54,8 +46,8 @@ def embed_parts(
 
     When no part is left to hand out, a worker that is free gets the oldest part that is late, for example because its
     worker hangs. The first report of a part counts, and the other worker is killed: both write the same bytes, except
-    for the last bits of a GPU. Of the workers without a part, one remains for parts that fail or are late, and the
-    others end, so that their machines can go back.
+    for the last bits of a GPU, which are an error at the commit. Of the workers without a part, one remains for parts
+    that fail or are late, and the others end, so that their machines can go back.
 
     ``out``, the path or URI of the output, must be accessible to every worker. ``tries`` counts, by part name, the
     workers that failed while they embedded the part.
@@ -89,7 +81,7 @@ def embed_parts(
             if call.task is None:
                 pool.started(worker, result)
                 progress.begin()
-            elif parts.finish(worker, call, result):
+            elif parts.finish(worker, call):
                 progress.done += call.task[1].rows
                 worker.rows, worker.poll = 0, None  # an answer may count this part
                 metrics.embedded(result.report.rows)
@@ -102,7 +94,6 @@ def embed_parts(
         parts.use_spare()
         progress.begun = pool.rows_begun()
         progress.show()
-    parts.check_doubled()
 
 
 class _Parts:
@@ -120,7 +111,6 @@ class _Parts:
         self._spare: Worker | None = None
         self._rows, self._seconds = 0, 0.0  # of finished parts
         self._warned: dict[str, float] = {}  # name of a part → its seconds at the last warning
-        self._doubled: list[PartReport] = []  # the first reports of parts that two workers had
 
     @property
     def num_waiting(self) -> int:
@@ -150,7 +140,7 @@ class _Parts:
         if self._spare in self._pool.workers and not self._spare.calls:
             self.hand_out(self._spare)
 
-    def finish(self, worker: Worker, call: Call, done: Done) -> bool:
+    def finish(self, worker: Worker, call: Call) -> bool:
         """Record that a worker finished a part, and kill others that have the same part. Return False if it was
         finished before.
         """
@@ -165,18 +155,7 @@ class _Parts:
         for other in self.holders.pop(name):
             if other is not worker:
                 self.lose(other)
-                self._doubled.append(done.report)
         return True
-
-    def check_doubled(self) -> None:
-        """Raise ChildProcessError if a worker replaced a part after another one had reported it, with other bytes."""
-        store = open_store(to_place(self._out))
-        for report in self._doubled:
-            if store.sha256(report.name) != report.sha256:
-                raise ChildProcessError(
-                    f"two workers wrote {report.name} with other last bits, as GPUs do; the other parts are kept: run "
-                    "the same command again"
-                )
 
     def lose(self, worker: Worker) -> list[str]:
         """Kill a worker; its parts wait again, unless another worker has them. Return the parts that it was embedding,

@@ -129,6 +129,11 @@ class WorkerPool:
         ray.kill(worker.actor)
         return list(worker.calls.values())
 
+    def end_all(self) -> None:
+        """Kill all workers."""
+        for worker in list(self.workers):
+            self.end(worker)
+
     def started(self, worker: Worker, place: str) -> None:
         """Record that a worker is ready."""
         worker.place, self.has_started, self._failed_starts = place, True, 0

@@ -34,6 +34,7 @@ from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.places import Place
 from paraembed.io.resume import Work, check_own_files
 from paraembed.io.store import Folder, commit_manifest, is_committed
+from paraembed.process import in_order
 from paraembed.settings import Engine, MineSettings, check_workers
 from paraembed.tracking.records import Run
 from paraembed.tracking.runs import send_left, tracked_run
@@ -166,12 +167,11 @@ class _Steps:
 
     def write(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Write the parts, the manifest and finally ``_SUCCESS`` to ``result``; return the manifest."""
-        comparison, pair_files = self.comparison, self._pair_files()
-        self._make("comparing", pair_files, partial(neighbors, comparison))
+        comparison, settings = self.comparison, self.comparison.settings
+        pair_files = self._make("comparing", "pairs", partial(neighbors, comparison))
         of_firsts, of_seconds = (self._write_lasts(name, pair_files) for name in ("first", "second"))
-        files = self._files("kept", len(pair_files))
-        self._make("choosing pairs", files, partial(keep_pairs, pair_files, of_firsts, of_seconds))
-        num_pairs, size = sum(len(load(path)) for path in files), comparison.settings.part_pairs
+        files = self._make("choosing pairs", "kept", partial(keep_pairs, pair_files, of_firsts, of_seconds))
+        num_pairs, size = sum(len(load(path)) for path in files), settings.part_pairs
         result, count = self.folder / "result", max(1, -(-num_pairs // size))
         result.mkdir(exist_ok=True)
         for temporary in result.rglob(".*.tmp"):  # of a worker that was killed
@@ -185,12 +185,17 @@ class _Steps:
         for entry in self.tasks.run(write, range(count)):
             entries.append(entry)
             doing(f"writing: part {len(entries):,} of {count:,}")
-        written = sum(entry["rows"] for entry in entries)
+        written, groups = sum(entry["rows"] for entry in entries), list[dict[str, Any]]()
+        if settings.groups:
+            doing("grouping rows")
+            path = result / GROUPS / numbered_name(0, 1)
+            path.parent.mkdir(exist_ok=True)
+            groups = list(self.tasks.run(partial(write_groups, comparison, files), [path]))
         manifest = {
             **identity,
             "pairs": written,
-            **({"equal_texts": num_pairs - written} if comparison.settings.distinct else {}),
-            **({"groups": self._write_groups(files, result)} if comparison.settings.groups else {}),
+            **({"equal_texts": num_pairs - written} if settings.distinct else {}),
+            **({"groups": groups[0]} if groups else {}),
             "rows": {"first": comparison.output.rows, "second": comparison.seconds.rows},
             "encoder": comparison.output.encoder,
             "index": {},  # that earlier versions could build; still written, so that the bytes stay the same
@@ -199,42 +204,21 @@ class _Steps:
         commit_manifest(Folder(result), MANIFEST, manifest)
         return manifest
 
-    def _write_groups(self, files: list[Path], result: Path) -> dict[str, Any]:
-        """Write the groups of rows to ``result``; return the manifest entry."""
-        doing("grouping rows")
-        path = result / GROUPS / numbered_name(0, 1)
-        path.parent.mkdir(exist_ok=True)
-
-        def write(out: Path) -> dict[str, Any]:
-            return write_groups(self.comparison, files, out)
-
-        (entry,) = self.tasks.run(write, [path])
-        return entry
-
     def _write_lasts(self, name: str, pair_files: list[Path]) -> Path:
         """Write the ``top``-th nearest row of each first or second row; within one output these are the same rows."""
         comparison = self.comparison
         are_seconds = name == "second" and comparison.other is not None
         path = self.folder / f"last-{'second' if are_seconds else 'first'}.npy"
         if not path.exists():
-            spans = comparison.blocks_of(comparison.seconds if are_seconds else comparison.output)
-
-            def last(block: int) -> tuple[int, Any]:
-                return block, last_of_top(comparison, spans[block], are_seconds=are_seconds, paths=pair_files)
-
             doing("ranking pairs")
-            of_blocks = dict(self.tasks.run(last, range(len(spans))))
-            save(path, np.concatenate([of_blocks[block] for block in range(len(spans))]))
+            spans = comparison.blocks_of(comparison.seconds if are_seconds else comparison.output)
+            last = partial(last_of_top, comparison, are_seconds=are_seconds, paths=pair_files)
+            save(path, np.concatenate(list(in_order(self.tasks.run, last, spans))))
         return path
 
-    def _pair_files(self) -> list[Path]:
-        return self._files("pairs", len(self.comparison.blocks))
-
-    def _files(self, name: str, count: int) -> list[Path]:
-        return [self.folder / f"{name}-{number:05d}.npy" for number in range(count)]
-
-    def _make(self, what: str, files: list[Path], function: Callable[..., None]) -> None:
-        """Call ``function(block, path=…)`` for each missing file."""
+    def _make(self, what: str, name: str, function: Callable[..., None]) -> list[Path]:
+        """Call ``function(block=…, path=…)`` for each block whose file is missing; return the files of all blocks."""
+        files = [self.folder / f"{name}-{number:05d}.npy" for number in range(len(self.comparison.blocks))]
         todo = [block for block, path in enumerate(files) if not path.exists()]
         before = len(files) - len(todo)
         if before:
@@ -246,3 +230,4 @@ class _Steps:
         doing(f"{what}: {len(files):,} blocks")
         for done, _ in enumerate(self.tasks.run(make, todo), before + 1):
             doing(f"{what}: {done:,} of {len(files):,} blocks are done")
+        return files

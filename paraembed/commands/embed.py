@@ -159,43 +159,20 @@ def main(flags: Embed) -> dict[str, Any]:
             f"--price-per-hour is {flags.price_per_hour}, but only --dry-run prints a cost; add --dry-run, or leave "
             "it out"
         )
-    from paraembed.embedding.inputs import find_inputs, readable
-    from paraembed.embedding.manifest import known_inputs
-    from paraembed.io.store import open_store
-
-    doing("finding the input files")
-    known = known_inputs(open_store(out), flags.reading) if flags.identity == "stamp" else {}
-    files = find_inputs(inputs, flags.reading, known=known, max_bad_files=flags.max_bad_files)
-    from paraembed.embedding.columns import check_columns
-
-    check_columns(readable(files), settings)
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
-    options |= {"files": files, "cache": cache, "cache_gb": flags.cache_gb}
+    options |= {"limits": limits, "append": flags.append, "cache": cache, "cache_gb": flags.cache_gb}
     if flags.dry_run:
-        from paraembed.embedding.append import steps
-
-        if flags.append:
-            new = steps(open_store(out), files, settings, append=True)
-            options["files"] = [file for step in new for file in step.files]
-            if not options["files"]:
-                say(f"{out} has all of these inputs; nothing to do")
-                return {}
         from paraembed.cluster.tasks import is_local
         from paraembed.embedding.estimate import dry_run
         from paraembed.tracking.fetch import fetch_encoder
 
-        options |= {
-            "price_per_hour": flags.price_per_hour,
-            "max_bad_files": flags.max_bad_files,
-            "reading": flags.reading,
-            "fetch": fetch_encoder,
-        }
+        options |= {"price_per_hour": flags.price_per_hour, "fetch": fetch_encoder}
         dry_run(encoder, inputs, out, settings, **options, is_local=lambda seconds: is_local(flags.engine, seconds))
         return {}
+    doing("finding the input files")
     from paraembed.cluster.embed import embed
 
-    options |= {"engine": flags.engine, "identity": flags.identity}
-    options |= {"append": flags.append, "overwrite": flags.overwrite, "limits": limits}
+    options |= {"engine": flags.engine, "identity": flags.identity, "overwrite": flags.overwrite}
     done = embed(encoder, inputs, out, settings, **options)
     if not done.was_finished:
         rows, parts = f"{done.rows:,} row{'s'[: done.rows != 1]}", f"{done.parts} part{'s'[: done.parts > 1]}"

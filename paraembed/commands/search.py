@@ -63,16 +63,11 @@ class Search:
     """
 
 
-def _format_of(results: Path | None) -> ResultFormat:
-    if results is None:
-        return "table"
-    return "parquet" if results.suffix == ".parquet" else "jsonl"
-
-
 def main(flags: Search) -> dict[str, Any]:
     """Search, and print or write the results."""
     place = existing_output(flags.folder, "FOLDER")
-    form = flags.format or _format_of(flags.results)
+    suffix = "" if flags.results is None else flags.results.suffix
+    form = flags.format or ("parquet" if suffix == ".parquet" else "table" if flags.results is None else "jsonl")
     if (form == "table") != (flags.results is None) and form != "jsonl":
         given = "--results writes JSON lines or Parquet" if flags.results else "Parquet needs --results FILE"
         raise ValueError(f"--format is {form}; {given}")

@@ -15,7 +15,7 @@ from paraembed.distillation.ridge import columns_of_task, frequencies
 from paraembed.distillation.stages import StudentRequest, of_both, opened
 from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
 from paraembed.distillation.token_states import SummingTeacher, sums_states
-from paraembed.embedding.estimate import estimate, warn_if_slow, workers_of
+from paraembed.embedding.estimate import estimate, workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
@@ -53,7 +53,6 @@ def dry_run(
     embedders, gpu_share = workers_of(teacher, workers, gpus)
     device, count = ("cuda", gpus.gpus or 1) if gpu_share else (None, workers)
     driver, cpus, used = _processors(1, None), _processors(workers, None), _processors(count, device)
-    warn_if_slow(teacher)
     doing("embedding a sample with the teacher")
     columns = request.text_columns
     plan = make_plan(files, Settings(text_column=columns[0] if columns else None))

@@ -49,13 +49,14 @@ def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append
     numbers = planned(home)
     if numbers == [] or (numbers == [0] and not append):
         return [Step(tuple(files))]
-    plans, compacted = manifest.read_plans(home, numbers)
+    runs = manifest.read_runs(home, numbers)
+    plans = {number: run.plan for number, run in runs.items()}
     by_generation, new = _matched({number: plan.inputs for number, plan in plans.items()}, files)
     _check_new(home, plans, new, append=append)
     is_complete, result = is_committed(home, MANIFEST), list[Step]()
     for number, plan in plans.items():
         given = by_generation[number]
-        if number in compacted or (append and is_complete) or not (given or append):
+        if runs[number].is_compacted or (append and is_complete) or not (given or append):
             continue
         if missing := _missing(plan.inputs, given):
             raise ValueError(f"{home} needs {missing.shown}, too, which was embedded together with the others; give it")
@@ -71,13 +72,11 @@ def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append
 
 
 def _begun(store: Store, number: int, new: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    """Return the new files of an unfinished generation; none if some are missing or have changed, then it is planned
-    again.
-    """
+    """Return the files of an unfinished generation; none if some are missing or have changed."""
     if planned(store) != [number]:
         return ()
     try:
-        inputs = manifest.read_plans(store, [number])[0][number].inputs
+        inputs = manifest.read_run(store, number, with_parts=False).plan.inputs
         given = _matched({number: inputs}, new)[0][number]
     except ValueError:
         return ()
@@ -112,9 +111,7 @@ def _check_new(home: Store, plans: Mapping[int, Plan], new: Sequence[InputFile],
 def _matched(
     planned_inputs: Mapping[int, Sequence[InputFile]], files: Sequence[InputFile]
 ) -> tuple[dict[int, dict[int, InputFile]], list[InputFile]]:
-    """Return the files by their generation and their index in it, and those that are new. Raise ValueError if a file
-    has changed.
-    """
+    """Return the files by generation and index in it, and the new ones. Raise ValueError if a file has changed."""
     places = [(file, number, index) for number, inputs in planned_inputs.items() for index, file in enumerate(inputs)]
     by_path = {file.shown: (file, number, index) for file, number, index in places if file.fault}
     by_path |= {file.shown: (file, number, index) for file, number, index in places if not file.fault}

@@ -181,9 +181,7 @@ def with_common_fields(
 
 
 def _check_fits(file: InputFile, field: pa.Field, own: pa.Field | None) -> None:
-    """Raise ValueError if a column of an input does not fit that of an output; the values of integers are checked when
-    they are converted.
-    """
+    """Raise ValueError if a column does not fit that of an output; integers are checked when converted."""
     if not field.nullable and (own is None or own.nullable):
         raise ValueError(f"{file.shown}: column {field.name!r} may be null, but is not in the output")
     if own is None or (pa.types.is_integer(own.type) and pa.types.is_integer(field.type)):
@@ -196,9 +194,7 @@ def _check_fits(file: InputFile, field: pa.Field, own: pa.Field | None) -> None:
 
 
 def _common(inputs: Sequence[InputFile], of_files: Sequence[pa.Field | None]) -> pa.Field:
-    """Return the common field of a column of which each input has a field, or None; dictionaries of different types
-    become their values. Raise ValueError if no input has it, or two types have no common one.
-    """
+    """Return the common field of a column; raise ValueError if two types of the files have none."""
     known = [(field, file) for field, file in zip(of_files, inputs, strict=True) if field is not None]
     first = {field.type: (field, file) for field, file in reversed(known)}
     common, _ = known[0]

@@ -98,9 +98,7 @@ def _write_parts(home: Store, before: Embeddings, number: int) -> list[PartRepor
 def _take(
     rows: int, rest: list[pa.RecordBatch], batches: Iterator[pa.RecordBatch], *, has_chunks: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the next rows of ``rest`` and then of ``batches``; the rows after them go to ``rest``. The chunks of a row
-    stay together.
-    """
+    """Yield the next rows of ``rest`` and ``batches``, never a part of a document; others go to ``rest``."""
     while (batch := rest.pop() if rest else next(batches, None)) is not None:
         stop = min(max(rows, 0), len(batch))
         if has_chunks:

@@ -12,20 +12,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.console import doing, duration, print_table, say
+from paraembed.embedding.append import steps
 from paraembed.embedding.cache import Cache, open_cache
-from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.columns import check_columns, complete_settings
+from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, readable
-from paraembed.embedding.manifest import check_folder
+from paraembed.embedding.manifest import check_folder, known_inputs
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.repeated import DistinctTexts
 from paraembed.embedding.rows import read_part
-from paraembed.embedding.settings import Settings, check_dim
-from paraembed.encoders.devices import require_device, slowdown
+from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings, check_dim
+from paraembed.encoders.devices import require_device
 from paraembed.encoders.protocol import TextEncoder
-from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
-from paraembed.io.store import Folder, Store, open_store
+from paraembed.io.store import Store, open_store
 from paraembed.loading import Fetch, open_encoder
 from paraembed.process import num_threads, on_cluster, one_thread
 from paraembed.settings import (
@@ -201,18 +202,6 @@ def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
             return
 
 
-def warn_if_slow(encoder: TextEncoder) -> None:
-    """Say that this processor multiplies matrices slowly in the number type of an encoder that multiplies any."""
-    device, precision = (encoder.identity.get(name) for name in ("device", "precision"))
-    if device != "cpu" or precision in {None, "float32"} or not getattr(encoder, "gains_from_gpu", True):
-        return
-    if (factor := slowdown(precision)) > 2:
-        say(
-            f"`precision` is {precision}: matrix products take {factor:.0f} × as long as in float32 on this processor; "
-            "use float32"
-        )
-
-
 def dry_run(
     encoder: str | Path,
     inputs: Sequence[str | Path],
@@ -221,13 +210,12 @@ def dry_run(
     *,
     workers: int = 2,
     price_per_hour: float | None = None,
-    reading: TableLimits = DEFAULT_TABLE_LIMITS,
+    limits: Limits = DEFAULT_LIMITS,
     inference: Inference = DEFAULT_INFERENCE,
     gpus: Gpus = DEFAULT_GPUS,
     fetch: Fetch | None = None,
-    files: Sequence[InputFile] | None = None,
+    append: bool = False,
     is_local: Callable[[float], bool] = lambda _: False,
-    max_bad_files: int = 0,
     cache: Place | None = None,
     cache_gb: float = CACHE_GB,
 ) -> None:
@@ -237,21 +225,16 @@ def dry_run(
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
     store = open_store(out)
-    loaded, files, settings = prepared(
-        encoder,
-        inputs,
-        store,
-        settings,
-        workers=workers,
-        reading=reading,
-        inference=gpus.on(inference),
-        fetch=fetch,
-        files=files,
-    )
+    files = given_inputs(inputs, store, settings, limits)
+    if append:
+        files = tuple(file for step in steps(store, files, settings, append=True) for file in step.files)
+        if not files:
+            say(f"{store} has all of these inputs; nothing to do")
+            return
+    loaded, settings = prepared(encoder, inputs, files, store, settings, workers, gpus.on(inference), fetch)
     workers, gpu_share = workers_of(loaded, workers, gpus)
-    warn_if_slow(loaded)
     doing("planning the parts and embedding a sample")
-    plan = make_plan(files, settings, max_bad_files=max_bad_files)
+    plan = make_plan(files, settings, max_bad_files=limits.max_bad_files)
     opened = None if cache is None else open_cache(cache, loaded, cache_gb, reads_only=True)
     expected = estimate(loaded, plan, cache=opened)
     start, where = _RAY_SECONDS, f"{workers} workers"
@@ -277,23 +260,32 @@ def dry_run(
     say(f"{expected.basis}, by one worker on this machine; each worker needs {needs}")
 
 
+def given_inputs(
+    inputs: Sequence[str | Path], home: Store, settings: Settings, limits: Limits, identity: Identity = "stamp"
+) -> tuple[InputFile, ...]:
+    """Find the input files and check their columns; those of a plan in ``home`` are not opened again. If ``identity``
+    is ``sha256``, they have their digests.
+    """
+    doing("finding the input files")
+    known = known_inputs(home, limits.reading) if identity == "stamp" else {}
+    files = find_inputs(inputs, limits.reading, known=known, max_bad_files=limits.max_bad_files)
+    check_columns(readable(files), settings)
+    return hash_inputs(files) if identity == "sha256" else files
+
+
 def prepared(
     encoder: str | Path | TextEncoder,
     inputs: Sequence[str | Path],
+    files: Sequence[InputFile],
     home: Store,
     settings: Settings,
-    *,
     workers: int,
-    reading: TableLimits,
     inference: Inference,
     fetch: Fetch | None,
-    files: Sequence[InputFile] | None,
-) -> tuple[TextEncoder, tuple[InputFile, ...], Settings]:
-    """Check and return the encoder, the input files, and the completed settings; the errors are those of ``embed``."""
+) -> tuple[TextEncoder, Settings]:
+    """Check and return the encoder and the completed settings; the errors are those of ``embed``."""
     check_workers(workers)
     check_folder(home)
-    doing("finding the input files")
-    files = find_inputs(inputs, reading) if files is None else files
     loaded: TextEncoder
     if isinstance(encoder, str | Path):
         doing(f"reading {Path(encoder).name}")
@@ -302,5 +294,5 @@ def prepared(
         loaded = encoder
     check_dim(settings, loaded.width)
     _check_chunks(settings, loaded)
-    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0))
-    return loaded, tuple(files), complete_settings(settings, readable(files), loaded.reads_trees)
+    check_apart(inputs, files, home, part_name(0))
+    return loaded, complete_settings(settings, readable(files), loaded.reads_trees)

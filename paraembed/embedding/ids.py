@@ -101,13 +101,7 @@ def count_duplicates(
 
 
 def superseded_rows(
-    parts: Parts,
-    stamp: str,
-    rows: int,
-    run: RunTasks = map,
-    *,
-    max_hashes: int = _MAX_HASHES,
-    max_ids: int = _MAX_IDS,
+    parts: Parts, stamp: str, rows: int, run: RunTasks = map, *, max_hashes: int = _MAX_HASHES, max_ids: int = _MAX_IDS
 ) -> pa.Table:
     """Return the rows of repeated ids that do not have the largest value in the column ``stamp``: ``part``, the name,
     ``row``, the number in the part, and ``chunk``; of several with the largest one, all but the first. Null is the
@@ -130,9 +124,7 @@ def superseded_rows(
 
 
 def _versions(parts: Parts, stamp: str, wanted: Hashes, part: str) -> pa.Table:
-    """Return ``id``, ``stamp``, ``row`` (the number in the part), ``chunk``, and ``first``, the row of the first chunk,
-    of the rows whose hash is wanted.
-    """
+    """Return id, stamp, row and chunk of the rows whose hash is wanted, and ``first``, the row of their first chunk."""
     tables, first = list[pa.Table](), 0
     with parts.store.open(part) as raw, pq.ParquetFile(raw) as file:
         schema = file.schema_arrow
@@ -213,9 +205,7 @@ def _write_hashes(parts: Parts, part: str) -> None:
 
 
 def _repeated(parts: Parts, span: tuple[int, int]) -> tuple[Hashes, list[str]]:
-    """Return the hashes of new ids in a span of first bytes that occur more than once, ascending, and the parts that
-    have them.
-    """
+    """Return the repeated hashes in a span of first bytes, ascending, and the parts that have them."""
     with ThreadPoolExecutor(1 if isinstance(parts.files, Folder) else _READERS) as pool:
         pieces = list(pool.map(partial(_read_span, parts, span), parts.new))
         hashes = np.concatenate([np.zeros(0, np.uint64), *pieces])

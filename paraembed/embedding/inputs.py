@@ -32,6 +32,7 @@ from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.lines import is_utf8
 from paraembed.io.parquet import begins_parquet, open_parquet
 from paraembed.io.places import Place, locate, name_of, open_place, require_file, to_place, without_credentials
+from paraembed.io.store import Folder, Store
 from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, TableFormat, json_object, read_records
 from paraembed.process import in_threads
 
@@ -184,7 +185,6 @@ def find_inputs(
     asked: Sequence[str | Path],
     limits: TableLimits = DEFAULT_TABLE_LIMITS,
     *,
-    block_bytes: int = BLOCK_BYTES,
     known: Mapping[str, InputFile] = MappingProxyType({}),
     max_bad_files: int = 0,
 ) -> tuple[InputFile, ...]:
@@ -192,10 +192,9 @@ def find_inputs(
 
     ``asked`` are files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``; of a
     Delta or Iceberg table, those of its current version) and globs (``*``, ``?`` and ``**/``), each a path or a URI
-    (in which ``?`` begins the options). The files of a folder or glob are sorted by name. ``block_bytes`` are read and
-    parsed at a time. Files that an earlier call with the same limits looked at, ``known`` by their paths without
-    credentials, are not opened if their size and times are the same. Up to ``max_bad_files`` files that cannot be read
-    have a ``fault``.
+    (in which ``?`` begins the options). The files of a folder or glob are sorted by name. Files that an earlier call
+    with the same limits looked at, ``known`` by their paths without credentials, are not opened if their size and times
+    are the same. Up to ``max_bad_files`` files that cannot be read have a ``fault``.
 
     A missing file or broken link is a FileNotFoundError; a file that cannot be used, or is given twice (possibly
     through links), a ValueError.
@@ -211,11 +210,7 @@ def find_inputs(
         )
     look_at = partial(_look_or_fault if max_bad_files else _look_at, limits=limits)
     looked = in_threads(lambda entry: _known(entry, known) or look_at(entry), places, LOOKERS)
-    options = limits, block_bytes
-    files = [
-        file if (file.limits, file.block_bytes) == options else replace(file, limits=limits, block_bytes=block_bytes)
-        for file in looked
-    ]
+    files = [file if file.limits == limits else replace(file, limits=limits) for file in looked]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"the inputs are of several kinds ({', '.join(kinds)}); embed each kind to a separate `out`")
@@ -247,11 +242,11 @@ def fault_in(error: OSError | ValueError) -> str:
     raise error
 
 
-def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
+def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Store, part: str) -> None:
     """Raise ValueError if the output is inside of an input or the reverse, because a run would read its own parts.
     ``asked`` are the arguments of ``find_inputs``, ``part`` is the name of a file in the output folder.
     """
-    shown, target = without_credentials(str(out)), comparable(out)
+    target = comparable(out.path if isinstance(out, Folder) else out.place)
     paths = {file.path for file in files}
     for argument in map(str, asked):
         if (argument if "://" in argument else str(Path(argument).absolute())) in paths:
@@ -259,13 +254,13 @@ def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Pl
         searched = comparable(argument.partition("**")[0] if "**" in argument else argument)
         if target.is_relative_to(searched) or would_find(argument, target / part):
             folder = without_credentials(argument)
-            raise ValueError(f"`out` {shown} is inside of the input {folder}; choose another `out`")
+            raise ValueError(f"`out` {out} is inside of the input {folder}; choose another `out`")
     places = _without_links([file.place for file in files])
     folders = {path.rpartition("/")[0] for path in places}
     inside = {folder for folder in folders if PurePosixPath(folder).is_relative_to(target)}
     for file, path in zip(files, places, strict=True) if inside else ():
         if path.rpartition("/")[0] in inside:
-            raise ValueError(f"the input {file.shown} is inside of `out` {shown}; choose another `out`")
+            raise ValueError(f"the input {file.shown} is inside of `out` {out}; choose another `out`")
 
 
 def stamp_of(place: Place) -> str:
@@ -358,9 +353,7 @@ def _find(text: str) -> list[_Entry]:
 
 
 def _check_outside(filesystem: pa.fs.FileSystem, folder: str, names: list[str]) -> None:
-    """Raise ValueError if a folder, or one of the folders of files below it, is inside of a Delta or Iceberg table, of
-    which some files may be out of date; ``names`` are the files of a glob.
-    """
+    """Raise ValueError if a folder, or one of its files ``names``, is inside of a Delta or Iceberg table."""
     parents = PurePosixPath(folder).parents if not names else [PurePosixPath(folder), *PurePosixPath(folder).parents]
     below = {parent for name in names for parent in PurePosixPath(folder, name).parents}
     folders = sorted({*parents, *below} - {PurePosixPath()})  # which has no bucket
@@ -387,9 +380,7 @@ def _table_kind(filesystem: pa.fs.FileSystem, folder: PurePosixPath) -> str:
 
 
 def _without_tables(text: str, shown: str, files: list[_Entry]) -> list[_Entry]:
-    """Return the files of a folder; of a Delta or Iceberg table, those of its current version. Raise ValueError for a
-    table below the folder, because some of its files may be out of date.
-    """
+    """Return the current files of a Delta or Iceberg table; raise ValueError for a table below the folder."""
     deltas = {entry.name.partition(_DELTA_LOG)[0] for entry in files if _DELTA_LOG in entry.name}
     tables = deltas | {match[1] for entry in files if (match := _ICEBERG.search(entry.name))}
     if tables - {""}:
@@ -458,9 +449,7 @@ def _with_path(uri: str, path: str) -> str:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Convert a glob to a regular expression; names that begin with a dot match only if the pattern has the dot,
-    too.
-    """
+    """Convert a glob to a regular expression; names that begin with a dot match only if the pattern has it."""
     hidden = "" if re.search(r"(^|/)\.", pattern) else r"(?!.*(?:^|/)\.)"
     wildcards = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*\*/|\*|\?)", pattern)

@@ -16,12 +16,11 @@ each has its report as a file in ``_reports``; ``_manifest.json`` lists the inpu
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, get_type_hints
 
 import numpy as np
@@ -70,7 +69,7 @@ from paraembed.embedding.records import (
     without_zeros,
     write_bytes,
 )
-from paraembed.embedding.settings import Dtype, IdKind, OnDuplicateId, Settings
+from paraembed.embedding.settings import OnDuplicateId, Settings
 from paraembed.io.arrow import numbers_of
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.escape import listed
@@ -90,7 +89,7 @@ from paraembed.io.store import (
     write_json,
 )
 from paraembed.options import Count, Range, checked, json_value
-from paraembed.process import RunTasks, in_threads, on_cluster
+from paraembed.process import RunTasks, in_threads
 from paraembed.settings import Backend, Pooling, Precision
 from paraembed.signals import RunFailedError
 
@@ -112,8 +111,9 @@ SUPERSEDED_SCHEMA = pa.schema([("part", pa.string()), ("row", pa.int64()), ("chu
 """Name of the part of such a row, its number in it, from 0, and the number of the chunk."""
 FOLDERS = (DATA, REPORTS, REJECTED, DONE, IDS, SUPERSEDED, *(name.partition("/")[0] for name in (INPUTS, ENTRIES)))
 """Folders of an output."""
-_NAMES = (PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS)
-_OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, _NAMES), _TEMPORARY.pattern]))
+NAMES = (PLAN, *FOLDERS, NEXT, NEXT_LOCK, NEXT_MANIFEST, MANIFEST, SUCCESS)
+"""Files and folders of an output, but for the parts of format 2."""
+_OWN = re.compile("|".join([r"part-\d{5,}-of-\d{5,}\.parquet", *map(re.escape, NAMES), _TEMPORARY.pattern]))
 _ENTRIES_NAME, _INPUTS_NAME, _PIECES_NAME = (
     re.compile(name.replace("-000.", r"-(\d{3,})\.")) for name in (ENTRIES, INPUTS, PIECES)
 )
@@ -145,6 +145,7 @@ class EmbeddingRun:
     identity: Mapping[str, Any] = field(default_factory=dict)  # identity of the encoder, see ``TextEncoder``
     parts: str = ""  # SHA-256 of the file with the parts, if the plan was read from it
     cache: Cache | None = None  # vectors of earlier runs, which decide nothing
+    is_compacted: bool = False  # then the parts are not those of the inputs, and not in the plan
 
 
 class _About(TypedDict):
@@ -163,9 +164,7 @@ class _PlanFile(_About):
 
 
 class _PlanTables(_About):
-    """Metadata of the inputs of format 3; ``reading`` is how they were looked at, ``parts`` the SHA-256 of the
-    pieces.
-    """
+    """Metadata of the inputs of format 3; ``parts`` is the SHA-256 of the pieces."""
 
     settings: Any
     reading: dict[str, Any]
@@ -182,17 +181,6 @@ class _Model(TypedDict):
     backend: NotRequired[Backend]
     pooling: NotRequired[Pooling]
     batch_tokens: NotRequired[Annotated[int, Range(1, 2**31 - 1)] | None]
-
-
-class _Settings(TypedDict):
-    dtype: Dtype
-    id_kind: IdKind
-    text_column: NotRequired[str | None]
-    id_column: NotRequired[str | None]
-    dim: NotRequired[Count | None]
-    normalize: NotRequired[bool]
-    chunk_tokens: NotRequired[Count | None]
-    pool: NotRequired[str | None]
 
 
 class _Fingerprints(TypedDict):
@@ -225,7 +213,7 @@ class _Manifest(_Counts):
     n_duplicate_ids: Count
     schema: list[tuple[str, str]]
     id_column: str
-    settings: _Settings
+    settings: Settings
     fingerprints: _Fingerprints
     n_bad_files: NotRequired[Count]
 
@@ -262,20 +250,30 @@ def open_output(place: Place) -> tuple[Store, list[str]]:
     return store, names
 
 
-def read_manifest(store: Store) -> dict[str, Any]:
-    """Return the manifest of an output, with its ``parts``; raise FileNotFoundError or ValueError if it is missing,
-    damaged or of another format.
+def known_manifest(store: Store) -> dict[str, Any]:
+    """Return the JSON of a manifest, which lists the parts only in format 2; raise FileNotFoundError or ValueError if
+    it is missing, damaged or of another format.
     """
     manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("format") not in FORMATS.values():
         raise ValueError(f"{where} does not have the format {FORMATS[3]!r}; it was not written by jobs/embed.py")
+    checked(_NewManifest if "generations" in manifest else _OldManifest, manifest, where)
+    return manifest
+
+
+def read_manifest(store: Store) -> dict[str, Any]:
+    """Return the manifest of an output, with its ``parts``, and with its settings as ``Settings``. Raise
+    FileNotFoundError or ValueError if it is missing, damaged or of another format.
+    """
+    manifest, where = known_manifest(store), f"{store}/{MANIFEST}"
     if "generations" in manifest:
-        checked(_NewManifest, manifest, where)
         generations = [*generations_of(manifest).items()]
         tables = in_threads(lambda generation: _read_entries(store, *generation), generations, LOOKERS)
         manifest |= {"parts": [part for table in tables for part in table.to_pylist()]}
-        names_of(manifest)  # raises
     known = checked(_OldManifest, manifest, where)
+    for part, name in zip(known["parts"], _names_of(manifest), strict=True):
+        if part["name"] != name:  # also keeps a manifest from naming a file outside the folder
+            raise ValueError(f"{where}: its part {part['name'][:80]!r} should be {name!r}; {REPAIR}")
     if sum(part["rows"] + part["n_rejected"] for part in known["parts"]) >= 2**63:
         raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers can count")
     return dict(known)
@@ -300,8 +298,8 @@ def generations_of(manifest: Mapping[str, Any]) -> dict[int, dict[str, str]]:
     return generations
 
 
-def names_of(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the names that the parts of a manifest have, by the numbers of its generations and of their parts."""
+def _names_of(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the names that the parts of a manifest should have, by the numbers of its generations and their parts."""
     if "generations" not in manifest:
         return part_names(len(manifest["parts"]), 2)
     counts = [generation["parts"] for generation in manifest["generations"]]
@@ -336,16 +334,11 @@ def check_folder(store: Store) -> bool:
         raise NotADirectoryError(
             f"{store} is a file; `out` must be a folder that is new, empty or written by this job"
         ) from None
-    begun = has_plan(store)
+    begun = bool(planned(store))
     if DATA in names and begun and isinstance(store, Folder):  # elsewhere a listing takes long; see ``begun_run``
         check_names(f"{store}/{DATA}", store.names(f"{DATA}/"), _IN_DATA, "jobs/embed.py")
     check_names(store, names, _OWN if begun else _UNBEGUN, "jobs/embed.py")
     return begun
-
-
-def has_plan(store: Store) -> bool:
-    """Return whether a place has the plan of a run."""
-    return bool(planned(store))
 
 
 def planned(store: Store) -> list[int]:
@@ -411,7 +404,7 @@ def columns_to_add(store: Store, new: EmbeddingRun) -> pa.Schema:
     stored = read_run(store)
     known, other = ({n: value for n, value in decides(run).items() if n != "inputs"} for run in (stored, new))
     is_same_work(store, known, other, overwrite=False, can_overwrite=isinstance(store, Folder))
-    first, *_ = generations_of(_known_manifest(store))
+    first, *_ = generations_of(known_manifest(store))
     with store.open(part_name(0, first)) as raw:
         return pq.read_schema(raw)
 
@@ -424,7 +417,7 @@ def is_append_begun(store: Store) -> bool:
     if NEXT_MANIFEST in names or NEXT not in names:
         return NEXT_MANIFEST in names
     try:
-        return not planned(new) or bool(_read_plan(new, planned(new)[0])[0].get("compacted"))
+        return not planned(new) or read_run(new, planned(new)[0], with_parts=False).is_compacted
     except (OSError, ValueError):  # a damaged plan of an append, of which the run will say more
         return False
 
@@ -439,46 +432,36 @@ def decides(run: EmbeddingRun) -> dict[str, Any]:
     return {"tokeniser": run.tokenizer, **encoder, **model, **settings, "inputs": files}
 
 
-def read_run(store: Store, generation: int | None = None) -> EmbeddingRun:
-    """Return the run that was started in a place, of its first generation or another one. Raise FileNotFoundError or
-    ValueError if its plan is missing or damaged.
+def read_run(store: Store, generation: int | None = None, *, with_parts: bool = True) -> EmbeddingRun:
+    """Return the run that was started in a place, of its first generation or another one; format 2 is always read with
+    its parts. Raise FileNotFoundError or ValueError if its plan is missing or damaged.
     """
     number = next(iter(planned(store)), 0) if generation is None else generation
-    name, digest = of_generation(INPUTS, number), ""
+    name, pieces = (of_generation(file, number) for file in (INPUTS, PIECES))
     name = PLAN if number == 0 and not is_there(store, name) else name
     try:
         if name == PLAN:
-            value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
-            run = _checked_run(_PlanFile, value, 2)
-            plan = plan_from_json(run["plan"])
+            about = _checked_run(_PlanFile, read_json(store, PLAN, most_bytes=MOST_JSON_BYTES), 2)
+            plan = plan_from_json(about["plan"])
         else:
-            run, plan, digest = _read_plan(store, number)
-            pieces = of_generation(PIECES, number)
-            if store.sha256(pieces) != digest:
+            table, value = read_arrow(store, name)
+            about = _checked_run(_PlanTables, value, 3)
+            plan = Plan(inputs_of(table), checked(Settings, about["settings"], "settings"), (), generation=number)
+            if with_parts and store.sha256(pieces) != about["parts"]:
                 raise ValueError(f"{pieces} is of another plan")
-            if not run.get("compacted", False):
+            if with_parts and not about.get("compacted"):
                 table = read_arrow(store, pieces, PIECES_SCHEMA)[0]
                 plan = replace(plan, parts=parts_of(table, plan.inputs, generation=number))
-        return EmbeddingRun(run["encoder"], run["tokeniser"], plan, run.get("model", {}), digest)
+        known = about["encoder"], about["tokeniser"], plan, about.get("model", {}), about.get("parts", "")
+        return EmbeddingRun(*known, is_compacted=about.get("compacted", False))
     except ValueError as error:
         raise ValueError(f"{store}/{name} is damaged ({error}); remove {store} and start over") from None
 
 
-def read_plans(store: Store, generations: Sequence[int]) -> tuple[dict[int, Plan], set[int]]:
-    """Return the plans of generations, without their parts, by number; and which of these are compacted."""
-    if is_there(store, PLAN):
-        return {0: read_run(store).plan}, set()
-    read = in_threads(lambda number: _read_plan(store, number), generations, LOOKERS)
-    plans = {number: plan for number, (_, plan, _) in zip(generations, read, strict=True)}
-    return plans, {number for number, (about, *_) in zip(generations, read, strict=True) if about.get("compacted")}
-
-
-def _read_plan(store: Store, generation: int) -> tuple[Any, Plan, str]:
-    """Return the run of a plan, the plan without its parts, and the SHA-256 of the file with the parts."""
-    table, about = read_arrow(store, of_generation(INPUTS, generation))
-    run = _checked_run(_PlanTables, about, 3)
-    plan = Plan(inputs_of(table), checked(Settings, run["settings"], "settings"), (), generation=generation)
-    return run, plan, run["parts"]
+def read_runs(store: Store, generations: Sequence[int]) -> dict[int, EmbeddingRun]:
+    """Return the runs of generations, without the parts of their plans, by number."""
+    runs = in_threads(lambda number: read_run(store, number, with_parts=False), generations, LOOKERS)
+    return dict(zip(generations, runs, strict=True))
 
 
 def _checked_run(kind: Any, value: Any, format_number: int) -> Any:
@@ -542,28 +525,6 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
             done.write()
 
 
-def removal_of_new(store: Store) -> Callable[[], None]:
-    """Return a function that removes what ``begun_run`` writes after this call, if Ray does not start on this machine.
-
-    It keeps a plan and a folder that exist now. It keeps everything if the run is on a cluster, which may answer later.
-    """
-    if not isinstance(store, Folder) or on_cluster() or has_plan(store):
-        return lambda: None
-    out, is_users = store.path, store.path.exists()
-
-    def remove() -> None:
-        with suppress(OSError):  # read-only, or not empty
-            (out / ENCODER).unlink(missing_ok=True)
-            for folder in filter(Path.exists, (out / name for name in FOLDERS)):
-                for path in folder.iterdir():
-                    path.unlink()
-                folder.rmdir()
-            if not is_users:
-                out.rmdir()
-
-    return remove
-
-
 def encoder_name(store: Store) -> str:
     """Return the name that the user gave for the encoder of an output; empty if it is unknown."""
     try:
@@ -577,12 +538,7 @@ def check_same(store: Store, run: EmbeddingRun) -> str:
     belongs to another one.
     """
     identity = _identity(run)
-    if run.plan.format == 2:
-        stored = _identity(read_run(store))
-    else:
-        about, plan, parts = _read_plan(store, run.plan.generation)
-        known = EmbeddingRun(about["encoder"], about["tokeniser"], plan, about.get("model", {}))
-        stored = {**decides(known), "parts": parts}
+    stored = _identity(read_run(store, run.plan.generation, with_parts=False))
     if changed := differences(stored, identity):
         raise ValueError(f"another run, with another {changed}, is writing to {store}; use a separate `out` for each")
     return digest_of(identity)
@@ -595,28 +551,32 @@ def sweep(store: Store) -> None:
             store.delete(f"{folder}{name}")  # a writer that lost its driver may have renamed it in the meantime
 
 
-def finished_rows(store: Store, new: EmbeddingRun) -> tuple[int, int] | None:
-    """Return the rows and parts of a finished output that is the one of ``new``, whose plan has no parts, and whose
-    parts are all as their reports say; None for any other, or if lists of rejected rows have to be read, too.
+def has_finished(store: Store, new: EmbeddingRun) -> bool:
+    """Return whether a place holds the finished output of ``new``, whose plan has no parts, and its parts and lists of
+    rejected rows are as their reports say; never for format 2.
 
     It compares columns: 10⁵ parts take 0.3 s; their objects would take 3 s.
     """
     generation = new.plan.generation
     if not (is_there(store, of_generation(INPUTS, generation)) and is_committed(store, MANIFEST)):
-        return None
-    about, plan, parts = _read_plan(store, generation)
-    known = EmbeddingRun(about["encoder"], about["tokeniser"], plan, about.get("model", {}))
-    inputs = _recognized(new.plan.inputs, plan.inputs)
-    stored = {**decides(known), "parts": parts}
-    if {**decides(replace(new, plan=replace(new.plan, inputs=inputs))), "parts": parts} != stored:
-        return None
-    done = DoneParts(store, digest_of(stored), generation).table()
-    stamps = {name: stamp for name, stamp in _stamps(store, plan).items() if name.startswith(_prefix(generation))}
+        return False
+    stored = read_run(store, generation, with_parts=False)
+    inputs, identity = _recognized(new.plan.inputs, stored.plan.inputs), _identity(stored)
+    if _identity(replace(new, plan=replace(new.plan, inputs=inputs), parts=stored.parts)) != identity:
+        return False
+    done = DoneParts(store, digest_of(identity), generation).table()
+    stamps = {
+        name: stamp for name, stamp in _stamps(store, stored.plan).items() if name.startswith(_prefix(generation))
+    }
     if dict(zip(done["name"].to_pylist(), done["stamp"].to_pylist(), strict=True)) != stamps:
-        return None
-    if numbers_of(done["n_rejected"]).any() or not is_finished(store, plan, done):
-        return None
-    return int(numbers_of(done["rows"]).sum()), len(done)
+        return False
+    rejecting = np.flatnonzero(numbers_of(done["n_rejected"])).tolist()
+
+    def has_rejected(row: int) -> bool:
+        name, digest = rejected_name(done["name"][row].as_py()), done["rejected_sha256"][row].as_py()
+        return is_there(store, name) and store.sha256(name) == digest
+
+    return is_finished(store, stored.plan, done) and all(in_threads(has_rejected, rejecting, LOOKERS))
 
 
 def _prefix(generation: int) -> str:
@@ -739,8 +699,10 @@ def commit(
     check_same(store, run)
     _check_parts(store, run.plan, reports)
     plan, settings, home = run.plan, run.plan.settings, added_to or store
-    parts, others = _entries(reports), _other_generations(home, plan.generation)
-    known = _known_manifest(home) if others else {}
+    known = {} if planned(home) in ([], [plan.generation]) else known_manifest(home)
+    numbers = generations_of(known) if known else {}
+    others = {n: _read_entries(home, n, files) for n, files in numbers.items() if n != plan.generation}
+    parts = _entries(reports)
     if added_to and plan.generation <= max(others):
         raise RunFailedError(f"{home} was changed by another command meanwhile; run the same command again")
     with store.open(plan.parts[0].name) as raw:
@@ -797,10 +759,8 @@ def commit(
 
 
 def _write_bad_files(store: Store, home: Store, others: Sequence[int], plan: Plan) -> int:
-    """Write the list of the input files that could not be read, also of other generations, and return their number;
-    without those that could be read later.
-    """
-    plans = [*(read_plans(home, others)[0].values() if others else ()), plan]
+    """List the input files of all generations that could not be read so far; return their number."""
+    plans = [*(run.plan for run in read_runs(home, others).values()), plan]
     files = [file for known in plans for file in known.inputs]
     read = {file.shown for file in files if not file.fault}
     bad = {file.shown: file.fault for file in files if file.fault and file.shown not in read}
@@ -812,7 +772,7 @@ def _write_bad_files(store: Store, home: Store, others: Sequence[int], plan: Pla
 
 def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport]) -> None:
     """Write the plan and the list of parts of a compacted output in ``NEXT``, then ``NEXT_MANIFEST``."""
-    known, next_store = _known_manifest(store), store.below(NEXT)
+    known, next_store = known_manifest(store), store.below(NEXT)
     runs = [read_run(store, number) for number in planned(store)]
     inputs = tuple(file for run in runs for file in run.plan.inputs)
     _write_plan(
@@ -845,9 +805,7 @@ def _check_ids(
     *,
     is_added: bool,
 ) -> _OfIds:
-    """Compare the ids of a generation with each other and with those of the other generations; write the rows that
-    newer ones supersede. Raise RunFailedError if an id is repeated, and may not be.
-    """
+    """Compare the ids of all generations, and write the rows that newer ones supersede."""
     settings, prefix = run.plan.settings, f"{NEXT}/" if is_added else ""
     if settings.id_column is None:
         return _OfIds({"n_duplicate_ids": 0}, {})
@@ -893,33 +851,23 @@ def superseded_name(manifest: Mapping[str, Any]) -> str:
     return next((name for name in files if name.startswith(f"{SUPERSEDED}/")), "")
 
 
-def read_superseded(store: Store, manifest: Mapping[str, Any]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Return the superseded rows of an output: the names of their parts [n], and their numbers in them, int64 [n].
-    Raise ValueError if their file is not that of the manifest, or has another number of rows of the input.
+def read_superseded(store: Store, manifest: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """Return the superseded rows of an output, counted over all parts, ascending, int64 [n]. Raise ValueError if their
+    file is not that of the manifest, or lists rows that the parts do not have.
     """
     if not (name := superseded_name(manifest)):
-        return [], np.zeros(0, np.int64)
+        return np.zeros(0, np.int64)
     if store.sha256(name) not in {files.get(name) for files in generations_of(manifest).values()}:
         raise ValueError(f"{store}/{name} has another SHA-256 than the manifest says; {REPAIR}")
     table, _ = read_arrow(store, name, SUPERSEDED_SCHEMA)
-    if (numbers_of(table["chunk"]) == 0).sum() != manifest.get("n_superseded", 0):
-        raise ValueError(f"{store}/{name} has another number of rows than the manifest says; {REPAIR}")
-    return table["part"].to_pylist(), numbers_of(table["row"])
-
-
-def _known_manifest(store: Store) -> dict[str, Any]:
-    """Return the manifest of an output with several generations, without the list of parts."""
-    manifest = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
-    checked(_NewManifest, manifest, f"{store}/{MANIFEST}")
-    return dict(manifest)
-
-
-def _other_generations(store: Store, generation: int) -> dict[int, pa.Table]:
-    """Return the lists of parts of the other generations of an output. Raise ValueError if one is damaged."""
-    if planned(store) in ([], [generation]):
-        return {}
-    generations = generations_of(_known_manifest(store))
-    return {n: _read_entries(store, n, files) for n, files in generations.items() if n != generation}
+    index = {part["name"]: number for number, part in enumerate(manifest["parts"])}
+    starts = np.cumsum([0, *(part["rows"] for part in manifest["parts"])])
+    parts = np.array([index.get(part, -1) for part in table["part"].to_pylist()], np.int64)
+    rows, num_rows = numbers_of(table["row"]), (numbers_of(table["chunk"]) == 0).sum()  # of the input
+    is_right = (parts >= 0) & (rows >= 0) & (rows < np.diff(starts)[parts])
+    if not is_right.all() or num_rows != manifest.get("n_superseded", 0):
+        raise ValueError(f"{store}/{name} is not the list of superseded rows of these parts; {REPAIR}")
+    return np.sort(starts[parts] + rows)
 
 
 def _generations(known: Mapping[str, Any], own: dict[int, Any], superseded: dict[str, str]) -> list[dict[str, Any]]:
@@ -954,13 +902,9 @@ _ENTRIES = pa.schema([(name, pa.string() if kind is str else pa.int64()) for nam
 
 def _entries(reports: dict[str, PartReport]) -> pa.Table:
     """Return the manifest's entries of the parts, in order."""
-    ordered = _in_order(reports)
+    ordered = [reports[name] for name in sorted(reports, key=lambda name: (len(name), name))]
     columns = [pa.array([getattr(report, field.name) for report in ordered], field.type) for field in _ENTRIES]
     return without_zeros(pa.Table.from_arrays(columns, schema=_ENTRIES))
-
-
-def _in_order(reports: dict[str, PartReport]) -> list[PartReport]:
-    return [reports[name] for name in sorted(reports, key=lambda name: (len(name), name))]
 
 
 def _check_parts(store: Store, plan: Plan, reports: dict[str, PartReport]) -> None:

@@ -1,10 +1,7 @@
 """Read a finished output of ``jobs/embed.py``: vectors block by block, and rows by number."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,18 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.columns import output_fields
-from paraembed.embedding.manifest import (
-    MANIFEST,
-    REPAIR,
-    columns_of,
-    names_of,
-    open_output,
-    read_manifest,
-    read_superseded,
-)
+from paraembed.embedding.manifest import MANIFEST, REPAIR, columns_of, open_output, read_manifest, read_superseded
 from paraembed.embedding.settings import Settings
 from paraembed.io.places import Place
 from paraembed.io.store import is_committed
+from paraembed.process import map_in_threads
 
 Vectors = npt.NDArray[np.float32]
 RowNumbers = npt.NDArray[np.int64]
@@ -62,15 +52,15 @@ class Embeddings:
         """SHA-256 of the manifest, which has the digests of the parts."""
         self.encoder: str = known["fingerprints"]["encoder"]
         """Fingerprint of the encoder."""
-        settings = known["settings"]
-        self.query_settings = Settings(dim=settings.get("dim"), normalize=settings.get("normalize", False))
+        settings: Settings = known["settings"]
+        self.query_settings = Settings(dim=settings.dim, normalize=settings.normalize)
         """How to finish the vector of a query: truncated and normalized as the rows, in float32."""
         self.names = [part["name"] for part in known["parts"]]
-        if not self.names or self.names != names_of(known):
-            raise ValueError(f"{where} is damaged: its parts have other names than those of a plan; {REPAIR}")
+        if not self.names:
+            raise ValueError(f"{where} is damaged: it has no parts; {REPAIR}")
         self.starts = np.cumsum([0, *(part["rows"] for part in known["parts"])], dtype=np.int64)
         """Number of the first row of each part, then the number of rows: int64 [parts + 1]."""
-        self.superseded = self._superseded(known)
+        self.superseded = read_superseded(self.store, known)
         """Numbers of the rows that newer ones supersede, ascending, int64 [n]."""
         self._digests = [part["sha256"] for part in known["parts"]]
         self._columns = known["schema"]
@@ -82,12 +72,12 @@ class Embeddings:
         self.width: int = kind.list_size
         """Length d of a vector."""
         self.id_column: str = known["id_column"]
-        self.has_input_ids = settings.get("id_column") is not None
+        self.has_input_ids = settings.id_column is not None
         """Whether the ids were read from a column of the input, not generated."""
         further_chunks = sum(part.get("n_further_chunks", 0) for part in known["parts"])
         self.unclear_ids: int = known["n_null_ids"] + known["n_duplicate_ids"] + further_chunks
         """Number of rows whose id is null or repeats that of another row."""
-        added = {self.id_column, *output_fields(settings["dtype"])}
+        added = {self.id_column, *output_fields(settings.dtype)}
         self.carried = [name for name in self.schema.names if name not in added]
         """Names of the columns that were carried from the input."""
 
@@ -99,14 +89,6 @@ class Embeddings:
         """Number of rows, including superseded ones."""
         return int(self.starts[-1])
 
-    def _superseded(self, manifest: dict[str, Any]) -> RowNumbers:
-        parts, rows = read_superseded(self.store, manifest)
-        index = {name: number for number, name in enumerate(self.names)}
-        numbers = np.array([index.get(name, -1) for name in parts], np.int64)
-        if not ((numbers >= 0) & (rows >= 0) & (rows < np.diff(self.starts)[numbers])).all():
-            raise ValueError(f"{self.store}: its superseded rows are not rows of its parts; {REPAIR}")
-        return np.sort(self.starts[numbers] + rows)
-
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[VectorBlock]:
         """Yield the vectors of rows ``start`` to ``stop`` - 1, one row group at a time, while threads read ahead. Raise
         FileNotFoundError or ValueError if a part is missing or damaged.
@@ -115,25 +97,9 @@ class Embeddings:
         three row groups; those of ``jobs/embed.py`` have about 32 MB.
         """
         stop = self.rows if stop is None else stop
-        groups = self._groups(start, stop)
-        waiting: deque[tuple[_Group, Future[Vectors]]] = deque()
-        with ThreadPoolExecutor(_READERS) as pool:
-            try:
-                while True:
-                    for group in islice(groups, _READERS + 1 - len(waiting)):
-                        waiting.append((group, pool.submit(self._read_vectors, group)))
-                    if not waiting:
-                        return
-                    group, reading = waiting.popleft()
-                    vectors, first = reading.result(), max(start, group.first)
-                    old = self._superseded_in(group.first, len(vectors))
-                    if len(old):
-                        vectors = vectors.copy()
-                        vectors[old] = 0
-                    yield VectorBlock(first, vectors[first - group.first : stop - group.first])
-            finally:
-                for _, reading in waiting:
-                    reading.cancel()
+        for block in map_in_threads(self._read_vectors, self._groups(start, stop), _READERS, ahead=1):
+            first = max(start, block.first)
+            yield VectorBlock(first, block.vectors[first - block.first : stop - block.first])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are not superseded, with all columns, in order, up to 8,192 at a time. The SHA-256 of a
@@ -180,12 +146,16 @@ class Embeddings:
         firsts = int(self.starts[part]) + np.cumsum([0, *sizes])
         return [_Group(part, number, int(firsts[number]), rows) for number, rows in enumerate(sizes)]
 
-    def _read_vectors(self, group: _Group) -> Vectors:
+    def _read_vectors(self, group: _Group) -> VectorBlock:
         with self._open_part(group.part) as file:
             table = file.read_row_group(group.number, columns=["embedding"], use_threads=False)
             flat = table["embedding"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         vectors: Vectors = flat.reshape(group.rows, self.width).astype(np.float32, copy=False)
-        return vectors
+        old = self._superseded_in(group.first, group.rows)
+        if len(old):
+            vectors = vectors.copy()
+            vectors[old] = 0
+        return VectorBlock(group.first, vectors)
 
     @contextmanager
     def _open_part(self, part: int) -> Iterator[pq.ParquetFile]:

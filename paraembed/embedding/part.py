@@ -59,7 +59,6 @@ CACHE_FILE_BYTES = 64 << 20
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 FOOTER = "paraembed"
 """Key of the report in the footer of a part."""
-_FIRSTS = ("null_id", "only_unknown", "longest_lines", "longest_first", "longest_file")
 _NOT_IN_FOOTER = {"name", "sha256", "seconds", "stamp", "size", "n_cached"}
 LATER_COUNTS = ("n_further_chunks", "n_repeated", "n_cached")
 """Fields of a report that files of earlier versions do not have; they are left out if they are 0."""
@@ -121,30 +120,6 @@ def part_digest(
     return digest_of([*decides, identity] if identity else decides)
 
 
-@dataclass
-class _Tally:
-    """Counts of a part's rows, under the names of ``PartReport``, and the rejected rows as JSON lines."""
-
-    rejected: IO[bytes]
-    counts: Counter[str] = field(default_factory=Counter)
-    null_id: str = ""
-    only_unknown: tuple[str, ...] = ()
-    longest_lines: int = 0
-    longest_first: int = 0
-    longest_file: int = 0
-    hashes: list[Any] = field(default_factory=list)  # of the ids, if they are read from a column
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of the plan, including rejected ones."""
-        return self.counts["rows"] - self.counts["n_further_chunks"] + self.counts["n_rejected"]
-
-    def report_of(self, report: PartReport, rejected_sha256: str) -> PartReport:
-        """Return a report with these counts."""
-        known: dict[str, Any] = {name: getattr(self, name) for name in _FIRSTS} | self.counts
-        return replace(report, rejected_sha256=rejected_sha256, **known)
-
-
 def shown_row(plan: Plan, row: str) -> str:
     """Return the file and the number of a row, from 1, for messages. ``row`` has the index of the file, as names do not
     decide the bytes of a part; in reports of format 2, it is the message.
@@ -194,31 +169,30 @@ def embed_part(
     ``settings.dim`` is above H.
     """
     started = time.perf_counter()
-    schema = _schema(encoder, sources[0], part, settings)
     made_of = part_digest(encoder.fingerprint, encoder.identity, encoder.tokenizer, sources, part, settings)
     report = PartReport(part.name, 0, 0, 0, 0, 0, "", 0.0, made_of=made_of)
     size, texts = 0, DistinctTexts(encoder, cache)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        tally = _Tally(rejected)
+        rows = _PartRows(texts, sources, part, settings, rejected, data, lock, on_rows)
 
         def write(file: BinaryIO) -> None:
             group_rows = max(1024, ROW_GROUP_BYTES // (4 * encoder.width))
-            options = layout(schema, settings) | {"write_page_checksum": part.format > 2}
-            with pq.ParquetWriter(file, schema, **options) as writer:
-                batches = _of_pieces(texts, sources, part, schema, settings, tally, data, lock, on_rows)
-                for table in tables_of(batches, group_rows, _CHUNKS_BYTES if settings.has_chunks else sys.maxsize):
+            options = layout(rows.schema, settings) | {"write_page_checksum": part.format > 2}
+            most_bytes = _CHUNKS_BYTES if settings.has_chunks else sys.maxsize
+            with pq.ParquetWriter(file, rows.schema, **options) as writer:
+                for table in tables_of(rows.batches(), group_rows, most_bytes):
                     writer.write_table(table, row_group_size=table.num_rows)
                     if texts.cached is not None:
                         texts.cached.write(CACHE_FILE_BYTES)
                 if texts.cached is not None:
                     texts.cached.write()
-                rejected_sha256 = ""
-                if tally.counts["n_rejected"]:
+                nonlocal report, size
+                report = replace(report, **rows.firsts, **dict[str, Any](rows.counts))
+                if report.n_rejected:
                     store.make_folder(REJECTED)
                     rejected.seek(0)
-                    rejected_sha256 = store.write(rejected_name(part.name), partial(shutil.copyfileobj, rejected))
-                nonlocal report, size
-                report = tally.report_of(report, rejected_sha256)
+                    digest = store.write(rejected_name(part.name), partial(shutil.copyfileobj, rejected))
+                    report = replace(report, rejected_sha256=digest)
                 if part.format > 2:
                     writer.add_key_value_metadata({FOOTER: json.dumps(in_footer(report), sort_keys=True)})
             size = file.tell()
@@ -228,7 +202,7 @@ def embed_part(
         from paraembed.embedding.ids import file_of, hashes_name  # noqa: PLC0415 - imports numba, 0.4 s
 
         store.make_folder(IDS)
-        store.write(hashes_name(part.name, digest), lambda file: file.write(file_of(tally.hashes)))
+        store.write(hashes_name(part.name, digest), lambda file: file.write(file_of(rows.hashes)))
     seconds = round(time.perf_counter() - started, 3)
     report = replace(report, sha256=digest, seconds=seconds, stamp=store.stamp(part.name), size=size)
     if part.format == 2:
@@ -249,132 +223,131 @@ def embedded(
     texts: DistinctTexts | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time; nothing is written."""
-    schema = _schema(encoder, sources[0], part, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        yield from _of_pieces(texts or DistinctTexts(encoder), sources, part, schema, settings, _Tally(rejected))
+        yield from _PartRows(texts or DistinctTexts(encoder), sources, part, settings, rejected).batches()
 
 
-def _of_pieces(
-    texts: DistinctTexts,
-    sources: Sequence[InputFile],
-    part: Part,
-    schema: pa.Schema,
-    settings: Settings,
-    tally: _Tally,
-    data: bytes | None = None,
-    lock: ComputeLock = NO_LOCK,
-    on_rows: OnRows = no_progress,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the pieces of a part. Raise ValueError if a piece has another number of rows than planned."""
-    for source, piece in zip(sources, part.pieces, strict=True):
-        before = tally.num_rows
-        rows = read_piece(source, piece, settings, data)
-        yield from _batches(texts, rows, schema, part.format, source, piece.file, settings, tally, lock, on_rows)
-        if (count := tally.num_rows - before) != piece.rows:
-            raise ValueError(
-                f"{source.shown} has changed: {part.name} has {count} of its rows instead of {piece.rows}; start over"
-            )
-    tally.counts.update(n_repeated=texts.num_repeated, n_cached=texts.num_cached)
+@dataclass
+class _PartRows:
+    """Embed the rows of a part, and count them under the names of ``PartReport``."""
 
+    texts: DistinctTexts
+    sources: Sequence[InputFile]
+    part: Part
+    settings: Settings
+    rejected: IO[bytes]
+    data: bytes | None = None
+    lock: ComputeLock = NO_LOCK
+    on_rows: OnRows = no_progress
+    counts: Counter[str] = field(default_factory=Counter)
+    firsts: dict[str, Any] = field(default_factory=dict)
+    hashes: list[Any] = field(default_factory=list)  # of the ids, if they are read from a column
 
-def _schema(encoder: TextEncoder, source: InputFile, part: Part, settings: Settings) -> pa.Schema:
-    check_dim(settings, encoder.width)
-    id_field, *kept_fields = carried_fields([source], settings)
-    kept_fields = [*CHUNK_FIELDS, *kept_fields] if settings.has_chunks else kept_fields
-    return embeddings_schema(id_field, kept_fields, settings.dim or encoder.width, settings.dtype, part.format)
+    def __post_init__(self) -> None:
+        width, settings = self.texts.encoder.width, self.settings
+        check_dim(settings, width)
+        id_field, *kept = carried_fields([self.sources[0]], settings)
+        kept = [*CHUNK_FIELDS, *kept] if settings.has_chunks else kept
+        self.schema = embeddings_schema(id_field, kept, settings.dim or width, settings.dtype, self.part.format)
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows. Raise ValueError if a piece has another number of rows than planned."""
+        planned = 0
+        for source, piece in zip(self.sources, self.part.pieces, strict=True):
+            for block in read_piece(source, piece, self.settings, self.data):
+                self._count(block, source, piece.file)
+                for encoded, columns, row_numbers in self._encoded(block, source):
+                    with _errors_of(source, row_numbers):
+                        check_finite(encoded.vectors[:, : self.settings.dim])
+                    yield self._finished(encoded, columns, row_numbers, piece.file)
+            planned += piece.rows
+            rows = self.counts["rows"] - self.counts["n_further_chunks"] + self.counts["n_rejected"]
+            if rows != planned:
+                count = rows - planned + piece.rows
+                raise ValueError(
+                    f"{source.shown} has changed: {self.part.name} has {count} of its rows instead of {piece.rows}; "
+                    "start over"
+                )
+        self.counts.update(n_repeated=self.texts.num_repeated, n_cached=self.texts.num_cached)
 
-def _batches(
-    texts: DistinctTexts,
-    rows: Iterator[InputRows],
-    schema: pa.Schema,
-    format_number: int,
-    source: InputFile,
-    file: int,
-    settings: Settings,
-    tally: _Tally,
-    lock: ComputeLock = NO_LOCK,
-    on_rows: OnRows = no_progress,
-) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the output, and add their counts, and the hashes of their ids, to ``tally``; ``file`` is the index
-    of the source in the plan.
-    """
-    if settings.id_column is not None:
-        from paraembed.embedding.ids import hashes_of  # noqa: PLC0415 - as above
-    for block in rows:
+    def _count(self, block: InputRows, source: InputFile, file: int) -> None:
+        """Count rows of the input, and list the rejected ones; ``file`` is the index of the source in the plan."""
         for rejected in block.rejected:
             values = {"source": source.name, "row": rejected.row, "reason": rejected.reason}
             values |= {} if rejected.line is None else {"line": rejected.line}
-            tally.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
+            self.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         ids = block.carried[0]
-        if settings.id_column is not None:
-            tally.hashes.append(hashes_of(ids))
-        if ids.null_count and not tally.null_id:
-            tally.null_id = f"{file}:{block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
+        if self.settings.id_column is not None:
+            from paraembed.embedding.ids import hashes_of  # noqa: PLC0415 - as above
+
+            self.hashes.append(hashes_of(ids))
+        if ids.null_count and "null_id" not in self.firsts:
+            self.firsts["null_id"] = f"{file}:{block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
         first_lines, num_lines = block.lines.T
         longest = int(num_lines.max(initial=1))
-        if longest > max(1, tally.longest_lines):  # of equally long rows, the first one is kept
-            tally.longest_lines, tally.longest_first = longest, int(first_lines[num_lines.argmax()])
-            tally.longest_file = file
-        tally.counts.update(
+        if longest > max(1, self.firsts.get("longest_lines", 0)):  # of equally long rows, the first one is kept
+            first = int(first_lines[num_lines.argmax()])
+            self.firsts |= {"longest_lines": longest, "longest_first": first, "longest_file": file}
+        self.counts.update(
             n_rejected=len(block.rejected),
             n_replaced=block.num_replaced,
             n_null_ids=ids.null_count,
             n_multi_line=int((num_lines > 1).sum()),
             n_line_breaks=int((num_lines - 1).sum()),
         )
-        for encoded, columns, row_numbers in _encoded(texts, block, source, settings, lock, on_rows):
-            with _errors_of(source, row_numbers):
-                check_finite(encoded.vectors[:, : settings.dim])
-            vectors, num_clipped = finish(encoded.vectors, settings, format_number)
-            is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
-            if is_unknown.any():
-                firsts = (f"{file}:{row + 1}" for row in row_numbers[is_unknown][:3].tolist())
-                tally.only_unknown = (*tally.only_unknown, *firsts)[:3]
-            tally.counts.update(
-                rows=len(row_numbers),
-                n_tokens=int(encoded.num_tokens.sum(dtype="int64")),
-                n_unknown=int(encoded.num_unknown.sum(dtype="int64")),
-                n_only_unknown=int(is_unknown.sum()),
-                n_cut=encoded.num_cut,
-                n_without_tree=encoded.num_without_tree,
-                n_clipped=num_clipped,
-            )
-            if settings.has_chunks:
-                tally.counts["n_further_chunks"] += pc.sum(pc.greater(columns[1], 0)).as_py()
-            counts = [pa.array(encoded.num_tokens), pa.array(encoded.num_unknown)]
-            yield pa.RecordBatch.from_arrays([*columns, *vectors, *counts], schema=schema)
 
+    def _finished(
+        self, encoded: Embedded, columns: list[pa.Array], row_numbers: npt.NDArray[np.int64], file: int
+    ) -> pa.RecordBatch:
+        """Return rows of the output, and count them."""
+        vectors, num_clipped = finish(encoded.vectors, self.settings, self.part.format)
+        is_unknown = (encoded.num_tokens > 0) & (encoded.num_unknown == encoded.num_tokens)
+        if is_unknown.any():
+            unknown = (f"{file}:{row + 1}" for row in row_numbers[is_unknown][:3].tolist())
+            self.firsts["only_unknown"] = (*self.firsts.get("only_unknown", ()), *unknown)[:3]
+        self.counts.update(
+            rows=len(row_numbers),
+            n_tokens=int(encoded.num_tokens.sum(dtype="int64")),
+            n_unknown=int(encoded.num_unknown.sum(dtype="int64")),
+            n_only_unknown=int(is_unknown.sum()),
+            n_cut=encoded.num_cut,
+            n_without_tree=encoded.num_without_tree,
+            n_clipped=num_clipped,
+        )
+        if self.settings.has_chunks:
+            self.counts["n_further_chunks"] += pc.sum(pc.greater(columns[1], 0)).as_py()
+        counts = [pa.array(encoded.num_tokens), pa.array(encoded.num_unknown)]
+        return pa.RecordBatch.from_arrays([*columns, *vectors, *counts], schema=self.schema)
 
-def _encoded(
-    of_part: DistinctTexts, block: InputRows, source: InputFile, settings: Settings, lock: ComputeLock, on_rows: OnRows
-) -> Iterator[tuple[Embedded, list[pa.Array], npt.NDArray[np.int64]]]:
-    """Yield the vectors of a block, the columns before them in the output, and the numbers of the rows, which chunks
-    repeat. Raise ValueError if a row cannot be encoded.
-    """
-    encoder, texts, numbers = of_part.encoder, block.texts, block.row_numbers
-    if not len(texts):
-        return
-    if settings.chunk_tokens is None:
-        with _errors_of(source, numbers):
-            encoded = of_part.embed(texts, block.trees, lock, on_rows)
-        yield encoded, block.carried, numbers
-        return
-    from paraembed.embedding.chunks import MeanPool, cut  # noqa: PLC0415 - imports numba, 0.4 s
+    def _encoded(
+        self, block: InputRows, source: InputFile
+    ) -> Iterator[tuple[Embedded, list[pa.Array], npt.NDArray[np.int64]]]:
+        """Yield vectors, the columns before them, and the numbers of the rows, which chunks repeat."""
+        texts, numbers, settings = block.texts, block.row_numbers, self.settings
+        if not len(texts):
+            return
+        if settings.chunk_tokens is None:
+            with _errors_of(source, numbers):
+                encoded = self.texts.embed(texts, block.trees, self.lock, self.on_rows)
+            yield encoded, block.carried, numbers
+            return
+        from paraembed.embedding.chunks import MeanPool, cut  # noqa: PLC0415 - imports numba, 0.4 s
 
-    chunks = cut(encoder, texts, settings)
-    on_chunks = chunks.progress(on_rows, len(texts))
-    pool = None if settings.has_chunks else MeanPool(len(texts), encoder.width)
-    for start, stop in cuts(np.cumsum(chunks.sizes(block.carried, settings)), source.block_bytes, settings.batch_size):
-        rows = chunks.rows[start:stop]
-        with _errors_of(source, numbers[rows]):
-            encoded = of_part.embed(chunks.read(start, stop), None, lock, on_chunks, chunks.known(start, stop))
-        if pool is None:
-            yield encoded, chunks.columns(start, stop, block.carried, settings), numbers[rows]
-        else:
-            pool.add(rows, encoded)
-    if pool is not None:
-        yield pool.embedded(), block.carried, numbers
+        chunks = cut(self.texts.encoder, texts, settings)
+        on_chunks = chunks.progress(self.on_rows, len(texts))
+        pool = None if settings.has_chunks else MeanPool(len(texts), self.texts.encoder.width)
+        ends = np.cumsum(chunks.sizes(block.carried, settings))
+        for start, stop in cuts(ends, source.block_bytes, settings.batch_size):
+            rows = chunks.rows[start:stop]
+            with _errors_of(source, numbers[rows]):
+                known = chunks.known(start, stop)
+                encoded = self.texts.embed(chunks.read(start, stop), None, self.lock, on_chunks, known)
+            if pool is None:
+                yield encoded, chunks.columns(start, stop, block.carried, settings), numbers[rows]
+            else:
+                pool.add(rows, encoded)
+        if pool is not None:
+            yield pool.embedded(), block.carried, numbers
 
 
 @contextmanager

@@ -327,9 +327,7 @@ def _cuts_or_fault(settings: Settings, span: tuple[InputFile, tuple[int, int] | 
 
 
 def _cuts(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:
-    """Return the pieces of a span, and the digest of its bytes; of Parquet, of which only the footer is read, its
-    own.
-    """
+    """Return the pieces of a span, and the digest of its bytes; of Parquet, that of the footer."""
     source, of_bytes = span
     if source.kind == "parquet":
         return _Cuts(list(_cut_groups(source, settings)), source.sha256 or footer_digest(source))
@@ -350,9 +348,7 @@ def _cuts(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) ->
 
 
 def _cut_records(source: InputFile, settings: Settings, blocks: Iterable[Records], first: int) -> Iterator[Cut]:
-    """Yield pieces of ``settings.part_rows`` rows, or fewer if they reach ``MAX_PART_BYTES``, without the header, from
-    records that start at byte ``first``.
-    """
+    """Yield pieces of records that start at byte ``first``, without the header."""
     header = (1 + source.has_sep_line) * (source.kind in {"csv", "tsv"}) * (first == 0)  # lines to skip
     start = read = first  # the first byte of the open piece, and of the block
     rows = 0  # in the open piece

@@ -101,9 +101,7 @@ def read_arrow(store: Store, name: str, schema: pa.Schema | None = None) -> tupl
 
 
 def _table_in(data: bytes) -> pa.Table:
-    """Return the table of an Arrow file. Raise ValueError or ArrowException if it is damaged, or compressed, as files
-    of this package are not: a few bytes could become many gigabytes.
-    """
+    """Return the table of an Arrow file that is not compressed: a few bytes could become many gigabytes."""
     if not (data.startswith(_MAGIC) and data.endswith(_MAGIC.rstrip(b"\0"))):
         raise ValueError("it is no Arrow file")
     source, batches = pa.BufferReader(memoryview(data)[len(_MAGIC) :]), list[pa.RecordBatch]()

@@ -85,7 +85,9 @@ def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[tuple[Inpu
     for number, of_file in groupby(parts, key=lambda part: part.file):
         source, first_parts = plan.inputs[number], list(islice(of_file, 2))
         if source.is_stream and len(first_parts) > 1:
-            yield from (((source,), part, data) for part, data in _streamed(source, chain(first_parts, of_file)))
+            stream = _Stream(source)
+            for part in chain(first_parts, of_file):
+                yield (source,), part, stream.read(part.pieces[0].start, part.pieces[0].stop)
         else:
             yield from ((plan.sources(part), part, None) for part in chain(first_parts, of_file))
 
@@ -115,14 +117,6 @@ class _Stream:
             self.first, self._block = self.first + len(self._block), following
             pieces.append(self._block[max(0, start - self.first) : max(0, stop - self.first)])
         return b"".join(pieces)
-
-
-def _streamed(source: InputFile, parts: Iterable[Part]) -> Iterator[tuple[Part, bytes]]:
-    """Yield parts of a stream, of one piece each, in order, with their text."""
-    stream = _Stream(source)
-    for part in parts:
-        (piece,) = part.pieces
-        yield part, stream.read(piece.start, piece.stop)
 
 
 def _read_stream(source: InputFile, piece: Piece) -> bytes:
@@ -184,9 +178,7 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
 
 
 def _strings(block: _Block, text_columns: Sequence[str], settings: Settings) -> dict[str, pa.LargeStringArray]:
-    """Return the texts and trees of a block, [n] each, and count those that were not UTF-8; with chunks, add the texts
-    to its columns.
-    """
+    """Return the texts and trees of a block, [n] each; with chunks, add the texts to its columns."""
     texts, replaced = dict[str, pa.LargeStringArray](), np.zeros(len(block.row_numbers), bool)
     for name in text_columns:
         texts[name], changed = _as_text(block.columns[name])
@@ -242,9 +234,7 @@ def _check_whole(ids: pa.Array, row_numbers: npt.NDArray[np.int64], name: str, s
 
 
 def _as_text(column: pa.Array) -> tuple[pa.LargeStringArray, npt.NDArray[np.bool_]]:
-    """Return texts [n], of which those that are lists are joined by a space; and which were not UTF-8 and are not
-    decoded by ``_mended``: bytes and the items of lists, bool [n].
-    """
+    """Return texts [n], lists joined by spaces; and which had bytes that were not UTF-8, bool [n]."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
@@ -423,9 +413,7 @@ def _batches_from(
 
 
 def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Decode a Parquet column [n] like ``_decoded``; also return which values changed, bool [n]. Views of strings
-    become strings, as other files of a table have them.
-    """
+    """Decode a column of texts [n] like ``_decoded``, views as strings; also return which values changed, bool [n]."""
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
     kind = column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type

@@ -185,16 +185,9 @@ def _above_cuts(
 
 
 def _ordered_by_id(
-    embeddings: Embeddings,
-    vectors: Vectors,
-    best: "NearestRows",
-    top: int,
-    run: RunTasks,
-    spans: list[tuple[int, int]],
+    embeddings: Embeddings, vectors: Vectors, best: "NearestRows", top: int, run: RunTasks, spans: list[tuple[int, int]]
 ) -> Hits:
-    """Return the ``top`` best rows of each query, with ties in the order of the ids; ``best`` has them in input order,
-    and one more if there are more.
-    """
+    """Return the best rows, ties by id; ``best`` has them in input order, and one more if there are more."""
     hits = best.hits()
     nearest = _first_by_id(_with_ids(embeddings, hits.query, hits.cosine, hits.row), top)
     if best.top > top:
@@ -216,9 +209,7 @@ def _with_ids(embeddings: Embeddings, query: RowNumbers, cosine: Vectors, row: R
 def _first_ties(
     embeddings: Embeddings, vectors: Vectors, cosines: Vectors, numbers: Indices, top: int, span: tuple[int, int]
 ) -> pa.Table:
-    """Return the ``top`` first of some rows, by their ids, that have the cosine of a query [Q]; ``numbers`` are those
-    of the queries [Q].
-    """
+    """Return the first rows by id that have the cosine of a query [Q]; ``numbers`` are those of the queries."""
     nearest = _with_ids(embeddings, np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64))
     for query, row in _ties(embeddings, vectors, cosines, span):
         more = _with_ids(embeddings, numbers[query], cosines[query], row)

@@ -18,7 +18,6 @@ from paraembed.embedding.manifest import (
     MANIFEST,
     NEXT,
     encoder_name,
-    has_plan,
     open_output,
     planned,
     read_manifest,
@@ -74,7 +73,7 @@ def status_of(place: Place) -> OutputStatus:
     there is none, or its plan is damaged.
     """
     store, names = open_output(place)
-    if not has_plan(store):
+    if not planned(store):
         what = "no plan, which a run writes when all inputs are read" if "_plan" in names else "no output of embed"
         raise FileNotFoundError(f"{store} has {what}; check the path")
     new = store.below(NEXT)
@@ -83,7 +82,10 @@ def status_of(place: Place) -> OutputStatus:
     plans = [read_run(*place).plan for place in places]
     sizes, times = dict[str, int](), dict[str, int]()
     for (place_of, _), plan in zip(places, plans, strict=True):
-        sizes |= {part.name: part.rows for part in plan.parts} or _compacted(store)
+        sizes |= {part.name: part.rows for part in plan.parts} or {
+            part["name"]: part["rows"]
+            for part in read_manifest(store)["parts"]  # compacted: not those of the inputs
+        }
         folder = f"{DATA}/" if plan.format > 2 else ""
         stamps = place_of.stamps(folder).items()
         times |= {f"{folder}{name}": int(stamp.split(" ")[1]) for name, stamp in stamps if stamp}
@@ -117,11 +119,6 @@ def status_of(place: Place) -> OutputStatus:
         error=error,
         replacement=staging if staging and staging.exists() else None,
     )
-
-
-def _compacted(store: Store) -> dict[str, int]:
-    """Return the rows of the parts of a compacted output, which are not those of its inputs."""
-    return {part["name"]: part["rows"] for part in read_manifest(store)["parts"]}
 
 
 def _rate(finished: list[tuple[int, int]], started: int) -> float:

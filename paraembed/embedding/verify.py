@@ -8,7 +8,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -20,24 +20,20 @@ from paraembed.embedding.columns import CHUNK_FIELDS, embeddings_schema, is_id, 
 from paraembed.embedding.ids import Hashes, Parts, comparable, count_duplicates, file_of, hashes_name, hashes_of
 from paraembed.embedding.manifest import (
     COUNTS,
-    FOLDERS,
     MANIFEST,
-    NEXT,
-    NEXT_LOCK,
-    NEXT_MANIFEST,
+    NAMES,
     OTHER_COUNTS,
-    PLAN,
     REPAIR,
     columns_of,
     format_of,
     generations_of,
-    names_of,
     open_output,
     read_manifest,
     read_superseded,
 )
 from paraembed.embedding.part import BAD_FILES, rejected_name
 from paraembed.embedding.plan import DATA, IDS
+from paraembed.embedding.settings import Settings
 from paraembed.embedding.spot_check import compare_sample
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
@@ -53,17 +49,8 @@ def _planned(part: dict[str, Any]) -> int:
     return count
 
 
-_Entry = tuple[dict[str, Any], str, int]
-"""A part of the manifest, the name that it should have, and the number of its first row over all parts."""
-_OTHERS = (
-    PLAN,
-    *FOLDERS,
-    NEXT,
-    NEXT_LOCK,
-    NEXT_MANIFEST,
-    MANIFEST,
-    SUCCESS,
-)  # an object store may keep the name of an empty folder
+_Entry = tuple[dict[str, Any], int]
+"""A part of the manifest, and the number of its first row over all parts."""
 _ROWS = 16_384  # read at a time
 _TASK_ROWS = 100_000  # about
 _SECONDS_A_ROW = 3e-6  # with 256 float32 numbers
@@ -80,14 +67,11 @@ class Check:
     detail: str  # description of the result
 
 
-class _BadFile(TypedDict):
-    source: str
-    reason: str
-
-
 class _Rejected(TypedDict):
+    """Rejected row, or file that was left out."""
+
     source: str
-    row: Count
+    row: NotRequired[Count]
     reason: str
 
 
@@ -155,10 +139,10 @@ def verify(
             findings.add("manifest", f"{name} is missing or differs; {REPAIR}")
     _verify_names(store, set(names), manifest, findings)
     if num_bad := manifest.get("n_bad_files", 0):
-        _verify_lines(store, BAD_FILES, num_bad, _BadFile, findings)
+        _verify_lines(store, BAD_FILES, num_bad, findings)
     parts = manifest["parts"]
-    names, sizes = names_of(manifest), [_planned(part) for part in parts]
-    entries = list(zip(parts, names, accumulate(sizes, initial=0), strict=False))
+    sizes = [_planned(part) for part in parts]
+    entries = list(zip(parts, accumulate(sizes, initial=0), strict=False))
     if is_sample := sample_parts is not None and sample_parts < len(parts):
         entries = [entries[number] for number in np.linspace(0, len(parts) - 1, sample_parts).astype(int).tolist()]
     with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +174,7 @@ def verify(
         findings.check("vectors", "finite; zeros for texts without tokens"),
         findings.check("tokens", f"{n_tokens:,}, {n_unknown:,} of them out of vocabulary"),
     ]
-    checks += [findings.check("chunks", "in order, without gaps")] if _has_chunks(manifest) else []
+    checks += [findings.check("chunks", "in order, without gaps")] if manifest["settings"].has_chunks else []
     return checks if encoder is None else [*checks, findings.check("sample", compared)]
 
 
@@ -208,7 +192,7 @@ def _verify_parts(
     with_ids, has_ids = list[str](), not (is_sample or _is_numbered(manifest))
     ids.make_folder(IDS)
     contract = {name: value for name, value in manifest.items() if name not in {"parts", "inputs"}}
-    rows = sum(part["rows"] for part, _, _ in entries)
+    rows = sum(part["rows"] for part, _ in entries)
     size = max(1, len(entries) * _TASK_ROWS // max(1, rows))
     groups = [entries[start : start + size] for start in range(0, len(entries), size)]
     with started(_SECONDS_A_ROW * rows) as run:
@@ -220,44 +204,29 @@ def _verify_parts(
                 (ids.path / hashes_name(name, "")).write_bytes(content)
                 with_ids.append(name)
     _verify_totals(manifest, findings, is_sample=is_sample)
-    _verify_superseded(store, manifest, findings)
+    try:
+        read_superseded(store, manifest)  # not whether newer rows supersede them
+    except (OSError, ValueError) as error:
+        findings.add("ids", str(error))
     if has_ids:
         of_parts = Parts(
-            store, manifest["id_column"], dict.fromkeys(with_ids, ""), ids, has_chunks=_has_chunks(manifest)
+            store, manifest["id_column"], dict.fromkeys(with_ids, ""), ids, has_chunks=manifest["settings"].has_chunks
         )
         duplicates, repeated = count_duplicates(of_parts, manifest["rows"])
         if duplicates != (known := manifest["n_duplicate_ids"] + manifest.get("n_superseded", 0)):
             findings.add("ids", f"{duplicates} rows repeat an id ({repeated!r}), the manifest says {known}")
 
 
-def _verify_superseded(store: Store, manifest: dict[str, Any], findings: _Findings) -> None:
-    """Check the list of superseded rows, but not that newer rows supersede them."""
-    sizes = {part["name"]: part["rows"] for part in manifest["parts"]}
-    try:
-        names, rows = read_superseded(store, manifest)
-    except (OSError, ValueError) as error:
-        findings.add("ids", str(error))
-        return
-    of_parts = np.array([sizes.get(name, 0) for name in names], np.int64)
-    if not ((rows >= 0) & (rows < of_parts)).all():
-        findings.add("ids", f"the list of superseded rows is not that of these parts; {REPAIR}")
-
-
 def _verify_group(store: Store, manifest: dict[str, Any], group: list[_Entry], *, has_ids: bool) -> _Findings:
     """Return the findings of some parts; ``has_ids``: with the hashes of their ids."""
     findings = _Findings()
-    for part, name, row in group:
-        if part["name"] == name:
-            if is_there(store, name):
-                _verify_part(store, part, row, manifest, findings, has_ids=has_ids)
-            else:
-                findings.add("parts", _missing(name))
+    for part, row in group:
+        if is_there(store, part["name"]):
+            _verify_part(store, part, row, manifest, findings, has_ids=has_ids)
+        else:
+            findings.add("parts", f"{part['name']} is missing, or not a regular file; {REPAIR}")
         _verify_rejected(store, part, findings)
     return findings
-
-
-def _missing(name: str) -> str:
-    return f"{name} is missing, or not a regular file; {REPAIR}"
 
 
 def _ids_line(manifest: dict[str, Any], num_nulls: int, *, is_sample: bool) -> str:
@@ -270,27 +239,19 @@ def _ids_line(manifest: dict[str, Any], num_nulls: int, *, is_sample: bool) -> s
     return f"{nulls:,} null, {repeated:,} repeated{old}" if nulls or repeated else f"none null, none repeated{old}"
 
 
-def _has_chunks(manifest: dict[str, Any]) -> bool:
-    """Return whether the rows are chunks."""
-    return manifest["settings"].get("chunk_tokens") is not None and manifest["settings"].get("pool") is None
-
-
 def _is_numbered(manifest: dict[str, Any]) -> bool:
     """Return whether the ids are the row numbers of the input."""
-    return manifest["settings"].get("id_column") is None and manifest["settings"]["id_kind"] == "row"
+    settings: Settings = manifest["settings"]
+    return settings.id_column is None and settings.id_kind == "row"
 
 
 def _verify_names(store: Store, files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
-    names = [part["name"] for part in manifest["parts"]]
-    expected = names_of(manifest)
-    for name, right in zip(names, expected, strict=True):
-        if name != right:  # also keeps a manifest from naming a file outside the folder
-            findings.add("parts", f"{name[:80]!r} should be {right!r}")
+    names = {part["name"] for part in manifest["parts"]}
     if format_of(manifest) > 2:
         files = files - {DATA} | {f"{DATA}/{name}" for name in store.names(f"{DATA}/")}
-    for name in sorted({*expected} & {*names} - files):
-        findings.add("parts", _missing(name))
-    for name in sorted(files - {*names, *_OTHERS}):
+    for name in sorted(names - files):
+        findings.add("parts", f"{name} is missing, or not a regular file; {REPAIR}")
+    for name in sorted(files - {*names, *NAMES}):  # an object store may keep the name of an empty folder
         findings.add("parts", f"{name!r} is not in the manifest")
 
 
@@ -309,12 +270,12 @@ def _verify_part(
             if not _follows_contract(file.schema_arrow, manifest):
                 findings.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
-            if _has_chunks(manifest):
+            if manifest["settings"].has_chunks:
                 _verify_chunks(file, part, manifest, findings)
-            columns = [manifest["id_column"], *output_fields(manifest["settings"]["dtype"])]
-            columns += [CHUNK_FIELDS[0].name] * _has_chunks(manifest)
+            columns = [manifest["id_column"], *output_fields(manifest["settings"].dtype)]
+            columns += [CHUNK_FIELDS[0].name] * manifest["settings"].has_chunks
             for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
-                ids = batch.filter(pc.equal(batch[columns[-1]], 0)) if _has_chunks(manifest) else batch
+                ids = batch.filter(pc.equal(batch[columns[-1]], 0)) if manifest["settings"].has_chunks else batch
                 row = _verify_ids(ids[manifest["id_column"]], row, last, name, manifest, findings)
                 if has_ids:
                     hashes.append(hashes_of(ids[manifest["id_column"]]))
@@ -342,9 +303,7 @@ def _opened(store: Store, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _verify_ids(ids: pa.Array, first: int, last: int, name: str, manifest: dict[str, Any], findings: _Findings) -> int:
-    """Count null ids; or check that row numbers ascend within ``first`` … ``last`` (rejected rows leave gaps), and
-    return the next number.
-    """
+    """Count null ids; or check that row numbers ascend, with gaps for rejected rows, and return the next one."""
     if not _is_numbered(manifest):
         findings.n_null_ids += ids.null_count
         return first
@@ -360,7 +319,7 @@ def _verify_chunks(file: pq.ParquetFile, part: dict[str, Any], manifest: dict[st
     with the text, each other one behind the start of the one before it, at the latest at its end; without
     overlap, at its end.
     """
-    id_column, overlap = manifest["id_column"], manifest["settings"].get("chunk_overlap", 0)
+    id_column, overlap = manifest["id_column"], manifest["settings"].chunk_overlap
     table = file.read([id_column, *(field.name for field in CHUNK_FIELDS)], use_threads=False).combine_chunks()
     ids, (number, start, end) = comparable(table[id_column].combine_chunks()), map(np.asarray, table.columns[1:])
     is_first = number == 0
@@ -385,17 +344,17 @@ def _verify_rejected(store: Store, part: dict[str, Any], findings: _Findings) ->
     if not is_there(store, name) or store.sha256(name) != part["rejected_sha256"]:
         findings.add("rejected", f"{name} is missing or differs; {REPAIR}")
         return
-    _verify_lines(store, name, part["n_rejected"], _Rejected, findings)
+    _verify_lines(store, name, part["n_rejected"], findings)
 
 
-def _verify_lines(store: Store, name: str, count: int, kind: Any, findings: _Findings) -> None:
-    """Check that a file has ``count`` lines, each of which is a JSON object of this kind."""
+def _verify_lines(store: Store, name: str, count: int, findings: _Findings) -> None:
+    """Check that a file has ``count`` lines, each a JSON object with a reason."""
     try:
         lines = read_bytes(store, name, _REJECTED_BYTES).split(b"\n")[:-1]
         if len(lines) != count:
             findings.add("rejected", f"{name} has {len(lines)} lines, the manifest says {count}")
         for number, line in enumerate(lines, 1):
-            json_value(line, f"{name}, line {number}", kind)
+            json_value(line, f"{name}, line {number}", _Rejected)
     except (FileNotFoundError, ValueError) as error:
         findings.add("rejected", str(error))
 
@@ -434,8 +393,8 @@ def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
     if not (fields[0].type == pa.int64() if _is_numbered(manifest) else is_id(fields[0].type)):
         return False
     width = fields[vectors].type.list_size
-    dtype, format_number = manifest["settings"]["dtype"], format_of(manifest)
-    if _has_chunks(manifest) and fields[1:4] != [*CHUNK_FIELDS]:
+    dtype, format_number = manifest["settings"].dtype, format_of(manifest)
+    if manifest["settings"].has_chunks and fields[1:4] != [*CHUNK_FIELDS]:
         return False
     contract = embeddings_schema(fields[0], fields[1:vectors], width, dtype, format_number)
     return width > 0 and bool(schema.equals(contract)) and columns_of(schema) == manifest["schema"]

@@ -10,11 +10,9 @@ import pytest
 from paraembed.cluster import embed as module
 from paraembed.cluster.embed import embed
 from paraembed.embedding.compact import compact
-from paraembed.embedding.manifest import read_manifest
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.verify import verify
-from paraembed.io.store import Folder
 from paraembed.signals import RunFailedError
 from tests.jobs import contents, run_job
 
@@ -161,19 +159,6 @@ def test_what_another_command_committed_meanwhile_is_not_replaced(add, files, tm
     assert all(check.ok for check in verify(out))
 
 
-def test_a_list_of_superseded_rows_is_repaired(add, files, tmp_path):
-    out = tmp_path / "out"
-    add(files[0])
-    add(*files[:2])
-    before = contents(out)
-    (name,) = (out / "_superseded").iterdir()
-    content = name.read_bytes()
-    name.unlink()
-    add(*files[:2], append=False)
-    assert (name.read_bytes(), contents(out)) == (content, before)
-    assert read_manifest(Folder(out))["n_superseded"] == 1
-
-
 def test_a_folder_of_others_is_not_compacted(tmp_path):
     (tmp_path / "site" / "_next").mkdir(parents=True)
     (tmp_path / "site" / "_next" / "app.js").write_text("1")
@@ -213,8 +198,7 @@ def test_an_output_of_parquet_takes_later_types_only_if_they_fit(add, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stamps", "message"),
-    [(pa.array([[1]]), "`stamp_column` 'at' is list"), (pa.array(["x"]), "not all are numbers")],
+    ("stamps", "message"), [(pa.array([[1]]), "`stamp_column` 'at' is list"), (pa.array(["x"]), "not all are numbers")]
 )
 def test_stamps_that_have_no_order_are_errors(add, tmp_path, stamps, message):
     for name in ("a", "b"):

@@ -225,14 +225,7 @@ def test_settings_that_do_not_fit_are_errors(tiny_encoder_folder, tmp_path, caps
 
 def test_more_tokens_than_the_encoder_reads_are_an_error(tmp_path, capsys):
     (tmp_path / "t.txt").write_text("a cat\n")
-    given = (
-        "--encoder",
-        save_tiny("onnx", tmp_path / "model"),
-        "--input",
-        tmp_path / "t.txt",
-        "--out",
-        tmp_path / "out",
-    )
+    given = "--encoder", save_tiny("onnx", tmp_path / "model"), "--input", tmp_path / "t.txt", "--out", tmp_path / "out"
     assert run_job("embed", *given, "--chunk-tokens", "513") == 2
     assert "give at most 512" in capsys.readouterr().err
 

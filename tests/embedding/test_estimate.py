@@ -1,18 +1,13 @@
 import gzip
-import re
 import time
 
 import pytest
 import torch
 
 from paraembed import checkpoint
-from paraembed.embedding import estimate as module
-from paraembed.embedding.estimate import estimate, seconds_here, warn_if_slow
+from paraembed.embedding.estimate import estimate, seconds_here
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
-from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, DanConfig
-from paraembed.encoders.devices import slowdown
 from tests.embedding.without_ray import build, list_inputs
 
 
@@ -45,24 +40,6 @@ def test_the_sample_is_embedded_on_one_thread(tiny_encoder_folder, tmp_path):
         assert (set(threads), torch.get_num_threads()) == ({1}, 2)
     finally:
         torch.set_num_threads(1)
-
-
-@pytest.mark.parametrize(
-    ("config", "precision", "factor", "said"),
-    [
-        (DanConfig(), "bfloat16", 48.2, ["48 ×"]),
-        (DanConfig(), "bfloat16", 1.9, []),
-        (DanConfig(), "float32", 48.2, []),
-        (AvgConfig(), "bfloat16", 48.2, []),  # multiplies no matrices
-    ],
-)
-def test_a_number_type_in_which_the_processor_is_slow_is_said(
-    config, precision, factor, said, tiny_words, monkeypatch, capsys
-):
-    assert 0.01 < slowdown(precision) < 1000
-    monkeypatch.setattr(module, "slowdown", lambda _: factor)  # both kinds of processors
-    warn_if_slow(Encoder(config, tiny_words, "ptb-v1").placed("cpu", precision))
-    assert re.findall(r"\d+ ×", capsys.readouterr().err) == said
 
 
 class SlowStart:

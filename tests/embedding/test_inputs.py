@@ -19,6 +19,7 @@ from paraembed.embedding.plan import make_plan
 from paraembed.embedding.records import inputs_table
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
+from paraembed.io.store import Folder
 from tests.embedding.test_rows import PACKED
 from tests.embedding.without_ray import build, list_inputs, read_again
 
@@ -163,10 +164,7 @@ def none(tmp_path_factory):
     ],
 )
 def test_inputs_that_are_none(none, names, kind, message):
-    for asked in (
-        [none / name for name in names.split()],
-        [f"{none.as_uri()}/{name}" for name in names.split()],
-    ):
+    for asked in ([none / name for name in names.split()], [f"{none.as_uri()}/{name}" for name in names.split()]):
         with pytest.raises(kind, match=message) as caught:
             make_plan(list_inputs(asked), Settings(None if "txt" in names else "body"))
         assert len(str(caught.value)) < 1000 + len(str(none))
@@ -412,7 +410,7 @@ def test_the_links_of_a_folder_are_followed_once_for_all_its_files(tmp_path, mon
         for path in asked:
             path.write_text("x\n")
         calls.clear()
-        check_apart(asked, list_inputs(asked), tmp_path / "out", "part")
+        check_apart(asked, list_inputs(asked), Folder(tmp_path / "out"), "part")
         counts.append(len(calls))
     assert counts[0] == counts[1]
 
@@ -430,8 +428,8 @@ def test_inputs_and_output_in_each_other(tmp_path):
     ):
         files = list_inputs([tmp_path / "a" / "t.txt"])
         with pytest.raises(ValueError, match=message):
-            check_apart([tmp_path / asked], files, tmp_path / out, "part.parquet")
-    check_apart([tmp_path / "a" / "t.txt"], files, tmp_path / "a" / "out", "part.parquet")
+            check_apart([tmp_path / asked], files, Folder(tmp_path / out), "part.parquet")
+    check_apart([tmp_path / "a" / "t.txt"], files, Folder(tmp_path / "a" / "out"), "part.parquet")
 
 
 def test_keys_of_json_lines_are_read_from_all_rows(tmp_path):

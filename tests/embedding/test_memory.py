@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 FEW, MANY = 12_000, 48_000
 PROGRAM = """
 import json, resource, sys
+from dataclasses import replace
 from pathlib import Path
 import numpy as np, pyarrow as pa, torch
 from paraembed.embedding import part
@@ -26,7 +27,7 @@ pa.set_cpu_count(1)
 words = Words(pa.array([UNKNOWN, "the", "cat"]), np.ones((3, 512), np.float32))
 encoder, out = Encoder(AvgConfig(), words, "space"), Path(sys.argv[1])
 for path in sys.argv[2:]:
-    files = hash_inputs(find_inputs([path], block_bytes=1 << 18))
+    files = hash_inputs([replace(file, block_bytes=1 << 18) for file in find_inputs([path])])
     plan = make_plan(files, Settings("body", part_rows=1_000_000, batch_size=500))
     (one,) = plan.parts
     part.embed_part(encoder, plan.inputs, one, plan.settings, Folder(out))

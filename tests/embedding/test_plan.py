@@ -16,7 +16,7 @@ from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.identity import changed_inputs, is_same_file
 from paraembed.embedding.plan import make_plan
-from paraembed.embedding.settings import Settings
+from paraembed.embedding.settings import Limits, Settings
 from paraembed.settings import MineSettings
 from tests.embedding.without_ray import list_inputs, read_again
 
@@ -126,7 +126,7 @@ WRONG = [json.loads(line) for line in Path(__file__).with_name("settings.jsonl")
 @pytest.mark.parametrize(("kind", "values", "message"), WRONG)
 def test_settings_that_are_not_allowed(kind, values, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        {"Settings": Settings, "MineSettings": MineSettings}[kind](**values)
+        {"Limits": Limits, "Settings": Settings, "MineSettings": MineSettings}[kind](**values)
 
 
 def test_settings_that_do_not_fit(tmp_path):

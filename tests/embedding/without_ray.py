@@ -21,15 +21,16 @@ from paraembed.embedding.manifest import (
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import Plan, make_plan, parts_of
 from paraembed.embedding.records import arrow_bytes, inputs_of, inputs_table
+from paraembed.io.inflate import BLOCK_BYTES
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS
 from paraembed.io.store import open_store
 from paraembed.loading import open_encoder
 from paraembed.settings import DEFAULT_INFERENCE
 
 
-def list_inputs(asked, limits=DEFAULT_TABLE_LIMITS, **options):
-    """Find input files."""
-    return find_inputs(asked, limits, **options)
+def list_inputs(asked, limits=DEFAULT_TABLE_LIMITS, block_bytes=BLOCK_BYTES):
+    """Find input files, of which so many bytes are read at a time."""
+    return tuple(replace(file, block_bytes=block_bytes) for file in find_inputs(asked, limits))
 
 
 def build(
