@@ -22,7 +22,6 @@ from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 
 PROGRAMS = {"paraembed": "shard_pairs", "gzip": "gzip -dc | wc -l", "loop": "Python loop, same work"}
-_BROKEN = 0.001  # of the lines
 
 
 def add_flags(add: Add) -> None:
@@ -77,7 +76,7 @@ def _write_files(options: Namespace, folder: Path) -> list[Path]:
         paths.append(part.with_suffix(".gz"))
         if not paths[-1].exists():
             sizes = {"lines": lines, "dimension": 1, "sentences": 0, "test_pairs": 0}
-            sample = write_sample(part, **sizes, seed=seed, ppdb_version="2.0", broken=_BROKEN)
+            sample = write_sample(part, **sizes, seed=seed, ppdb_version="2.0")
             assert sample.ppdb_2
             sample.ppdb_2.rename(paths[-1])
     return paths

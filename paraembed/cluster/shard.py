@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,8 @@ from paraembed.io.escape import listed
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, shown
-from paraembed.io.resume import Work
 from paraembed.io.staging import Mirror
-from paraembed.pairs import outputs
+from paraembed.pairs import outputs, source_parts
 from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions
 from paraembed.pairs.filters import read_vocabulary
 from paraembed.pairs.formats import SPAN_BYTES
@@ -33,24 +32,11 @@ from paraembed.pairs.schema import SourceReport
 from paraembed.pairs.selection import Selected, read_columns, select_masks, selects, write_columns
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard
-from paraembed.pairs.source_parts import (
-    SAMPLED,
-    ParsedPart,
-    SourcePart,
-    batch_parts,
-    check_pairs,
-    cut_parts,
-    describe,
-    digests_of,
-    load_report,
-    parsed_parts,
-    read_heads,
-    save_masks,
-    save_report,
-)
+from paraembed.pairs.source_parts import SAMPLED, InputSource, ParsedPart, SourcePart, save_masks
 from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.settings import Engine, check_workers
 from paraembed.signals import NO_SPACE
+from paraembed.tracking.records import Run
 
 _BYTES_PER_SECOND, _PPDB_BYTES_PER_SECOND = 5e6, 5e7  # of compressed files that one process shards, at least
 
@@ -66,28 +52,12 @@ class _Task:
     max_rejected_share: float
 
 
-@dataclass(frozen=True)
-class _Parsed:
-    """Result of parsing a part: whether an earlier run parsed it, or an error; ``errno``: of a disk without space, else
-    0.
-    """
+class _Parsed(NamedTuple):
+    """Result of parsing a part: whether an earlier run parsed it, or an error."""
 
     number: int
-    before: bool
-    error: str = ""
-    errno: int = 0
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a job computes, the names of its inputs, and where its records for MLflow are."""
-
-    engine: Engine
-    workers: int
-    here: bool
-    seconds: float  # estimated time of one process
-    inputs: tuple[str, ...]
-    records: Path
+    before: bool = False
+    error: Exception | None = None
 
 
 def shard_pairs(
@@ -140,32 +110,20 @@ def shard_pairs(
     check_workers(workers)
     if not inputs:
         raise ValueError("no input files; give pair files with `input`")
-    doing("reading the first rows of the inputs")
-    reading = reading_of(settings, limits)
-    sources = read_heads(inputs, reading)
+    sources, has_labels = _read_sources(inputs, settings, limits)
     vocabulary = read_vocabulary(words, max_words) if words else None
     row_rules(settings, vocabulary)
-    labeled = [source for source in sources if source.is_labeled]
-    if settings.keep_labels and not labeled:
-        raise ValueError(
-            "`keep_labels` is given, but the first rows of the inputs have no labels; leave it out, or give a column "
-            "the role relation with `columns`"
-        )
     doing(f"hashing {len(inputs):,} inputs")
     identity: dict[str, Any] = {
         "format": FORMAT,
-        "settings": outputs.settings_to_json(
-            settings, has_labels=any(reading.labels.applies_to(source.form) for source in labeled)
-        ),
-        "inputs": digests_of(inputs),
+        "settings": outputs.settings_to_json(settings, has_labels=has_labels),
+        "inputs": source_parts.digests_of(inputs),
         "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
         "max_line_bytes": limits.max_line_bytes,
     }
-
-    from paraembed.tracking.runs import send_left  # noqa: PLC0415 - imports MLflow, which the workers do without
+    from paraembed.tracking.runs import send_left, tracked_run  # noqa: PLC0415 - imports MLflow: workers do without
 
     records = Mirror(out, uri).records
-
     output = outputs.finished_output(out, identity, overwrite=overwrite)
     read_identity = partial(outputs.read_identity, fields=tuple(identity))
 
@@ -187,57 +145,62 @@ def shard_pairs(
         work.remove_leftover()
         return before, True
     task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits, max_rejected_share)
-    sizes = {file["name"]: file["bytes"] for file in identity["inputs"]}
-    ppdb = sum(sizes[source.name] for source in sources if source.form == "ppdb")
-    seconds = ppdb / _PPDB_BYTES_PER_SECOND + (sum(sizes.values()) - ppdb) / _BYTES_PER_SECOND
-    place = _Place(engine, workers, uri is not None, seconds, tuple(map(str, inputs)), records)
     with work_folder(work.folder):
         before = finished()  # by another run, since
         if before is not None:
             return before, True
         outputs.check_folders(out)
-        for line in describe(sources, with_pairs=rejected_sample):
-            say(line)
-        return _run(task, place, cut_parts(sources, work.folder, span_bytes), work, identity, upload, check), False
+        say(*source_parts.describe(sources, with_pairs=rejected_sample))
+        parts = source_parts.cut_parts(sources, work.folder, span_bytes)
+        doing("starting the job")
+        seconds = _estimate(sources, identity["inputs"])
+        with (
+            tracked_run(f"shard {out.name}", records) as run,
+            started_tasks(engine, workers, seconds, here=uri is not None) as tasks,
+        ):
+            input_digest = digest_of(identity["inputs"])
+            run.params({"inputs": len(inputs), "input_digest": input_digest, **asdict(limits), **identity["settings"]})
+            run.dataset("pair files", input_digest, list(map(str, inputs)), "sharding")
+            if work.is_begun():
+                say(f"resuming the work in {work.folder}")
+            else:
+                work.clear()
+                work.begin()
+            manifest = _shard(task, tasks, workers, parts, work.folder, identity)
+            replaced = outputs.replaced_folder_of(out)
+            shutil.rmtree(replaced, ignore_errors=True)
+            replace_folder(work.folder / "result", out, replaced, check)
+            work.remove()
+            upload()
+            _record(run, manifest["counts"], out)
+    return manifest, False
 
 
-def _run(
-    task: _Task,
-    place: _Place,
-    parts: Sequence[SourcePart],
-    work: Work,
-    identity: dict[str, Any],
-    upload: Callable[[], object],
-    check: Callable[[Path], object],
-) -> dict[str, Any]:
-    """Write and upload the output, if ``check`` still allows it; return its manifest."""
-    from paraembed.tracking.runs import tracked_run  # noqa: PLC0415 - as in ``shard_pairs``
+def _read_sources(
+    inputs: Sequence[Place], settings: ShardSettings, limits: ReadLimits
+) -> tuple[list[InputSource], bool]:
+    """Return the sources, and whether rows are kept by their labels."""
+    doing("reading the first rows of the inputs")
+    reading = reading_of(settings, limits)
+    sources = source_parts.read_heads(inputs, reading)
+    labeled = [source for source in sources if source.is_labeled]
+    if settings.keep_labels and not labeled:
+        raise ValueError("`keep_labels` is given, but the first rows have no labels; give a column the role relation")
+    return sources, any(reading.labels.applies_to(source.form) for source in labeled)
 
-    out, replaced = work.out, outputs.replaced_folder_of(work.out)
-    inputs = identity["inputs"]
-    doing("starting the job")
-    with (
-        tracked_run(f"shard {out.name}", place.records) as run,
-        started_tasks(place.engine, place.workers, place.seconds, here=place.here) as tasks,
-    ):
-        if work.is_begun():
-            say(f"resuming the work in {work.folder}")
-        else:
-            work.clear()
-            work.begin()
-        run.params({"inputs": len(inputs), "input_digest": digest_of(inputs), **asdict(task.limits)})
-        run.params(identity["settings"])
-        run.dataset("pair files", digest_of(inputs), list(place.inputs), "sharding")
-        manifest = _shard(task, tasks, place.workers, parts, work.folder, identity)
-        run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
-        run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
-        shutil.rmtree(replaced, ignore_errors=True)
-        replace_folder(work.folder / "result", out, replaced, check)
-        work.remove()
-        upload()
-        for path in sorted(out.rglob("*.json*")):  # from their place, where they are read later if MLflow is away
-            run.artifacts(path, str(path.parent.relative_to(out)) if path.parent != out else None)
-    return manifest
+
+def _estimate(sources: Sequence[InputSource], inputs: Sequence[dict[str, Any]]) -> float:
+    """Return the seconds that one process takes."""
+    sizes: dict[str, int] = {file["name"]: file["bytes"] for file in inputs}
+    ppdb = sum(sizes[source.name] for source in sources if source.form == "ppdb")
+    return ppdb / _PPDB_BYTES_PER_SECOND + (sum(sizes.values()) - ppdb) / _BYTES_PER_SECOND
+
+
+def _record(run: Run, counts: dict[str, Any], out: Path) -> None:
+    run.metrics({name: counts[name] for name in ("read", "kept", "refused", "duplicates")})
+    run.metrics({f"refused/{reason}": count for reason, count in counts["reasons"].items()})
+    for path in sorted(out.rglob("*.json*")):  # from their place, where they are read later if MLflow is away
+        run.artifacts(path, str(path.parent.relative_to(out)) if path.parent != out else None)
 
 
 def _shard(
@@ -246,9 +209,10 @@ def _shard(
     """Write the outputs to ``work/result``; return the manifest."""
     sizes = {file["name"]: file["bytes"] for file in identity["inputs"]}
     partitions = num_partitions(sum(sizes.values()))
-    files = parsed_parts(parts, _parse_all(task, tasks, parts, partitions, batch_parts(parts, sizes, workers)))
+    batches = source_parts.batch_parts(parts, sizes, workers)
+    files = source_parts.parsed_parts(parts, _parse_all(task, tasks, parts, partitions, batches))
     try:
-        check_pairs(files, task.max_rejected_share)
+        source_parts.check_pairs(files, task.max_rejected_share)
     except ValueError:
         shutil.rmtree(work)
         raise
@@ -283,10 +247,8 @@ def _parse_all(
         if parsed.error:
             if not any(part.report.exists() for part in parts):
                 shutil.rmtree(part.parsed.parent, ignore_errors=True)  # nothing to resume; tasks may still write
-            if parsed.errno:
-                raise OSError(parsed.errno, parsed.error, str(part.parsed.parent))
-            raise ValueError(parsed.error)
-        report = reports[parsed.number] = load_report(part.report)
+            raise parsed.error
+        report = reports[parsed.number] = source_parts.load_report(part.report)
         when = " (parsed before)" if parsed.before else ""
         say(f"  {part}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
         if labels := [f"{label} ({count:,})" for label, count in report.labels.items()]:
@@ -313,12 +275,13 @@ def _parse(number: int, part: SourcePart, threads: int, shared: Callable[[], _Ta
             limits=task.limits,
             threads=min(threads, os.cpu_count() or 1),
         )
-        save_report(report, part.report)
+        source_parts.save_report(report, part.report)
     except (ValueError, OSError) as error:  # bad input; the driver raises it, without Ray's wrapping
         if isinstance(error, OSError) and error.errno in NO_SPACE:
-            return _Parsed(number, before=False, error=os.strerror(error.errno), errno=error.errno)
-        return _Parsed(number, before=False, error=str(error))
-    return _Parsed(number, before=False)
+            full = OSError(error.errno, os.strerror(error.errno), str(part.parsed.parent))
+            return _Parsed(number, error=full)
+        return _Parsed(number, error=ValueError(str(error)))
+    return _Parsed(number)
 
 
 def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, tasks: Tasks) -> None:

@@ -62,8 +62,6 @@ class Sample:
     """Rows of test-pairs.tsv, without its header."""
     ppdb_version: Literal["1.0", "2.0", "both"] = "both"
     """PPDB line formats to write."""
-    broken: float = 0.0
-    """Fraction of lines, 0 to 0.5, to damage (broken, repeated or swapped), for tests of the rejection; default: 0."""
     pairs: int = 0
     """Lines of pairs.tsv, two sentences per line, no header; 0: do not write the file."""
     suites: bool = False
@@ -77,8 +75,6 @@ class Sample:
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; it must be at least {minimum}")
-        if not 0 <= self.broken <= 0.5:
-            raise ValueError(f"`broken` is {self.broken}; allowed: a fraction of the lines, 0 to 0.5, such as 0.001")
 
 
 def write_sample(out: Path, **settings: Any) -> SampleFiles:
@@ -92,8 +88,8 @@ def write_sample(out: Path, **settings: Any) -> SampleFiles:
     _make_folder(out)
     lines, seed, version = sample.lines, sample.seed, sample.ppdb_version
     return SampleFiles(
-        ppdb_1=None if version == "2.0" else _write(out / _PPDB_1, ppdb_lines("1.0", lines, seed, sample.broken)),
-        ppdb_2=None if version == "1.0" else _write(out / _PPDB_2, ppdb_lines("2.0", lines, seed, sample.broken)),
+        ppdb_1=None if version == "2.0" else _write(out / _PPDB_1, ppdb_lines("1.0", lines, seed)),
+        ppdb_2=None if version == "1.0" else _write(out / _PPDB_2, ppdb_lines("2.0", lines, seed)),
         pairs=_write(out / "pairs.tsv", _sentence_pairs(sample.pairs, seed)) if sample.pairs else None,
         vectors=_write(out / "vectors.txt.gz", _vectors(sample.dimension, seed)),
         test_pairs=_write(out / "test-pairs.tsv", _test_lines(sample.test_pairs, seed)),
@@ -129,7 +125,7 @@ def _write(path: Path, blocks: Iterable[str]) -> Path:
     def write(file: BinaryIO) -> None:
         zipped = gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) if path.suffix == ".gz" else None
         with zipped or nullcontext(file) as to:
-            to.writelines(block.encode("utf-8", "surrogateescape") for block in blocks)
+            to.writelines(map(str.encode, blocks))
 
     write_file(path, write)
     return path
@@ -332,7 +328,7 @@ def _align(first: str, second: str, lengths: Sequence[int], other_lengths: Seque
     return " ".join(f"{start}-{end}" for start, end in links)
 
 
-def ppdb_lines(version: str, count: int, seed: int, broken: float) -> Iterator[str]:
+def ppdb_lines(version: str, count: int, seed: int) -> Iterator[str]:
     """Yield the lines of a file in blocks, by descending score; versions 1.0 and 2.0 contain the same pairs."""
     rng = np.random.default_rng([seed, 2])
     pool = [_draw_features(rng, version) for _ in range(_POOL_SIZE)]
@@ -346,13 +342,9 @@ def ppdb_lines(version: str, count: int, seed: int, broken: float) -> Iterator[s
         lines = []
         for (tag, first, second, links), score, draw, place in zip(pairs, scores, features, places, strict=True):
             runs = (f"PPDB2.0Score={score:.5f} ", f" ||| {_RELATIONS[place]}") if version == "2.0" else ("", "")
-            lines.append(f"{tag} ||| {first} ||| {second} ||| {runs[0]}{pool[draw]} ||| {links}{runs[1]}")
-        for row in range(len(lines)):
-            spoilt = int((done + row) * broken)  # lines before this one
-            if int((done + row + 1) * broken) > spoilt:  # its neighbor is not, as the fraction is at most 1/2
-                lines[row] = _spoil(lines[row], lines[row - 1 if row else min(1, len(lines) - 1)], spoilt)
+            lines.append(f"{tag} ||| {first} ||| {second} ||| {runs[0]}{pool[draw]} ||| {links}{runs[1]}\n")
         done += len(lines)
-        yield "\n".join([*lines, ""])
+        yield "".join(lines)
 
 
 def _draw_features(rng: np.random.Generator, version: str) -> str:
@@ -364,18 +356,3 @@ def _draw_features(rng: np.random.Generator, version: str) -> str:
     if "MVLSASim" in features and rng.random() < 0.6:
         features["MVLSASim"] = "NA"
     return " ".join(f"{name}={value}" for name, value in features.items())
-
-
-def _spoil(line: str, neighbor: str, kind: int) -> str:
-    """Return the fields of a line, damaged in one of six ways."""
-    tag, first, second, *rest = line.split(" ||| ")
-    other_tag, other_first, other_second, *other_rest = neighbor.split(" ||| ")
-    ways = [
-        [tag, first],
-        [tag, first, "", *rest],
-        [tag, f"{first}\udcff", second, *rest],  # written as the byte FF, which is not UTF-8
-        [tag, first, first, *rest],
-        [other_tag, other_first, other_second, *other_rest],  # a duplicate
-        [other_tag, other_second, other_first, *other_rest],  # the pair swapped
-    ]
-    return " ||| ".join(ways[kind % len(ways)])
