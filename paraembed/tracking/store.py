@@ -40,7 +40,6 @@ class TrackingStore(StorePlace):
     def __init__(self, out: Path) -> None:
         super().__init__(out)
         self._experiments: dict[str, str] = {}  # name → id
-        self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}  # of a run: number → id and end time
 
     @cached_property
     def client(self) -> MlflowClient:
@@ -144,25 +143,17 @@ class TrackingStore(StorePlace):
 
     def _send_trial(self, parent: str, value: Mapping[str, Any]) -> None:
         """Write a child run of a trial; an existing one that differs or is incomplete is removed."""
-        client, number = self.client, value["number"]
-        trials = self._trials.pop(parent, None)  # after an error it is not known what the store has
-        if trials is None:
-            where = f"tags.`{PARENT}` = '{parent}'"
-            children = client.search_runs([self._experiment_of(parent)], where, max_results=50_000)
-            runs = [run for run in children if _TRIAL in run.data.tags]
-            trials = {run.data.tags[_TRIAL]: (run.info.run_id, run.info.end_time) for run in runs}
-        run, end = trials.get(number, (None, None))
-        if run is not None and end != value["end"]:
-            client.delete_run(run)
-        if run is None or end != value["end"]:
-            tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: number}
-            experiment = self._experiment_of(parent)
-            run = client.create_run(experiment, value["start"], tags, run_name=value["name"]).info.run_id
-            for kind in ("params", "metrics"):
-                self.send(run, kind, value[kind])
-            client.set_terminated(run, value["status"], value["end"])
-            trials[number] = (run, value["end"])
-        self._trials[parent] = trials
+        client, experiment = self.client, self._experiment_of(parent)
+        where = f"tags.`{PARENT}` = '{parent}' and tags.`{_TRIAL}` = '{value['number']}'"
+        for run in client.search_runs([experiment], where):
+            if run.info.end_time == value["end"]:
+                return
+            client.delete_run(run.info.run_id)
+        tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: value["number"]}
+        child = client.create_run(experiment, value["start"], tags, run_name=value["name"]).info.run_id
+        for kind in ("params", "metrics"):
+            self.send(child, kind, value[kind])
+        client.set_terminated(child, value["status"], value["end"])
 
 
 def _unchanged(path: str, stamp: str | None) -> Path:

@@ -14,7 +14,7 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.commands import log
 from paraembed.signals import RunFailedError
-from paraembed.tracking.records import record_path
+from paraembed.tracking.records import RecordFile, record_path
 from paraembed.tracking.runs import held_records, send_left, tracked_run
 from tests.jobs import ran
 
@@ -68,8 +68,8 @@ def test_the_ends_of_all_runs_are_kept_for_a_store_that_does_not_answer_in_time(
     environment = {**os.environ, "MLFLOW_TRACKING_URI": "sqlite:////proc/nowhere/mlflow.db"}
     ran(sys.executable, "-c", JOB.replace("END", "fail_now()"), status=1, env=environment, cwd=tmp_path)
     for name in ("outer", "inner"):
-        records = [json.loads(line) for line in record_path(tmp_path / name).read_text().splitlines()]
-        assert [value[0] for kind, value in records if kind == "end"] == ["FAILED"], name
+        records = RecordFile(tmp_path / name, record_path(tmp_path / name)).read()
+        assert [value[0] for _, kind, value in records if kind == "end"] == ["FAILED"], name
 
 
 def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatch):
