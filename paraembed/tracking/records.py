@@ -1,7 +1,7 @@
 """Records of an MLflow run in a JSON-lines file next to the job's output, and what a job and its workers append to it.
 
 ``tracking.sender`` sends the file to MLflow. MLflow takes 4 s to import, and training workers log, too. It is imported
-for the source of a data set, and by the thread that samples the load of the machine.
+by the thread that samples the load of the machine.
 """
 
 import json
@@ -155,18 +155,15 @@ class Run:
     ) -> None:
         """Log an input of the run; ``context`` is its use, such as training.
 
-        A single path or URI is a source that ``mlflow.data`` can load; of many, the first, their number and a digest
-        of all are logged.
+        Of many sources, the first, their number and a digest of all are logged.
         """
         shown = list(map(without_credentials, sources))
-        kind, text = "files", json.dumps(shown)
+        text = json.dumps(shown)
         if len(text) > _SOURCE_CHARACTERS:
             about = {"files": len(shown), "names_sha256": digest_of(shown)}
             text = json.dumps({**about, "first": [source[:1000] for source in shown[:_FIRST_SOURCES]]})
-        elif len(shown) == 1:
-            kind, text = "path", shown[0]
         profile = "" if rows is None else json.dumps({"num_rows": rows})
-        self._log("dataset", [name, digest[:_DIGEST_DIGITS], kind, text, context, profile])
+        self._log("dataset", [name, digest[:_DIGEST_DIGITS], "files", text, context, profile])
 
     def link(self, tag: str, by: str, value: str) -> None:
         """Set a tag to the id of the newest other run of the experiment in which the tag ``by`` has this value."""

@@ -82,6 +82,7 @@ class Sender:
         self._offset = 0  # bytes of the file that were read
         self._opening: Opening | None = None  # of the run that the next records are of
         self._waiting = deque[_Record]()  # read, but not sent
+        self._failed: list[_Record] = []  # by itself, while the store took others
         self._closing = threading.Event()
         self._is_away, self._is_done, self._is_abandoned = False, False, False
         self._success, self._sending = time.monotonic(), ""
@@ -167,22 +168,25 @@ class Sender:
             time.sleep(pause)
 
     def _pass(self) -> bool:
-        """Send what was not sent before, and the new records; return whether the store has everything."""
-        unsent = []
+        """Send the new records, then what failed by itself before; return whether the store has everything."""
+        failed = []
         try:
             self._read()
+            self._waiting.extend(self._failed)
+            self._failed = []
             while self._waiting:
                 if not self._is_taken(*self._waiting[0]):
-                    unsent.append(self._waiting[0])
+                    failed.append(self._waiting[0])
                 self._waiting.popleft()
         except (_AwayError, OSError) as error:
             self._say_away(error)
-        self._waiting.extendleft(reversed(unsent))
+        self._failed += failed
         self._sending = ""
-        if self._is_away and not self._waiting:
+        is_done = not (self._waiting or self._failed)
+        if self._is_away and is_done:
             log.warning("MLflow at %s is reachable again; buffered records were sent", self.place.shown)
             self._is_away = False
-        return not self._waiting
+        return is_done
 
     def _read(self) -> None:
         """Read the records that were appended to the file since the last call; successive metrics become one record."""
