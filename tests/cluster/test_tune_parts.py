@@ -86,15 +86,6 @@ def test_a_trial_whose_worker_fails_is_next_again_and_later_waits(tmp_path, monk
     assert [one.status for one in search.ledger.in_order()] == ["failed", "finished", "stopped"]
 
 
-def test_too_many_failed_trials_end_the_sweep(tmp_path):
-    search = searcher(tmp_path, SearchSettings(), most_failures=1)
-    for number in (0, 1):
-        assert number_of(search.suggest("a")) == number
-        search.on_trial_complete("a", {"ended": ended([], "failed")})
-    assert search.suggest("b") == search.FINISHED
-    assert number_of(searcher(tmp_path, SearchSettings(), most_failures=2).suggest("a")) == 2
-
-
 @given(st.integers(0, 2**32), st.integers(0, 3), st.integers(0, 3))
 def test_neither_order_nor_failures_nor_a_break_change_what_is_tried_and_who_is_stopped(
     tmp_path_factory, order, failures, breaks
