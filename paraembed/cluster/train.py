@@ -101,21 +101,15 @@ def train_model(training: Training, *, overwrite: bool = False) -> TrainingResul
     _fetch_work(training)
     work = Work(out, training.work, "identity.json", data.identity(), _FILES, f"jobs/{data.job}.py", overwrite)
 
-    def finished() -> TrainingResult | None:
-        if not work.is_finished(data.identity_at):
-            return None
+    if work.is_finished(data.identity_at):
         send_left(training.home.records)
         say(f"{shown(training.uri or out)} is already finished; nothing to do")
         if training.register is not None:
             say("warning: `register` has no effect after a training; register the model of its MLflow run")
-        return TrainingResult(data.table_at(out), was_finished=True)
-
-    before = finished()
-    if before:
         if work.is_recorded():
             training.shared.remove()
         work.remove_leftover()
-        return before
+        return TrainingResult(data.table_at(out), was_finished=True)
     check_own_files(out, OWN_FILES, work.job, may_be_link=True)
     data.check(placement.most)
     memory = data.memory(placement.most, gpus=placement.gpus)
@@ -123,9 +117,6 @@ def train_model(training: Training, *, overwrite: bool = False) -> TrainingResul
         memory = replace(memory, copies=0, pairs=0, best=0, mapped=0, workers=1)
     check_memory(memory, available_memory())
     with work_folder(work.folder):
-        before = finished()  # by another run, since
-        if before:
-            return before
         if _prepare(data, work):
             training.shared.remove()  # what another training left, if the removal of its work was interrupted
             training.shared.push()

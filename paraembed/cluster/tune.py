@@ -1,6 +1,5 @@
 """Sweep: find the best recipe of a space on Ray Tune, resumable, logged to MLflow."""
 
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import torch
 
 from paraembed.aliases import on_disk
-from paraembed.cluster.local_ray import machine_types
 from paraembed.cluster.session import capacity
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
@@ -36,7 +34,7 @@ from paraembed.training.data import Pairs, Table
 from paraembed.training.initial import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import PARQUET, GrowingTable, counted, draw_results, results, write_results
+from paraembed.tuning.table import PARQUET, counted, draw_results, progress, results, trial_line, write_results
 from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs, replicates_of
 from tune_spaces.space import Selection
 
@@ -51,13 +49,10 @@ FILES = re.compile(
 )
 """Pattern of the paths in a sweep's folder."""
 
-
 _KEPT_COLUMNS = ("first", "second", "score", "first_tree", "second_tree")
 _DECIDES_MEMORY = ("encoder", "optimizer", "train_words", "word_l2", "update", "batch_size")
 _STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _GIB = 2**30
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -89,9 +84,8 @@ class Sweep:
         needs = {"GPU": self.gpus_per_trial} if self.placement.gpus else {"CPU": 1.0}
         if not on_cluster():
             return needs
-        if self.memory_per_trial_gb is not None:
-            return {**needs, "memory": float(int(1e9 * self.memory_per_trial_gb))}
-        return {**needs, "memory": float(_memory_of(self.points, self.data, 1))}
+        given = self.memory_per_trial_gb
+        return {**needs, "memory": float(int(1e9 * given) if given else _memory_of(self.points, self.data, 1))}
 
     @property
     def num_trials(self) -> int:
@@ -138,19 +132,9 @@ def begun(sweep: Sweep, overwrite: bool) -> Sweep:
     """Record in a sweep's folder what decides its table; return the sweep with the number of concurrent trials: the
     requested one, that of the earlier run, or as many as fit. ValueError if the folder holds something else.
     """
-    work = _work(sweep, {}, overwrite)
-    before = work.read().get("concurrent") if (sweep.out / work.record).is_file() and not overwrite else None
-    if before is not None and (not isinstance(before, int) or before < 1):
-        raise ValueError(f"{sweep.out / work.record}: concurrent is {before!r}; start over with `overwrite`")
-    number = sweep.concurrent or before or concurrency(sweep)
-    if on_cluster() and not (sweep.concurrent or before or machine_types()):
-        log.info(
-            "%d trials run at a time, which is what the cluster's machines allow now; for machines that join later, "
-            "start over with a higher `concurrent`",
-            number,
-        )
-    sweep = replace(sweep, concurrent=number)
-    work = _work(sweep, _identity(sweep), overwrite)
+    before = None if overwrite else _concurrent_before(sweep)
+    sweep = replace(sweep, concurrent=before or concurrency(sweep))
+    work = _work(sweep, overwrite)
     if not work.is_begun():
         work.clear()
         work.begin()
@@ -162,12 +146,9 @@ def begun(sweep: Sweep, overwrite: bool) -> Sweep:
 
 def finished_before(sweep: Sweep) -> Tuned | None:
     """Return the result of a finished sweep of the same settings, without Ray; None if something is left to do."""
-    concurrent = sweep.concurrent or described(sweep.out / "sweep.json").get("concurrent") or 1
-    if not _work(sweep, _identity(replace(sweep, concurrent=concurrent)), overwrite=False).is_recorded():
+    if not _work(replace(sweep, concurrent=_concurrent_before(sweep) or 1), overwrite=False).is_recorded():
         return None
     ledger, most_failures = Ledger(sweep.trials), 0 if sweep.retry_failed else sweep.max_failures
-    for record in ledger.in_order():
-        sweep.points.check_record(record, sweep.num_trials)
     best = ledger.best()
     if best is None or len(ledger.records) < sweep.num_trials or len(ledger.failed()) > most_failures:
         return None
@@ -181,8 +162,13 @@ def finished_before(sweep: Sweep) -> Tuned | None:
     return Tuned(ledger, best, was_finished=True)
 
 
-def _work(sweep: Sweep, identity: dict[str, Any], overwrite: bool) -> Work:
-    return Work(sweep.out, sweep.out, "sweep.json", identity, FILES, "jobs/tune.py", overwrite, is_nested=True)
+def _concurrent_before(sweep: Sweep) -> int | None:
+    """Return the requested number of concurrent trials, or that of an earlier run."""
+    return sweep.concurrent or described(sweep.out / "sweep.json").get("concurrent")
+
+
+def _work(sweep: Sweep, overwrite: bool) -> Work:
+    return Work(sweep.out, sweep.out, "sweep.json", _identity(sweep), FILES, "jobs/tune.py", overwrite, is_nested=True)
 
 
 def _identity(sweep: Sweep) -> dict[str, Any]:
@@ -239,8 +225,6 @@ def run_sweep(sweep: Sweep, run: Run) -> Tuned:
     Raise OSError or ValueError if the inputs cannot be used, or too many trials failed.
     """
     ledger = Ledger(sweep.trials, sweep.uri and child(sweep.uri, "trials"))
-    for record in ledger.in_order():
-        sweep.points.check_record(record, sweep.num_trials)
     if sweep.retry_failed:
         ledger.drop_failed()
     sweep = replace(sweep, data=_drawn(sweep))
@@ -258,15 +242,11 @@ def run_sweep(sweep: Sweep, run: Run) -> Tuned:
     for path in paths:
         run.artifacts(path)
     run.metrics({"trials": len(ledger.records), "failed": len(failed)})
-    first = f"; trial {failed[0].number}: {failed[0].reason}" if failed else ""
-    if len(failed) > sweep.max_failures:
+    if best is None or len(failed) > sweep.max_failures:
+        first = f"; trial {failed[0].number}: {failed[0].reason}" if failed else ""
         raise RunFailedError(
-            f"{len(failed)} trials failed, but `max_failures` is {sweep.max_failures}{first}; correct the cause and "
-            "run the same command with `retry_failed`, or allow more failures"
-        )
-    if best is None:
-        raise RunFailedError(
-            f"no trial finished{first}; correct the cause and run the same command with `retry_failed`"
+            f"{len(failed)} of {counted(len(ledger.records), 'trial')} failed, `max_failures` is {sweep.max_failures}"
+            f"{first}; correct the cause and run the same command with `retry_failed`, or allow more failures"
         )
     run.metrics({"best_score": best.score, "best_trial": best.number})
     return Tuned(ledger, best)
@@ -313,17 +293,13 @@ def _check_memory(points: Points, data: Pairs | Labels, concurrent: int, workers
     """Raise ValueError if this machine has too little memory for its trials: ``concurrent`` times ``workers``, or on a
     cluster the inputs of one, which the driver reads.
     """
-    needed, available = _memory_of(points, data, 1 if on_cluster() else concurrent * workers), available_memory()
-    words = data.size()[2]
-    is_cut = isinstance(words, Path) and words.is_file()
-    fewer = "keep fewer words with `fixed` max_words=N, or " if is_cut else ""
+    trials, each = (1, 1) if on_cluster() else (concurrent, workers)
+    needed, available = _memory_of(points, data, trials * each), available_memory()
     if needed > available:
-        what, remedy = f"{concurrent} trials at a time need", "use a smaller `concurrent`"
-        if on_cluster():
-            what, remedy = "the inputs of a trial, which this machine reads, need", "start the job on a larger machine"
+        remedy = "start the job on a larger machine" if on_cluster() else "use a smaller `concurrent`"
         raise ValueError(
-            f"{what} about {needed / _GIB:,.1f} GiB of memory, but only {available / _GIB:,.1f} GiB are available; "
-            f"{fewer}{remedy}"
+            f"{counted(trials, 'trial')} at a time need about {needed / _GIB:,.1f} GiB of memory on this machine, but "
+            f"only {available / _GIB:,.1f} GiB are available; keep fewer words with `fixed` max_words=N, or {remedy}"
         )
 
 
@@ -343,19 +319,20 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     doing("reading the trials' data and the words")
     inputs = trial_inputs(sweep.data, points, placement.most, concurrent)
     scorer = sweep.data.scorer(sweep.selection.metric)
-    table = GrowingTable(points, ledger, sweep.num_trials)
 
     def on_record(record: TrialRecord) -> None:
         log_trial(run, record, points.shown(record.recipe, record.share))
-        table.add(record)
+        say(trial_line(points, record))
+        doing(progress(ledger, sweep.num_trials))
 
-    searcher = LedgerSearch(
-        points, sweep.settings, ledger, concurrent, sweep.max_failures, on_record=on_record, on_epoch=table.epoch
-    )
+    def on_epoch(trial: int, epoch: int, score: float | None) -> None:
+        shown = "no score" if score is None else f"{100 * score:.2f}"
+        doing(f"{progress(ledger, sweep.num_trials)}; trial {trial}: epoch {epoch}, {shown}")
+
+    searcher = LedgerSearch(points, sweep.settings, ledger, concurrent, sweep.max_failures, on_record, on_epoch)
     _say_score_before(sweep, inputs, scorer)
     trials, epochs = counted(len(searcher.todo), "trial"), counted(points.space.tuning_epochs, "epoch")
     say(f"{trials} of {epochs} on {sweep.data.size()[1]:,} {sweep.data.unit}, {concurrent} at a time")
-    table.begin()
     run_trials(searcher, inputs, scorer, placement, sweep.resources(), sweep.home)
 
 

@@ -2,7 +2,6 @@
 use.
 """
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,27 +22,27 @@ def fetch_encoder(name: str, folder: Path) -> Path:
     from mlflow.tracking import MlflowClient  # noqa: PLC0415
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    from paraembed.io.places import without_credentials  # noqa: PLC0415
+    from paraembed.tracking.place import StorePlace  # noqa: PLC0415
     from paraembed.tracking.sender import in_a_line  # noqa: PLC0415
 
-    default = Path.cwd() / "mlruns" / "mlflow.db"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default}"
-    if uri == f"sqlite:///{default}" and not default.exists():
+    place = StorePlace(Path("encoder"))
+    if place.folder is not None and not (place.folder / "mlflow.db").exists():
         raise ValueError(
-            f"there is no MLflow store {default} with {name}; set MLFLOW_TRACKING_URI, or give an encoder folder"
+            f"there is no MLflow store in {place.folder} with {name}; set MLFLOW_TRACKING_URI, or give an encoder "
+            "folder"
         )
     model = _MODEL.fullmatch(name)
     if name.startswith("models:") and model is None:
         raise ValueError(f"{name} is not the name of a registered model; expected models:/NAME@ALIAS or /NAME/VERSION")
     try:
-        client = MlflowClient(uri)
+        client = MlflowClient(place.uri)
         if model is not None:
-            return _registered(client, uri, model, folder)
+            return _registered(client, place.uri, model, folder)
         return Path(client.download_artifacts(name, "encoder", str(folder)))
     except (MlflowException, SQLAlchemyError, OSError) as error:
         what = "a registered model" if model else "the id of a training run, or an encoder folder"
         raise ValueError(
-            f"MLflow at {without_credentials(uri)} has no encoder of {name} ({in_a_line(error)}); expected {what}"
+            f"MLflow at {place.shown} has no encoder of {name} ({in_a_line(error)}); expected {what}"
         ) from None
 
 

@@ -36,10 +36,10 @@ class StorePlace:
     def __init__(self, out: Path) -> None:
         self.out = out
         named = os.environ.get("MLFLOW_TRACKING_URI") or None
-        self._folder = None
+        self.folder = None
         if named is None:
-            self._folder = (out.absolute().parent if in_submitted_job() else Path.cwd()) / "mlruns"
-        self.uri = named or f"sqlite:///{self._folder}/mlflow.db"
+            self.folder = (out.absolute().parent if in_submitted_job() else Path.cwd()) / "mlruns"
+        self.uri = named or f"sqlite:///{self.folder}/mlflow.db"
         self.shown = without_credentials(self.uri)
 
     def check(self) -> None:

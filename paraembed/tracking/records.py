@@ -1,7 +1,7 @@
 """Records of an MLflow run in a JSON-lines file next to the job's output, and what a job and its workers append to it.
 
 ``tracking.sender`` sends the file to MLflow. MLflow takes 4 s to import, and training workers log, too. It is imported
-for the source of a data set, and by the thread that samples the load of the machine.
+by the thread that samples the load of the machine.
 """
 
 import json
@@ -67,8 +67,8 @@ def tags_of(values: Mapping[str, str]) -> list[tuple[str, str]]:
 class RecordFile:
     """File of records, each a line ``[kind, value]``; ``store.TrackingStore.send`` has the kinds.
 
-    Besides them, ``open`` starts the records of a run, and ``sent`` has the offset up to which a store has everything.
-    Any process of the job may append; a killed process loses at most its last line.
+    Besides them, ``open`` starts the records of a run. Any process of the job may append; a killed process loses at
+    most its last line, because each record begins with a line break, too.
     """
 
     out: Path  # output of the job
@@ -80,22 +80,12 @@ class RecordFile:
     def append(self, kind: str, value: Any) -> None:
         """Append a record; on a disk error, warn once and continue, so that MLflow does not get the record."""
         try:
-            self._write((json.dumps([kind, value]) + "\n").encode())
+            with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
+                file.write(f"\n{json.dumps([kind, value])}\n".encode())
         except OSError as error:
             if not self.is_lost:
                 log.warning("%s cannot be written (%s); records for MLflow are lost", self.path, error)
             self.is_lost = True
-
-    def _write(self, line: bytes) -> None:
-        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":  # a process was killed, or the disk was full
-                line = b"\n" + line
-            while line:
-                line = line[os.write(handle, line) :]
-        finally:
-            os.close(handle)
 
     def read(self, start: int = 0) -> Iterator[tuple[int, str, Any]]:
         """Yield the complete records from byte ``start`` on: the offset behind each, its kind and its value.
@@ -108,11 +98,15 @@ class RecordFile:
                 if not line.endswith(b"\n"):
                     return
                 start += len(line)
+                if line == b"\n":
+                    continue
                 kind, value = "", None
                 try:
                     kind, value = json.loads(line)
                     if kind == "open":
                         _check_opening(value)
+                    elif kind in {"params", "tags", "metrics"}:
+                        checked(list[list[Any]], value, "record")
                 except (ValueError, TypeError, RecursionError):
                     value = None
                     if not self.is_damaged:
@@ -161,18 +155,15 @@ class Run:
     ) -> None:
         """Log an input of the run; ``context`` is its use, such as training.
 
-        A single path or URI is a source that ``mlflow.data`` can load; of many, the first, their number and a digest
-        of all are logged.
+        Of many sources, the first, their number and a digest of all are logged.
         """
         shown = list(map(without_credentials, sources))
-        kind, text = "files", json.dumps(shown)
+        text = json.dumps(shown)
         if len(text) > _SOURCE_CHARACTERS:
             about = {"files": len(shown), "names_sha256": digest_of(shown)}
             text = json.dumps({**about, "first": [source[:1000] for source in shown[:_FIRST_SOURCES]]})
-        elif len(shown) == 1:
-            kind, text = "path", shown[0]
         profile = "" if rows is None else json.dumps({"num_rows": rows})
-        self._log("dataset", [name, digest[:_DIGEST_DIGITS], kind, text, context, profile])
+        self._log("dataset", [name, digest[:_DIGEST_DIGITS], "files", text, context, profile])
 
     def link(self, tag: str, by: str, value: str) -> None:
         """Set a tag to the id of the newest other run of the experiment in which the tag ``by`` has this value."""
@@ -231,8 +222,7 @@ def system_metrics(run: Run) -> Iterator[None]:
         run.metrics({f"system/{name}": value for name, value in values.items()}, (now() - started) // 1000)
 
     def watch() -> None:
-        is_short = "mlflow" not in sys.modules and ended.wait(seconds)
-        if not is_short:
+        if "mlflow" in sys.modules or not ended.wait(seconds):
             monitors.extend(_monitors())
         while not ended.wait(seconds):
             sample()

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paraembed.console import doing
 from paraembed.io.places import in_submitted_job, without_credentials
@@ -36,9 +36,9 @@ main(sys.argv[1])
 """
 _IDLE_SECONDS = 1.0  # between looks at the file, which other processes append to
 _PAUSE_SECONDS = 10.0  # between tries while the store does not answer
-_LAST_TRIES = 3  # at the end of the job
-_LAST_SECONDS, _STOPPED_SECONDS = 60.0, 10.0  # without success at the end of the job; a file may take longer
-_METRICS = 500  # a call: 0.07-0.35 ms each in a batch, 6 ms each alone (SQLite)
+_LAST_PAUSES = (0.5, 1.0, 2.0)  # between tries at the end of the job
+_LAST_SECONDS, _STOPPED_SECONDS = 60.0, 10.0  # without success at the end of the job
+_FILE_SECONDS = 1800.0  # for a file or a model at the end of the job
 # Errors of the record; with any other code the store may take it later.
 _REJECTIONS = {
     *("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"),
@@ -46,6 +46,12 @@ _REJECTIONS = {
 }
 
 log = logging.getLogger(__name__)
+
+
+class _Record(NamedTuple):
+    opening: Opening  # of its run
+    kind: str
+    value: Any
 
 
 class _AwayError(Exception):
@@ -73,13 +79,10 @@ class Sender:
         self.file, self.place, self._waits = file, place, waits
         self.store: TrackingStore | None = None
         self.ids: dict[str, str] = {}
-        self._opening: Opening | None = None  # of the run that the records are of
-        self._offset = self._sent = 0  # bytes of the file that were read; before which the store has everything
-        for end, kind, value in file.read():
-            match kind, value:
-                case "sent", [int(offset), place.shown] if offset < end:
-                    self._sent = offset
-        self._later: list[tuple[int, Opening, str, Any]] = []  # what failed by itself, each with its offset and run
+        self._offset = 0  # bytes of the file that were read
+        self._opening: Opening | None = None  # of the run that the next records are of
+        self._waiting = deque[_Record]()  # read, but not sent
+        self._failed: list[_Record] = []  # by itself, while the store took others
         self._closing = threading.Event()
         self._is_away, self._is_done, self._is_abandoned = False, False, False
         self._success, self._sending = time.monotonic(), ""
@@ -87,35 +90,29 @@ class Sender:
         self._thread.start()
 
     def finish(self, *, is_stopped: bool = False) -> bool:
-        """Send the remaining records and remove the file; if the store does not accept them, log where the file is
-        kept. Return whether the store has all of them.
+        """Send the remaining records and remove the file, or leave them to another process if that takes more than a
+        second; where the job waits, log where records are kept that the store does not accept. Return whether the
+        store has all of them.
 
         If the job ``is_stopped``, the user is waiting for its end, so an unavailable store is given up soon.
         """
-        if not self._waits and not self._is_needed_now():
-            return self._finish_later()
-        self._waits = True
-        doing("sending the last records to MLflow")
-        self._success, seconds = time.monotonic(), _STOPPED_SECONDS if is_stopped else _LAST_SECONDS
+        self._waits = self._waits or self._is_needed_now()
+        self._success = time.monotonic()
         self._closing.set()
         try:
-            while self._thread.is_alive():
-                self._thread.join(0.1)
-                if time.monotonic() - self._success > seconds * (30 if self._sending in {"artifacts", "model"} else 1):
-                    break
-        finally:  # a second stop, too
+            if self._waits:
+                doing("sending the last records to MLflow")
+                self._wait(_STOPPED_SECONDS if is_stopped else _LAST_SECONDS)
+                doing("")
+            else:
+                self._thread.join(_PROMPT_SECONDS)
+        finally:  # after a second stop, too
             self._is_abandoned = True
-        doing("")
         path = self.file.path
         if self._is_done:
             path.unlink(missing_ok=True)
         elif path.exists():  # not removed by anybody
-            again = ", or run the same command again" if path == record_path(self.file.out) else ""
-            log.warning(
-                "MLflow at %s does not have all records of this job, which are kept in %s; send them with paraembed "
-                "log %s%s",
-                *(self.place.shown, path, str(path).removesuffix(SUFFIX), again),
-            )
+            self._keep(path)
         return self._is_done
 
     def _is_needed_now(self) -> bool:
@@ -123,30 +120,34 @@ class Sender:
         registers, and files that are not in the output, or next to it, may be temporary.
         """
         folder = self.place.out.absolute()
-        paths = [
-            (kind, Path(value[0])) for _, kind, value in self.file.read(self._sent) if kind in {"artifacts", "model"}
-        ]
+        paths = [(kind, Path(value[0])) for _, kind, value in self.file.read() if kind in {"artifacts", "model"}]
         return any(
             kind == "model" or not (path.is_relative_to(folder) or path.parent == folder.parent) for kind, path in paths
         )
 
-    def _finish_later(self) -> bool:
-        """Send the remaining records, or leave them to another process if that takes longer than a second."""
-        self._closing.set()
-        try:
-            self._thread.join(_PROMPT_SECONDS)
-        finally:
-            self._is_abandoned = True
-        path = self.file.path
-        if self._is_done:
-            path.unlink(missing_ok=True)
-        elif path.exists():
+    def _wait(self, seconds: float) -> None:
+        """Wait for the end of the thread, at most some seconds since the store took a record."""
+        while self._thread.is_alive():
+            self._thread.join(0.1)
+            limit = _FILE_SECONDS if self._sending in {"artifacts", "model"} else seconds
+            if time.monotonic() - self._success > limit:
+                return
+
+    def _keep(self, path: Path) -> None:
+        """Leave the records to a process, or where the job waited, to the user."""
+        if not self._waits:
             try:
                 _start_process(path)
                 log.info("records for MLflow at %s are sent in the background, from %s", self.place.shown, path)
+                return
             except OSError as error:
-                log.warning("records for MLflow are kept in %s, because no process can be started: %s", path, error)
-        return self._is_done
+                log.warning("no process can be started: %s", error)
+        again = ", or run the same command again" if path == record_path(self.file.out) else ""
+        log.warning(
+            "MLflow at %s does not have all records of this job, which are kept in %s; send them with "
+            "paraembed log %s%s",
+            *(self.place.shown, path, str(path).removesuffix(SUFFIX), again),
+        )
 
     def _run(self) -> None:
         if not self._waits and "mlflow" not in sys.modules:
@@ -156,50 +157,47 @@ class Sender:
         from paraembed.tracking.store import TrackingStore  # noqa: PLC0415 - imports MLflow
 
         self.store = TrackingStore(self.place.out)
-        tries = 0
-        while not self._is_abandoned and tries < _LAST_TRIES:
-            is_closing = self._closing.is_set()  # asked first: what was appended before is in this pass
-            is_done = self._pass()
-            if not is_closing:
-                self._closing.wait(_IDLE_SECONDS if is_done else _PAUSE_SECONDS)
-            elif is_done:
+        while not self._closing.is_set():
+            self._closing.wait(_IDLE_SECONDS if self._pass() else _PAUSE_SECONDS)
+        for pause in _LAST_PAUSES:
+            if self._pass():
                 if self.store.address:
                     log.info("runs in MLflow: %s", self.store.address)
                 self._is_done = True
                 return
-            else:
-                tries += 1
-                time.sleep(0.25 * 2**tries)
+            time.sleep(pause)
 
     def _pass(self) -> bool:
-        """Send what failed by itself before, and the new records; return whether the store has everything."""
-        is_sent = False
+        """Send the new records, then what failed by itself before; return whether the store has everything."""
+        failed = []
         try:
-            for item in [*self._later]:
-                if self._is_taken(*item[1:]):
-                    self._later.remove(item)
-                    is_sent = True
-            for end, kind, value in _merged(self.file.read(self._offset)):
-                if kind == "open":
-                    self._opening = value
-                if end > self._sent and kind != "sent" and self._opening is not None:
-                    if not self._is_taken(self._opening, kind, value):
-                        self._later.append((self._offset, self._opening, kind, value))
-                    is_sent = True
-                self._offset = end
+            self._read()
+            self._waiting.extend(self._failed)
+            self._failed = []
+            while self._waiting:
+                if not self._is_taken(*self._waiting[0]):
+                    failed.append(self._waiting[0])
+                self._waiting.popleft()
         except (_AwayError, OSError) as error:
             self._say_away(error)
-            return False
-        finally:
-            self._sending = ""
-            offset = min([self._offset, *(item[0] for item in self._later)])
-            if offset > self._sent and is_sent and not self._is_abandoned:
-                self._sent = offset
-                self.file.append("sent", [offset, self.place.shown])
-        if self._is_away and not self._later:
+        self._failed += failed
+        self._sending = ""
+        is_done = not (self._waiting or self._failed)
+        if self._is_away and is_done:
             log.warning("MLflow at %s is reachable again; buffered records were sent", self.place.shown)
             self._is_away = False
-        return not self._later
+        return is_done
+
+    def _read(self) -> None:
+        """Read the records that were appended to the file since the last call; successive metrics become one record."""
+        for end, kind, value in self.file.read(self._offset):
+            self._offset = end
+            self._opening = value if kind == "open" else self._opening
+            last = self._waiting[-1] if self._waiting else None
+            if last and kind == last.kind == "metrics" and last.opening is self._opening:
+                last.value.extend(value)
+            elif self._opening is not None and kind != "sent":  # which earlier versions wrote
+                self._waiting.append(_Record(self._opening, kind, value))
 
     def _say_away(self, error: Exception) -> None:
         if not self._is_away and not self._is_abandoned:
@@ -268,20 +266,3 @@ def _is_rejection(error: Exception) -> bool:
     if isinstance(error, MlflowException):
         return error.error_code in _REJECTIONS
     return not isinstance(error, STORE_ERRORS)
-
-
-def _merged(records: Iterator[tuple[int, str, Any]]) -> Iterator[tuple[int, str, Any]]:
-    """Yield the same records, with those of metrics merged into batches."""
-    batch: list[Any] = []
-    end = 0
-    for record in records:
-        is_metrics = record[1] == "metrics" and isinstance(record[2], list)
-        if batch and not (is_metrics and len(batch) + len(record[2]) <= _METRICS):
-            yield end, "metrics", batch
-            batch = []
-        if is_metrics:
-            end, batch = record[0], batch + record[2]
-        else:
-            yield record
-    if batch:
-        yield end, "metrics", batch

@@ -4,17 +4,13 @@ Every record can be sent twice: metrics, parameters and tags are rows with keys,
 found again by a tag.
 """
 
-import json
 import os
-import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from mlflow.data.dataset_source_registry import resolve_dataset_source
-from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
@@ -40,13 +36,12 @@ class TrackingStore(StorePlace):
     def __init__(self, out: Path) -> None:
         super().__init__(out)
         self._experiments: dict[str, str] = {}  # name → id
-        self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}  # of a run: number → id and end time
 
     @cached_property
     def client(self) -> MlflowClient:
         """MLflow client; the default database is created first."""
-        if self._folder is not None:
-            whole_database(self._folder)
+        if self.folder is not None:
+            whole_database(self.folder)
         return MlflowClient(self.uri)
 
     @property
@@ -60,7 +55,7 @@ class TrackingStore(StorePlace):
         """Return the id of an experiment, which is created if it is missing."""
         if name not in self._experiments:
             existing = self.client.get_experiment_by_name(name)
-            artifacts = str(self._folder / "artifacts") if self._folder else None
+            artifacts = str(self.folder / "artifacts") if self.folder else None
             created = existing.experiment_id if existing else self.client.create_experiment(name, artifacts, _KIND)
             self._experiments[name] = str(created)
         return self._experiments[name]
@@ -113,7 +108,7 @@ class TrackingStore(StorePlace):
             case "metrics":
                 self.client.log_batch(run, metrics=[Metric(*metric) for metric in value])
             case "dataset":
-                self.client.log_inputs(run, [_input(*value)])
+                self._send_dataset(run, *value)
             case "artifacts":
                 self._send_files(run, *value)
             case "model":
@@ -126,6 +121,12 @@ class TrackingStore(StorePlace):
                 self.client.set_terminated(run, *value)
             case _:
                 raise ValueError(f"a record of kind {kind!r}, which this version does not know")
+
+    def _send_dataset(
+        self, run: str, name: str, digest: str, kind: str, source: str, context: str, profile: str
+    ) -> None:
+        dataset = Dataset(name, digest, kind, source, profile=profile or None)
+        self.client.log_inputs(run, [DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)])])
 
     def _send_files(self, run: str, path: str, folder: str | None, stamp: str | None = None) -> None:
         source = _unchanged(path, stamp)
@@ -144,25 +145,17 @@ class TrackingStore(StorePlace):
 
     def _send_trial(self, parent: str, value: Mapping[str, Any]) -> None:
         """Write a child run of a trial; an existing one that differs or is incomplete is removed."""
-        client, number = self.client, value["number"]
-        trials = self._trials.pop(parent, None)  # after an error it is not known what the store has
-        if trials is None:
-            where = f"tags.`{PARENT}` = '{parent}'"
-            children = client.search_runs([self._experiment_of(parent)], where, max_results=50_000)
-            runs = [run for run in children if _TRIAL in run.data.tags]
-            trials = {run.data.tags[_TRIAL]: (run.info.run_id, run.info.end_time) for run in runs}
-        run, end = trials.get(number, (None, None))
-        if run is not None and end != value["end"]:
-            client.delete_run(run)
-        if run is None or end != value["end"]:
-            tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: number}
-            experiment = self._experiment_of(parent)
-            run = client.create_run(experiment, value["start"], tags, run_name=value["name"]).info.run_id
-            for kind in ("params", "metrics"):
-                self.send(run, kind, value[kind])
-            client.set_terminated(run, value["status"], value["end"])
-            trials[number] = (run, value["end"])
-        self._trials[parent] = trials
+        client, experiment = self.client, self._experiment_of(parent)
+        where = f"tags.`{PARENT}` = '{parent}' and tags.`{_TRIAL}` = '{value['number']}'"
+        for run in client.search_runs([experiment], where):
+            if run.info.end_time == value["end"]:
+                return
+            client.delete_run(run.info.run_id)
+        tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: value["number"]}
+        child = client.create_run(experiment, value["start"], tags, run_name=value["name"]).info.run_id
+        for kind in ("params", "metrics"):
+            self.send(child, kind, value[kind])
+        client.set_terminated(child, value["status"], value["end"])
 
 
 def _unchanged(path: str, stamp: str | None) -> Path:
@@ -173,25 +166,6 @@ def _unchanged(path: str, stamp: str | None) -> Path:
     if stamp is not None and stamp != stamp_of(source):
         raise ValueError(f"{path} was changed after the job wrote it")
     return source
-
-
-def _input(name: str, digest: str, kind: str, source: str, context: str = "", profile: str = "") -> DatasetInput:
-    if kind == "path":
-        kind, source = _source(source)
-    tags = [InputTag(MLFLOW_DATASET_CONTEXT, context)] if context else []
-    return DatasetInput(Dataset(name, digest, kind, source, profile=profile or None), tags)
-
-
-def _source(place: str) -> tuple[str, str]:
-    """Return type and JSON of a path or URI as a source of ``mlflow.data``; those of files if it knows none."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # two of its classes know a local path
-            source = resolve_dataset_source(place)
-    except MlflowException:
-        return "files", json.dumps([place])
-    config = MetaDataset(source).to_dict()  # type: ignore[abstract]  # as MLflow's own example creates it
-    return config["source_type"], config["source"]
 
 
 def whole_database(folder: Path) -> Path:

@@ -140,22 +140,17 @@ def needed(suite: Suite, metric: Metric) -> Suite:
     """Return only the groups of a suite, or the sets of a group without a name, that a metric needs; else the whole
     suite.
     """
-    names = [name for _, name in metric]
-    sets_alone = [part.name for group in suite.groups if not group.name for part in group.sets]
-    parts = [*(group.name for group in suite.groups if group.name), *sets_alone]
-    if not all(name.startswith(tuple(f"{suite.name}/{part}/" for part in parts)) for name in names):
-        return suite
 
-    def is_named(part: str) -> bool:
-        return any(name.startswith(f"{suite.name}/{part}/") for name in names)
+    def named_in(part: str) -> set[str]:
+        return {name for _, name in metric if name.startswith(f"{suite.name}/{part}/")}
 
-    groups = []
+    groups, covered = [], set[str]()
     for group in suite.groups:
-        if not group.name:
-            sets = tuple(part for part in group.sets if is_named(part.name))
-            groups += [replace(group, sets=sets)] if sets else []
-        elif is_named(group.name):
-            groups.append(group)
+        sets = tuple(part for part in group.sets if named_in(group.name or part.name))
+        groups += [replace(group, sets=sets)] if sets else []
+        covered.update(*(named_in(group.name or part.name) for part in sets))
+    if len(covered) < len(metric):
+        return suite
     years = tuple(f"STS {group.name} " for group in groups)
     notes = tuple(note for note in suite.notes if not note.startswith("STS ") or note.startswith(years))
     return replace(suite, groups=tuple(groups), notes=notes)

@@ -8,7 +8,6 @@ from typing import Any
 from paraembed.aliases import current_names
 from paraembed.papers import find_recipe, find_supervised_recipe
 from paraembed.recipe import BaseRecipe, Recipe, SupervisedRecipe
-from paraembed.tuning.ledger import TrialRecord
 from tune_spaces.space import Space
 
 SHARE = "share"
@@ -104,23 +103,6 @@ class Points:
             return Point(dict(choices), self.kind.from_dict(values), share)
         except ValueError as error:
             raise ValueError(f"the space {self.name}: {error}") from None
-
-    def check_record(self, record: TrialRecord, num_trials: int) -> None:
-        """Raise ValueError if the record of a trial does not belong to a point of this space."""
-        sizes = {name: len(values) for name, values in self.space.axes.items()}
-        fits = record.choices.keys() == sizes.keys() and all(
-            choice < sizes[name] for name, choice in record.choices.items()
-        )
-        if not fits or record.number >= num_trials:
-            raise ValueError(
-                f"the record of trial {record.number} does not belong to the space {self.name}; remove it to run the "
-                "trial again"
-            )
-        self.kind.from_dict(record.recipe)
-        try:
-            self.shown(record.recipe, record.share)
-        except KeyError as error:
-            raise ValueError(f"the recipe in the record of trial {record.number} has no field {error}") from None
 
     def differing_in(self, fields: Set[str]) -> list[Point]:
         """Return points with every combination of values that these fields have in the space, and few others."""

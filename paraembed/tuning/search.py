@@ -36,11 +36,9 @@ def suggest(
     """Return the point of a trial, numbered from 0, given the points of all trials before it, and the records of those
     that it depends on.
     """
-    if settings.search == "grid":
-        return space.choices(number)
-    if settings.search == "random":
-        return space.choices(_shuffled(space, settings.seed)[number])
-    return _suggest_tpe(space, settings.seed, number, earlier, known)
+    if settings.search == "tpe":
+        return _suggest_tpe(space, settings.seed, number, earlier, known)
+    return space.choices(planned(space, settings)[number])
 
 
 def planned(space: Space, settings: SearchSettings) -> list[int]:

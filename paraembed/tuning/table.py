@@ -1,7 +1,6 @@
 """Results of a sweep: one row per trial, on the terminal and in files, and plots; scores are × 100 except in files."""
 
 import math
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from paraembed.aliases import on_disk
-from paraembed.console import doing, duration, say
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell
 from paraembed.plots import Trial, draw_sweep
 from paraembed.tuning.ledger import Ledger, TrialRecord, p_value
 from paraembed.tuning.points import Points
 
-_SCORE = 7  # characters
 PARQUET, CSV, BEST, RECIPE = "results.parquet", "results.csv", "best.json", "best-recipe.json"
 
 
@@ -115,61 +112,21 @@ def _levels(values: Sequence[Any]) -> list[Any]:
     return distinct
 
 
-class GrowingTable:
-    """Table on the terminal that adds a row for each trial that ends.
+def trial_line(points: Points, record: TrialRecord) -> str:
+    """Return a line: ``trial 12: 70.12, margin 0.6, word_l2 1e-05; 2 of 2 epochs in 3.1 s: finished``."""
+    values = points.shown(record.recipe, record.share).items()
+    shown = "".join(f", {name} {value_text(value)}" for name, value in values)
+    score = f"{100 * record.score:.2f}" if record.counted else "no score"
+    status = record.status if not record.reason else f"{record.status}: {record.reason.splitlines()[0]}"
+    epochs = f"{len(record.curve)} of {counted(record.recipe['epochs'], 'epoch')}"
+    return f"trial {record.number}: {score}{shown}; {epochs} in {record.seconds:.1f} s: {status}"
 
-    Args:
-        points: points of the space.
-        ledger: records of the trials.
-        total: number of trials in the sweep.
-    """
 
-    def __init__(self, points: Points, ledger: Ledger, total: int) -> None:
-        self._points, self._ledger, self._total = points, ledger, total
-        self._before = len(ledger.records)
-        self._started = time.monotonic()
-        self._columns = points.columns()
-        self._widths = {name: max(len(name), *map(len, self._texts(name))) for name in self._columns}
-
-    def begin(self) -> None:
-        """Write the header."""
-        cells = [name.rjust(self._widths[name]) for name in self._columns]
-        doing("")
-        say("  ".join(["trial", "score".rjust(_SCORE), *cells, "epochs", "   time", "status"]))
-
-    def epoch(self, trial: int, epoch: int, score: float | None) -> None:
-        """Show the progress of a trial."""
-        self._show(f"  trial {trial}: epoch {epoch}, {'no score' if score is None else f'{100 * score:.2f}'}")
-
-    def add(self, record: TrialRecord) -> None:
-        """Write the row of a trial that has ended."""
-        say(self.row(record))
-        self._show("")
-
-    def row(self, record: TrialRecord) -> str:
-        """Return a row, for example ``   12    70.12     0.6         1e-05   2/2    3.1 s  finished``."""
-        shown = self._points.shown(record.recipe, record.share)
-        cells = [value_text(value).rjust(self._widths[name]) for name, value in shown.items()]
-        score = (f"{100 * record.score:.2f}" if record.counted else "").rjust(_SCORE)
-        epochs = f"{len(record.curve)}/{record.recipe['epochs']}".rjust(6)
-        status = record.status if not record.reason else f"{record.status}: {record.reason.splitlines()[0]}"
-        return "  ".join([f"{record.number:5}", score, *cells, epochs, f"{record.seconds:5.1f} s", status])
-
-    def _show(self, more: str) -> None:
-        done = len(self._ledger.records)
-        best = self._ledger.best()
-        line = f"{done} of {self._total} trials"
-        if best is not None:
-            line += f"  best {100 * best.score:.2f} (trial {best.number})"
-        if done > self._before:
-            left = (time.monotonic() - self._started) / (done - self._before) * (self._total - done)
-            line += f"  {duration(left)} left"
-        doing(line + more)
-
-    def _texts(self, name: str) -> list[str]:
-        space = self._points.space
-        settings = [setting for axis in space.axes for setting in space.settings(axis)]
-        return [value_text(setting[name]) for setting in settings if name in setting]
+def progress(ledger: Ledger, total: int) -> str:
+    """Return the number of trials that have ended, and the best one."""
+    best = ledger.best()
+    line = f"{len(ledger.records)} of {total} trials"
+    return line if best is None else f"{line}, best {100 * best.score:.2f} (trial {best.number})"
 
 
 def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str], list[list[str]]]:

@@ -1,11 +1,9 @@
-import logging
 import os
 import socket
 import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -17,7 +15,7 @@ from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from paraembed.cluster import session
-from paraembed.cluster.session import ray_session, run_tasks, wait_for_workers
+from paraembed.cluster.session import run_tasks, wait_for_workers
 from tests.another_user import another_user_does
 from tests.jobs import job_command
 
@@ -50,19 +48,6 @@ def test_the_runtime_environment_names_the_program_and_nothing_of_the_environmen
     assert {*values["env_vars"]} == {ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR}
 
 
-def test_a_caller_has_its_own_logging_back_behind_a_session(ray_cluster):
-    before, level = logging.root.manager.disable, logging.getLogger("ray.data").level
-    logging.disable(logging.NOTSET)
-    logging.getLogger("ray.data").setLevel(logging.DEBUG)
-    try:
-        with ray_session(1):
-            assert not logging.getLogger("ray.data").isEnabledFor(logging.WARNING)
-        assert logging.getLogger("ray.data").isEnabledFor(logging.DEBUG)
-    finally:
-        logging.disable(before)
-        logging.getLogger("ray.data").setLevel(level)
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can try what another user may do")
 def test_another_user_reaches_nothing_of_a_session(ray_cluster):
     folder = Path(ray.get_runtime_context().get_temp_dir())
@@ -78,20 +63,6 @@ def test_the_state_api_asks_the_cluster_of_its_worker(ray_cluster):
         return os.environ.get("RAY_API_SERVER_ADDRESS")
 
     assert ray.get(asked.remote()) == ray.get_runtime_context().gcs_address
-
-
-def test_errors_that_nobody_asks_for_are_not_printed(ray_cluster, capfd):
-    """Such as those of Ray Data's calls for statistics after its _StatsActor was killed, one every 5 s."""
-
-    @ray.remote
-    def fails():
-        raise KeyError("dataset")
-
-    failing = fails.remote()
-    ray.wait([failing])
-    del failing
-    time.sleep(1)
-    assert "KeyError" not in "".join(capfd.readouterr())
 
 
 def test_the_address_of_a_cluster_may_be_of_ipv6():

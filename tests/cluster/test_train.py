@@ -18,7 +18,6 @@ import ray
 from mlflow.tracking import MlflowClient
 
 import paraembed
-from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, LstmAvgConfig, ProjConfig, RecursiveConfig, WordConfig
@@ -48,17 +47,6 @@ NAMES, THINGS = (
 FIRST = Selection(eval_every=0.4)
 
 
-def test_words_that_cover_nothing_end_the_job_before_its_work(sample, tmp_path):
-    vectors, out = tmp_path / "vectors.txt", tmp_path / "encoder"
-    vectors.write_text("zzthe 1 2\nzza 3 4\n")
-    for least in (0.2, 0.01):
-        with pytest.raises(ValueError, match=r"vectors\.txt has .* 0\.0%.* 'the' \("):
-            train_model(Training("test", Pairs(RECIPE, sample / "pairs", vectors, min_coverage=least), out, HERE))
-    with pytest.raises(ValueError, match="`min_coverage` is nan"):
-        Pairs(RECIPE, sample / "pairs", vectors, min_coverage=float("nan"))
-    assert [path.name for path in tmp_path.iterdir()] == ["vectors.txt"]
-
-
 @pytest.mark.slow
 def test_an_encoder_that_another_job_wrote_meanwhile_is_not_replaced(sample, tiny_encoder_folder, tmp_path):
     """As ``export`` with the same ``--out``; the training is kept."""
@@ -80,27 +68,6 @@ def test_an_encoder_that_another_job_wrote_meanwhile_is_not_replaced(sample, tin
     train_model(training)
     assert paraembed.load(out).provenance["training"]
     assert not training.work.exists()
-
-
-@pytest.mark.slow
-def test_an_encoder_of_word_pieces_keeps_its_tokenizer_and_what_it_knows(sample, tmp_path):
-    labels = {"task": "similarity", "data_set": "sick", "seed": 3}
-    before = paraembed.load("small")
-    checkpoint.save(
-        before, tmp_path / "words", recipe={}, provenance={"training": {"gold": [labels]}}, model_card="", dtype="int8"
-    )
-    pairs = Pairs(RECIPE, sample / "pairs", tmp_path / "words")
-    train_model(Training("test", pairs, tmp_path / "encoder", HERE))
-    before, after = paraembed.load(tmp_path / "words"), paraembed.load(tmp_path / "encoder")
-    assert (after.tokenizer, after.oov, len(after.vocabulary)) == ("wordpiece", before.oov, len(before.vocabulary))
-    assert "| tokenizer | wordpiece |" in (tmp_path / "encoder" / "README.md").read_text()
-    table = pq.read_table([*(sample / "pairs").glob("pairs-*")])
-    first, second = (table[side].combine_chunks() for side in ("first", "second"))
-    old, new = (cosine(encoder.encode(first), encoder.encode(second)).mean() for encoder in (before, after))
-    assert new > old + 0.1
-    config = json.loads((tmp_path / "encoder" / "config.json").read_text())
-    assert config["provenance"]["training"]["words"] == before.fingerprint
-    assert checkpoint.gold_of(config["provenance"]) == [labels]
 
 
 def test_own_pairs_train_the_shipped_encoder_further(tmp_path, monkeypatch, capsys):

@@ -39,14 +39,6 @@ def size_of_new(folder):
     return 0
 
 
-@pytest.fixture
-def copied(empty_store, tmp_path):
-    database = tmp_path / "mlruns" / "mlflow.db"
-    database.parent.mkdir()
-    database.write_bytes(empty_store.read_bytes())
-    return database
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("num_bytes", [1, 50_000, 200_000, 400_000, 600_000])
 def test_a_kill_while_it_is_made_leaves_none_or_a_whole_one(tmp_path, num_bytes):
@@ -69,10 +61,3 @@ def test_two_jobs_at_once_make_one(tmp_path):
         assert process.communicate()[1] == b""
         assert process.returncode == 0
     assert can_be_used(tmp_path / "mlruns" / "mlflow.db")
-
-
-def test_a_whole_one_is_not_touched(copied):
-    before = copied.read_bytes(), copied.stat().st_mtime_ns
-    whole_database(copied.parent)
-    assert (copied.read_bytes(), copied.stat().st_mtime_ns) == before
-    assert sorted(path.name for path in copied.parent.iterdir()) == [".lock", "mlflow.db"]

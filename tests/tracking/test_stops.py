@@ -1,6 +1,5 @@
 """The MLflow run of a job that is stopped, or that ends without unwinding, is closed while the store answers."""
 
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.commands import log
 from paraembed.signals import RunFailedError
-from paraembed.tracking.records import record_path
+from paraembed.tracking.records import RecordFile, record_path
 from paraembed.tracking.runs import held_records, send_left, tracked_run
 from tests.jobs import ran
 
@@ -68,8 +67,8 @@ def test_the_ends_of_all_runs_are_kept_for_a_store_that_does_not_answer_in_time(
     environment = {**os.environ, "MLFLOW_TRACKING_URI": "sqlite:////proc/nowhere/mlflow.db"}
     ran(sys.executable, "-c", JOB.replace("END", "fail_now()"), status=1, env=environment, cwd=tmp_path)
     for name in ("outer", "inner"):
-        records = [json.loads(line) for line in record_path(tmp_path / name).read_text().splitlines()]
-        assert [value[0] for kind, value in records if kind == "end"] == ["FAILED"], name
+        records = RecordFile(tmp_path / name, record_path(tmp_path / name)).read()
+        assert [value[0] for _, kind, value in records if kind == "end"] == ["FAILED"], name
 
 
 def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -83,28 +82,6 @@ def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatc
     (run,) = MlflowClient(f"sqlite:///{tmp_path}/mlruns/mlflow.db").search_runs(["1"])
     assert run.info.status == "KILLED"
     assert not record_path(tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"key": "a' or '1'='1", "start": 1},
-        {"key": "1" * 32},
-        {"key": "1" * 32, "start": True},
-        {"key": "1" * 32, "start": 10**30},
-    ],
-    ids=str,
-)
-def test_a_memo_that_no_job_wrote_costs_no_record(empty_store, tmp_path, monkeypatch, value):
-    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    memo = tmp_path / "memo.json"
-    memo.write_text(json.dumps({"uri": uri, **value}))
-    with tracked_run("after", tmp_path / "out", memo) as run:
-        run.metrics({"loss": 1.0})
-    logged = MlflowClient(uri).get_run(run.run_id)
-    assert (logged.info.status, logged.data.metrics) == ("FINISHED", {"loss": 1.0})
-    assert not [*tmp_path.glob("*.jsonl")]
 
 
 def test_the_command_log_sends_what_jobs_left(empty_store, tmp_path, monkeypatch, caplog, capsys):

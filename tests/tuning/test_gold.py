@@ -137,14 +137,6 @@ def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task, tiny_words):
     assert (undefined.status, len(undefined.curve)) == ("failed", 1)
 
 
-def test_a_trial_stops_and_fails_as_others_do(task, tiny_words):
-    inputs, scorer = inputs_of(untrained(task, tiny_words, RECIPE, 1), task), DevScorer(task)
-    stopped = run_trial(inputs, RECIPE, 1.0, scorer, {2: 1.1})
-    assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
-    diverging = run_trial(inputs, replace(RECIPE, learning_rate=1e36), 1.0, scorer, {})
-    assert diverging.reason.startswith("the loss is nan by step 6 (learning rate 1e+36)")
-
-
 def test_trials_do_not_see_the_test_part(task):
     shared = DevScorer(task).task
     assert (len(shared.train), len(shared.dev), len(shared.test)) == (0, 30, 0)
