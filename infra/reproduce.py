@@ -160,7 +160,8 @@ class Runs:
         """Run a job, which does nothing if its output is finished; return the output. Raise CalledProcessError if it
         fails.
         """
-        if out not in self._finished and not (self.work / out / "scores.json").exists():
+        result = self.work / out / "scores.json" if name == "evaluate" else self.work / out
+        if out not in self._finished and not (name in {"evaluate", "export"} and result.exists()):
             show(f"$ python jobs/{name}.py {arguments} --out {out}")
             environment = os.environ | {"MLFLOW_TRACKING_URI": (self.work.resolve() / "mlruns").as_uri()}
             command = [sys.executable, ROOT / "jobs" / f"{name}.py", *arguments.split(), "--out", out]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from paraembed.aliases import on_disk
 from paraembed.cluster.session import capacity
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, run_trials
-from paraembed.console import doing, say
+from paraembed.console import doing, duration, say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.io.atomic import write_json
 from paraembed.io.places import shown
@@ -320,10 +321,14 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     inputs = trial_inputs(sweep.data, points, placement.most, concurrent)
     scorer = sweep.data.scorer(sweep.selection.metric)
 
+    started, before = time.monotonic(), len(ledger.records)
+
     def on_record(record: TrialRecord) -> None:
         log_trial(run, record, points.shown(record.recipe, record.share))
         say(trial_line(points, record))
-        doing(progress(ledger, sweep.num_trials))
+        done = len(ledger.records)
+        seconds = (time.monotonic() - started) / max(1, done - before) * (sweep.num_trials - done)
+        doing(f"{progress(ledger, sweep.num_trials)}, {duration(seconds)} left")
 
     def on_epoch(trial: int, epoch: int, score: float | None) -> None:
         shown = "no score" if score is None else f"{100 * score:.2f}"
