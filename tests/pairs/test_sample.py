@@ -75,8 +75,7 @@ def test_rows(files):
 
 
 def test_equal_seeds_give_equal_bytes(tmp_path):
-    options = {"lines": 1_000, "sentences": 50, "test_pairs": 20, "pairs": 50, "broken": 0.01, "ppdb_version": "2.0"}
-    options["suites"] = True
+    options = {"lines": 1_000, "sentences": 50, "test_pairs": 20, "pairs": 50, "ppdb_version": "2.0", "suites": True}
     first, same, other = (
         digests(write_sample(tmp_path / name, seed=seed, **options)) for name, seed in (("a", 3), ("b", 3), ("c", 4))
     )
@@ -198,25 +197,6 @@ def test_every_token_has_a_vector_and_they_score_far_below_an_oracle(files, line
     assert pearson["oracle"] > 0.8, pearson
 
 
-def test_broken_lines_are_as_many_as_asked_for(tmp_path):
-    asked = 0.06
-    files = write_sample(tmp_path, lines=1_000, sentences=1, test_pairs=1, broken=asked)
-    each = 1_000 * asked / 6
-    for path, num_fields in ((files.ppdb_1, 5), (files.ppdb_2, 6)):
-        raw = gzip.decompress(path.read_bytes()).split(b"\n")[:-1]
-        assert len(raw) == 1_000
-        assert sum(b"\xff" in line for line in raw) == each
-        lines = [line.decode("utf-8", "replace").split(" ||| ") for line in raw]
-        whole = [fields for fields in lines if len(fields) == num_fields]
-        assert len(lines) - len(whole) == each
-        assert sum(not fields[2] for fields in whole) == each
-        assert sum(fields[1] == fields[2] for fields in whole) == each
-        pairs = Counter((fields[1], fields[2]) for fields in whole)
-        swaps = sum((second, first) in pairs for first, second in pairs if first != second) // 2
-        assert sum(pairs.values()) - len(pairs) == each
-        assert swaps == each
-
-
 @pytest.fixture
 def command(monkeypatch):
     """Run ``paraembed sample`` with a command line; a job sets the handlers of the process."""
@@ -236,7 +216,6 @@ FEW = ("--lines", "20", "--sentences", "0", "--test-pairs", "0")
     ("out", "flags", "told"),
     [
         ("new", ["--lines", "0"], "--lines is 0; it must be at least 1"),
-        ("new", ["--lines", "10", "--broken", "0.9"], "--broken is 0.9; allowed: a fraction"),
         ("new", ["--lines", "10", "--dimension", "0"], "--dimension is 0"),
         ("new", ["--lines", "999999999999999999"], "give fewer lines"),
         ("", FEW, "contains other files (thesis.tex)"),
