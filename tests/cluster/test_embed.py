@@ -421,7 +421,7 @@ def test_what_mlflow_learns(corpus, undisturbed, store):
     assert values.metrics["rows_per_second"] > 0
     (data,) = run.inputs.dataset_inputs
     assert data.dataset.digest == written["fingerprints"]["inputs"][:36]
-    assert json.loads(data.dataset.source) == {"uri": str(corpus)}
+    assert json.loads(data.dataset.source) == [str(corpus)]
     assert {one.path for one in client.list_artifacts(run.info.run_id)} == {"_manifest.json", "part-seconds.json"}
     assert sum(json.loads((undisturbed / "_reports" / "part-seconds.json").read_text())["parts"]) == 21
 
