@@ -343,6 +343,7 @@ def test_records_of_trials(tmp_path):
     def load():
         ledger = Ledger(tmp_path)
         for loaded in ledger.in_order():
+            points.check_record(loaded, points.space.size)
             points.shown(loaded.recipe, loaded.share)
         ledger.best()
 

@@ -453,7 +453,7 @@ def main(arguments: list[str]) -> int:
     for number, name in enumerate(alone):
         rows += _run([name], chosen.device, (end - time.monotonic()) / (len(alone) - number))
     if chosen.json is not None:
-        device = torch.cuda.get_device_name() if chosen.device == "cuda" else platform.processor()
+        device = torch.cuda.get_device_name() if chosen.device == "cuda" else platform.machine()
         about = {"device": device, "cpus": os.cpu_count(), "torch": torch.__version__}
         chosen.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
     return int(not all(row["ok"] for row in rows))

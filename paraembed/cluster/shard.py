@@ -185,7 +185,9 @@ def _read_sources(
     sources = source_parts.read_heads(inputs, reading)
     labeled = [source for source in sources if source.is_labeled]
     if settings.keep_labels and not labeled:
-        raise ValueError("`keep_labels` is given, but the first rows have no labels; give a column the role relation")
+        raise ValueError(
+            "`keep_labels` is given, but the first rows have no labels; give a column the role relation with `columns`"
+        )
     return sources, any(reading.labels.applies_to(source.form) for source in labeled)
 
 

@@ -165,7 +165,10 @@ def finished_before(sweep: Sweep) -> Tuned | None:
 
 def _concurrent_before(sweep: Sweep) -> int | None:
     """Return the requested number of concurrent trials, or that of an earlier run."""
-    return sweep.concurrent or described(sweep.out / "sweep.json").get("concurrent")
+    before = described(sweep.out / "sweep.json").get("concurrent")
+    if before is not None and (not isinstance(before, int) or before < 1):
+        raise ValueError(f"{sweep.out}/sweep.json: concurrent is {before!r}; start over with `overwrite`")
+    return sweep.concurrent or before
 
 
 def _work(sweep: Sweep, overwrite: bool) -> Work:
@@ -230,6 +233,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Tuned:
         ledger.drop_failed()
     sweep = replace(sweep, data=_drawn(sweep))
     for record in ledger.in_order():  # a driver that was killed may not have got to log its last ones
+        sweep.points.check_record(record, sweep.num_trials)
         log_trial(run, record, sweep.points.shown(record.recipe, record.share))
     is_left = any(number not in ledger.records for number in range(sweep.num_trials))
     if is_left and len(ledger.failed()) <= sweep.max_failures:
@@ -247,7 +251,8 @@ def run_sweep(sweep: Sweep, run: Run) -> Tuned:
         first = f"; trial {failed[0].number}: {failed[0].reason}" if failed else ""
         raise RunFailedError(
             f"{len(failed)} of {counted(len(ledger.records), 'trial')} failed, `max_failures` is {sweep.max_failures}"
-            f"{first}; correct the cause and run the same command with `retry_failed`, or allow more failures"
+            f"{first}{'' if best else '; none has a score'}; correct the cause and run the same command with "
+            "`retry_failed`, or allow more failures"
         )
     run.metrics({"best_score": best.score, "best_trial": best.number})
     return Tuned(ledger, best)

@@ -49,8 +49,8 @@ class Finetune:
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
     as_released: bool = False
-    """Set every form that differs between the paper and its released code to that of the code, such as Adam's and that
-    of the initial values; all word vectors are updated in each step, at many times the cost.
+    """Set each form in which the released code differs from its paper to that of the code, such as Adam's and that of
+    the initial values; all word vectors are updated in each step, at many times the cost.
     """
     settings: Annotated[SupervisedRecipe, tyro.conf.arg(name="")] = field(default_factory=SupervisedRecipe)
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)

@@ -54,8 +54,8 @@ class Train:
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
     as_released: bool = False
-    """Set every form that differs between the paper and its released code to that of the code, such as Adam's and that
-    of the initial values; all word vectors are updated in each step, at many times the cost.
+    """Set each form in which the released code differs from its paper to that of the code, such as Adam's and that of
+    the initial values; all word vectors are updated in each step, at many times the cost.
     """
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
     evaluate: tuple[str, ...] = ()

@@ -864,8 +864,8 @@ def read_superseded(store: Store, manifest: Mapping[str, Any]) -> npt.NDArray[np
     starts = np.cumsum([0, *(part["rows"] for part in manifest["parts"])])
     parts = np.array([index.get(part, -1) for part in table["part"].to_pylist()], np.int64)
     rows, num_rows = numbers_of(table["row"]), (numbers_of(table["chunk"]) == 0).sum()  # of the input
-    is_right = (parts >= 0) & (rows >= 0) & (rows < np.diff(starts)[parts])
-    if not is_right.all() or num_rows != manifest.get("n_superseded", 0):
+    sizes = np.append(np.diff(starts), 0)  # the last one of parts that do not exist
+    if not ((rows >= 0) & (rows < sizes[parts])).all() or num_rows != manifest.get("n_superseded", 0):
         raise ValueError(f"{store}/{name} is not the list of superseded rows of these parts; {REPAIR}")
     return np.sort(starts[parts] + rows)
 

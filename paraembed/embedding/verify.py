@@ -354,7 +354,9 @@ def _verify_lines(store: Store, name: str, count: int, findings: _Findings) -> N
         if len(lines) != count:
             findings.add("rejected", f"{name} has {len(lines)} lines, the manifest says {count}")
         for number, line in enumerate(lines, 1):
-            json_value(line, f"{name}, line {number}", _Rejected)
+            rejected = json_value(line, f"{name}, line {number}", _Rejected)
+            if "row" not in rejected and name != BAD_FILES:
+                raise ValueError(f"{name}, line {number}: no row")
     except (FileNotFoundError, ValueError) as error:
         findings.add("rejected", str(error))
 

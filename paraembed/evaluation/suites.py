@@ -246,7 +246,7 @@ def read_turney(data: Path) -> Suite:
 
 
 def _training_part(read: Callable[[Path], Suite], data: Path) -> Suite:
-    """Return a suite of the pairs or questions that the task is trained on."""
+    """Return a suite of the training examples of a task."""
     suite = read(data)
     sets: list[AnySet] = []
     for whole in suite.groups[0].sets:

@@ -37,6 +37,8 @@ _RELEASED = {
     "acl2017": {**_LASAGNE, "negative_dropout": "fresh"},
 }
 _NOT_RELEASED = ("tacl2015/cnn", "iclr2016/scaled-avg", "acl2017/supervised", "acl2017/universal")
+# Its released code trains the projection, too, which the paper (§4.4.2) and this package freeze.
+_OTHER = ("iclr2016/features-proj",)
 
 
 def as_released(name: str, recipe: AnyRecipe) -> AnyRecipe:
@@ -44,18 +46,20 @@ def as_released(name: str, recipe: AnyRecipe) -> AnyRecipe:
     negatives, update of all word vectors, and the last state of gran5 and gran_nogate.
 
     Raises:
-        ValueError: no code was released for the recipe.
+        ValueError: the name is not that of a published recipe with released code.
 
     Example:
         >>> as_released("iclr2016/avg", find_recipe("iclr2016/avg")).update
         'dense'
     """
-    forms = _RELEASED.get(name.partition("/")[0])
-    if forms is None or name.startswith(_NOT_RELEASED):
+    if name not in RECIPES and name not in SUPERVISED_RECIPES:
         raise ValueError(
-            f"no code was released for the recipe {name!r}; allowed: recipes of {', '.join(_RELEASED)} other than "
-            f"{', '.join(_NOT_RELEASED)}"
+            f"the recipe {name!r} is not that of a paper; released forms need the name of a published recipe"
         )
+    forms = _RELEASED.get(name.partition("/")[0])
+    if forms is None or name.startswith((*_NOT_RELEASED, *_OTHER)):
+        allowed = f"recipes of {', '.join(_RELEASED)} other than {', '.join((*_NOT_RELEASED, *_OTHER))}"
+        raise ValueError(f"no released code does what the recipe {name!r} does; allowed: {allowed}")
     if isinstance(recipe.encoder, Gran5Config | GranNoGateConfig):
         forms = {**forms, "encoder": replace(recipe.encoder, state="last")}
     return replace(recipe, **forms)

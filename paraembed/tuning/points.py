@@ -8,6 +8,7 @@ from typing import Any
 from paraembed.aliases import current_names
 from paraembed.papers import find_recipe, find_supervised_recipe
 from paraembed.recipe import BaseRecipe, Recipe, SupervisedRecipe
+from paraembed.tuning.ledger import TrialRecord
 from tune_spaces.space import Space
 
 SHARE = "share"
@@ -103,6 +104,16 @@ class Points:
             return Point(dict(choices), self.kind.from_dict(values), share)
         except ValueError as error:
             raise ValueError(f"the space {self.name}: {error}") from None
+
+    def check_record(self, record: TrialRecord, num_trials: int) -> None:
+        """Raise ValueError if the record of a trial does not belong to a point of this space."""
+        sizes = {name: len(values) for name, values in self.space.axes.items()}
+        is_known = record.choices.keys() == sizes.keys() and record.number < num_trials
+        if not (is_known and all(choice < sizes[name] for name, choice in record.choices.items())):
+            raise ValueError(
+                f"the record of trial {record.number} does not belong to the space {self.name}; remove it to run the "
+                "trial again"
+            )
 
     def differing_in(self, fields: Set[str]) -> list[Point]:
         """Return points with every combination of values that these fields have in the space, and few others."""

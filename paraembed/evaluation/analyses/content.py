@@ -29,10 +29,10 @@ def cell(value: float) -> Cell:
 
 
 def defined_or_nan(
-    correlation: Callable[[Vector, Vector], float], predicted: Vector, gold: Vector, least: int
+    correlation: Callable[[Vector, Vector], float], predicted: Vector, gold: Vector, min_values: int
 ) -> float:
-    """Return a correlation; NaN if it is undefined or there are fewer than ``least`` values."""
-    if len(gold) < least:
+    """Return a correlation; NaN if it is undefined or there are fewer than ``min_values`` values."""
+    if len(gold) < min_values:
         return np.nan
     try:
         return correlation(predicted, gold)

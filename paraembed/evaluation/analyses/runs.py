@@ -53,10 +53,13 @@ def score_by_data(inputs: AnalysisInputs) -> Content:
         f"A run a point: {title} by the number of pairs it was trained on, the first ones of the source (ordered: PPDB "
         "is ordered by confidence) or drawn (random)."
     )
-    text += " Dashed: the trained encoders of this report." if levels else ""
+    text += " Dashed: the trained encoders of this report" if levels else ""
     members = {score.name: score.members for score in inputs.report.columns[0].scores if score.is_mean}
     printed = {baseline: published(row, name, members) for baseline, row in WIETING_2016.items()}
-    levels |= {f"paper: {baseline}": value.value for baseline, value in printed.items() if value is not None}
+    papers = {f"paper: {baseline}": value.value for baseline, value in printed.items() if value is not None}
+    text += f"{',' if levels else ' Dashed:'} averages of word vectors, from the paper's table 2" if papers else ""
+    text += "." if levels | papers else ""
+    levels |= papers
     return _content(text, curves, runs, "score", levels, title)
 
 

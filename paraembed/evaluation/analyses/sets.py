@@ -47,23 +47,23 @@ def across_sets(inputs: AnalysisInputs) -> Content:
     }
     pairs: list[tuple[Cell, ...]] = []
     for first, other in combinations(scores, 2):
-        names = [name for name in scores[first] if name in scores[other]]
+        names = [name for name in scores[first] if name in scores[other] and name in BEST]
         left, right = (np.array([scores[label][name] for name in names]) for label in (first, other))
         both = (defined_or_nan(correlation, left, right, _LEAST_SETS) for correlation in (pearson, spearman))
         pairs.append((first, other, len(names), *(cell(100 * value) for value in both)))
     ranks: list[tuple[Cell, ...]] = []
-    for label, of_sets in scores.items():
-        names = [name for name in of_sets if name in BEST]
-        bars = (MEDIAN, UPPER_QUARTILE, {name: BEST[name] - NEAR for name in names}, BEST)
-        counts = (sum(round(of_sets[name], 1) >= bar[name] for name in names) for bar in bars)
+    for label, of_encoder in scores.items():
+        names = [name for name in of_encoder if name in BEST]
+        levels = (MEDIAN, UPPER_QUARTILE, {name: BEST[name] - NEAR for name in names}, BEST)
+        counts = (sum(round(of_encoder[name], 1) >= level[name] for name in names) for level in levels)
         ranks += [(label, len(names), *counts)] if names else []
-    if not ranks and all(row[3] is None for row in pairs):
-        raise CannotMakeError(f"sets of the papers, or two encoders on {_LEAST_SETS} sets, are needed; add `suite` sts")
+    if not ranks:
+        raise CannotMakeError("sets of the papers are needed; add `suite` sts")
     text = (
-        "Correlations × 100 of two encoders' scores over the sets that both have, and on how many sets an encoder's "
+        "Correlations × 100 of two encoders' scores over the papers' sets. Then, on how many of these an encoder's "
         "Pearson's r × 100, rounded as printed, reaches the median, the top 25 % and the best of the systems that took "
-        f"part in the task, or is at most {NEAR:g} points below the best. Of 22 sets, the paper's XXL average is "
-        "within 3 points of the best on 8, and reaches it on 4."
+        f"part in the task, or is at most {NEAR:g} points below the best. The paper's XXL average is within 3 points "
+        "of the best on 8 of 22 sets, and reaches it on 4."
     )
     heads = ("encoder", "other", "sets", "Pearson", "Spearman")
     counted = ("encoder", "sets", "median", "top 25 %", f"best less {NEAR:g}", "best")
@@ -146,7 +146,7 @@ def rare_shares(inputs: AnalysisInputs) -> dict[str, float]:
             counts = np.stack([np.diff(before), np.diff(tokens.offsets)], axis=1)
             for name in dict.fromkeys(pool.sets):
                 totals[name] = totals.get(name, nothing) + counts[np.array(pool.sets) == name].sum(axis=0)
-    return {name: int(few) / max(1, int(total)) for name, (few, total) in totals.items()}
+    return {name: int(rare) / max(1, int(total)) for name, (rare, total) in totals.items()}
 
 
 def rank_correlation(unknown: Vector, values: Vector) -> float:
