@@ -201,4 +201,4 @@ def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) 
     published: dict[str, list[tuple[str, float]]] = {}
     for row in rows:
         published.setdefault(row.measure or measure, []).append((row.label, row.values[name]))
-    return published
+    return {measure: sorted(values) for measure, values in published.items()}  # as JSON sorts them
