@@ -16,7 +16,7 @@ from paraembed.recipe import AnyRecipe, BaseRecipe
 RECIPE_GROUPS = {
     "data": "tokenizer max_tokens max_words new_words new_words_min_count min_coverage pairs_memory_gb seed",
     "model": "bos_eos_tokens train_words init mode head_layer head_width",
-    "optimization": "batch_size optimizer adam_form adagrad_form learning_rate encoder_learning_rate clip "
+    "optimization": "as_released batch_size optimizer adam_form adagrad_form learning_rate encoder_learning_rate clip "
     "clip_form objective loss_form target_form similarity margin contrast_phrases update precision",
     "negatives": "negatives negative_pool negative_pool_workers negative_dropout mega_batch_size "
     "equal_negatives paired_negatives",

@@ -23,10 +23,10 @@ from paraembed.pairs.filters import read_vocabulary
 from paraembed.pairs.formats import Reading, read_pairs
 from paraembed.pairs.parse import keep_pairs
 from paraembed.pairs.ppdb import parse_ppdb
-from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.training_sets import row_rules
 from tests.fuzz import CASES, mutated, run
+from tests.pairs.damaged import damaged_lines
 
 MARKS = ["—", "'", "(", "😀", "\u2028", "\x85"]
 WORDS = ["cat", "feline", "the", "don't", "naïve", "a" * 70, "[NP,1]", "0.5", "NA", "x y", *MARKS]
@@ -86,7 +86,7 @@ def ppdb(draw):
 
 @cache
 def _ppdb(version, seed):
-    text = "".join(ppdb_lines(version, 20, seed, 0.1))
+    text = damaged_lines(version, 20, seed, 0.1)
     return [line.encode("utf-8", "surrogateescape") + b"\n" for line in text.split("\n") if line]
 
 

@@ -14,7 +14,6 @@ from paraembed.pairs import deduplicate as duplicates
 from paraembed.pairs import formats, parse, shards
 from paraembed.pairs.deduplicate import find_repeats
 from paraembed.pairs.outputs import settings_to_json
-from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.selection import read_columns, write_columns
 from paraembed.pairs.settings import ShardSettings
@@ -23,6 +22,7 @@ from paraembed.pairs.source_parts import SourcePart, batch_parts, load_report, s
 from paraembed.text.hashing import pair_keys
 from paraembed.text.tokenize import tokenize
 from tests.jobs import digests
+from tests.pairs.damaged import damaged_lines
 
 WORD = st.sampled_from(["a", "b", "c", "d"])
 SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
@@ -154,7 +154,7 @@ def test_a_manifest_tells_the_tokens_of_ptb_from_others(options, source, expecte
 
 @pytest.mark.parametrize("versions", [["1.0"], ["2.0"], ["1.0", "2.0"], []])
 def test_the_version_of_ppdb_is_told_a_file_and_a_report_survives_its_file(tmp_path, versions):
-    text = "".join(block for version in versions for block in ppdb_lines(version, 500, 1, 0.1)) or "a\tb\n"
+    text = "".join(damaged_lines(version, 500, 1, 0.1) for version in versions) or "a\tb\n"
     (tmp_path / "pairs").write_bytes(text.encode("utf-8", "surrogateescape"))
     report = parse.parse_source(tmp_path / "pairs", "p", ShardSettings(), tmp_path / "p.parquet")
     assert report.version == {0: None, 1: versions and versions[0], 2: "mixed"}[len(versions)]
@@ -165,7 +165,7 @@ def test_the_version_of_ppdb_is_told_a_file_and_a_report_survives_its_file(tmp_p
 
 @pytest.mark.parametrize("form", ["ppdb.gz", "x.tsv", "x.jsonl"])
 def test_files_and_report_do_not_depend_on_threads_and_joined_blocks(tmp_path, monkeypatch, form):
-    lines = "".join(ppdb_lines("2.0", 12_000, 1, 0.3)) if form == "ppdb.gz" else "Don't {0}\tx {0}\n\ta\n" * 9_000
+    lines = damaged_lines("2.0", 12_000, 1, 0.3) if form == "ppdb.gz" else "Don't {0}\tx {0}\n\ta\n" * 9_000
     text = lines if form != "x.jsonl" else '{"first": "Go.", "second": "a b"}\n{"first": 1}\n' * 9_000
     data = text.encode("utf-8", "surrogateescape")
     (tmp_path / form).write_bytes(gzip.compress(data) if form == "ppdb.gz" else data)
