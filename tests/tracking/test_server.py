@@ -1,5 +1,6 @@
 """A training and a real MLflow server that is killed in the middle of it, and started again a minute later."""
 
+import json
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ from paraembed.pairs.sample import write_sample
 from paraembed.training.loop import REPORT_STEPS
 
 JOBS = Path(__file__).parents[2] / "jobs"
-AWAY_SECONDS, EPOCHS, EPOCH_STEPS = 60, 1000, 60
+AWAY_SECONDS, EPOCHS = 60, 1000
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def test_a_server_that_is_away_for_a_minute_has_every_point_of_a_training(tmp_pa
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     sample = tmp_path / "sample"
-    write_sample(sample, lines=EPOCH_STEPS * 100, dimension=30, sentences=10, test_pairs=10, ppdb_version="2.0")
+    write_sample(sample, lines=6000, dimension=30, sentences=10, test_pairs=10, ppdb_version="2.0")
     files = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{port}", "OMP_NUM_THREADS": "1"}
     shard = [sys.executable, JOBS / "shard.py", "--input", sample / "ppdb-2.0-format.gz", "--out", "pairs"]
@@ -90,8 +91,8 @@ def test_a_server_that_is_away_for_a_minute_has_every_point_of_a_training(tmp_pa
         _, said = job.communicate(timeout=600)
         assert job.returncode == 0, said
         steps, status = losses(uri)
-    last = EPOCHS * EPOCH_STEPS
-    assert steps == [step for step in range(1, last + 1) if step % REPORT_STEPS == 0 or step % EPOCH_STEPS == 0]
+    each = -(-json.loads((tmp_path / "pairs" / "manifest.json").read_text())["counts"]["kept"] // 100)  # an epoch
+    assert steps == [step for step in range(1, EPOCHS * each + 1) if step % REPORT_STEPS == 0 or step % each == 0]
     assert status == "FINISHED"
     assert said.count("does not answer (") == 1
     assert "is reachable again; buffered records were sent" in said
