@@ -246,6 +246,10 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
     ]
 
 
+class NoRowsError(ValueError):
+    """Error for inputs of which none has a row."""
+
+
 def make_plan(
     inputs: tuple[InputFile, ...],
     settings: Settings,
@@ -283,7 +287,7 @@ def make_plan(
         Part(part_name(n, generation), pieces) for n, pieces in enumerate(_joined(inputs, settings, spans, cuts))
     )
     if not parts:
-        raise ValueError(f"{readable(files)[0].shown} has no rows; there is nothing to embed")
+        raise NoRowsError(f"{readable(files)[0].shown} has no rows; there is nothing to embed")
     for number, file in enumerate(files):
         if not file.fault:
             files[number] = replace(file, sha256=file.sha256 or digest_of_spans(digests[number]))
