@@ -103,6 +103,15 @@ FINETUNINGS = {
         f"classes-{name}": f"{_SICK_CLASSES} {_W2V} {_NEW} --recipe iclr2016/supervised-{name}"
         for name in ("avg-entailment", "proj", "dan")
     },
+    **{
+        f"{task}-{name}": f"--task {kind} --pretrained real-slow-{{seed}} --recipe iclr2016/{recipe}{new}"
+        for task, kind in (("sick", "similarity"), ("classes", "entailment"))
+        for name, recipe, new in (
+            ("universal", "universal-avg", ""),
+            ("universal-new", "universal-avg", f" {_NEW}"),
+            ("features", "features", ""),
+        )
+    },
     "sst-avg": f"--task sentiment {_W2V} {_NEW} --recipe iclr2016/supervised-avg --word-l2 1e-6 --head-width 300",
 }
 """Model → arguments of jobs/finetune.py."""
@@ -211,6 +220,9 @@ ROWS = (
     ),
     Models(_LABELED, ("scratch",), ("sick-known", "classes-known", "")),
     Models(_LABELED, ("scratch +new",), ("sick-avg", "classes-avg-entailment", "sst-avg")),
+    Models(_LABELED, ("universal",), ("sick-universal", "classes-universal", "")),
+    Models(_LABELED, ("universal +new",), ("sick-universal-new", "classes-universal-new", "")),
+    Models(_LABELED, ("features",), ("sick-features", "classes-features", "")),
     Models(_SCRATCH, ("`proj` +new",), ("sick-proj", "classes-proj", "")),
     Models(_SCRATCH, ("`dan` +new",), ("sick-dan", "classes-dan", "")),
     _untrained(_WORD, ["GloVe Twitter, 25 dimensions, untrained"], "glove25.txt.gz", _AT_WORDS, _WORDS),
@@ -335,7 +347,9 @@ class Runs:
         return numbers
 
     def _test_score(self, name: str, seed: int) -> float:
-        arguments = FINETUNINGS[name]
+        arguments = FINETUNINGS[name].format(seed=seed)
+        for encoder in re.findall(r"--pretrained (\S+)", arguments):
+            self._train(encoder, is_file=False)
         folder = self.job("finetune", f"{arguments} --seed {seed}", f"{name}-{seed}", "--data", str(self.data))
         values = json.loads((folder / "config.json").read_text())["provenance"]["scores"]["test"]["values"]
         return 100 * float(values["pearson" if _SICK in arguments else "accuracy"])

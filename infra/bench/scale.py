@@ -182,7 +182,7 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
         clock(3)
         for report in reports(run.plan.parts[: len(run.plan.parts) // 2]):
             begun.add(report)
-    del begun
+    del begun, run  # of the command that is stopped here
     clock(4)
     files = find_inputs([inputs], known=manifest.known_inputs(store, DEFAULT_TABLE_LIMITS))
     manifest.check_folder(store)
