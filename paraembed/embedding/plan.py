@@ -41,7 +41,7 @@ DATA = "data"
 """Folder of the parts, in which there is nothing else, so that every tool reads it as one table."""
 IDS = "_ids"
 """Folder of the hashes of the ids, until the commit; see ``paraembed.embedding.ids``."""
-LATER = frozenset({"stamp_column", "text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool"})
+LATER = frozenset({"stamp_column", "text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool", "explode"})
 """Settings that outputs of earlier versions do not have."""
 Cut = tuple[int, int, int, int]
 """First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside

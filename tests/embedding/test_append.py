@@ -1,6 +1,7 @@
 """An output grows by files: the same rows as at once, and a kill at any moment changes nothing."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -33,9 +34,10 @@ TEXTS = st.lists(st.sampled_from(["the", "cat", "sat", "dog", "zebra"]), min_siz
 BY_STAMP = Settings("text", "key", part_rows=3, stamp_column="at", keep=("text",))
 
 
-def write(path, rows):
-    """Rows (key, text, at) as JSON lines."""
-    lines = (json.dumps({"key": key, "text": text, "at": at}) for key, text, at in rows)
+def write(path, rows, *, explode=False):
+    """Rows (key, text, at) as JSON lines, with texts or the lists of their words."""
+    texts = [re.findall("[a-z]+ ?", text) if explode else text for _, text, _ in rows]
+    lines = (json.dumps({"key": row[0], "text": text, "at": row[2]}) for row, text in zip(rows, texts, strict=True))
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -67,7 +69,9 @@ def newest(rows):
     ),
     cuts=st.lists(st.booleans(), min_size=4, max_size=4),
 )
-@pytest.mark.parametrize("more", [{}, {"chunk_tokens": 1, "chunk_by": "token"}], ids=["rows", "chunks"])
+@pytest.mark.parametrize(
+    "more", [{}, {"chunk_tokens": 1, "chunk_by": "token"}, {"explode": True}], ids=["rows", "chunks", "elements"]
+)
 def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, more, files, cuts):
     """Whatever the order of the stamps; ids with equal stamps keep the first row, and a null one loses."""
     chosen = replace(BY_STAMP, **more)
@@ -76,7 +80,7 @@ def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, more, files, cuts):
         folder, places = Path(scratch), []
         for number, of_file in enumerate(files):
             places.append(folder / f"{number}.jsonl")
-            write(places[-1], of_file)
+            write(places[-1], of_file, explode=chosen.explode)
             if cuts[number] or number + 1 == len(files):  # else two files are added together
                 build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "pieces", append=True)
         build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "whole")
@@ -99,7 +103,7 @@ def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, more, files, cuts):
             assert current(folder / name) == made
             assert compact(folder / name)[:2] == done[2:]
         assert build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "pieces", append=True) == {}
-        write(folder / "last.jsonl", [("a", "zebra", 31)])
+        write(folder / "last.jsonl", [("a", "zebra", 31)], explode=chosen.explode)
         build(tiny_encoder_folder, [str(folder / "last.jsonl")], chosen, folder / "pieces", append=True)
         assert [row[:3] for row in current(folder / "pieces")][:1] == [("a", "31", "zebra")]
         assert [row for row in current(folder / "pieces") if row[0] != "a"] == [row for row in made if row[0] != "a"]
