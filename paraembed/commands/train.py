@@ -189,5 +189,5 @@ def defaults(arguments: list[str]) -> Train:
 
 def command() -> int:
     """Run the job with this process's command line."""
-    groups = RECIPE_GROUPS | {"data": f"{RECIPE_GROUPS['data']} max_bad_words pair_columns"}
+    groups = RECIPE_GROUPS | {"data": f"{RECIPE_GROUPS['data']} pair_columns"}
     return run(main, Train, groups, defaults, lambda: list_recipes(RECIPES, OWN_RECIPES))
