@@ -28,7 +28,7 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, Piece, Plan
 from paraembed.embedding.settings import CHUNK_TEXTS, Settings
 from paraembed.embedding.template import fields_of
-from paraembed.io.arrow import read_arrow
+from paraembed.io.arrow import read_arrow, rows_of_batches
 from paraembed.io.inflate import read_span
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.parquet import cuts, open_parquet, read_batches
@@ -411,12 +411,13 @@ def _read_columns(source: InputFile, piece: Piece, wanted: list[str], batch_size
 def _batches_from(
     source: InputFile, piece: Piece, wanted: list[str], batch_size: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield batches of the row groups of a part, each with the number of its first row in the file.
+    """Yield batches of the row groups (or record batches of Arrow) of a part, each with the number of its first row in
+    the file.
 
     Parts of one row group have the same batches, from its start. The next part continues where this process stopped
     reading, so that n parts of a row group decode it once, not n / 2 times.
     """
-    of_one = piece.stop - piece.start == 1 and source.kind == "parquet"
+    of_one = piece.stop - piece.start == 1
     key = source.path, source.state, piece.start, tuple(wanted), batch_size, source.block_bytes
     first, batch, batches = _begun.pop(key, (0, None, None)) if of_one else (0, None, None)
     if batches is None or first > piece.row_in_file:
@@ -424,6 +425,10 @@ def _batches_from(
         groups, first, batch = range(piece.start, piece.stop), piece.row_in_file, None
         if source.kind == "arrow":
             batches = read_arrow(source.place, wanted, groups)
+            batch = next(batches, None) if of_one else None
+            of_one = batch is not None and len(batch) > piece.rows
+            if of_one:
+                first = sum(rows_of_batches(source.place, wanted, source.limits.max_inflation, piece.start))
         else:
             batches = read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options)
             if of_one:  # else the part begins with its row group

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,13 @@ def _batches(
             yield batch
 
 
-def rows_of_batches(place: Place, columns: Sequence[str], max_inflation: int) -> list[int]:
-    """Return the number of rows of each batch; raise the errors of ``open_arrow`` and ``check_inflation``."""
+def rows_of_batches(place: Place, columns: Sequence[str], max_inflation: int, stop: int | None = None) -> list[int]:
+    """Return the number of rows of each batch, or of those before ``stop``; raise the errors of ``open_arrow`` and
+    ``check_inflation``.
+    """
     rows = list[int]()
     with open_arrow(place, columns) as reader:
-        for batch in _batches(reader):
+        for batch in islice(_batches(reader), stop):
             rows.append(len(batch))
             check_inflation(place, batch.get_total_buffer_size(), max_inflation)  # ``nbytes`` trusts damaged offsets
     return rows
