@@ -4,8 +4,8 @@ it.
 A part has one piece of a file, or several small files. A piece is a range of whole rows: a byte range of text, JSON
 lines, CSV or TSV, row groups of Parquet, record batches of Arrow, or some rows of a large one of these. Pieces of a
 file that is compressed or converted (an encoding, an array of JSON) are byte ranges of that stream, which one reader
-reads once, from its start. A CSV row may contain line ends, so the planner reads a CSV file once from its start; its pieces
-can then be read separately. Large files of lines are planned in spans, and no piece crosses the end of a span.
+reads once, from its start. A CSV row may contain line ends, so the planner reads a CSV file once from its start; its
+pieces can then be read separately. Large files of lines are planned in spans, and no piece crosses the end of a span.
 """
 
 import hashlib
