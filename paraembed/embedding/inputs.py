@@ -64,7 +64,7 @@ _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _LIMITS = ("max_line_bytes", "max_field_lines", "csv_escape", "csv_skip_blanks")
 _DECIDING = (*_LIMITS, "csv_delimiter", "has_sep_line", "encoding", "is_array", "has_cr_ends")
-_IF_SET = ("carried", "sha256", "stamp", "fault")
+_IF_SET = ("carried", "sha256", "stamp", "fault", "snapshot")
 LOOKERS = 32
 """Threads that look at files; an answer of an object store takes 20 ms and more."""
 
@@ -97,6 +97,7 @@ class InputFile:
         encoding: name of the encoding, as Python's ``codecs`` has it.
         is_array: JSON only: the file is one array of objects, because its first character is a bracket.
         has_cr_ends: text only: lines end in CR, because the first MiB has CR, but no LF.
+        snapshot: version of the Delta or Iceberg table that consists of the file and others.
         fault: why the file cannot be read, so that the run leaves it out; see ``Limits.max_bad_files``.
     """
 
@@ -121,6 +122,7 @@ class InputFile:
     has_cr_ends: bool = False
     carried: str = ""
     fault: str = ""
+    snapshot: str = ""
 
     @property
     def is_stream(self) -> bool:
@@ -214,7 +216,12 @@ def find_inputs(
         )
     look_at = partial(_look_or_fault if max_bad_files else _look_at, limits=limits)
     looked = in_threads(lambda entry: _known(entry, known) or look_at(entry), places, LOOKERS)
-    files = [file if file.limits == limits else replace(file, limits=limits) for file in looked]
+    files = [
+        file
+        if (file.limits, file.snapshot) == (limits, entry.snapshot)
+        else replace(file, limits=limits, snapshot=entry.snapshot)
+        for file, entry in zip(looked, places, strict=True)
+    ]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"the inputs are of several kinds ({', '.join(kinds)}); embed each kind to a separate `out`")
@@ -312,11 +319,14 @@ def kind_of(name: str) -> Kind | None:
 
 
 class _Entry(NamedTuple):
-    """A file with its name relative to the given folder or glob; and for an object, size and time of the listing."""
+    """A file with its name relative to the given folder or glob; for an object, size and time of the listing; and the
+    version of the table that it belongs to.
+    """
 
     place: Place
     name: str
     listed: str = ""
+    snapshot: str = ""
 
 
 def _find(text: str) -> list[_Entry]:
@@ -392,9 +402,10 @@ def _without_tables(text: str, shown: str, files: list[_Entry]) -> list[_Entry]:
         raise ValueError(f"{shown}/{min(tables - {''})} is {kind} table; give the table itself as an input")
     if not tables:
         return files
-    current = (delta_files if deltas else iceberg_files)(text, [(entry.place, entry.name) for entry in files])
+    named = [(entry.place, entry.name) for entry in files]
+    current, snapshot = (delta_files if deltas else iceberg_files)(text, named)
     names = {name for _, name in current}
-    return [entry for entry in files if entry.name in names]
+    return [entry._replace(snapshot=snapshot) for entry in files if entry.name in names]
 
 
 def _first_wildcard(text: str) -> tuple[str, str] | None:

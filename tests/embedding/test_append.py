@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.embedding.compact import compact
+from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.manifest import read_manifest
 from paraembed.embedding.mine import Comparison
 from paraembed.embedding.output import Embeddings
@@ -162,6 +163,47 @@ def test_what_cannot_be_added_is_refused_before_anything_changes(grown, tiny_enc
     (tmp_path / "other" / "t.txt").write_text("the dog sat\n")
     with pytest.raises(ValueError, match="would be equal"):
         build(tiny_encoder_folder, tmp_path / "other" / "t.txt", named, tmp_path / "named", append=True)
+
+
+@pytest.fixture(params=["Delta", "Iceberg"])
+def lake(request, tmp_path):
+    """Folder of an empty table, a function that appends rows, and one that deletes a text."""
+    if request.param == "Delta":
+        delta, where = pytest.importorskip("deltalake"), tmp_path / "t"
+        delta.write_deltalake(where, pa.table({"body": ["the cat"]}))
+
+        def append(rows):
+            delta.write_deltalake(where, rows, mode="append")
+
+        return where, append, lambda text: delta.DeltaTable(where).delete(f"body = '{text}'")
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql")
+    catalog = catalogs.SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=(tmp_path / "lake").as_uri())
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", pa.schema({"body": pa.string()}))
+    table.append(pa.table({"body": ["the cat"]}))
+    return tmp_path / "lake/n/t", table.append, lambda text: table.delete(f"body = '{text}'")
+
+
+def test_the_version_of_a_table_is_an_input_and_a_later_one_is_appended(lake, tiny_encoder_folder, tmp_path):
+    (where, append, delete), out = lake, tmp_path / "out"
+    settings, given = Settings("body", id_kind="file-row"), (tiny_encoder_folder, where)
+    assert len(build(*given, settings, out)) == 1
+    (first,) = find_inputs([where])
+    assert build(*given, settings, out) == {}
+    append(pa.table({"body": ["a dog", "the mat"]}))
+    before, second = contents(out), next(file for file in find_inputs([where]) if file != first)
+    with pytest.raises(ValueError, match=rf"snapshot \(was {first.snapshot}, is {second.snapshot}\)"):
+        build(*given, settings, out)
+    assert contents(out) == before
+    assert sum(build(*given, settings, out, append=True).values()) == 2
+    for options in ({}, {"append": True}):
+        assert build(*given, settings, out, **options) == {}
+    assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(where)]))
+    delete("a dog")
+    before, (_, third) = contents(out), find_inputs([where])
+    with pytest.raises(ValueError, match=f"from {second.snapshot}, are deleted or rewritten in {third.snapshot}"):
+        build(*given, settings, out, append=True)
+    assert contents(out) == before
 
 
 def test_repeated_ids_of_another_generation_are_found(tiny_encoder_folder, tmp_path):
