@@ -34,7 +34,7 @@ from paraembed.embedding.inputs import InputFile, check_apart, check_faults, rea
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import BAD_FILES, REJECTED, Done, PartReport, rejected_name, shown_row
-from paraembed.embedding.plan import DATA, Part, Plan, make_plan, part_name
+from paraembed.embedding.plan import DATA, NoRowsError, Part, Plan, make_plan, part_name
 from paraembed.embedding.records import table_of
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
@@ -130,7 +130,7 @@ def embed(
             loaded or encoder, inputs, step.files, home, settings, workers, gpus.on(inference), fetch_encoder
         )
         opened = None if cache is None else open_cache(cache, loaded, cache_gb)
-        if (done := _embed(job, loaded, complete, step, opened)) is not None:
+        if (done := _embed_step(job, loaded, complete, step, opened)) is not None:
             was_finished, counts = False, counts + done
     written = manifest.known_manifest(home)
     generations, rows = written.get("generations"), written["rows"]
@@ -170,6 +170,19 @@ def _check_same_run(
     for part in manifest.read_manifest(home)["parts"]:
         if part["name"].removeprefix(f"{DATA}/") not in present:
             raise ValueError(f"{home}/{part['name']} is missing; give all inputs without `append`, or start over")
+
+
+def _embed_step(
+    job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache: Cache | None
+) -> Counter[str] | None:
+    """Do as ``_embed``, but return None for new files without rows, such as a table that is only a header."""
+    try:
+        return _embed(job, loaded, settings, step, cache)
+    except NoRowsError as error:
+        if not step.is_next:
+            raise
+        say(str(error))
+        return None
 
 
 def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache: Cache | None) -> Counter[str] | None:

@@ -66,12 +66,12 @@ class Sweep:
     out: Path
     sample: int | None = None  # number of random pairs to train on; None: all
     settings: SearchSettings = field(default_factory=SearchSettings)
-    placement: Placement = field(default_factory=Placement)  # of a trial
+    placement: Placement = field(default_factory=Placement)  # of a trial, which has one worker
     concurrent: int | None = None  # number of trials at a time; None: as many as the CPUs or GPUs allow
     max_failures: int = 10  # more failed trials end the sweep
     retry_failed: bool = False  # run trials again that failed before
-    gpus_per_trial: float = 1.0  # fraction of a GPU for each worker of a trial
-    memory_per_trial_gb: float | None = None  # for each worker of a trial on a cluster; None: as estimated
+    gpus_per_trial: float = 1.0  # fraction of a GPU
+    memory_per_trial_gb: float | None = None  # on a cluster; None: as estimated
     uri: str | None = None  # URI of the output on an object store; ``out`` is then the copy on this machine
     named: Callable[[str], str] = str  # path of an input → its name for MLflow, such as the URI of a copy
 
@@ -81,7 +81,7 @@ class Sweep:
         return Mirror(self.out, self.uri)
 
     def resources(self) -> dict[str, float]:
-        """Return the resources of each worker of a trial: CPU or GPU, and on a cluster memory in bytes."""
+        """Return the resources of a trial: CPU or GPU, and on a cluster memory in bytes."""
         needs = {"GPU": self.gpus_per_trial} if self.placement.gpus else {"CPU": 1.0}
         if not on_cluster():
             return needs
@@ -220,7 +220,7 @@ def concurrency(sweep: Sweep) -> int:
 def fitting(sweep: Sweep, available: float) -> int:
     """Return the number of trials, at least one, that a number of CPUs, or of GPUs for trials on GPUs, allows."""
     share = sweep.gpus_per_trial if sweep.placement.gpus else 1
-    return max(1, min(sweep.num_trials, int(available / (sweep.placement.most * share) + 1e-9)))
+    return max(1, min(sweep.num_trials, int(available / share + 1e-9)))
 
 
 def run_sweep(sweep: Sweep, run: Run) -> Tuned:
@@ -273,21 +273,20 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     return replace(data, folder=sweep.out / SAMPLE)
 
 
-def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, TrialInputs]:
-    """Return the inputs that trials of ``workers`` workers share, by ``inputs_key``.
+def trial_inputs(data: Pairs | Labels, points: Points, concurrent: int) -> dict[str, TrialInputs]:
+    """Return the inputs that trials share, by ``inputs_key``.
 
     Raise OSError or ValueError if a recipe needs more pairs or more memory, or the words cover too few of the tokens.
     """
     recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
     _, num, _ = data.size()
     most = max(recipe.batch_size for recipe in recipes)
-    if most * workers > num:
-        each, fewer = (f" for each of {workers} workers", " or fewer `workers`") if workers > 1 else ("", "")
+    if most > num:
         raise ValueError(
-            f"the space has batches of {most:,} {data.unit}{each}, but there are only {num:,}; give more "
-            f"{data.unit}, a larger `sample`{fewer}"
+            f"the space has batches of {most:,} {data.unit}, but there are only {num:,}; give more {data.unit}, or a "
+            "larger `sample`"
         )
-    _check_memory(points, data, concurrent, workers)
+    _check_memory(points, data, concurrent)
     inputs = dict[str, TrialInputs]()
     for recipe in recipes:
         if inputs_key(recipe) not in inputs:
@@ -295,12 +294,12 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
     return inputs
 
 
-def _check_memory(points: Points, data: Pairs | Labels, concurrent: int, workers: int) -> None:
-    """Raise ValueError if this machine has too little memory for its trials: ``concurrent`` times ``workers``, or on a
-    cluster the inputs of one, which the driver reads.
+def _check_memory(points: Points, data: Pairs | Labels, concurrent: int) -> None:
+    """Raise ValueError if this machine has too little memory for its trials, or on a cluster for the inputs of one,
+    which the driver reads.
     """
-    trials, each = (1, 1) if on_cluster() else (concurrent, workers)
-    needed, available = _memory_of(points, data, trials * each), available_memory()
+    trials = 1 if on_cluster() else concurrent
+    needed, available = _memory_of(points, data, trials), available_memory()
     if needed > available:
         remedy = "start the job on a larger machine" if on_cluster() else "use a smaller `concurrent`"
         raise ValueError(
@@ -309,21 +308,20 @@ def _check_memory(points: Points, data: Pairs | Labels, concurrent: int, workers
         )
 
 
-def _memory_of(points: Points, data: Pairs | Labels, workers: int) -> int:
-    """Return the most bytes that workers of trials on one machine need."""
+def _memory_of(points: Points, data: Pairs | Labels, trials: int) -> int:
+    """Return the most bytes that a number of trials on one machine need."""
     tokens, num, words = data.size()
     takes = {
         (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
         for recipe in (point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY}))
     }
-    return max(estimate(words, recipe, tokens, num, workers).needed for recipe in takes.values())
+    return max(estimate(words, recipe, tokens, num, trials).needed for recipe in takes.values())
 
 
 def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
-    points, placement = sweep.points, sweep.placement
-    concurrent = concurrency(sweep)
+    points, concurrent = sweep.points, concurrency(sweep)
     doing("reading the trials' data and the words")
-    inputs = trial_inputs(sweep.data, points, placement.most, concurrent)
+    inputs = trial_inputs(sweep.data, points, concurrent)
     scorer = sweep.data.scorer(sweep.selection.metric)
 
     started, before = time.monotonic(), len(ledger.records)
@@ -343,7 +341,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     _say_score_before(sweep, inputs, scorer)
     trials, epochs = counted(len(searcher.todo), "trial"), counted(points.space.tuning_epochs, "epoch")
     say(f"{trials} of {epochs} on {sweep.data.size()[1]:,} {sweep.data.unit}, {concurrent} at a time")
-    run_trials(searcher, inputs, scorer, placement, sweep.resources(), sweep.home)
+    run_trials(searcher, inputs, scorer, sweep.resources(), sweep.home)
 
 
 def _say_score_before(sweep: Sweep, inputs: Mapping[str, TrialInputs], scorer: Scorer) -> None:

@@ -68,7 +68,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
         if protocol is not None and sweep.placement.profile:
             raise ValueError("`profile` writes a file to `out`, so it needs a folder; leave it out, or change `out`")
     doing("checking the inputs")
-    sweep.data.check_sweep(sweep.placement.most, None if protocol is None else protocol.pairs)
+    sweep.data.check_sweep(1, None if protocol is None else protocol.pairs)
     check_placement(sweep.placement)
     if sweep.uri is not None:
         doing(f"looking for earlier work at {shown(sweep.uri)}")
@@ -84,8 +84,8 @@ def _tune(sweep: Sweep, protocol: Protocol | None, *, overwrite: bool) -> Tuned:
     with work_folder(sweep.out):
         if not joins:
             sweep = begun(sweep, overwrite)
-        with ray_session(1 if joins else (sweep.concurrent or 1) * sweep.placement.most):
-            wait_for_workers(sweep.placement.most, sweep.resources())
+        with ray_session(1 if joins else (sweep.concurrent or 1)):
+            wait_for_workers(1, sweep.resources())
             if joins:
                 sweep = begun(sweep, overwrite)
             with tracked_run(f"tune {sweep.out.name}", sweep.home.records, sweep.out / "run.json") as run:

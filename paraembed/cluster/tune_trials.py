@@ -14,23 +14,17 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
-from uuid import uuid4
 
 import ray
-import ray.train
-import ray.train.torch
 from ray import tune
-from ray.train import LoggingConfig, RunConfig, ScalingConfig, WorkerGroupError
-from ray.train.torch import TorchConfig, TorchTrainer
 from ray.tune.search import Searcher
 
-from paraembed.cluster.session import COLLECTIVE_SECONDS
 from paraembed.io.staging import Mirror
 from paraembed.process import RAY_TUNE, environment, quiet_ray, records_graphs, set_environment, turn_off_graphs
 from paraembed.recipe import BaseRecipe
-from paraembed.settings import SearchSettings, Workers
+from paraembed.settings import SearchSettings
 from paraembed.training.best import Scorer
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
@@ -50,9 +44,7 @@ class _Shared:
     inputs: Mapping[str, Any]  # references into the object store, by ``inputs_key``
     kind: type[BaseRecipe]
     scorer: Scorer
-    placement: Workers
-    resources: Mapping[str, float]
-    storage: tuple[str, Any]  # path for the files of Ray Train, and its file system
+    device: str  # cpu or cuda
     records_graphs: bool  # whether the driver's environment lets steps be recorded
 
 
@@ -61,24 +53,22 @@ def run_trials(
     searcher: "LedgerSearch",
     inputs: dict[str, TrialInputs],
     scorer: Scorer,
-    placement: Workers,
     resources: Mapping[str, float],
     home: Mirror,
 ) -> None:
     """Run the points that the searcher suggests until it has no more; raise the error that kept it from recording one.
 
-    One worker trains in Ray Tune's actor, several form a group of Ray Train; each needs the ``resources`` ``CPU``,
-    ``GPU``, ``memory`` in bytes. The ``inputs`` are moved to the object store and removed from the dictionary. The
-    subfolder ``ray`` of ``home``, for the files of Ray Tune and Ray Train, is removed at the end.
+    A trial trains in an actor of Ray Tune, which needs the ``resources`` ``CPU``, ``GPU``, ``memory`` in bytes. The
+    ``inputs`` are moved to the object store and removed from the dictionary. The subfolder ``ray`` of ``home``, for the
+    files of Ray Tune, is removed at the end.
     """
     quiet_ray()  # importing Ray Tune set the levels of its loggers
     folder, storage = home.folder / "ray", home.place("ray")
     shutil.rmtree(folder, ignore_errors=True)
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
-    shared = _Shared(references, searcher.points.kind, scorer, placement, resources, storage, records_graphs())
-    takes = {"cpu": resources.get("CPU", 0.0), "gpu": resources.get("GPU", 0.0), "memory": resources.get("memory", 0.0)}
-    if placement.most > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
-        takes = {"cpu": 0.0, "memory": 1.0}
+    device = "cuda" if "GPU" in resources else "cpu"
+    shared = _Shared(references, searcher.points.kind, scorer, device, records_graphs())
+    takes = {name.lower(): amount for name, amount in resources.items()}
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(_trial, shared=shared), takes),
         tune_config=tune.TuneConfig(
@@ -113,77 +103,16 @@ def _trial(config: dict[str, Any], shared: _Shared) -> None:
         turn_off_graphs()
     task = json.loads(config["task"])
     recipe = shared.kind.from_dict(task["recipe"])
-    inputs = shared.inputs[inputs_key(recipe)]
-    if shared.placement.most > 1:
-        ended = _on_group(task, inputs, shared)
-    else:
-        ended = _run(
-            task,
-            ray.get(inputs),
-            recipe,
-            shared.scorer,
-            device="cuda" if shared.placement.gpus else "cpu",
-            on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "epoch_score": epoch.score}),
-        )
-    tune.report({"ended": ended})
-
-
-def _run(task: dict[str, Any], inputs: TrialInputs, recipe: BaseRecipe, scorer: Scorer, **placement: Any) -> str:
-    """Train a point; return how it ended, as JSON."""
-    cuts = {int(epoch): score for epoch, score in task["cut_offs"].items()}
-    return json.dumps(asdict(run_trial(inputs, recipe, task["share"], scorer, cuts, **placement)))
-
-
-def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
-    """Run a point on several workers of Ray Train; return the result of rank 0."""
-    placement = shared.placement
-    trainer = TorchTrainer(
-        _work,  # type: ignore[arg-type]
-        train_loop_config={"task": task, "inputs": [inputs], "shared": replace(shared, inputs={})},
-        scaling_config=ScalingConfig(
-            num_workers=placement.most, use_gpu=placement.gpus, resources_per_worker=dict(shared.resources)
-        ),
-        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=COLLECTIVE_SECONDS),
-        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
-            name=f"group-{task['trial']}-{uuid4().hex[:8]}",
-            storage_path=shared.storage[0],
-            storage_filesystem=shared.storage[1],
-            logging_config=LoggingConfig(log_level="ERROR"),
-        ),
+    ended = run_trial(
+        ray.get(shared.inputs[inputs_key(recipe)]),
+        recipe,
+        task["share"],
+        shared.scorer,
+        {int(epoch): score for epoch, score in task["cut_offs"].items()},
+        device=shared.device,
+        on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "epoch_score": epoch.score}),
     )
-    started = time.monotonic()
-    try:
-        return str(trainer.fit().return_value)  # type: ignore[attr-defined]
-    except WorkerGroupError as error:
-        failures = error.worker_failures.values()
-        if not all(isinstance(failure, _TrainingError) for failure in failures):
-            raise  # a process failed, or did not start: the trial runs again
-        return json.dumps(asdict(Ended("failed", "; ".join(map(str, failures)), (), time.monotonic() - started)))
-
-
-class _TrainingError(Exception):
-    """Error raised by the training in a worker; its process is still running."""
-
-
-def _work(config: dict[str, Any]) -> str:
-    """Run one worker of a group."""
-    quiet_ray()
-    task, shared, context = config["task"], config["shared"], ray.train.get_context()
-    if not shared.records_graphs:
-        turn_off_graphs()
-    (inputs,) = ray.get(config["inputs"])
-    try:
-        return _run(
-            task,
-            inputs,
-            shared.kind.from_dict(task["recipe"]),
-            shared.scorer,
-            device=str(ray.train.torch.get_device()),
-            rank=context.get_world_rank(),
-            world=context.get_world_size(),
-        )
-    except Exception as error:
-        raise _TrainingError(f"{type(error).__name__}: {error}") from error
+    tune.report({"ended": json.dumps(asdict(ended))})
 
 
 class LedgerSearch(Searcher):

@@ -163,6 +163,8 @@ def main(flags: Embed) -> dict[str, Any]:
             f"--price-per-hour is {flags.price_per_hour}, but only --dry-run prints a cost; add --dry-run, or leave "
             "it out"
         )
+    if flags.overwrite and flags.append:
+        raise ValueError("--overwrite and --append are both given; give only one of them")
     options: dict[str, Any] = {"workers": flags.workers, "inference": flags.inference, "gpus": flags.gpu}
     options |= {"limits": limits, "append": flags.append, "cache": cache, "cache_gb": flags.cache_gb}
     if flags.dry_run:

@@ -50,7 +50,7 @@ _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 
 
 GROUPS = {
-    "data": "max_words max_bad_words counts corpus trained choices",
+    "data": "max_words max_bad_words counts corpus trained ppdb rated choices",
     "evaluation": "resamples analyses",
     "model": "device precision prompt backend pooling batch_tokens trust_remote_code",
     "analyses": "neighbors_of against margin_pairs tagged show_texts runs",
@@ -85,6 +85,13 @@ class Evaluate:
     """Text file, one text per line, on which the common components of sif-common are fitted."""
     trained: Annotated[Path | None, _FOLDER] = None
     """Encoder folder whose word vectors give the weights of l1; default: the first of --encoder."""
+    ppdb: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
+    """Original files of PPDB that have the pairs of the sets, best pairs first; its confidence is scored as a baseline.
+    """
+    rated: Annotated[str | None, _FILE] = None
+    """Scored pairs of --ppdb other than those of the sets: score, phrase1, phrase2, separated by tabs; a regression on
+    PPDB's features is trained on them and scored as a baseline.
+    """
     suite: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[all|NAME ...]")] = ()
     """Suites in --data to score on, or all; --list prints them."""
     data: Annotated[str | None, _FOLDER] = None
@@ -160,7 +167,7 @@ def _evaluate(
         run.params(on_disk({name: named(str(value)) for name, value in settings.items() if value}))
         sources = [named(str(path)) for path in (request.data, *request.pairs, request.held_out) if path]
         run.dataset("evaluation sets", suites_digest(suites), sources, "evaluation")
-        for name in ("words", "counts", "corpus"):
+        for name in ("words", "counts", "corpus", "rated"):
             if paths[name]:
                 run.dataset(name, sha256_of(paths[name]), [named(str(paths[name]))], "evaluation")
         outcome = evaluate(request, candidates, suites, out, lambda text: as_flags(text, Evaluate))
@@ -192,7 +199,7 @@ def check(flags: Evaluate) -> None:
     wanted = {*names_in(flags.baseline), *names_in(flags.suite)}
     if "" in flags.encoder:
         raise ValueError("--encoder has an empty value; give a folder, an MLflow run or st:MODEL")
-    if not (flags.encoder or flags.words or HEURISTICS in wanted):
+    if not (flags.encoder or flags.words or flags.ppdb or HEURISTICS in wanted):
         raise ValueError("no encoder to score; give --encoder FOLDER, --words FILE or both")
     if not (flags.suite or flags.pairs or flags.held_out):
         raise ValueError("no data to score on; give --suite all --data FOLDER, --pairs FILE or --held-out PAIRS")
@@ -221,6 +228,8 @@ def _check_baselines(flags: Evaluate) -> None:
         raise ValueError(f"unknown baseline {unknown[0]!r}; allowed: {', '.join(allowed)}")
     if wanted - {HEURISTICS} and not flags.words:
         raise ValueError("--baseline weights the words of a file; add --words FILE")
+    if flags.rated and not flags.ppdb:
+        raise ValueError("--rated trains a regression on the features of --ppdb; add --ppdb FILE")
     for flag in ("counts", "corpus", "trained"):
         users = [name for name, files in MADE_OF.items() if flag in files]
         if getattr(flags, flag) and not wanted & {*users}:
@@ -261,14 +270,15 @@ def paths_of(flags: Evaluate, stage: "Staging") -> dict[str, Any]:
     while first is not None and is_output(first.parent):  # the encoder of a fine-tuned model, or of a search
         first = first.parent
     default_out = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
-    files = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
+    files = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "rated", "held_out")}
     options = flags.options
     margin, tagged = options.margin_pairs, options.tagged
-    inputs = *flags.encoder, *flags.pairs, *files.values(), flags.trained, margin, tagged
+    inputs = *flags.encoder, *flags.pairs, *flags.ppdb, *files.values(), flags.trained, margin, tagged
     names = [str(staged_input(stage, name, "--encoder", absolute)) if "://" in name else name for name in flags.encoder]
     return {
         "encoder": tuple(named_encoder(name, "--encoder") for name in names),
         "pairs": tuple(staged_input(stage, file, "--pairs") for file in flags.pairs),
+        "ppdb": tuple(staged_input(stage, file, "--ppdb") for file in flags.ppdb),
         "data": flags.data and staged_input(stage, flags.data, "--data", existing_data),
         "trained": flags.trained and existing_encoder(flags.trained, "--trained"),
         "out": staged_output(stage, flags.out or default_out, "--out", *inputs),

@@ -101,9 +101,9 @@ class Tune:
     concurrent: int | None = None
     """Maximum number of trials at a time; default: as many as the CPUs, or with --gpus the GPUs, allow."""
     gpus_per_trial: float = 1.0
-    """Fraction of a GPU for each worker of a trial, for example 0.1 for ten small trials on a GPU."""
+    """Fraction of a GPU for each trial, for example 0.1 for ten small trials on a GPU."""
     memory_per_trial_gb: float | None = None
-    """Memory for each worker of a trial on a cluster, in GB; default: as estimated."""
+    """Memory for each trial on a cluster, in GB; default: as estimated."""
     max_failures: int = 10
     """Maximum number of failed trials; one more fails the search."""
     retry_failed: bool = False
@@ -133,15 +133,14 @@ class Tune:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{flag_of(name)} is {value}; allowed: {low} to {high}")
-        if self.placement.is_elastic:
+        if self.placement.most != 1:
             raise ValueError(
-                f"--workers is {self.placement.workers}, but trials whose scores are compared need a fixed number of "
-                "workers; give one number"
+                f"--workers is {self.placement.workers}, but a trial trains on one worker; use --concurrent for the "
+                "number of trials at a time, and --workers of jobs/train.py for the best recipe"
             )
-        if self.gpus_per_trial != 1 and not (self.placement.gpus and self.placement.most == 1):
+        if self.gpus_per_trial != 1 and not self.placement.gpus:
             raise ValueError(
-                f"--gpus-per-trial is {self.gpus_per_trial}, which is for trials of one worker on GPUs; add --gpus, "
-                "without --workers, or leave it out"
+                f"--gpus-per-trial is {self.gpus_per_trial}, which is for trials on GPUs; add --gpus, or leave it out"
             )
 
 
@@ -384,9 +383,8 @@ def _retraining(sweep: "Sweep") -> str:
     from paraembed.settings import SHIPPED_FOLDER
     from paraembed.training.data import Pairs
 
-    data, workers = sweep.data, sweep.placement.most
-    placed = ["--workers", str(workers)] if workers > 1 else []  # batches are per worker
-    placed += ["--gpus"] if sweep.placement.gpus else []
+    data = sweep.data
+    placed = ["--gpus"] if sweep.placement.gpus else []
     placed += ["--min-coverage", f"{data.min_coverage:g}"] if data.min_coverage != MIN_COVERAGE else []
     placed += ["--max-bad-words", f"{data.max_bad_words:g}"] if data.max_bad_words != MAX_BAD_WORDS else []
     if isinstance(data, Pairs):
@@ -421,7 +419,7 @@ def _print_time(sweep: "Sweep") -> None:
 
     doing("measuring some steps of the first, the middle and the last trial")
     number, data, points = concurrency(sweep), sweep.data, sweep.points
-    inputs = trial_inputs(data, points, sweep.placement.most, number)
+    inputs = trial_inputs(data, points, number)
     total = len(next(iter(inputs.values())))
     rows = min(sweep.sample or total, total)
     measured = [points.at(points.space.choices(trial)) for trial in {0, points.space.size // 2, points.space.size - 1}]

@@ -247,6 +247,10 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
     ]
 
 
+class NoRowsError(ValueError):
+    """Error for inputs of which none has a row."""
+
+
 def make_plan(
     inputs: tuple[InputFile, ...],
     settings: Settings,
@@ -284,7 +288,7 @@ def make_plan(
         Part(part_name(n, generation), pieces) for n, pieces in enumerate(_joined(inputs, settings, spans, cuts))
     )
     if not parts:
-        raise ValueError(f"{readable(files)[0].shown} has no rows; there is nothing to embed")
+        raise NoRowsError(f"{readable(files)[0].shown} has no rows; there is nothing to embed")
     for number, file in enumerate(files):
         if not file.fault:
             files[number] = replace(file, sha256=file.sha256 or digest_of_spans(digests[number]))
@@ -320,10 +324,16 @@ def _joined(
 
 
 def _cuts_or_fault(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:
-    """Return the pieces of a span, or why its file cannot be read."""
+    """Return the pieces of a span, or why its file cannot be read: all needed pages of Parquet are read, too."""
+    source, _ = span
     try:
+        if source.kind == "parquet":
+            with open_parquet(source.place, state=source.state) as file:
+                columns = [name for name in _needed(settings) if name.partition(".")[0] in file.schema_arrow.names]
+                for _ in file.iter_batches(columns=columns):
+                    pass
         return _cuts(settings, span)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         return _Cuts([], "", fault_in(error))
 
 
@@ -375,12 +385,17 @@ def _cut_records(source: InputFile, settings: Settings, blocks: Iterable[Records
         yield start, read, rows, before
 
 
+def _needed(settings: Settings) -> list[str]:
+    """Return the columns of a table that the settings need."""
+    named = *settings.text_columns, settings.id_column, settings.tree_column, *settings.kept_columns
+    return [name for name in named if name is not None]
+
+
 def _cut_groups(source: InputFile, settings: Settings) -> Iterator[Cut]:
     """Yield ranges of row groups (or record batches of Arrow) with at most ``settings.part_rows`` rows. A larger one is
     split into equal parts, see ``rows._batches_from``.
     """
-    named = *settings.text_columns, settings.id_column, settings.tree_column, *settings.kept_columns
-    columns = [name for name in named if name is not None]
+    columns = _needed(settings)
     if source.kind == "arrow":
         groups = rows_of_batches(source.place, columns, source.limits.max_inflation)
     else:

@@ -11,6 +11,7 @@ from paraembed.evaluation.baselines import Sources, baseline, overlap_candidates
 from paraembed.evaluation.candidates import Candidate, named, tokenizer_of, unique_labels, untrained
 from paraembed.evaluation.choose import check_held_out, read_choose
 from paraembed.evaluation.html import write_html
+from paraembed.evaluation.ppdb import ppdb_candidates
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
@@ -40,6 +41,8 @@ class EvaluationRequest:
     baselines: tuple[str, ...] = ()  # names of ``MADE_OF`` or ``HEURISTICS``
     counts: Path | None = None
     corpus: Path | None = None  # text file on which common components are fitted
+    ppdb: tuple[Path, ...] = ()  # PPDB files with the pairs of the suites, best pairs first, see ``ppdb_candidates``
+    rated: Path | None = None  # scored pairs of these files, to train the regression on their features
     trained: Path | None = None  # encoder folder with the weights of ``l1``; None: the first of ``encoders``
     suites: tuple[str, ...] = ()  # names of suites, ``all`` or ``HEURISTICS``
     data: Path | None = None
@@ -75,6 +78,8 @@ def prepare(request: EvaluationRequest, fetch: Fetch) -> tuple[list[Candidate], 
     if request.pairs:
         suites.append(read_pairs_files(request.pairs, request.pair_columns))
     candidates = find_candidates(request, fetch)
+    if request.ppdb:
+        candidates += ppdb_candidates(request.ppdb, request.rated, suites)
     check_held_out(request.held_out, candidates)
     check_options(request.options, [candidate.label for candidate in candidates])
     return candidates, suites

@@ -18,6 +18,7 @@ class ScoredPairs:
     scores: npt.NDArray[np.float64]  # float64 [n], finite; the scale is the file's own
     first: pa.StringArray  # string array [n]
     second: pa.StringArray  # string array [n]
+    ratings: npt.NDArray[np.float64] | None = None  # float64 [n, raters], NaN if not rated; None: only means are known
 
     @property
     def texts(self) -> tuple[pa.StringArray, ...]:

@@ -7,12 +7,14 @@ suite without any set is an error.
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, ScoredPairs, Suite, ThresholdPairs
@@ -186,20 +188,21 @@ def read_bigrams(data: Path) -> Suite:
     For verb–object bigrams, the file lists the object first; here the verb comes first, as in a text.
     """
     path = file_of(data, "phrase/mitchell_lapata_2010.txt", "suite 'bigrams'")
-    ratings: dict[str, dict[tuple[str, str], list[float]]] = {kind: defaultdict(list) for kind in _BIGRAMS}
+    ratings: dict[str, dict[tuple[str, str], dict[str, float]]] = {kind: defaultdict(dict) for kind in _BIGRAMS}
     cells = read_cells(path, " ", 8, header=True)
     rows = zip(cells.rows, cells.numbers(7), strict=True)
-    for row, ((_, kind, _, first, two, three, four, _), rating) in enumerate(rows):
+    for row, ((rater, kind, _, first, two, three, four, _), rating) in enumerate(rows):
         if kind not in ratings:
             cells.refuse(row, f"type {kind[:40]!r}; expected {', '.join(_BIGRAMS)}")
         pair = (f"{two} {first}", f"{four} {three}") if kind == "verbobjects" else (f"{first} {two}", f"{three} {four}")
-        ratings[kind][pair].append(rating)
+        ratings[kind][pair][rater] = rating
     sets = [
         ScoredPairs(
             _BIGRAMS[kind],
-            np.array([np.mean(ratings) for ratings in rated.values()]),
+            np.array([np.mean([*ratings.values()]) for ratings in rated.values()]),
             pa.array([phrase for phrase, _ in rated], pa.string()),
             pa.array([other for _, other in rated], pa.string()),
+            _by_rater([*rated.values()]),
         )
         for kind, rated in ratings.items()
         if rated
@@ -257,10 +260,23 @@ def _training_part(read: Callable[[Path], Suite], data: Path) -> Suite:
     return replace(suite, name=f"{suite.name}-train", groups=(Group("", tuple(sets)),))
 
 
+def _by_rater(ratings: Sequence[Mapping[str, float]]) -> npt.NDArray[np.float64]:
+    """Return the rating of each pair by each person, float64 [n, raters], NaN if not rated."""
+    raters = {rater: column for column, rater in enumerate(dict.fromkeys(chain.from_iterable(ratings)))}
+    values = np.full((len(ratings), len(raters)), np.nan)
+    for row, of_pair in enumerate(ratings):
+        values[row, [raters[rater] for rater in of_pair]] = [*of_pair.values()]
+    return values
+
+
 def _read_columns(data: Path, file: str) -> ScoredPairs:
     name, separator, num_columns, header, (score, first, second) = _COLUMNS[file]
     cells = read_cells(data / file, separator, num_columns, header=header)
-    return ScoredPairs(name, cells.numbers(score), cells.texts(first), cells.texts(second))
+    ratings = None
+    if name == "pavlick":  # ratings without names, such as 3.0,4.0,4.0
+        lists = (re.findall(r"(?<![^,])\d+(?:\.\d+)?(?![^,])", row[4]) for row in cells.rows)
+        ratings = _by_rater([{str(rater): float(value) for rater, value in enumerate(values)} for values in lists])
+    return ScoredPairs(name, cells.numbers(score), cells.texts(first), cells.texts(second), ratings)
 
 
 def _word_and_phrase(path: Path) -> ScoredPairs:

@@ -25,7 +25,7 @@ from paraembed.pairs.filters import effective_size, num_tokens
 from paraembed.pairs.settings import FilterOptions
 from paraembed.pairs.shards import Mask, check_shard, read_manifest
 from paraembed.pairs.training_sets import set_of
-from paraembed.text.hashing import mixed, pair_keys, text_column
+from paraembed.text.hashing import hash_strings, mixed, pair_keys, text_column
 
 Columns = Callable[[], Iterable[pa.Table]]
 """Function that reads the ``selection_columns`` of all rows, in tables of any length."""
@@ -35,6 +35,7 @@ _SPLITS = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
 _BIN_BITS = 16  # of a draw: of 10⁹ rows, 15,000 are in one bin
 _PIECE = 1 << 20
 _FEWEST = 10  # P16 §5.2.1: "until there are fewer than 10 phrase pairs"
+_FROM_CHUNK, _FROM_BIN = 5_000, 500  # P15 §3.1
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,16 @@ def selects(options: FilterOptions) -> bool:
 
 
 def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
-    """Return the columns of n rows for ``select``: ``key`` uint64; ``num_tokens`` and ``effective_size`` if used."""
+    """Return the columns of n rows for ``select``: ``key`` uint64; ``num_tokens``, ``effective_size`` and hashes of the
+    texts, if used.
+    """
     columns = {"key": pa.array(pair_keys(table))}
     if options.match_tokens_of is not None:
         columns["num_tokens"] = _pair_tokens(table)
     if set_of(options).effective_sizes:
         columns["effective_size"] = effective_size(table).cast(pa.int32())
+    if set_of(options).chunks:
+        columns |= {name: pa.array(hash_strings(text_column(table, name))) for name in ("first", "second")}
     return pa.table(columns)
 
 
@@ -141,6 +146,8 @@ def _split(selected: Selected, columns: Columns, split: str) -> list[Selected]:
 
 
 def _resize(selected: Selected, options: FilterOptions, columns: Columns) -> Selected:
+    if set_of(options).chunks:
+        return _to_be_rated(selected, options, columns)
     if set_of(options).effective_sizes:
         return _equal_bins(selected, options, columns)
     if options.top is not None:
@@ -178,6 +185,33 @@ def _equal_bins(selected: Selected, options: FilterOptions, columns: Columns) ->
     else:
         kept = [_first(rows, each) for rows in bins]
     return _keep(selected, np.logical_or.reduce(kept), "bin of its effective size is full")
+
+
+def _to_be_rated(selected: Selected, options: FilterOptions, columns: Columns) -> Selected:
+    """Return pairs as Annotated-PPDB was drawn before it was rated (P15 §3.1): of each chunk 5,000 pairs, of these 500
+    of each effective size, and of all these the first ones of a random order in which no text is repeated.
+
+    The paper's chunks have 1M lines of PPDB XXL each; here the pairs that passed the filters are cut into equal ones.
+    """
+    chosen = set_of(options)
+    rows = np.flatnonzero(selected.rows if options.top is None else _first(selected.rows, options.top))
+    table = pa.concat_tables(columns())
+    draws = mixed(table["key"].to_numpy() ^ mixed(np.array([options.sample_seed], np.uint64)))
+    sizes = np.minimum(table["effective_size"].to_numpy(), chosen.effective_sizes[-1])
+    bins = []
+    for chunk in np.array_split(rows, chosen.chunks):
+        drawn = chunk[np.argsort(draws[chunk], kind="stable")[:_FROM_CHUNK]]
+        bins += [drawn[sizes[drawn] == size][:_FROM_BIN] for size in chosen.effective_sizes]
+    candidates = np.concatenate(bins)
+    candidates = candidates[np.argsort(mixed(draws[candidates]), kind="stable")]
+    sides = [table[name].to_numpy()[candidates].tolist() for name in ("first", "second")]
+    kept, taken = np.zeros(len(table), bool), set[int]()
+    wanted = options.sample or chosen.size or 0
+    for row, *texts in zip(candidates.tolist(), *sides, strict=True):
+        if len(taken) < 2 * wanted and taken.isdisjoint(texts):
+            kept[row] = True
+            taken.update(texts)
+    return _keep(selected, kept, "not drawn")
 
 
 def _first(rows: Mask, number: int) -> Mask:

@@ -26,6 +26,7 @@ SetName = Literal[
     "tacl2015/bigrams-nn",
     "tacl2015/bigrams-vn",
     "tacl2015/phrases",
+    "tacl2015/annotated",
     "pgru2017",
     "acl2017/simpwiki",
     "acl2017/ppdb-matched",

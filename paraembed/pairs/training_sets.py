@@ -162,6 +162,7 @@ class TrainingSet:
     # Select the same number of pairs for each of these effective sizes; the last includes larger ones.
     effective_sizes: tuple[int, ...] = ()
     size: int | None = None  # default number of pairs to select; None: all
+    chunks: int = 0  # draw from this many chunks of the pairs, 0: from all at once, see ``selection._to_be_rated``
     is_split: bool = False  # pairs are split into train, dev and test
     keeps_equal_texts: bool = False  # two equal texts are a valid pair
     keeps_duplicates: bool = False
@@ -183,6 +184,12 @@ TRAINING_SETS: dict[str, TrainingSet] = {  # with the section and the number of 
         rules=(filters.out_of_vocabulary, filters.effective_size_below(3), filters.overlap_from(0.5)),
         effective_sizes=(3, 4, 5),
         size=60_000,
+    ),
+    "tacl2015/annotated": TrainingSet(  # P15 §3.1: 3,000
+        rules=(filters.out_of_vocabulary, filters.effective_size_below(3), filters.overlap_from(0.5)),
+        effective_sizes=(3, 4, 5),
+        size=3_000,
+        chunks=10,
     ),
     "pgru2017": TrainingSet(  # Z17 §2.1, §3.1: 406,170
         rules=(filters.BOTH_SINGLE_WORDS, filters.NOT_LETTERS, filters.out_of_vocabulary),

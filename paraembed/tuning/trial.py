@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
-import torch.distributed as dist
 
 from paraembed.console import say
 from paraembed.encoders import Encoder
@@ -24,8 +23,7 @@ from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.step import ExampleIds, SupervisedStep
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
-from paraembed.training.best import PATIENCE, Scorer
-from paraembed.training.exchange import gather_texts
+from paraembed.training.best import Scorer
 from paraembed.training.initial import check_coverage, encoder_of
 from paraembed.training.loop import ProgressReport, TrainingDivergedError, run_steps, train
 from paraembed.training.state import Counters
@@ -104,20 +102,12 @@ class TrialInputs:
             return encoder.to(device)
         return Supervised(encoder, self.kind, options_of(recipe), recipe.seed).to(device)
 
-    def fit(
-        self,
-        model: Any,
-        recipe: Any,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        on_report: Callable[[ProgressReport], None] = lambda _: None,
-    ) -> Counters:
+    def fit(self, model: Any, recipe: Any, on_report: Callable[[ProgressReport], None] = lambda _: None) -> Counters:
         """Train a model returned by ``model``, in place; arguments and errors are those of ``training.loop.train``."""
         if self.targets is None:
-            return train(model, self.texts, recipe, rank=rank, world=world, on_report=on_report)
+            return train(model, self.texts, recipe, on_report=on_report)
         data = ExampleIds(self.texts, _tensor(self.targets))
-        return run_steps(model, SupervisedStep(model, recipe, rank, world), data, len(data), on_report=on_report)
+        return run_steps(model, SupervisedStep(model, recipe), data, len(data), on_report=on_report)
 
 
 def _tensor(values: npt.NDArray[Any]) -> torch.Tensor:
@@ -174,8 +164,6 @@ def run_trial(
     cut_offs: Mapping[int, float],
     *,
     device: str = "cpu",
-    rank: int = 0,
-    world: int = 1,
     on_epoch: Callable[[Epoch], None] = lambda _: None,
 ) -> Ended:
     """Train and score a trial; errors become part of the result.
@@ -184,30 +172,23 @@ def run_trial(
         inputs: inputs shared with other trials.
         recipe: recipe of the trial.
         share: fraction of the pairs.
-        scorer: scorer whose score is maximized, called by rank 0.
+        scorer: scorer whose score is maximized.
         cut_offs: epoch → score below which the trial stops.
         device: cpu or cuda.
-        rank: number of this worker; rank 0 decides when all workers end, and records the curve.
-        world: number of workers.
-        on_epoch: called by rank 0 at the end of every epoch.
-
-    Raises:
-        Exception: with several workers, an error of one worker that the others cannot notice; the caller must end them.
+        on_epoch: called at the end of every epoch.
     """
-    watcher = _Watcher(scorer, cut_offs, recipe.epochs, rank, world, on_epoch)
+    watcher = _Watcher(scorer, cut_offs, recipe.epochs, on_epoch)
     status: Status = "finished"
     reason, replicates = "", tuple[float, ...]()
     try:
         watcher.model = inputs.model(recipe, device)
-        inputs.part(share, recipe.seed).fit(watcher.model, recipe, rank=rank, world=world, on_report=watcher)
-        replicates = replicates_of(scorer, watcher.model) if rank == 0 else ()
+        inputs.part(share, recipe.seed).fit(watcher.model, recipe, watcher)
+        replicates = replicates_of(scorer, watcher.model)
     except _EndError as end:
         status, reason = end.status, end.reason
     except TrainingDivergedError as error:
         status, reason = "failed", str(error)
-    except Exception as error:
-        if world > 1:
-            raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, other trials may succeed
         status, reason = "failed", f"{type(error).__name__}: {error}"
     seconds = time.monotonic() - watcher.started
     return Ended(status, reason, tuple(watcher.curve), seconds, scorer.keeps_best, replicates)
@@ -253,24 +234,15 @@ class _Watcher:
     scorer: Scorer
     cut_offs: Mapping[int, float]
     epochs: int
-    rank: int
-    world: int
     on_epoch: Callable[[Epoch], None]
     model: Any = None
     curve: list[Epoch] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
-    def __post_init__(self) -> None:
-        self.group = dist.new_group(backend="gloo", timeout=PATIENCE) if self.world > 1 else None
-
     def __call__(self, report: ProgressReport) -> None:
         if not report.end_of_epoch:
             return
-        status, reason = self._verdict(report) if self.rank == 0 else ("finished", "")
-        if self.world > 1:
-            dist.barrier(self.group)  # scoring may take longer than a step may wait
-            replies = gather_texts(json.dumps([status, reason]), self.world, self.model.matrix.device)
-            status, reason = json.loads(replies[0])
+        status, reason = self._verdict(report)
         if status != "finished":
             raise _EndError(status, reason)
 

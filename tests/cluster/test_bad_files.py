@@ -116,6 +116,27 @@ def test_tables_without_a_footer_a_header_or_rows(tmp_path, tiny_encoder_folder)
         assert done.bad_files == 1
 
 
+def test_parquet_with_a_damaged_page(tmp_path, tiny_encoder_folder):
+    """Its footer is whole; only a page of a column that is needed counts."""
+    rows = [f"the cat number {number}" for number in range(4000)]
+    for name in ("0", "1", "2"):
+        table = pa.table({"body": rows, "other": rows[::-1]})
+        pq.write_table(table, tmp_path / f"{name}.parquet", compression="snappy", use_dictionary=False)
+    for name, column in (("0", 0), ("2", 1)):
+        path = tmp_path / f"{name}.parquet"
+        chunk = pq.ParquetFile(path).metadata.row_group(0).column(column)
+        octets, middle = bytearray(path.read_bytes()), chunk.data_page_offset + chunk.total_compressed_size // 2
+        octets[middle : middle + 40] = bytes(40)
+        path.write_bytes(octets)
+    files, out = [tmp_path / f"{name}.parquet" for name in ("0", "1", "2")], tmp_path / "out"
+    with pytest.raises(ValueError, match=r"0\.parquet"):
+        local(tiny_encoder_folder, files, out, Settings("body"))
+    done = local(tiny_encoder_folder, files, tmp_path / "without", Settings("body"), limits=Limits(max_bad_files=1))
+    assert (done.rows, done.bad_files) == (8000, 1)
+    listed = json.loads((tmp_path / "without" / "_rejected" / "files.jsonl").read_text())
+    assert listed["source"] == str(files[0])
+
+
 def test_an_object_that_is_damaged(server, tiny_encoder_folder):
     server.objects |= {"corpus/a.txt.gz": WHOLE[:-20], "corpus/b.txt": b"the cat\n", "corpus/c.txt": b"\xff\xfe\0\0"}
     limits = Limits(max_bad_files=2)

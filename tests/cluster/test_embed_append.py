@@ -109,6 +109,20 @@ def test_bad_files_are_added_when_they_can_be_read(add, files, tmp_path, tiny_en
     assert add(files[0], bad, tmp_path / "4.csv", **options).rows == 5
 
 
+def test_a_file_with_only_a_header_adds_nothing_until_it_has_rows(add, files, tmp_path, capsys):
+    add(files[0])
+    empty, before = write(tmp_path / "empty.csv"), contents(tmp_path / "out")
+    done = add(files[0], empty)
+    assert (done.rows, done.embedded, done.added, done.was_finished) == (3, 0, 0, True)
+    assert f"{empty} has no rows" in capsys.readouterr().err
+    assert contents(tmp_path / "out") == before
+    write(empty, ("z", "the cat", 1))
+    assert add(files[0], empty).added == 1
+    assert keys(tmp_path / "out") == ["a", "b", "c", "z"]
+    with pytest.raises(ValueError, match="has no rows"):
+        embed("small", [write(tmp_path / "none.csv")], tmp_path / "new", SETTINGS, engine="local")
+
+
 def test_an_append_that_failed_takes_the_corrected_file(add, files, tmp_path):
     plain = Settings("text", "key", part_rows=2)
     add(files[0], settings=plain)

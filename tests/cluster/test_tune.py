@@ -12,7 +12,6 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
-import ray
 import torch
 from mlflow.tracking import MlflowClient
 
@@ -20,19 +19,17 @@ import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begun, run_sweep
-from paraembed.cluster.tune_trials import _on_group, _Shared
 from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.fingerprint import sha256_of
 from paraembed.recipe import Recipe, read_recipe
-from paraembed.settings import Placement, SearchSettings, Workers
+from paraembed.settings import Placement, SearchSettings
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
-from paraembed.tuning.trial import read_inputs
 from tests.jobs import interrupted, job_command, ran, run_job
 from tests.mlflow_server import run_of
 from tune_spaces import SPACES
@@ -189,8 +186,6 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
         tune(replace(good, fixed=("margn=1",)))
     with pytest.raises(ValueError, match=r"--set 'max_words' is not .*FIELD=VALUE"):
         tune(replace(good, fixed=("max_words",)))
-    with pytest.raises(ValueError, match=r"`workers` is 999,.* has \d+ in all"):
-        tune(replace(good, out=tmp_path / "many", placement=Placement(workers=999)))
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match=r"`gpus` is set, .*finds no GPU"):
             tune(replace(good, placement=Placement(gpus=True)))
@@ -310,31 +305,3 @@ def test_a_trial_whose_worker_dies_is_tried_again(sample, tmp_path):
     assert re.search(r"trial [01]: its worker failed, or could not start; the trial is restarted", said)
     assert "Traceback" not in said, said
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
-
-
-@pytest.mark.slow
-def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample, tmp_path):
-    axes = {"margin": (0.6,), "learning_rate": (0.02, 1e36)}
-    space = replace(SMOKE, axes=axes, fixed={"tokenizer": "space"}, tuning_pairs=None)
-    suites = read_selection(space.selection, sample / "sample")
-    words, pairs = sample / "sample" / "vectors.txt.gz", sample / "pairs"
-    data = Pairs(Recipe(), pairs, words, suites)
-    sweep = Sweep(Points("two", space), space.selection, data, tmp_path / "out", concurrent=1)
-    ledger = run(replace(sweep, placement=Placement(workers=2)), "two")
-    assert [one.status for one in ledger.in_order()] == ["finished", "failed"]
-    recipe = read_recipe(tmp_path / "out" / "best-recipe.json", Recipe)
-    train_model(Training("two", Pairs(recipe, pairs, words), tmp_path / "encoder", Placement(workers=2)))
-    suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
-    score = metrics_of(paraembed.load(tmp_path / "encoder"), [suite])[METRIC]
-    assert ledger.records[0].score == pytest.approx(score, abs=1e-6)
-
-
-@pytest.mark.slow
-def test_an_error_of_a_worker_fails_the_trial_of_its_group(sample, tmp_path, ray_cluster):
-    recipe = Recipe(epochs=1)
-    inputs = read_inputs(Pairs(recipe, sample / "pairs", sample / "sample" / "vectors.txt.gz"), recipe)
-    task = {"trial": 0, "recipe": recipe.to_dict(), "share": 0.1, "cut_offs": {}}
-    no_scorer = _Shared({}, Recipe, None, Workers(2), {"CPU": 1}, (str(tmp_path), None), records_graphs=False)
-    ended = json.loads(_on_group(task, ray.put(inputs), no_scorer))
-    assert ended["status"] == "failed"
-    assert ended["reason"] == "TypeError: 'NoneType' object is not callable"

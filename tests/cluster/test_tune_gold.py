@@ -92,7 +92,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_trials_on_two_workers_and_from_a_trained_encoder(data, tmp_path, ray_cluster):
+def test_trials_from_a_trained_encoder(data, tmp_path, ray_cluster):
     fixed = ("batch_size=20",)
     axes = {"head_l2": (1e-3, 1e-4)}
     with pytest.MonkeyPatch.context() as patch:
@@ -100,13 +100,13 @@ def test_trials_on_two_workers_and_from_a_trained_encoder(data, tmp_path, ray_cl
         plain = Tune(
             "two", data=data, task="entailment", pretrained=data / "proj", out=tmp_path / "two", epochs=2, fixed=fixed
         )
-        tune(replace(plain, placement=Placement(workers=2), concurrent=1))
+        tune(plain)
     rows = table(tmp_path / "two")
     assert [row["status"] for row in rows] == ["finished"] * 2
     recipe = find_supervised_recipe(str(tmp_path / "two" / "best-recipe.json"))
     assert recipe.encoder == ProjConfig(width=20)
     labels = read_labels(recipe, "entailment", None, data, pretrained=data / "proj")
-    train_model(Training("best", labels, tmp_path / "m", Placement(2)))
+    train_model(Training("best", labels, tmp_path / "m"))
     value = read_config(tmp_path / "m")["provenance"]["scores"]["dev"]["values"]["accuracy"]
     assert value == pytest.approx(max(row["score"] for row in rows), abs=1e-6)
 
@@ -166,7 +166,6 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
         ({"fixed": ("eval_every=100",)}, r"eval_every is 100, but trials are always scored on the dev set"),
         ({"space": turney, "task": "turney"}, r"the space .*: scramble is 0\.\d+, but the answer of turney"),
         ({"fixed": ("head_layer=none",)}, r"head_layer is none, but the task similarity needs a"),
-        ({"placement": Placement(workers=3)}, r"200 of .* batch_size is 100 for each of 3 workers; use a smaller"),
         ({"placement": Placement(profile=True)}, r"--profile does not apply"),
         ({"final_epochs": 3}, r"--final-epochs is for the training after the search; add --protocol"),
     ):
@@ -176,7 +175,7 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
     given = "similarity", None, data, data / "words.txt", None
     labels, points = read_labels_for(Points(NAME, SPACES[NAME]), *given)
     with pytest.raises(ValueError, match=r"trials at a time need .* GiB"):
-        trial_inputs(labels, points, workers=1, concurrent=10**9)
+        trial_inputs(labels, points, concurrent=10**9)
 
 
 def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys):
@@ -207,8 +206,6 @@ def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
     labels, points = read_labels_for(points, "similarity", "sts", tmp_path, data / "words.txt", None)
     sweep = Sweep(points, points.space.selection, labels, tmp_path / "out", concurrent=1)
     assert _retraining(sweep).endswith(f"--words {data / 'words.txt'} --out MODEL")
-    on_two = replace(sweep, placement=Placement(workers=2))  # whose batches are twice as large
-    assert _retraining(on_two).endswith("--out MODEL --workers 2")
     curve = (Epoch(1, 0.5, 0.1, {"dev/pearson": 0.5}, 1.0),)
     recipe = points.at({}).recipe.to_dict()
     Ledger(sweep.trials).add(TrialRecord(0, {}, recipe, 1.0, "finished", "", curve, 1.0, 1e9, keeps_best=True))

@@ -144,8 +144,8 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(tmp_pa
     assert begun(some, overwrite=False).concurrent == 3
     with pytest.raises(ValueError, match=r"another concurrent \(was 3, is 2\)"):
         begun(replace(some, concurrent=2), overwrite=False)
-    with pytest.raises(ValueError, match=r"another workers \(was 1, is 2\)"):
-        begun(replace(some, placement=Placement(workers=2)), overwrite=False)
+    with pytest.raises(ValueError, match=r"another gpus \(was False, is True\)"):
+        begun(replace(some, placement=Placement(gpus=True)), overwrite=False)
     assert begun(some, overwrite=True).concurrent == 2
 
 
@@ -163,16 +163,18 @@ def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path):
 def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     some = pairs_of(tmp_path)
+    write_manifest(some.folder, 50)
+    with pytest.raises(ValueError, match=r"100 pairs.*only 50"):
+        trial_inputs(some, POINTS, concurrent=1)
+    some = pairs_of(tmp_path)
     write_manifest(some.folder, 150)
-    with pytest.raises(ValueError, match=r"100 pairs .*2 workers, .*only 150"):
-        trial_inputs(some, POINTS, workers=2, concurrent=1)
     row = "word" + " 0.5" * 300 + "\n"
     with some.words.open("w") as file:
         file.writelines(row for _ in range(1000))
     with pytest.raises(ValueError, match=r"^1,000,000,000 trials .*`fixed` max_words=N"):
-        trial_inputs(some, POINTS, workers=1, concurrent=10**9)
+        trial_inputs(some, POINTS, concurrent=10**9)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
-    _check_memory(POINTS, some, 10**9, 1)  # a cluster's workers may be elsewhere
+    _check_memory(POINTS, some, 10**9)  # a cluster's workers may be elsewhere
 
 
 def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
@@ -202,11 +204,11 @@ def test_flags_that_would_be_ignored_are_refused():
     many, missing = SearchSettings("random", 10**6), {"pairs": "missing", "words": "missing", "out": "out"}
     with pytest.raises(ValueError, match=r"`trials` is 1,000,000, .* \d+ points"):
         tune(Tune("smoke", **missing, settings=many))
-    for placement in (Placement(), Placement(workers=2, gpus=True)):
-        with pytest.raises(ValueError, match=r"--gpus-per-trial is 0\.1, .*one worker on GPUs"):
-            Tune("smoke", placement=placement, gpus_per_trial=0.1)
-    with pytest.raises(ValueError, match=r"--workers is 1:2, .*fixed number"):
-        Tune("smoke", placement=Placement(workers="1:2"))
+    with pytest.raises(ValueError, match=r"--gpus-per-trial is 0\.1, .*--gpus"):
+        Tune("smoke", gpus_per_trial=0.1)
+    for workers in (2, "1:2"):
+        with pytest.raises(ValueError, match=rf"--workers is {workers}, .*--concurrent"):
+            Tune("smoke", placement=Placement(workers=workers))
 
 
 def test_what_a_trial_takes(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from mlflow.tracking import MlflowClient
 from paraembed.evaluation.choose import check_held_out
 from paraembed.evaluation.evaluate import EvaluationRequest, find_candidates
 from paraembed.io.fingerprint import sha256_of
+from paraembed.pairs.sample import ppdb_lines
 from paraembed.tracking.place import EXPERIMENT
 from tests.jobs import run_job
 
@@ -122,6 +123,21 @@ def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(folder):
     assert sorted(path.name for path in out.iterdir()) == ["mine.csv", "scores.csv", "scores.json", "scores.md"]
     saved = json.loads((out / "scores.json").read_text())
     assert [column["label"] for column in saved["encoders"]] == ["overlap", "lemma overlap"]
+
+
+def test_ppdb_scores_its_pairs_and_rated_pairs_train_a_regression(folder, store):
+    lines = "".join(ppdb_lines("2.0", 60, seed=1)).splitlines()
+    (folder / "ppdb").write_text("\n".join(lines) + "\n")
+    pairs = {frozenset(line.split(" ||| ")[1:3]): line.split(" ||| ")[1:3] for line in lines}
+    rows = [f"{len(first)}\t{first}\t{second}\n" for first, second in pairs.values()]
+    for name, part in (("rated.tsv", rows[:20]), ("test.tsv", rows[20:])):
+        (folder / name).write_text("".join(part))
+    line = "--ppdb ppdb --rated rated.tsv --pairs test.tsv --resamples 0 --no-analyses --out out"
+    assert evaluate(line) == 0
+    columns = json.loads((folder / "out" / "scores.json").read_text())["encoders"]
+    assert [column["label"] for column in columns] == ["PPDB", "PPDB + SVR"]
+    assert all(column["scores"]["pairs/test"]["pearson"] for column in columns)
+    assert evaluate(line.replace("rated.tsv", "test.tsv")) == 2
 
 
 def test_texts_are_written_where_they_were_asked_for_alone(folder):

@@ -60,6 +60,7 @@ def shards(folder, *files):
 
 SIZES = {"top": st.none() | st.integers(1, 70), "sample": st.none() | st.integers(1, 70)}
 NESTED = {"nested_subsets": st.sampled_from(["none", "ordered", "random"])}
+BINNED = ("tacl2015/phrases", "tacl2015/annotated")
 SETS = st.sampled_from([None, "iclr2016", "tacl2015/phrases"])
 SPLITS = {"training_set": st.just("pgru2017"), "split": st.sampled_from(["train", "dev", "test"])}
 OPTIONS = st.one_of(
@@ -215,6 +216,46 @@ def test_phrases_are_60_000_at_full_size():
     assert np.bincount(np.minimum(sizes[output.rows], 5))[3:].tolist() == [20_000, 20_000, 20_000]
 
 
+ANNOTATED = {"training_set": "tacl2015/annotated"}
+
+
+def test_pairs_to_be_rated_are_drawn_from_ten_chunks_and_three_bins_without_a_repeated_text():
+    sizes = np.tile([3, 3, 3, 3, 3, 3, 4, 4, 5, 9], 6_000)
+    keys = np.arange(len(sizes), dtype=np.uint64)
+    texts = [pa.array(10**6 * side + keys // 3) for side in (1, 2)]  # three pairs share each text
+    columns = pa.table({"key": keys, "effective_size": sizes, "first": texts[0], "second": texts[1]})
+    chunk, size = np.arange(len(sizes)) // 6_000, np.minimum(sizes, 5)
+    ends = {}
+    for seed in (1, 2):
+        (output,) = selected_of(FilterOptions(sample_seed=seed, **ANNOTATED), [columns.slice(0, 7), columns.slice(7)])
+        rows = np.flatnonzero(output.rows)
+        assert len(rows) == len({*(keys[rows] // 3).tolist()}) == 3_000
+        each = np.histogram2d(chunk[rows], size[rows], [10, [3, 4, 5, 6]])[0]
+        # 3,000 of 15,000, of 500 in each bin of each chunk
+        assert each.min() > 60, each
+        assert each.max() < 140, each
+        ends[seed] = rows.tolist()
+    assert ends[1] != ends[2]
+    # Without repeated texts, all of 500 from every bin of every chunk.
+    unique = columns.set_column(2, "first", pa.array(keys)).set_column(3, "second", pa.array(keys + np.uint64(10**6)))
+    (output,) = selected_of(FilterOptions(sample=15_000, **ANNOTATED), [unique])
+    assert np.unique(chunk[output.rows] * 10 + size[output.rows], return_counts=True)[1].tolist() == [500] * 30
+    (output,) = selected_of(FilterOptions(top=4_000, sample=5, **ANNOTATED), [unique])
+    assert np.flatnonzero(output.rows).size == 5
+    assert np.flatnonzero(output.rows).max() < 4_000
+
+
+@given(pairs=PAIRS)
+def test_pairs_to_be_rated_repeat_no_text_and_are_as_many_as_can_be_added(pairs):
+    options = FilterOptions(**ANNOTATED)
+    (rows,) = run(options, pairs).values()
+    size = selection_columns(table(pairs), options)["effective_size"].to_pylist()
+    taken = [text for row in rows for text in {*pairs[row]}]
+    assert len(taken) == len({*taken})
+    rest = [row for row in range(len(pairs)) if size[row] >= 3 and not {*pairs[row]} & {*taken}]
+    assert not rest
+
+
 def matched(folder, top=None):
     return FilterOptions(training_set="acl2017/ppdb-matched", match_tokens_of=folder, top=top)
 
@@ -248,7 +289,7 @@ def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path):
 def test_nothing_is_selected_where_nothing_is_asked():
     assert run(FilterOptions(), numbered(4)) == {"": [0, 1, 2, 3]}
     assert not selects(FilterOptions(training_set="iclr2016", min_score=1.0, max_length=5))
-    asked = [matched("shards"), *(FilterOptions(training_set=name) for name in ("pgru2017", "tacl2015/phrases"))]
+    asked = [matched("shards"), *(FilterOptions(training_set=name) for name in ("pgru2017", *BINNED))]
     asked += [FilterOptions(top=1), FilterOptions(sample=1), FilterOptions(nested_subsets="ordered")]
     asked.append(FilterOptions(leave_out=("dev",)))
     assert all(map(selects, asked))

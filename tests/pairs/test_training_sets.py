@@ -22,7 +22,8 @@ from paraembed.text.vocabulary import UNKNOWN
 SECTIONS = Path(__file__).with_name("training_sets.txt").read_text(encoding="utf-8").strip().split("\n\n")[1:]
 SECTIONS = {name: text for name, _, text in (section.partition("\n") for section in SECTIONS)}
 VOCABULARY = SECTIONS.pop("known words").split()
-SETS = {**SECTIONS, "acl2017/ppdb-matched": SECTIONS["iclr2016"]}
+SAME_RULES = {"acl2017/ppdb-matched": "iclr2016", "tacl2015/annotated": "tacl2015/phrases"}
+SETS = SECTIONS | {name: SECTIONS[other] for name, other in SAME_RULES.items()}
 
 
 def lines_of(example):

@@ -28,6 +28,7 @@ ANALYSES: tuple[tuple[str, str, str, Callable[[AnalysisInputs], Content]], ...] 
         pairs.error_by_ratio,
     ),
     ("across-sets", "Encoders across the sets", "Wieting 2016, §4.3; Wieting 2017, §4.2", sets.across_sets),
+    ("raters", "Agreement of the raters", "Wieting 2015, tables 1 and 2", sets.raters),
     ("unknown-words", "Score and rare or OOV words", "Wieting 2016, §5.1", sets.unknown_words),
     ("disagreement", "Where two encoders disagree", "Wieting 2017, table 7", pairs.disagreement),
     ("nearest-neighbours", "Nearest neighbors of words", "Wieting 2016, table 8", words.neighbors),

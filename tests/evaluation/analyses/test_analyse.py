@@ -25,7 +25,7 @@ def test_what_can_be_made_is_written_and_the_rest_says_why(inputs, tmp_path):
     made = analyse(report, inputs.candidates, suites, options, out)
     assert [(one.name, one.title, one.source) for one in made] == [about[:3] for about in ANALYSES]
     reasons = {one.name: one.reason for one in made if one.content is None}
-    assert {*reasons} == {"margin"}
+    assert {*reasons} == {"margin", "raters"}
     assert "`margin_pairs`" in reasons["margin"]
     written = {path for one in made for path in one.files}
     assert written == {*out.iterdir()}

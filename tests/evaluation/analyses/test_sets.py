@@ -1,3 +1,4 @@
+import gzip
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 from scipy import stats
 
 from paraembed.evaluation.analyses.content import CannotMakeError
-from paraembed.evaluation.analyses.sets import across_sets, rank_correlation, unknown_words
+from paraembed.evaluation.analyses.sets import across_sets, rank_correlation, raters, unknown_words
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
+from paraembed.evaluation.suites import read_suites
 from paraembed.settings import AnalysisOptions
 
 
@@ -50,6 +52,32 @@ def test_rare_words_are_those_of_the_given_pairs(inputs, tmp_path):
             assert [row[2] for row in table.rows if row[1] == f"sts/{group.name}/{pairs.name}"] == [
                 pytest.approx(expected)
             ] * 2
+
+
+def test_raters_agree_as_far_as_by_hand(inputs, tmp_path):
+    """Three pairs rated by both of two people, and one by a third."""
+    head, rows = "participant type version a b c d rating", []
+    of_pair = {"a b c d": (1, 2), "e f g h": (4, 6), "i j k l": (5, 7), "m n o p": (7,)}
+    for pair, ratings in of_pair.items():
+        people = ("ann", "bob") if len(ratings) == 2 else ("eve",)
+        rows += [f"{rater} adjectivenouns 0 {pair} {rating}" for rater, rating in zip(people, ratings, strict=True)]
+    (tmp_path / "phrase").mkdir()
+    (tmp_path / "phrase" / "mitchell_lapata_2010.txt").write_text("\n".join([head, *reversed(rows)]) + "\n")
+    pavlick = "".join(f"3\t[NP]\tx{row}\ty\t{ratings}\n" for row, ratings in enumerate(("1.0,3.0", "5,5,5", "none")))
+    (tmp_path / "phrase" / "pavlick2015_ppdb_human.tsv.gz").write_bytes(gzip.compress(pavlick.encode()))
+    deviation, agreement = raters(replace(inputs, suites=read_suites(["bigrams", "phrases"], tmp_path))).tables
+    assert deviation.rows == (
+        ("bigrams/JN", "1 to 2", 0.5, 25.0),
+        ("bigrams/JN", "5 to 6", 1.0, 25.0),
+        ("bigrams/JN", "6 to 7", 0.5, 50.0),
+        ("bigrams/JN", "all", 0.625, 100.0),
+        ("phrases/pavlick", "2 to 3", 1.0, 50.0),
+        ("phrases/pavlick", "4 to 5", 0.0, 50.0),
+        ("phrases/pavlick", "all", 0.5, 100.0),
+    )
+    assert agreement.rows == (("bigrams/JN", 1, pytest.approx(100.0)), ("phrases/pavlick", 0, None))
+    with pytest.raises(CannotMakeError, match="ratings of each person"):
+        raters(inputs)
 
 
 def test_the_rank_correlation_of_a_hand_example():
