@@ -19,7 +19,6 @@ from paraembed.io.places import shown
 from paraembed.io.resume import Work, cannot_overwrite, check_own_files, described, foreign_work
 from paraembed.io.staging import Mirror, sibling
 from paraembed.process import on_cluster, records_graphs
-from paraembed.recipe import BaseRecipe
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.signals import RunFailedError
 from paraembed.supervised.labels import TrainingData
@@ -55,7 +54,7 @@ class Training:
     uri: str | None = None
     named: Callable[[str], str] = str  # path of an input → its name for MLflow, such as the URI of a copy
     register: str | None = None  # name in MLflow's model registry; None: the model is logged, but not registered
-    earlier: BaseRecipe | None = None  # recipe of the same call in earlier versions, with which it resumes their work
+    earlier_tokenizer: str | None = None  # default of earlier versions, with which their work is resumed
 
     def __post_init__(self) -> None:
         """Raise ValueError if the name to register is not allowed."""
@@ -163,17 +162,15 @@ def _fetch_work(training: Training) -> None:
 
 
 def _as_begun(training: Training) -> Training:
-    """Return the training with its earlier recipe, if output or unfinished training have that one."""
-    if training.earlier is None:
-        return training
-    begun = [described(training.work / "identity.json")]
+    """Return the training with the earlier tokenizer, if output or unfinished training have this recipe with it."""
+    begun, tokenizer = [described(training.work / "identity.json")], training.earlier_tokenizer
     with suppress(OSError, ValueError):
         begun.append(training.data.identity_at(training.out))
-    if all(identity.get("recipe") != training.earlier.to_dict() for identity in begun):
+    recipe = replace(training.data.recipe, tokenizer=tokenizer or training.data.recipe.tokenizer)
+    if tokenizer is None or all(identity.get("recipe") != recipe.to_dict() for identity in begun):
         return training
-    tokenizer = training.earlier.tokenizer
     say(f"{shown(training.uri or training.out)} keeps the tokenizer {tokenizer}, the default of earlier versions")
-    return replace(training, data=training.data.with_recipe(training.earlier))
+    return replace(training, data=training.data.with_recipe(recipe))
 
 
 def check_placement(placement: Workers) -> None:

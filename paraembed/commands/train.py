@@ -18,14 +18,7 @@ from paraembed.commands.paths import (
     staged_places,
     staged_words,
 )
-from paraembed.commands.recipe_flags import (
-    AS_RELEASED,
-    RECIPE_GROUPS,
-    changed_fields,
-    list_recipes,
-    recipe_flags,
-    say_idle,
-)
+from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags, say_idle
 from paraembed.console import print_table, say
 from paraembed.io.places import shown
 from paraembed.papers import OWN_RECIPES, RECIPES, as_released, find_recipe
@@ -158,7 +151,6 @@ def main(flags: Train) -> dict[str, Any]:
             license_id=flags.license,
         )
         data.check_tokens()
-        earlier = replace(flags.settings, tokenizer=base.tokenizer)  # the default until 0.2
         training = Training(
             flags.recipe,
             data,
@@ -167,7 +159,7 @@ def main(flags: Train) -> dict[str, Any]:
             uri=stage.uri(out),
             named=stage.in_uris,
             register=flags.register,
-            earlier=earlier if flags.settings.tokenizer == DEFAULT_TOKENIZER else None,
+            earlier_tokenizer=base.tokenizer if flags.settings.tokenizer == DEFAULT_TOKENIZER else None,
         )
         outcome = train_model(training, overwrite=flags.overwrite)
         if outcome.table:
@@ -181,7 +173,7 @@ def main(flags: Train) -> dict[str, Any]:
 def defaults(arguments: list[str]) -> Train:
     """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
-    if flag_value(arguments, "--recipe") is None and AS_RELEASED not in arguments:
+    if flag_value(arguments, "--recipe") is None and "--as-released" not in arguments:
         settings = replace(settings, tokenizer=DEFAULT_TOKENIZER)
     words = SHIPPED if name in OWN_RECIPES else tyro.MISSING
     return Train(tyro.MISSING, words, tyro.MISSING, name, encoder, settings=settings)

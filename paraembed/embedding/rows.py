@@ -13,8 +13,9 @@ from the average row size in a row group (``paraembed.io.parquet``).
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ class Rejected(NamedTuple):
 _MISSING = object()
 _SPACE = pa.scalar(" ", pa.large_string())  # between the elements of a list that is one text
 _LISTS = pa.large_list(pa.large_string())
+_JsonCells = Callable[[str], list[str | None] | str]
 _READERS = 4  # workers that may read the same stream, each all of it: it is read 50 times as fast as it is embedded
 _begun: dict[tuple[Any, ...], tuple[int, pa.RecordBatch, Iterator[pa.RecordBatch]]] = {}
 _streams: dict[tuple[str, str], "_Stream"] = {}
@@ -161,7 +163,8 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
         blocks = _read_columns(source, piece, wanted, settings.batch_size)
     else:
         num_texts = sum(name in wanted for name in text_columns)
-        blocks = _read_text(source, piece, wanted, num_texts, data, explode=settings.explode)
+        cells = partial(_json_cells, wanted=wanted, num_texts=num_texts, explode=settings.explode)
+        blocks = _read_text(source, piece, wanted, cells, data)
     for block in blocks:
         for name in of_path:
             block.columns[name] = pa.repeat(pa.scalar(source.partitions[name], pa.string()), len(block.row_numbers))
@@ -279,7 +282,7 @@ def _made_ids(source: InputFile, piece: Piece, settings: Settings, row_numbers: 
 
 
 def _read_text(
-    source: InputFile, piece: Piece, wanted: list[str], num_texts: int, data: bytes | None, *, explode: bool
+    source: InputFile, piece: Piece, wanted: list[str], cells: _JsonCells, data: bytes | None
 ) -> Iterator[_Block]:
     size = source.block_bytes
     if data is None and source.is_stream:
@@ -296,7 +299,7 @@ def _read_text(
                 texts, changed = _decoded(_lines(records.data[records.start :]))
                 yield _Block({wanted[0]: texts}, rows, num_replaced=int(changed.sum()))
             case "jsonl":
-                yield _json_block(records, rows, wanted, num_texts, explode=explode)
+                yield _json_block(records, rows, wanted, cells)
             case _:
                 yield _csv_block(records, rows, 2 + done + breaks, wanted, source)  # line 1 is the header
                 breaks += int(records.breaks.sum(dtype=np.int64))
@@ -323,16 +326,14 @@ def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return array, changed.to_numpy(zero_copy_only=False)
 
 
-def _json_block(
-    records: Records, row_numbers: npt.NDArray[np.int64], wanted: list[str], num_texts: int, *, explode: bool
-) -> _Block:
+def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: list[str], parse: _JsonCells) -> _Block:
     """Parse JSON lines with Python's json, which can report the faulty line; pyarrow cannot."""
     lines, changed = _decoded(_lines(records.data[records.start :]))
     cells: list[list[str | None]] = []
     rejected: list[Rejected] = []
     good = np.zeros(len(row_numbers), bool)
     for number, line in enumerate(lines.to_pylist()):
-        row = _json_cells(line, wanted, num_texts, explode=explode)
+        row = parse(line)
         if isinstance(row, str):
             rejected.append(Rejected(int(row_numbers[number]), row))
         else:
