@@ -42,7 +42,6 @@ from paraembed.io.codes import (
     WIDTH,
 )
 from paraembed.io.escape import listed
-from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import MOST_LINE_BYTES, SettingError
 from paraembed.io.lines import invalid_rows, is_utf8, read_text
 from paraembed.process import csv_cell_limit
@@ -364,24 +363,3 @@ def read_cells(path: Path, separator: str, columns: int | str, *, header: bool |
     if not cells.rows:
         raise ValueError(f"{path} has no rows; {expected}; download it again")
     return cells
-
-
-def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row of a small CSV file (TSV, by its name), without blank rows.
-
-    Raise ValueError if the file, decompressed, has more than ``most`` bytes, is not UTF-8, or has a damaged row.
-    """
-    data = bytearray()
-    for piece in read_blocks(path, 1 << 20):
-        data += piece
-        if len(data) > most:
-            raise ValueError(f"{path} has more than {most:,} bytes, the limit for this kind of file; split it")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text; expected a CSV or TSV file") from None
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if ".tsv" in path.suffixes else ",")
-    try:
-        yield from ((rows.line_num, row) for row in rows if any(map(str.strip, row)))
-    except csv.Error as error:
-        raise ValueError(f"{path}, line {rows.line_num}: {error}; correct or delete the line") from None

@@ -201,7 +201,7 @@ def test_the_version_of_a_table_is_an_input_and_a_later_one_is_appended(lake, ti
     assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(where)]))
     delete("a dog")
     before, (_, third) = contents(out), find_inputs([where])
-    with pytest.raises(ValueError, match=f"from {second.snapshot}, are deleted or rewritten in {third.snapshot}"):
+    with pytest.raises(ValueError, match=f"from {second.snapshot},.*{third.snapshot}"):
         build(*given, settings, out, append=True)
     assert contents(out) == before
 
