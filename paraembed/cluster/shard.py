@@ -4,8 +4,9 @@ others by tasks of Ray.
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -95,7 +96,7 @@ def shard_pairs(
         engine: ``local``, in this process; ``ray``; or ``auto``, local if the estimated time is below 20 seconds.
         overwrite: replace a finished output of other inputs or settings.
         rejected_sample: write examples of the rejected rows, next to the shards and to MLflow.
-        limits: limits on reading an input; ``max_line_bytes`` affects rows, so the manifest records it.
+        limits: limits on reading an input, encoding and form of CSV; but for ``max_inflation``, the manifest has them.
         max_rejected_share: maximum share of all rows that cannot be read, 0 to 1.
         span_bytes: bytes of a plain file that one task parses.
         uri: URI of the output on an object store; ``out`` is then the copy on this machine. All tasks run on this
@@ -116,7 +117,7 @@ def shard_pairs(
     doing(f"hashing {len(inputs):,} inputs")
     identity: dict[str, Any] = {
         "format": FORMAT,
-        "settings": outputs.settings_to_json(settings, has_labels=has_labels),
+        "settings": outputs.settings_to_json(settings, has_labels=has_labels) | limits.dialect,
         "inputs": source_parts.digests_of(inputs),
         "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
         "max_line_bytes": limits.max_line_bytes,
@@ -140,18 +141,17 @@ def shard_pairs(
         return manifest
 
     work = outputs.unfinished_output(out, identity, rejected_sample=rejected_sample)
-    before = finished()
-    if before is not None:
+    if (before := finished()) is not None:
         work.remove_leftover()
         return before, True
     task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits, max_rejected_share)
     with work_folder(work.folder):
-        before = finished()  # by another run, since
-        if before is not None:
+        if (before := finished()) is not None:  # by another run, since
             return before, True
         outputs.check_folders(out)
         say(*source_parts.describe(sources, with_pairs=rejected_sample))
-        parts = source_parts.cut_parts(sources, work.folder, span_bytes)
+        is_converted = limits.codec != "utf-8"  # from its start
+        parts = source_parts.cut_parts(sources, work.folder, sys.maxsize if is_converted else span_bytes)
         doing("starting the job")
         seconds = _estimate(sources, identity["inputs"])
         with (
@@ -159,7 +159,8 @@ def shard_pairs(
             started_tasks(engine, workers, seconds, here=uri is not None) as tasks,
         ):
             input_digest = digest_of(identity["inputs"])
-            run.params({"inputs": len(inputs), "input_digest": input_digest, **asdict(limits), **identity["settings"]})
+            about = {"inputs": len(inputs), "input_digest": input_digest, "max_line_bytes": limits.max_line_bytes}
+            run.params(about | {"max_inflation": limits.max_inflation, **identity["settings"]})
             run.dataset("pair files", input_digest, list(map(str, inputs)), "sharding")
             if work.is_begun():
                 say(f"resuming the work in {work.folder}")

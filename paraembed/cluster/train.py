@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from paraembed.console import doing, duration, is_quiet, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import shown
-from paraembed.io.resume import Work, cannot_overwrite, check_own_files, foreign_work
+from paraembed.io.resume import Work, cannot_overwrite, check_own_files, described, foreign_work
 from paraembed.io.staging import Mirror, sibling
 from paraembed.process import on_cluster, records_graphs
 from paraembed.settings import Placement, Workers, check_register
@@ -53,6 +54,7 @@ class Training:
     uri: str | None = None
     named: Callable[[str], str] = str  # path of an input → its name for MLflow, such as the URI of a copy
     register: str | None = None  # name in MLflow's model registry; None: the model is logged, but not registered
+    earlier_tokenizer: str | None = None  # default of earlier versions, with which their work is resumed
 
     def __post_init__(self) -> None:
         """Raise ValueError if the name to register is not allowed."""
@@ -96,9 +98,10 @@ def train_model(training: Training, *, overwrite: bool = False) -> TrainingResul
     Raises:
         OSError, ValueError: an input or output cannot be used; then nothing was changed. Or the loss is not finite.
     """
-    data, out, placement = training.data, training.out, training.placement
-    check_output(training.uri, placement, data.job, overwrite=overwrite)
+    check_output(training.uri, training.placement, training.data.job, overwrite=overwrite)
     _fetch_work(training)
+    training = training if overwrite else _as_begun(training)
+    data, out, placement = training.data, training.out, training.placement
     work = Work(out, training.work, "identity.json", data.identity(), _FILES, f"jobs/{data.job}.py", overwrite)
 
     if work.is_finished(data.identity_at):
@@ -156,6 +159,18 @@ def _fetch_work(training: Training) -> None:
     names = training.home.names()
     if names and not (training.out / _CONFIG).exists() and not (training.work / "identity.json").exists():
         raise foreign_work(shown(training.uri), names[0], f"jobs/{training.data.job}.py")
+
+
+def _as_begun(training: Training) -> Training:
+    """Return the training with the earlier tokenizer, if output or unfinished training have this recipe with it."""
+    begun, tokenizer = [described(training.work / "identity.json")], training.earlier_tokenizer
+    with suppress(OSError, ValueError):
+        begun.append(training.data.identity_at(training.out))
+    recipe = replace(training.data.recipe, tokenizer=tokenizer or training.data.recipe.tokenizer)
+    if tokenizer is None or all(identity.get("recipe") != recipe.to_dict() for identity in begun):
+        return training
+    say(f"{shown(training.uri or training.out)} keeps the tokenizer {tokenizer}, the default of earlier versions")
+    return replace(training, data=training.data.with_recipe(recipe))
 
 
 def check_placement(placement: Workers) -> None:

@@ -145,7 +145,8 @@ def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
     if data.words.is_dir():
         before = replace(trained(data.words, "before training"), is_baseline=True)
     else:
-        before = untrained(read_words(data.words, recipe.max_words), data.words, recipe.tokenizer)
+        words = read_words(data.words, recipe.max_words, data.max_bad_words)
+        before = untrained(words, data.words, recipe.tokenizer)
     report = compare([trained(out), before], protocol.suites, progress=doing)
     for path in report.write(sweep.out / "scores"):
         run.artifacts(path, "scores")

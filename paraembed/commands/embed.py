@@ -29,7 +29,7 @@ DEFAULTS = Settings()
 
 
 GROUPS = {
-    "chunks": "chunk_tokens chunk_overlap chunk_by pool",
+    "chunks": "chunk_tokens chunk_overlap chunk_by explode pool",
     "data": "id_kind tree_column stamp_column max_rejected max_rejected_share max_bad_files on_duplicate_id "
     "max_line_bytes "
     "max_inflation max_field_lines csv_delimiter csv_escape csv_skip_blanks encoding",
@@ -70,6 +70,10 @@ class Embed:
     """Maximum number of tokens that a chunk repeats from the end of the one before it, in whole sentences."""
     chunk_by: ChunkBy = DEFAULTS.chunk_by
     """Where chunks end: at sentences, words (token), or paragraphs, list items and headings (markdown)."""
+    explode: bool = False
+    """Lists as texts: a row for each element, with 'chunk', 'start' and 'end'; default: the elements joined by spaces
+    are one text.
+    """
     pool: Pool | None = None
     """One vector for each text: the mean of those of its chunks, weighted by their tokens; default: each chunk's."""
     id_column: str | None = None

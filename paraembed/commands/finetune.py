@@ -17,7 +17,7 @@ from paraembed.io.places import shown
 from paraembed.papers import as_released, find_supervised_recipe
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe
-from paraembed.settings import MIN_COVERAGE, DataSet, TaskName, Workers, check_min_coverage
+from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE, DataSet, TaskName, Workers, check_min_coverage
 
 DEFAULT_RECIPE = "iclr2016/supervised-avg"
 
@@ -56,6 +56,8 @@ class Finetune:
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
     min_coverage: float = MIN_COVERAGE
     """Minimum fraction of the training tokens that must have a word vector, 0 to 1; 0: no check."""
+    max_bad_words: float = MAX_BAD_WORDS
+    """Maximum fraction of rows of --words that are skipped because they are no word vectors, 0 to 1; 0: none."""
     register: str | None = None
     """Name under which MLflow registers the model, as models:/NAME@champion; default: not registered."""
     overwrite: bool = False
@@ -95,6 +97,7 @@ def main(flags: Finetune) -> dict[str, Any]:
             pretrained=pretrained,
             asked=changed,
             min_coverage=flags.min_coverage,
+            max_bad_words=flags.max_bad_words,
         )
         say_idle(idle_fields(labels.recipe, flags.task), changed)
         training = Training(

@@ -14,7 +14,8 @@ from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, BaseRecipe
 
 RECIPE_GROUPS = {
-    "data": "tokenizer max_tokens max_words new_words new_words_min_count min_coverage pairs_memory_gb seed",
+    "data": "tokenizer max_tokens max_words new_words new_words_min_count min_coverage max_bad_words pairs_memory_gb "
+    "seed",
     "model": "bos_eos_tokens train_words init mode head_layer head_width",
     "optimization": "as_released batch_size optimizer adam_form adagrad_form learning_rate encoder_learning_rate clip "
     "clip_form objective loss_form target_form similarity margin contrast_phrases update precision",

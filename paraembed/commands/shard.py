@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "data": "encoder format columns no_header tokenizer features alignment non_terminals remove max_rejected_share "
-    "max_line_bytes max_inflation",
+    "max_line_bytes max_inflation csv_delimiter csv_escape csv_skip_blanks encoding",
     "selection": "keep_labels training_set words max_words min_score max_length top sample sample_seed nested_subsets "
     "split match_tokens_of leave_out",
     "output": "rows_per_shard rejected_sample",

@@ -1,14 +1,14 @@
 """Command ``train``, from pair shards to an encoder: see ``python jobs/train.py --help``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from paraembed.commands.flags import names_in
-from paraembed.commands.job import run
+from paraembed.commands.job import flag_value, run
 from paraembed.commands.paths import (
     existing,
     existing_data,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from paraembed.io.staging import Staging
 
 DEFAULT_RECIPE = "iclr2016/avg"
+DEFAULT_TOKENIZER = "ptb-v1+nfkc"
+"""Tokenizer if no recipe is named: texts that look the same have equal vectors. Recipes of papers normalize nothing."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Train:
     """Encoder folder to write, or its URI."""
     recipe: str = DEFAULT_RECIPE
     """Recipe of a paper (--list prints the names); small, which trains the encoder in the package further and needs no
-    --words; or a .json file.
+    --words; or a .json file. If none is named, texts are normalized: --tokenizer ptb-v1+nfkc.
     """
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
@@ -157,6 +159,7 @@ def main(flags: Train) -> dict[str, Any]:
             uri=stage.uri(out),
             named=stage.in_uris,
             register=flags.register,
+            earlier_tokenizer=base.tokenizer if flags.settings.tokenizer == DEFAULT_TOKENIZER else None,
         )
         outcome = train_model(training, overwrite=flags.overwrite)
         if outcome.table:
@@ -170,11 +173,13 @@ def main(flags: Train) -> dict[str, Any]:
 def defaults(arguments: list[str]) -> Train:
     """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
+    if flag_value(arguments, "--recipe") is None and "--as-released" not in arguments:
+        settings = replace(settings, tokenizer=DEFAULT_TOKENIZER)
     words = SHIPPED if name in OWN_RECIPES else tyro.MISSING
     return Train(tyro.MISSING, words, tyro.MISSING, name, encoder, settings=settings)
 
 
 def command() -> int:
     """Run the job with this process's command line."""
-    groups = RECIPE_GROUPS | {"data": f"{RECIPE_GROUPS['data']} max_bad_words pair_columns"}
+    groups = RECIPE_GROUPS | {"data": f"{RECIPE_GROUPS['data']} pair_columns"}
     return run(main, Train, groups, defaults, lambda: list_recipes(RECIPES, OWN_RECIPES))

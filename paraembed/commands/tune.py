@@ -26,7 +26,16 @@ from paraembed.commands.paths import (
 from paraembed.console import doing, duration, print_table, say
 from paraembed.papers import OWN_RECIPES
 from paraembed.recipe import Recipe
-from paraembed.settings import MIN_COVERAGE, SHIPPED, DataSet, Placement, SearchSettings, TaskName, check_register
+from paraembed.settings import (
+    MAX_BAD_WORDS,
+    MIN_COVERAGE,
+    SHIPPED,
+    DataSet,
+    Placement,
+    SearchSettings,
+    TaskName,
+    check_register,
+)
 from paraembed.tuning.points import Points
 from tune_spaces import SPACES, find_space
 from tune_spaces.space import Selection, Space
@@ -40,7 +49,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "search": "search trials seed asha reduction metric epochs sample fixed",
-    "data": "min_coverage pairs_memory_gb",
+    "data": "min_coverage max_bad_words pairs_memory_gb",
     "labeled examples": "task data_set pretrained",
     "protocol": "final_pairs final_epochs register",
     "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",
@@ -80,6 +89,8 @@ class Tune:
     """Score to maximize, for example papers-22/mean; default: that of the space."""
     min_coverage: float = MIN_COVERAGE
     """Minimum fraction of the training tokens that must have a word vector, 0 to 1; 0: no check."""
+    max_bad_words: float = MAX_BAD_WORDS
+    """Maximum fraction of rows of --words that are skipped because they are no word vectors, 0 to 1; 0: none."""
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="[FIELD=VALUE ...]")] = ()
     """Recipe fields to set in all trials, for example max_words=50000."""
     epochs: int | None = None
@@ -287,7 +298,8 @@ def _pairs(flags: Tune, paths: Mapping[str, Path], points: Points, selection: Se
     for suite in suites:
         say(*suite.notes)
     assert isinstance(points.base, Recipe)
-    return Pairs(points.base, paths["pairs"], paths["words"], suites, min_coverage=flags.min_coverage)
+    options: dict[str, Any] = {"min_coverage": flags.min_coverage, "max_bad_words": flags.max_bad_words}
+    return Pairs(points.base, paths["pairs"], paths["words"], suites, **options)
 
 
 def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[Labels, Points]":
@@ -302,6 +314,7 @@ def _labels(flags: Tune, paths: Mapping[str, Path], points: Points) -> "tuple[La
         words=paths.get("words"),
         pretrained=paths.get("pretrained"),
         min_coverage=flags.min_coverage,
+        max_bad_words=flags.max_bad_words,
     )
     for note in labels.task.notes:
         say(f"note: {note}")
@@ -373,6 +386,7 @@ def _retraining(sweep: "Sweep") -> str:
     data = sweep.data
     placed = ["--gpus"] if sweep.placement.gpus else []
     placed += ["--min-coverage", f"{data.min_coverage:g}"] if data.min_coverage != MIN_COVERAGE else []
+    placed += ["--max-bad-words", f"{data.max_bad_words:g}"] if data.max_bad_words != MAX_BAD_WORDS else []
     if isinstance(data, Pairs):
         words = SHIPPED if data.words == SHIPPED_FOLDER else str(data.words)
         return join(["train.py", "--pairs", str(data.folder), "--words", words, "--out", "ENCODER", *placed])

@@ -17,8 +17,9 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.io.inflate import read_blocks
+from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.places import open_regular
-from paraembed.io.tables import read_quoted
+from paraembed.io.tables import TableFormat, read_records
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text import WORDPIECE
 from paraembed.text.bigrams import TAB, Bigrams
@@ -35,7 +36,6 @@ TEXT, COUNT, UNIT = "text", "count", "unit"
 VOCABULARY, BIGRAMS, IDS, OFFSETS = "vocabulary.parquet", "bigrams.parquet", "ids.npy", "offsets.npy"
 PAIRS = "pairs.parquet"
 _PART_ROWS, _GROUP_ROWS = 100_000, 10_000
-_MOST_BYTES = 1 << 30  # of a file of evaluation texts
 _BRACKET = r"-[^\pL\pN]*[lr][crs]b[^\pL\pN]*-"
 """Bracket of the Penn Treebank in lower case, such as -lrb-, also after another tokenizer: - lrb -."""
 RULE = "letters and digits"
@@ -81,7 +81,11 @@ def left_out(paths: Iterable[Path]) -> Hashes:
     hashes = [np.zeros(0, np.uint64)]
     for path in paths:
         if ".csv" in path.suffixes:
-            cells = [cell for _, row in read_quoted(path, _MOST_BYTES) for cell in row]
+            blocks = read_records(
+                read_blocks(path, 1 << 20), "csv", str(path), MOST_LINE_BYTES, TableFormat(0, 1000, True)
+            )
+            cells = [cell for block in blocks for row in range(len(block)) for cell in block.row(row)]
+            cells = [cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in cells]
         else:
             text = b"".join(read_blocks(path, 1 << 20)).decode("utf-8", "replace")
             cells = [cell for line in text.splitlines() for cell in line.split("\t")]

@@ -53,6 +53,8 @@ def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append
     plans = {number: run.plan for number, run in runs.items()}
     by_generation, new = _matched({number: plan.inputs for number, plan in plans.items()}, files)
     _check_new(home, plans, new, append=append)
+    if append and settings.stamp_column is None:
+        _check_tables(home, plans, by_generation, files)
     is_complete, result = is_committed(home, MANIFEST), list[Step]()
     for number, plan in plans.items():
         given = by_generation[number]
@@ -63,7 +65,8 @@ def steps(home: Store, files: Sequence[InputFile], settings: Settings, *, append
         result.append(Step(_in_order(plan.inputs, given), number))
     number = max(numbers) + 1
     begun = _begun(home.below(NEXT), number, new) if append and is_complete else ()
-    left = [file for file in new if file not in begun]
+    places = {file.shown for file in begun}
+    left = [file for file in new if file.shown not in places]
     for files_of in (begun, left):
         if readable(files_of):
             result.append(Step(tuple(files_of), number, is_next=True))
@@ -89,7 +92,25 @@ def _missing(inputs: Sequence[InputFile], given: Mapping[int, InputFile]) -> Inp
 
 
 def _in_order(inputs: Sequence[InputFile], given: Mapping[int, InputFile]) -> tuple[InputFile, ...]:
-    return tuple(given.get(index, file) for index, file in enumerate(inputs))
+    """Return the inputs of a plan as they are given now. Of tables, files that are added to an output decide, not the
+    versions.
+    """
+    return tuple(replace(given.get(index, file), snapshot=file.snapshot) for index, file in enumerate(inputs))
+
+
+def _check_tables(
+    home: Store, plans: Mapping[int, Plan], given: Mapping[int, Mapping[int, InputFile]], files: Sequence[InputFile]
+) -> None:
+    """Raise ValueError if a file of an output is in no current version of its Delta or Iceberg table any more."""
+    current = {file.shown.removesuffix(file.name): file.snapshot for file in files if file.snapshot}
+    for number, plan in plans.items():
+        for index, file in enumerate(plan.inputs):
+            now = current.get(file.shown.removesuffix(file.name))
+            if now and file.snapshot and index not in given[number]:
+                raise ValueError(
+                    f"rows of {file.shown}, which {home} has from {file.snapshot}, are deleted or rewritten in {now}; "
+                    "start over, or give `stamp_column` for rows that supersede others"
+                )
 
 
 def _check_new(home: Store, plans: Mapping[int, Plan], new: Sequence[InputFile], *, append: bool) -> None:

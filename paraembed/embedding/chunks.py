@@ -1,11 +1,11 @@
-"""Cut the texts of rows into chunks of whole sentences, of at most some tokens of the encoder.
+"""Cut the texts of rows into chunks of whole sentences, of at most some tokens of the encoder; elements of lists.
 
 A chunk is a range of the text, and the chunks of a text without overlap are the text. They depend on the text, the
 tokenizer of the encoder and the settings alone. The tokens are computed once, if they do not depend on the cuts.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ class Chunks:
     spans: tuple[Numbers, Numbers]  # first byte of each chunk, and the byte after its last
     tokens: Ragged | None  # tokens of the pieces, if the encoder need not compute them again
     pieces: tuple[Numbers, Numbers]  # first piece of each chunk, and the piece after its last
+    is_stripped: bool = True  # whether the encoder reads chunks without the white space at their ends
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -76,9 +77,9 @@ class Chunks:
         return [carried[0].take(rows), *of_chunks, *kept]
 
     def read(self, start: int, stop: int) -> pa.LargeStringArray:
-        """Return chunks ``start`` to ``stop`` - 1 as the encoder reads them, without the white space at their ends."""
+        """Return chunks ``start`` to ``stop`` - 1 as the encoder reads them."""
         texts = self.texts(start, stop)
-        return pc.utf8_rtrim_whitespace(texts) if self.tokens is None else texts
+        return pc.utf8_rtrim_whitespace(texts) if self.is_stripped and self.tokens is None else texts
 
     def known(self, start: int, stop: int) -> Ragged | None:
         """Return the tokens of chunks ``start`` to ``stop`` - 1, if they are known."""
@@ -96,8 +97,34 @@ class Chunks:
         return on_chunks
 
 
-def cut(encoder: TextEncoder, texts: pa.StringArray, settings: Settings) -> Chunks:
-    """Cut a string array [n] into chunks; an empty text or null has one, without characters."""
+def cut(
+    encoder: TextEncoder, texts: pa.StringArray, settings: Settings, lists: pa.LargeListArray | None = None
+) -> Chunks:
+    """Cut a string array [n] into chunks; an empty text or null has one, without characters. If the texts are the
+    strings of ``lists`` joined by spaces, each of these is a chunk, or is cut into chunks, and so is an empty list.
+    """
+    if lists is None:
+        return _cut(encoder, texts, settings)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    rows = np.repeat(np.arange(len(lists)), np.maximum(lengths, 1))
+    is_empty = lengths[rows] == 0
+    elements = lists.flatten().take(pa.array(np.cumsum(~is_empty) - 1, mask=is_empty)).fill_null("")
+    sizes = pc.utf8_length(elements).to_numpy().astype(np.int32)
+    if settings.chunk_tokens is None:
+        octets, places = string_bytes(elements)
+        numbers, zeros = np.arange(len(rows)), np.zeros_like(sizes)
+        spans = places[:-1], places[1:]
+        chunks = Chunks(numbers, zeros, zeros, sizes, octets, spans, None, spans, is_stripped=False)
+    else:
+        chunks = _cut(encoder, elements, settings)
+    before = np.cumsum(sizes + 1, dtype=np.int32) - sizes - 1
+    before = (before - before[np.searchsorted(rows, rows)])[chunks.rows]
+    rows = rows[chunks.rows]
+    in_rows = (np.arange(len(rows)) - np.searchsorted(rows, rows)).astype(np.int32)
+    return replace(chunks, rows=rows, numbers=in_rows, starts=chunks.starts + before, ends=chunks.ends + before)
+
+
+def _cut(encoder: TextEncoder, texts: pa.StringArray, settings: Settings) -> Chunks:
     octets, places = string_bytes(pc.fill_null(texts, ""))
     joins = isinstance(encoder, OwnEncoder) and encoder.joins_tokens
     limit = settings.chunk_tokens or 0

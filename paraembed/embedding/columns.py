@@ -239,7 +239,7 @@ def _fields(source: InputFile, settings: Settings, *, may_lack: bool) -> list[pa
         id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     for name in settings.text_columns:
-        _column(source, schema, _text_option(settings), name, is_text)
+        _column(source, schema, _text_option(settings), name, is_texts if settings.explode else is_text)
     if settings.tree_column is not None:
         _column(source, own, "`tree_column`", settings.tree_column, is_text)
     if settings.id_column is not None:
@@ -254,12 +254,15 @@ def _fields(source: InputFile, settings: Settings, *, may_lack: bool) -> list[pa
 
 
 def _text_option(settings: Settings) -> str:
+    if settings.explode:
+        return "with `explode`, `text_column`"
     return "`text_column`" if settings.text is None else "`text`"
 
 
 def _check_text(source: InputFile, settings: Settings) -> None:
     columns = {"text": settings.text_column, "id": settings.id_column, "tree": settings.tree_column}
     options = {"`text`": settings.text} | {f"`{name}_column`": column for name, column in columns.items()}
+    options["`explode`"] = "true" if settings.explode else None
     for option, column in options.items():
         if column is not None:
             raise ValueError(f"{option} is {column!r}, but {source.shown} is text without columns; leave it out")
@@ -362,6 +365,12 @@ def is_text(kind: pa.DataType) -> bool:
         return is_text(kind.value_type)
     names = "string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null"
     return str(kind) in names
+
+
+def is_texts(kind: pa.DataType) -> bool:
+    """Return whether a column of this type contains lists of texts."""
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return pa.types.is_null(kind) or (is_list and is_text(kind.value_type))
 
 
 def is_id(kind: pa.DataType) -> bool:

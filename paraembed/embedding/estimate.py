@@ -176,7 +176,10 @@ def chunks_per_row(encoder: TextEncoder, plan: Plan) -> float:
     for part in parts:
         started = time.perf_counter()
         for block in read_part(plan.sources(part), part, plan.settings):
-            rows, chunks = rows + len(block.texts), chunks + len(cut(encoder, block.texts, plan.settings))
+            rows, chunks = (
+                rows + len(block.texts),
+                chunks + len(cut(encoder, block.texts, plan.settings, block.elements)),
+            )
             if time.perf_counter() - started > _CHUNK_SECONDS / len(parts):
                 break
     return chunks / max(1, rows)
@@ -184,11 +187,10 @@ def chunks_per_row(encoder: TextEncoder, plan: Plan) -> float:
 
 def _check_chunks(settings: Settings, encoder: TextEncoder) -> None:
     """Raise ValueError if an encoder cannot encode the chunks of the settings."""
-    if settings.chunk_tokens is None:
-        return
-    if encoder.reads_trees:
-        raise ValueError("`chunk_tokens` is given, but the encoder reads trees, which chunks do not have; leave it out")
-    if encoder.max_tokens is not None and settings.chunk_tokens > encoder.max_tokens:
+    if encoder.reads_trees and settings.splits:
+        given = "explode" if settings.explode else "chunk_tokens"
+        raise ValueError(f"`{given}` is given, but the encoder reads trees, which chunks do not have; leave it out")
+    if encoder.max_tokens is not None and (settings.chunk_tokens or 0) > encoder.max_tokens:
         raise ValueError(
             f"`chunk_tokens` is {settings.chunk_tokens:,}, but the encoder reads only {encoder.max_tokens:,} tokens of "
             f"a text; give at most {encoder.max_tokens}"

@@ -1,7 +1,5 @@
 """Input files of an embedding run: find them in files, folders and globs, check them, and compute their digests."""
 
-import codecs
-import csv
 import errno
 import logging
 import os
@@ -25,15 +23,24 @@ import pyarrow.fs
 
 from paraembed.embedding.snapshots import delta_files, iceberg_files
 from paraembed.io.arrow import open_arrow
-from paraembed.io.convert import array_lines, decoded, is_array
+from paraembed.io.convert import array_lines, is_array, read_utf8
 from paraembed.io.escape import listed
-from paraembed.io.inflate import BLOCK_BYTES, compression_of, read_blocks, read_span, zipped_name
-from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.inflate import BLOCK_BYTES, compression_of, read_span, zipped_name
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, SettingError, TableLimits
 from paraembed.io.lines import is_utf8
 from paraembed.io.parquet import begins_parquet, open_parquet
 from paraembed.io.places import Place, locate, name_of, open_place, require_file, to_place, without_credentials
 from paraembed.io.store import Folder, Store
-from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, TableFormat, json_object, read_records
+from paraembed.io.tables import (
+    BYTE_ORDER_MARK,
+    SEP_LINE,
+    Kind,
+    Records,
+    TableFormat,
+    check_delimiter,
+    json_object,
+    read_records,
+)
 from paraembed.process import in_threads
 
 TEXT_FIELD = "text"
@@ -49,7 +56,6 @@ _NO_TEXT = {b"PAR1": "a Parquet file", b"%PDF-": "PDF", b"\xff\xfe": "UTF-16", b
 _JSON = re.compile(r".*\.json(\.(gz|zst|bz2|zip))?", re.DOTALL)
 _CACHE = re.compile(r"(.*/)?cache-[^/]*\.arrow", re.DOTALL)  # of Hugging Face: rows of the other files
 _RECENT_NS = 5 * 10**9  # an object can change within the second of its time, so such a time is not remembered
-_SEP_LINE = re.compile(rb"(?:\xef\xbb\xbf)?sep=([ -~\t])(?:\r\n?|\n)")  # of Excel
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _DELTA_LOG = "_delta_log/"
 _VISIBLE = re.compile(rf"(?!.*(?:^|/)(?:\.|_(?!{_DELTA_LOG[1:]}))).*", re.DOTALL)
@@ -58,8 +64,7 @@ _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _LIMITS = ("max_line_bytes", "max_field_lines", "csv_escape", "csv_skip_blanks")
 _DECIDING = (*_LIMITS, "csv_delimiter", "has_sep_line", "encoding", "is_array", "has_cr_ends")
-_LINES_SNIFFED, _SNIFFED = 20, 500  # lines and characters of each
-_IF_SET = ("carried", "sha256", "stamp", "fault")
+_IF_SET = ("carried", "sha256", "stamp", "fault", "snapshot")
 LOOKERS = 32
 """Threads that look at files; an answer of an object store takes 20 ms and more."""
 
@@ -92,6 +97,7 @@ class InputFile:
         encoding: name of the encoding, as Python's ``codecs`` has it.
         is_array: JSON only: the file is one array of objects, because its first character is a bracket.
         has_cr_ends: text only: lines end in CR, because the first MiB has CR, but no LF.
+        snapshot: version of the Delta or Iceberg table that consists of the file and others.
         fault: why the file cannot be read, so that the run leaves it out; see ``Limits.max_bad_files``.
     """
 
@@ -116,6 +122,7 @@ class InputFile:
     has_cr_ends: bool = False
     carried: str = ""
     fault: str = ""
+    snapshot: str = ""
 
     @property
     def is_stream(self) -> bool:
@@ -164,9 +171,8 @@ class InputFile:
 
     def blocks(self, size: int | None = None) -> Iterator[bytes]:
         """Yield the text of the file, decompressed and converted to UTF-8 lines, in pieces of about ``size`` bytes."""
-        pieces = read_blocks(self.place, self.block_bytes if size is None else size, self.limits.max_inflation)
-        if self.encoding != "utf-8":
-            pieces = decoded(pieces, self.encoding, self.shown)
+        size = self.block_bytes if size is None else size
+        pieces = read_utf8(self.place, size, self.encoding, self.limits.max_inflation)
         if self.is_array:
             pieces = array_lines(pieces, self.shown, self.limits.max_line_bytes)
         return filter(None, pieces)
@@ -210,7 +216,12 @@ def find_inputs(
         )
     look_at = partial(_look_or_fault if max_bad_files else _look_at, limits=limits)
     looked = in_threads(lambda entry: _known(entry, known) or look_at(entry), places, LOOKERS)
-    files = [file if file.limits == limits else replace(file, limits=limits) for file in looked]
+    files = [
+        file
+        if (file.limits, file.snapshot) == (limits, entry.snapshot)
+        else replace(file, limits=limits, snapshot=entry.snapshot)
+        for file, entry in zip(looked, places, strict=True)
+    ]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"the inputs are of several kinds ({', '.join(kinds)}); embed each kind to a separate `out`")
@@ -236,7 +247,7 @@ def fault_in(error: OSError | ValueError) -> str:
     setting, or of the disk or network, which may be over when the file is read again.
     """
     is_unreadable = getattr(error, "errno", None) in {errno.EACCES, errno.EPERM, errno.EIO}
-    is_of_file = isinstance(error, ValueError) and not isinstance(error, _SettingError)
+    is_of_file = isinstance(error, ValueError) and not isinstance(error, SettingError)
     if is_of_file or is_unreadable or "ACCESS_DENIED" in str(error):
         return without_credentials(str(error))
     raise error
@@ -308,11 +319,14 @@ def kind_of(name: str) -> Kind | None:
 
 
 class _Entry(NamedTuple):
-    """A file with its name relative to the given folder or glob; and for an object, size and time of the listing."""
+    """A file with its name relative to the given folder or glob; for an object, size and time of the listing; and the
+    version of the table that it belongs to.
+    """
 
     place: Place
     name: str
     listed: str = ""
+    snapshot: str = ""
 
 
 def _find(text: str) -> list[_Entry]:
@@ -388,9 +402,10 @@ def _without_tables(text: str, shown: str, files: list[_Entry]) -> list[_Entry]:
         raise ValueError(f"{shown}/{min(tables - {''})} is {kind} table; give the table itself as an input")
     if not tables:
         return files
-    current = (delta_files if deltas else iceberg_files)(text, [(entry.place, entry.name) for entry in files])
+    named = [(entry.place, entry.name) for entry in files]
+    current, snapshot = (delta_files if deltas else iceberg_files)(text, named)
     names = {name for _, name in current}
-    return [entry for entry in files if entry.name in names]
+    return [entry._replace(snapshot=snapshot) for entry in files if entry.name in names]
 
 
 def _first_wildcard(text: str) -> tuple[str, str] | None:
@@ -505,10 +520,6 @@ def _check_name(path: str) -> None:
         raise ValueError(f"the name {os.fsencode(path)!r} is not UTF-8; rename the file") from None
 
 
-class _SettingError(ValueError):
-    """Error of a setting, not of a file."""
-
-
 def _look_or_fault(entry: _Entry, limits: TableLimits) -> InputFile:
     """Return an input, from its first MiB or its footer; if it cannot be read, with a fault."""
     try:
@@ -531,24 +542,24 @@ def _look_at(entry: _Entry, limits: TableLimits) -> InputFile:
     kind = kind_of(zipped_name(place) if name.endswith(".zip") and not kind_of(name) else name)
     shown = without_credentials(str(place))
     if kind is None:
-        raise _SettingError(f"{shown}: unknown kind of file; expected {KNOWN}")
+        raise SettingError(f"{shown}: unknown kind of file; expected {KNOWN}")
     stamp, start, compressed = _start_of(entry, len(b"PAR1") if kind in _BINARY else _LOOKED_AT)
     file = InputFile(str(place), name, kind, compressed, (), size=int(stamp.split(" ")[0]), stamp=stamp, limits=limits)
-    _check_dialect(file, limits)
+    limits.check_kind(kind, shown)
     if kind == "parquet" and not begins_parquet(start, place):
         raise ValueError(
             f"{shown} is empty or not a Parquet file (it does not begin with PAR1); give text the suffix .txt"
         )
     if kind in _BINARY:
         return file
-    file = replace(file, encoding=codecs.lookup(limits.encoding).name.removesuffix("-sig"))
+    file = replace(file, encoding=limits.codec)
     after = (len(start), file.size)
     is_decoded = file.is_stream or name.endswith(_COMPRESSED)  # an error if its name claims a compression
     pieces = file.blocks(_LOOKED_AT) if is_decoded else chain([start], read_span(place, after, _LOOKED_AT))
     head = _head(file, pieces)
     rest = head
     if kind == "csv":
-        sep = _SEP_LINE.match(head) if limits.delimiter is None else None
+        sep = SEP_LINE.match(head) if limits.delimiter is None else None
         delimiter, rest = (sep[1].decode(), head[sep.end() :]) if sep else (limits.delimiter or ",", head)
         deciding = {name: getattr(limits, name) for name in _LIMITS}
         file = replace(file, csv_delimiter=delimiter, has_sep_line=bool(sep), **deciding)
@@ -579,25 +590,10 @@ def _start_of(entry: _Entry, size: int) -> tuple[str, bytes, bool]:
         return stamp, start, bool(compression_of(raw, start))
 
 
-def _check_dialect(file: InputFile, limits: TableLimits) -> None:
-    """Raise ValueError if a setting of the limits is for files of another kind."""
-    known = {"csv_delimiter", "csv_escape", "csv_skip_blanks"} if file.kind != "csv" else set()
-    known |= {"encoding"} if file.kind in _BINARY else set()
-    if given := [name for name in sorted(known) if getattr(limits, name) != getattr(TableLimits, name)]:
-        raise _SettingError(f"{file.shown} is {file.kind}, for which `{given[0]}` has no meaning; leave it out")
-
-
 def _check_header(file: InputFile, head: bytes, limits: TableLimits) -> None:
     """Raise ValueError if the header of CSV has other delimiters; warn if names begin with blanks."""
-    delimiters = {";", "\t", "|"}.intersection(*file.columns[:1])
-    if limits.csv_delimiter is None and len(file.columns) == 1 and delimiters:
-        lines = head.decode("utf-8", "replace").splitlines()[:_LINES_SNIFFED]
-        with suppress(csv.Error):
-            separator = csv.Sniffer().sniff("\n".join(line[:_SNIFFED] for line in lines), "".join(delimiters)).delimiter
-            raise _SettingError(
-                f"{file.shown}: the header has one column, {listed(file.columns)!r}; give `csv_delimiter` "
-                f"{separator!r} if that separates the columns, otherwise ','"
-            )
+    if limits.csv_delimiter is None:
+        check_delimiter(file.columns, head, file.shown)
     if any(name.startswith(" ") for name in file.columns):
         log.warning("%s: names of columns begin with a blank; `csv_skip_blanks` leaves blanks out", file.shown)
 

@@ -402,7 +402,9 @@ def columns_to_add(store: Store, new: EmbeddingRun) -> pa.Schema:
     encoder, tokenizer or setting; the message names it with both values.
     """
     stored = read_run(store)
-    known, other = ({n: value for n, value in decides(run).items() if n != "inputs"} for run in (stored, new))
+    known, other = (
+        {n: value for n, value in decides(run).items() if n not in {"inputs", "snapshot"}} for run in (stored, new)
+    )
     is_same_work(store, known, other, overwrite=False, can_overwrite=isinstance(store, Folder))
     first, *_ = generations_of(known_manifest(store))
     with store.open(part_name(0, first)) as raw:
@@ -429,7 +431,9 @@ def decides(run: EmbeddingRun) -> dict[str, Any]:
     encoder = {} if "files" in run.identity else {"encoder": run.encoder}  # then it is a digest of the identity
     files = inputs_identity(plan.inputs, plan.settings)
     settings = settings_json(plan.settings, plan.format)
-    return {"tokeniser": run.tokenizer, **encoder, **model, **settings, "inputs": files}
+    snapshots = "; ".join(dict.fromkeys(file.snapshot for file in plan.inputs if file.snapshot))
+    versions = {"snapshot": snapshots} if snapshots else {}
+    return {"tokeniser": run.tokenizer, **encoder, **model, **settings, **versions, "inputs": files}
 
 
 def read_run(store: Store, generation: int | None = None, *, with_parts: bool = True) -> EmbeddingRun:

@@ -326,14 +326,14 @@ class _PartRows:
         texts, numbers, settings = block.texts, block.row_numbers, self.settings
         if not len(texts):
             return
-        if settings.chunk_tokens is None:
+        if not settings.splits:
             with _errors_of(source, numbers):
                 encoded = self.texts.embed(texts, block.trees, self.lock, self.on_rows)
             yield encoded, block.carried, numbers
             return
         from paraembed.embedding.chunks import MeanPool, cut  # noqa: PLC0415 - imports numba, 0.4 s
 
-        chunks = cut(self.texts.encoder, texts, settings)
+        chunks = cut(self.texts.encoder, texts, settings, block.elements)
         on_chunks = chunks.progress(self.on_rows, len(texts))
         pool = None if settings.has_chunks else MeanPool(len(texts), self.texts.encoder.width)
         ends = np.cumsum(chunks.sizes(block.carried, settings))

@@ -2,10 +2,10 @@
 it.
 
 A part has one piece of a file, or several small files. A piece is a range of whole rows: a byte range of text, JSON
-lines, CSV or TSV, row groups of Parquet, record batches of Arrow, or some rows of a large row group. Pieces of a file
-that is compressed or converted (an encoding, an array of JSON) are byte ranges of that stream, which one reader reads
-once, from its start. A CSV row may contain line ends, so the planner reads a CSV file once from its start; its pieces
-can then be read separately. Large files of lines are planned in spans, and no piece crosses the end of a span.
+lines, CSV or TSV, row groups of Parquet, record batches of Arrow, or some rows of a large one of these. Pieces of a
+file that is compressed or converted (an encoding, an array of JSON) are byte ranges of that stream, which one reader
+reads once, from its start. A CSV row may contain line ends, so the planner reads a CSV file once from its start; its
+pieces can then be read separately. Large files of lines are planned in spans, and no piece crosses the end of a span.
 """
 
 import hashlib
@@ -41,8 +41,9 @@ DATA = "data"
 """Folder of the parts, in which there is nothing else, so that every tool reads it as one table."""
 IDS = "_ids"
 """Folder of the hashes of the ids, until the commit; see ``paraembed.embedding.ids``."""
-LATER = frozenset({"stamp_column", "text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool"})
+LATER = frozenset({"stamp_column", "text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool", "explode"})
 """Settings that outputs of earlier versions do not have."""
+_IN_GROUPS = {"parquet", "arrow"}  # formats in which several pieces may have rows of the same group
 Cut = tuple[int, int, int, int]
 """First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside
 of cells before it.
@@ -186,7 +187,7 @@ def parts_of(
     is_new = np.diff(file, prepend=-1) != 0
     before = np.concatenate([[0], rows[:-1]])
     is_known = (file >= 0) & (file < len(inputs))
-    may_share = np.array([format_number > 2 and source.kind == "parquet" for source in inputs])[file * is_known]
+    may_share = np.array([format_number > 2 and source.kind in _IN_GROUPS for source in inputs])[file * is_known]
     previous = np.concatenate([[0], stop[:-1]])
     is_right = (
         is_known
@@ -391,8 +392,8 @@ def _needed(settings: Settings) -> list[str]:
 
 
 def _cut_groups(source: InputFile, settings: Settings) -> Iterator[Cut]:
-    """Yield ranges of row groups (or record batches of Arrow) with at most ``settings.part_rows`` rows. A larger row
-    group is split into equal parts, see ``rows._batches_from``; a larger record batch is a part.
+    """Yield ranges of row groups (or record batches of Arrow) with at most ``settings.part_rows`` rows. A larger one is
+    split into equal parts, see ``rows._batches_from``.
     """
     columns = _needed(settings)
     if source.kind == "arrow":
@@ -403,7 +404,7 @@ def _cut_groups(source: InputFile, settings: Settings) -> Iterator[Cut]:
             groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     start = rows = 0
     for group, more in enumerate(groups):
-        if more > settings.part_rows and source.kind == "parquet":
+        if more > settings.part_rows:
             if rows:
                 yield start, group, rows, 0
             count = -(-more // settings.part_rows)

@@ -13,8 +13,9 @@ from the average row size in a row group (``paraembed.io.parquet``).
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, Piece, Plan
 from paraembed.embedding.settings import CHUNK_TEXTS, Settings
 from paraembed.embedding.template import fields_of
-from paraembed.io.arrow import read_arrow
+from paraembed.io.arrow import read_arrow, rows_of_batches
 from paraembed.io.inflate import read_span
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.parquet import cuts, open_parquet, read_batches
@@ -47,6 +48,9 @@ class Rejected(NamedTuple):
 
 
 _MISSING = object()
+_SPACE = pa.scalar(" ", pa.large_string())  # between the elements of a list that is one text
+_LISTS = pa.large_list(pa.large_string())
+_JsonCells = Callable[[str], list[str | None] | str]
 _READERS = 4  # workers that may read the same stream, each all of it: it is read 50 times as fast as it is embedded
 _begun: dict[tuple[Any, ...], tuple[int, pa.RecordBatch, Iterator[pa.RecordBatch]]] = {}
 _streams: dict[tuple[str, str], "_Stream"] = {}
@@ -65,6 +69,7 @@ class InputRows:
     num_replaced: int  # rows with bytes that were not UTF-8
     # Array int64 [n, 2] for CSV: number of a row's first line in the file, from 1, and of its lines; else [0, 2].
     lines: npt.NDArray[np.int64]
+    elements: pa.LargeListArray | None = None  # with ``explode``, the strings of which the texts consist, [n]
 
 
 @dataclass
@@ -76,6 +81,7 @@ class _Block:
     rejected: list[Rejected] = field(default_factory=list)
     num_replaced: int = 0
     lines: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    elements: pa.LargeListArray | None = None
 
 
 def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[tuple[InputFile, ...], Part, bytes | None]]:
@@ -156,7 +162,9 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
     if source.kind in {"parquet", "arrow"}:
         blocks = _read_columns(source, piece, wanted, settings.batch_size)
     else:
-        blocks = _read_text(source, piece, wanted, sum(name in wanted for name in text_columns), data)
+        num_texts = sum(name in wanted for name in text_columns)
+        cells = partial(_json_cells, wanted=wanted, num_texts=num_texts, explode=settings.explode)
+        blocks = _read_text(source, piece, wanted, cells, data)
     for block in blocks:
         for name in of_path:
             block.columns[name] = pa.repeat(pa.scalar(source.partitions[name], pa.string()), len(block.row_numbers))
@@ -174,14 +182,19 @@ def read_piece(source: InputFile, piece: Piece, settings: Settings, data: bytes 
             others = (block.rejected, block.num_replaced) if start == 0 else ([], 0)
             columns = [column.slice(start, stop - start) for column in carried]
             numbers, lines = block.row_numbers[start:stop], block.lines[start:stop]
-            yield InputRows(columns, of_rows["text"], of_rows.get("tree"), numbers, *others, lines)
+            elements = None if block.elements is None else block.elements.slice(start, stop - start)
+            yield InputRows(columns, of_rows["text"], of_rows.get("tree"), numbers, *others, lines, elements)
 
 
 def _strings(block: _Block, text_columns: Sequence[str], settings: Settings) -> dict[str, pa.LargeStringArray]:
     """Return the texts and trees of a block, [n] each; with chunks, add the texts to its columns."""
     texts, replaced = dict[str, pa.LargeStringArray](), np.zeros(len(block.row_numbers), bool)
     for name in text_columns:
-        texts[name], changed = _as_text(block.columns[name])
+        if settings.explode:
+            block.elements, changed = _as_lists(block.columns[name])
+            texts[name] = pc.binary_join(block.elements, _SPACE)
+        else:
+            texts[name], changed = _as_text(block.columns[name])
         replaced |= changed
     strings = {"text": texts[text_columns[0]] if settings.text is None else _filled(settings.text, texts)}
     block.num_replaced += int(replaced.sum())
@@ -239,17 +252,27 @@ def _as_text(column: pa.Array) -> tuple[pa.LargeStringArray, npt.NDArray[np.bool
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        items = column.flatten()
-        is_string = pa.types.is_string(items.type) or pa.types.is_large_string(items.type)
-        values, replaced = _as_text(items.cast(pa.large_binary()) if is_string else items)
-        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-        ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-        lists = pa.LargeListArray.from_arrays(pa.array(ends), values.fill_null(""), mask=column.is_null())
-        counts = np.concatenate(([0], np.cumsum(replaced)))[ends]
-        return pc.binary_join(lists, pa.scalar(" ", pa.large_string())), np.diff(counts) > 0
+        lists, replaced = _as_lists(column)
+        return pc.binary_join(lists, _SPACE), replaced
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _decoded(column.cast(pa.large_binary()))
     return column.cast(pa.large_string()), np.zeros(len(column), bool)
+
+
+def _as_lists(column: pa.Array) -> tuple[pa.LargeListArray, npt.NDArray[np.bool_]]:
+    """Return lists of texts [n], a null among them empty; and which had bytes that were not UTF-8, bool [n]."""
+    if pa.types.is_string(column.type):  # of JSON, see ``_json_cells``
+        column = pa.array([None if text is None else json.loads(text) for text in column.to_pylist()], _LISTS)
+    elif pa.types.is_null(column.type):
+        column = column.cast(_LISTS)
+    items = column.flatten()
+    is_string = pa.types.is_string(items.type) or pa.types.is_large_string(items.type)
+    values, replaced = _as_text(items.cast(pa.large_binary()) if is_string else items)
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    lists = pa.LargeListArray.from_arrays(pa.array(ends), values.fill_null(""), mask=column.is_null())
+    counts = np.concatenate(([0], np.cumsum(replaced)))[ends]
+    return lists, np.diff(counts) > 0
 
 
 def _made_ids(source: InputFile, piece: Piece, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:
@@ -259,7 +282,7 @@ def _made_ids(source: InputFile, piece: Piece, settings: Settings, row_numbers: 
 
 
 def _read_text(
-    source: InputFile, piece: Piece, wanted: list[str], num_texts: int, data: bytes | None
+    source: InputFile, piece: Piece, wanted: list[str], cells: _JsonCells, data: bytes | None
 ) -> Iterator[_Block]:
     size = source.block_bytes
     if data is None and source.is_stream:
@@ -276,7 +299,7 @@ def _read_text(
                 texts, changed = _decoded(_lines(records.data[records.start :]))
                 yield _Block({wanted[0]: texts}, rows, num_replaced=int(changed.sum()))
             case "jsonl":
-                yield _json_block(records, rows, wanted, num_texts)
+                yield _json_block(records, rows, wanted, cells)
             case _:
                 yield _csv_block(records, rows, 2 + done + breaks, wanted, source)  # line 1 is the header
                 breaks += int(records.breaks.sum(dtype=np.int64))
@@ -303,14 +326,14 @@ def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return array, changed.to_numpy(zero_copy_only=False)
 
 
-def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: list[str], num_texts: int) -> _Block:
+def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: list[str], parse: _JsonCells) -> _Block:
     """Parse JSON lines with Python's json, which can report the faulty line; pyarrow cannot."""
     lines, changed = _decoded(_lines(records.data[records.start :]))
     cells: list[list[str | None]] = []
     rejected: list[Rejected] = []
     good = np.zeros(len(row_numbers), bool)
     for number, line in enumerate(lines.to_pylist()):
-        row = _json_cells(line, wanted, num_texts)
+        row = parse(line)
         if isinstance(row, str):
             rejected.append(Rejected(int(row_numbers[number]), row))
         else:
@@ -320,8 +343,10 @@ def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: li
     return _Block(columns, row_numbers[good], rejected, int(changed[good].sum()))
 
 
-def _json_cells(line: str, wanted: list[str], num_texts: int) -> list[str | None] | str:
-    """Return the wanted values, those of the text first; or the reason to reject the line."""
+def _json_cells(line: str, wanted: list[str], num_texts: int, *, explode: bool) -> list[str | None] | str:
+    """Return the wanted values, those of the text first; or the reason to reject the line. With ``explode``, the text
+    is a list of strings.
+    """
     value = json_object(line)
     if isinstance(value, str):
         return value
@@ -329,8 +354,9 @@ def _json_cells(line: str, wanted: list[str], num_texts: int) -> list[str | None
     if texts and all(text is _MISSING for text in texts.values()):
         return f"no {' or '.join(map(repr, texts))}"
     for name, text in texts.items():
-        if text is not _MISSING and not isinstance(text, str | None):
-            return f"{name!r} is no string"
+        is_list = explode and isinstance(text, list) and all(isinstance(element, str | None) for element in text)
+        if text is not _MISSING and not (text is None or is_list or (isinstance(text, str) and not explode)):
+            return f"{name!r} is no {'list of strings' if explode else 'string'}"
     try:
         return [_json_cell(json_field(value, name)) for name in wanted]
     except RecursionError:  # a depth that was just read
@@ -386,12 +412,13 @@ def _read_columns(source: InputFile, piece: Piece, wanted: list[str], batch_size
 def _batches_from(
     source: InputFile, piece: Piece, wanted: list[str], batch_size: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield batches of the row groups of a part, each with the number of its first row in the file.
+    """Yield batches of the row groups (or record batches of Arrow) of a part, each with the number of its first row in
+    the file.
 
     Parts of one row group have the same batches, from its start. The next part continues where this process stopped
     reading, so that n parts of a row group decode it once, not n / 2 times.
     """
-    of_one = piece.stop - piece.start == 1 and source.kind == "parquet"
+    of_one = piece.stop - piece.start == 1
     key = source.path, source.state, piece.start, tuple(wanted), batch_size, source.block_bytes
     first, batch, batches = _begun.pop(key, (0, None, None)) if of_one else (0, None, None)
     if batches is None or first > piece.row_in_file:
@@ -399,6 +426,10 @@ def _batches_from(
         groups, first, batch = range(piece.start, piece.stop), piece.row_in_file, None
         if source.kind == "arrow":
             batches = read_arrow(source.place, wanted, groups)
+            batch = next(batches, None) if of_one else None
+            of_one = batch is not None and len(batch) > piece.rows
+            if of_one:
+                first = sum(rows_of_batches(source.place, wanted, source.limits.max_inflation, piece.start))
         else:
             batches = read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options)
             if of_one:  # else the part begins with its row group

@@ -52,6 +52,8 @@ class Settings:
         chunk_by: ``sentence``: whole sentences, if they are not too long; ``token``: whole words; ``markdown``: whole
             paragraphs, items of lists and fenced code, and no chunk across a heading.
         pool: ``mean``: one vector for each text, the mean of those of its chunks, weighted by their tokens.
+        explode: the text column has lists, of which each element is a chunk, or is cut into chunks; default: the
+            elements joined by spaces are one text.
         compact: float32 vectors in byte-stream split, which saves 9 %, but which Spark 3.5 cannot read.
         stamp_column: column with the version of a row, a number or a time: of the rows with an id, the one with the
             largest value counts, and the others are listed as superseded. It is copied to the output.
@@ -75,6 +77,7 @@ class Settings:
     chunk_overlap: int = 0
     chunk_by: ChunkBy = "sentence"
     pool: Pool | None = None
+    explode: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys(("part_rows", "batch_size", "dim", "chunk_tokens"), (1, MOST_INT)))
@@ -86,7 +89,10 @@ class Settings:
             )
         if self.text is not None:
             fields_of(self.text)  # raises
-        if self.chunk_tokens is None and (self.chunk_overlap, self.chunk_by, self.pool) != (0, "sentence", None):
+        if self.explode and self.text is not None:
+            raise ValueError(f"`explode` is for a column of lists, but `text` is {self.text!r}; give `text_column`")
+        pool = None if self.explode else self.pool
+        if self.chunk_tokens is None and (self.chunk_overlap, self.chunk_by, pool) != (0, "sentence", None):
             raise ValueError("`chunk_overlap`, `chunk_by` and `pool` are for chunks; give `chunk_tokens`, too")
         if self.chunk_tokens is not None and not 0 <= self.chunk_overlap < self.chunk_tokens:
             raise ValueError(f"`chunk_overlap` is {self.chunk_overlap}; allowed: 0 to {self.chunk_tokens - 1}")
@@ -99,9 +105,14 @@ class Settings:
         return () if self.text_column is None else (self.text_column,)
 
     @property
+    def splits(self) -> bool:
+        """Whether the texts of rows are split, into chunks or the elements of lists."""
+        return self.explode or self.chunk_tokens is not None
+
+    @property
     def has_chunks(self) -> bool:
         """Whether the rows of the output are chunks."""
-        return self.chunk_tokens is not None and self.pool is None
+        return self.splits and self.pool is None
 
     @property
     def kept_columns(self) -> tuple[str, ...]:

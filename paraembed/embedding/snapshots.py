@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from paraembed.console import say
 from paraembed.io.places import Place, without_credentials
 
-Files = list[tuple[Place, str]]
+Files = tuple[list[tuple[Place, str]], str]
+"""Files, each with its name in the folder of the table, and what identifies the version of the table."""
 _METADATA = re.compile(r"metadata/(?:v|0*)(\d+)[^/]*\.metadata\.json")
 
 
@@ -27,7 +28,7 @@ def _packages(shown: str, table: str, package: str) -> Iterator[None]:
 
 
 def delta_files(folder: str, files: Iterable[tuple[Place, str]]) -> Files:
-    """Return those of the files in a Delta table's folder, each with its name there, that the table now consists of.
+    """Return those of the files in a Delta table's folder that the table now consists of.
 
     Raise ValueError if deltalake is not installed, cannot read the log, or the rows of a file are not those of the
     table: some are deleted by a deletion vector, or its columns have other names.
@@ -47,12 +48,12 @@ def delta_files(folder: str, files: Iterable[tuple[Place, str]]) -> Files:
     _check_rows(shown, "a Delta", "deletion vectors" if has_deleted else "renamed columns" if is_renamed else "")
     base = urlsplit(table.table_uri).path if "://" in folder else str(Path(folder).resolve())
     names = {uri[uri.index(base) + len(base) :].lstrip("/") for uri in uris}
-    return _current(shown, f"a Delta table; its version {table.version()}", files, names)
+    return _current(shown, "a Delta table", f"version {table.version()}", files, names)
 
 
 def iceberg_files(folder: str, files: Iterable[tuple[Place, str]]) -> Files:
-    """Return those of the files in an Iceberg table's folder, each with its name there, that belong to the current
-    snapshot of the newest metadata file. A catalog may know of another one, which is not asked.
+    """Return those of the files in an Iceberg table's folder that belong to the current snapshot of the newest metadata
+    file. A catalog may know of another one, which is not asked.
 
     Raise ValueError if pyiceberg is not installed, cannot read the metadata, or the rows of a file are not those of
     the table: some are deleted by a delete file, or a column was renamed or dropped.
@@ -79,8 +80,7 @@ def iceberg_files(folder: str, files: Iterable[tuple[Place, str]]) -> Files:
     )
     names = {task.file.file_path.removeprefix(table.location()).lstrip("/") for task in tasks}
     snapshot = table.current_snapshot()
-    of = f"snapshot {snapshot.snapshot_id} of {max(versions)[1].rpartition('/')[2]}" if snapshot else "snapshot"
-    return _current(shown, f"an Iceberg table; its {of}", files, names)
+    return _current(shown, "an Iceberg table", f"snapshot {snapshot.snapshot_id if snapshot else 'none'}", files, names)
 
 
 def _columns(schema: Any) -> set[tuple[int, str]]:
@@ -96,11 +96,11 @@ def _check_rows(shown: str, table: str, what: str) -> None:
         )
 
 
-def _current(shown: str, table: str, files: Iterable[tuple[Place, str]], names: set[str]) -> Files:
-    """Return the files with these names; raise FileNotFoundError if one does not exist."""
+def _current(shown: str, table: str, version: str, files: Iterable[tuple[Place, str]], names: set[str]) -> Files:
+    """Return the files with these names, and the version; raise FileNotFoundError if one does not exist."""
     current = [(place, name) for place, name in files if name in names]
     if len(current) < len(names):
         absent = min(names - {name for _, name in current})
         raise FileNotFoundError(f"{shown}/{absent} is a file of the table, but it does not exist")
-    say(f"{shown} is {table} has {len(current)} file{'s'[: len(current) != 1]}")
-    return current
+    say(f"{shown} is {table}; its {version} has {len(current)} file{'s'[: len(current) != 1]}")
+    return current, f"{version} of {table}"

@@ -317,20 +317,20 @@ def _verify_ids(ids: pa.Array, first: int, last: int, name: str, manifest: dict[
 def _verify_chunks(file: pq.ParquetFile, part: dict[str, Any], manifest: dict[str, Any], findings: _Findings) -> None:
     """Check the ids and ``CHUNK_FIELDS`` of a part: the chunks of a row have the numbers 0, 1, 2 …; the first begins
     with the text, each other one behind the start of the one before it, at the latest at its end; without
-    overlap, at its end.
+    overlap, at its end; an element of a list behind the space after the one before it.
     """
-    id_column, overlap = manifest["id_column"], manifest["settings"].chunk_overlap
+    id_column, settings = manifest["id_column"], manifest["settings"]
     table = file.read([id_column, *(field.name for field in CHUNK_FIELDS)], use_threads=False).combine_chunks()
     ids, (number, start, end) = comparable(table[id_column].combine_chunks()), map(np.asarray, table.columns[1:])
     is_first = number == 0
     if (count := int(is_first.sum())) != part["rows"] - part.get("n_further_chunks", 0):
         findings.add("chunks", f"{part['name']} has {count} first chunks, which the manifest does not say")
     is_right = np.where(is_first, start == 0, False)
+    follows = (start[1:] > start[:-1]) & (end[1:] > end[:-1]) & (settings.chunk_tokens is not None)
+    follows &= (start[1:] <= end[:-1]) if settings.chunk_overlap else (start[1:] == end[:-1])
     is_right[1:] |= (
         (number[1:] == number[:-1] + 1)
-        & (start[1:] > start[:-1])
-        & ((start[1:] <= end[:-1]) if overlap else (start[1:] == end[:-1]))
-        & (end[1:] > end[:-1])
+        & (follows | (settings.explode & (start[1:] == end[:-1] + 1) & (end[1:] >= start[1:])))
         & pc.fill_null(pc.equal(ids[1:], ids[:-1]), True).to_numpy(zero_copy_only=False)
     )
     if len(wrong := np.flatnonzero(~is_right)):

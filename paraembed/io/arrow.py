@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from paraembed.io.parquet import flat, nested_field
 from paraembed.io.places import Place, locate, require_file, shown
 
 _FILE, _FEATHER_1 = b"ARROW1", b"FEA1"
+_OCTETS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
 @contextmanager
@@ -59,11 +61,13 @@ def _batches(
             yield batch
 
 
-def rows_of_batches(place: Place, columns: Sequence[str], max_inflation: int) -> list[int]:
-    """Return the number of rows of each batch; raise the errors of ``open_arrow`` and ``check_inflation``."""
+def rows_of_batches(place: Place, columns: Sequence[str], max_inflation: int, stop: int | None = None) -> list[int]:
+    """Return the number of rows of each batch, or of those before ``stop``; raise the errors of ``open_arrow`` and
+    ``check_inflation``.
+    """
     rows = list[int]()
     with open_arrow(place, columns) as reader:
-        for batch in _batches(reader):
+        for batch in islice(_batches(reader), stop):
             rows.append(len(batch))
             check_inflation(place, batch.get_total_buffer_size(), max_inflation)  # ``nbytes`` trusts damaged offsets
     return rows
@@ -74,11 +78,21 @@ def read_arrow(place: Place, columns: Sequence[str], batches: range) -> Iterator
     with open_arrow(place, columns) as reader:
         for _, batch in zip(batches, _batches(reader, batches.start), strict=False):
             for column in batch.columns:
-                is_string = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-                octets = pa.binary() if pa.types.is_string(column.type) else pa.large_binary()
-                whole = is_string or not column.type.num_fields  # strings in lists and structs may be no UTF-8, too
-                (column.view(octets) if is_string else column).validate(full=whole)
+                column.view(_octets(column.type)).validate(full=True)
             yield flat(batch, [nested_field(batch.schema, name) for name in columns])
+
+
+def _octets(kind: pa.DataType) -> pa.DataType:
+    """Return a type with bytes in place of strings, also inside of lists and structs."""
+    of = pa.types
+    if of.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _octets(kind.value_type), kind.ordered)
+    if of.is_struct(kind):
+        return pa.struct([field.with_type(_octets(field.type)) for field in kind])
+    for is_kind, make in ((of.is_list, pa.list_), (of.is_large_list, pa.large_list)):
+        if is_kind(kind):
+            return make(kind.value_field.with_type(_octets(kind.value_type)))
+    return _OCTETS.get(kind, kind)
 
 
 def numbers_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -6,9 +6,18 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from paraembed.io.inflate import read_blocks
+from paraembed.io.places import Place, shown
+
 _BLANKS = " \t\r\n"
 _SOME_BLANKS = re.compile(rf"[{_BLANKS}]*")
 _ELEMENT = json.JSONDecoder().raw_decode
+
+
+def read_utf8(place: Place, size: int, encoding: str, max_inflation: int) -> Iterator[bytes]:
+    """Yield a text file, decompressed and converted to UTF-8, in pieces of about ``size`` bytes, see ``decoded``."""
+    pieces = read_blocks(place, size, max_inflation)
+    return pieces if encoding == "utf-8" else filter(None, decoded(pieces, encoding, shown(place)))
 
 
 def decoded(pieces: Iterable[bytes], encoding: str, shown: str) -> Iterator[bytes]:

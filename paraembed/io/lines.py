@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.io.codes import CARRIAGE_RETURN, LINE_FEED
-from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, read_blocks, read_span
+from paraembed.io.convert import read_utf8
+from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, read_span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place
 
@@ -187,7 +188,7 @@ def text_blocks(path: Path) -> Iterator[pa.StringArray]:
 
 def _text_blocks(place: Place, span: Span | None, limits: ReadLimits, size: int) -> Iterator[bytes]:
     """Yield the blocks of a text file, without its byte order mark."""
-    blocks = read_span(place, span, size) if span else read_blocks(place, size, limits.max_inflation)
+    blocks = read_span(place, span, size) if span else read_utf8(place, size, limits.codec, limits.max_inflation)
     head = b""
     while (not span or not span[0]) and len(head) < len(codecs.BOM_UTF8) and (block := next(blocks, None)):
         head += block

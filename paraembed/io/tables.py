@@ -19,6 +19,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -40,20 +41,36 @@ from paraembed.io.codes import (
     TEXT_AFTER_QUOTE,
     WIDTH,
 )
-from paraembed.io.inflate import read_blocks
-from paraembed.io.limits import MOST_LINE_BYTES
+from paraembed.io.escape import listed
+from paraembed.io.limits import MOST_LINE_BYTES, SettingError
 from paraembed.io.lines import invalid_rows, is_utf8, read_text
 from paraembed.process import csv_cell_limit
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "arrow"]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+SEP_LINE = re.compile(rb"(?:\xef\xbb\xbf)?sep=([ -~\t])(?:\r\n?|\n)")
+"""First line of Excel, above the header, which names what separates the cells."""
+_LINES_SNIFFED, _SNIFFED = 20, 500  # lines and characters of each
 _NOT_COUNTED = 5  # bytes of a mark of byte order and a line end
 _FAULTS = {
     TEXT_AFTER_QUOTE: "text after the quote that closes a cell; double a quote of the text, or set `csv_escape`",
     OPEN_QUOTE: "a quote opens here and is not closed in this line, and with the next lines this is no row",
     EMPTY_LINE: "empty line",
 }
+
+
+def check_delimiter(header: Sequence[str], head: bytes, shown: str) -> None:
+    """Raise SettingError if the header of CSV is one cell, with what separates cells in the first lines."""
+    delimiters = {";", "\t", "|"}.intersection(*header[:1])
+    if len(header) == 1 and delimiters:
+        lines = head.decode("utf-8", "replace").splitlines()[:_LINES_SNIFFED]
+        with suppress(csv.Error):
+            separator = csv.Sniffer().sniff("\n".join(line[:_SNIFFED] for line in lines), "".join(delimiters)).delimiter
+            raise SettingError(
+                f"{shown}: the header has one column, {listed(header)!r}; give `csv_delimiter` {separator!r} if that "
+                "separates the columns, otherwise ','"
+            )
 
 
 class TableFormat(NamedTuple):
@@ -346,24 +363,3 @@ def read_cells(path: Path, separator: str, columns: int | str, *, header: bool |
     if not cells.rows:
         raise ValueError(f"{path} has no rows; {expected}; download it again")
     return cells
-
-
-def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row of a small CSV file (TSV, by its name), without blank rows.
-
-    Raise ValueError if the file, decompressed, has more than ``most`` bytes, is not UTF-8, or has a damaged row.
-    """
-    data = bytearray()
-    for piece in read_blocks(path, 1 << 20):
-        data += piece
-        if len(data) > most:
-            raise ValueError(f"{path} has more than {most:,} bytes, the limit for this kind of file; split it")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text; expected a CSV or TSV file") from None
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if ".tsv" in path.suffixes else ",")
-    try:
-        yield from ((rows.line_num, row) for row in rows if any(map(str.strip, row)))
-    except csv.Error as error:
-        raise ValueError(f"{path}, line {rows.line_num}: {error}; correct or delete the line") from None

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.io.convert import array_lines
+from paraembed.io.convert import array_lines, read_utf8
 from paraembed.io.escape import listed
-from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, cut_at_lines, is_compressed, read_blocks
+from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, cut_at_lines, is_compressed
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows, joined_lines, read_lines
 from paraembed.io.parquet import is_parquet, open_parquet, read_batches
 from paraembed.io.places import Place, name_of, require_file, size_of
-from paraembed.io.tables import Records, TableFormat, json_object, read_records
+from paraembed.io.tables import SEP_LINE, Records, TableFormat, check_delimiter, json_object, read_records
 from paraembed.pairs.blocks import Block, assemble, is_blank, joined_cells, refuse
 from paraembed.pairs.columns import (
     HEADER_ROWS,
@@ -134,11 +134,13 @@ def _read_blocks(source: Source, reading: Reading, span: Span | None) -> Iterato
             f"`columns` is {', '.join(columns)}; it must contain first and second once each, and no tree twice"
         )
     if isinstance(source, tuple):
+        reading.limits.check_kind("aligned", str(source[0]))
         yield from _parsed(_read_aligned(*source, reading))
         return
     place: Place = source
     require_file(place)
     if reading.form == "parquet" or (reading.form == "auto" and is_parquet(place)):
+        reading.limits.check_kind("parquet", str(place))
         yield from _parsed(_read_parquet(place, reading))
         return
     options: dict[str, Any] = {"limits": reading.limits, "block_bytes": reading.block_bytes}
@@ -150,7 +152,10 @@ def _read_blocks(source: Source, reading: Reading, span: Span | None) -> Iterato
             f"{place}: its first lines are longer than `max_line_bytes`, {reading.limits.max_line_bytes:,} bytes; "
             "give a larger `max_line_bytes`, or set `format`"
         )
+    if not line and pc.any(head.not_utf8.slice(0, 100)).as_py() and reading.form == "auto":
+        raise ValueError(f"{place}: its first lines are not UTF-8; give their `encoding`, for example cp1252")
     form = detect_format(place, line) if reading.form == "auto" else reading.form
+    reading.limits.check_kind(form, str(place))
     heads = [head, *itertools.islice(blocks, 1 if len(head) < _FEW_LINES else 0)]  # a last line may be a block
     lines = read_lines(place, span, **options) if span else itertools.chain(heads, blocks)
     match form:
@@ -281,19 +286,26 @@ def _tsv_block(lines: Lines, roles: Sequence[Role], names: Mapping[str, str]) ->
 
 def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
     """Yield pairs from rows with quoting; line breaks in a field are rejected: two stray quotes would join lines."""
-    pieces = ahead(read_blocks(path, reading.block_bytes, reading.limits.max_inflation))
-    table = TableFormat(from_start=True, repairs=False)
-    blocks = read_records(pieces, "csv", str(path), reading.limits.max_line_bytes, table)
+    limits = reading.limits
+    pieces = ahead(read_utf8(path, reading.block_bytes, limits.codec, limits.max_inflation))
+    beginning = next(pieces, b"")
+    sep = SEP_LINE.match(beginning) if limits.delimiter is None else None
+    delimiter = sep[1].decode() if sep else limits.delimiter or ","
+    table = TableFormat(0, 1000, True, False, delimiter, limits.csv_escape, limits.csv_skip_blanks)
+    pieces = itertools.chain([beginning[sep.end() if sep else 0 :]], pieces)
+    blocks = read_records(pieces, "csv", str(path), limits.max_line_bytes, table)
     heads = list[Records]()
     while sum(map(len, heads)) <= HEADER_ROWS and (block := next(blocks, None)) is not None:
         heads.append(block)
     first, *rows = head_rows(head.row(index) for head in heads for index in range(len(head))) or [[]]
+    if limits.csv_delimiter is None and not sep:
+        check_delimiter(first, beginning, str(path))
     roles, header, names = columns_of(path, first, rows, reading.columns, reading.no_header)
     places: dict[Role, str] = {role: str(index) for index, role in enumerate(roles) if role != "ignore"}
-    number = 0
+    number = above = int(sep is not None)
     for block in itertools.chain(heads, blocks):
-        if header and not number:
-            block, number = block.without_first(), 1  # noqa: PLW2901 - the header is no row
+        if header and number == above:
+            block, number = block.without_first(), above + 1  # noqa: PLW2901 - the header is no row
         not_utf8, (starts, stops) = block.not_utf8(), block.bounds
         is_read = (block.cells == len(roles)) & ~not_utf8
         columns = block.columns([str(index) for index in range(len(roles))], [*places.values()], is_read)
@@ -377,7 +389,7 @@ def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) 
 def _array_lines(place: Place, reading: Reading) -> Iterator[Lines]:
     """Yield the elements of a JSON array, one per line."""
     limits, number = reading.limits, 0
-    pieces = read_blocks(place, reading.block_bytes, limits.max_inflation)
+    pieces = read_utf8(place, reading.block_bytes, limits.codec, limits.max_inflation)
     for data in filter(None, array_lines(pieces, str(place), limits.max_line_bytes)):
         yield (lines := Lines.of(data, number, limits=limits))
         number += len(lines)

@@ -17,7 +17,7 @@ from paraembed.io.places import Place, require_file
 from paraembed.io.resume import Work
 from paraembed.papers.supervised import published_for
 from paraembed.recipe import BaseRecipe, SupervisedRecipe, check_recipe
-from paraembed.settings import MIN_COVERAGE, RESAMPLES, check_min_coverage
+from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE, RESAMPLES, check_min_coverage
 from paraembed.supervised import model as models
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.readers import read_task
@@ -52,6 +52,7 @@ class Labels:
         start: word-vector text file in the mode scratch, folder of the pretrained encoder in the other modes.
         encoder: the pretrained encoder.
         min_coverage: fraction of the training set's tokens that must have a word vector; it does not change the result.
+        max_bad_words: fraction of bad rows of a word-vector file that are skipped; it does not change the result.
     """
 
     recipe: SupervisedRecipe
@@ -60,6 +61,7 @@ class Labels:
     start: Path
     encoder: Encoder | None = None
     min_coverage: float = MIN_COVERAGE
+    max_bad_words: float = MAX_BAD_WORDS
 
     job: ClassVar[str] = "finetune"
     model: ClassVar[str] = "model"
@@ -189,7 +191,7 @@ class Labels:
         recipe = self.recipe
         counts = pc.value_counts(self._tokens().flat)
         if not recipe.starts_from_encoder:
-            encoder, coverage = encoder_for(self.start, counts, recipe)
+            encoder, coverage = encoder_for(self.start, counts, recipe, self.max_bad_words)
         else:
             assert self.encoder is not None
             if recipe.mode == "features":
@@ -309,13 +311,14 @@ def read_labels(
     asked: Sequence[str] = (),
     otherwise: str = "give `encoder` {}",
     min_coverage: float = MIN_COVERAGE,
+    max_bad_words: float = MAX_BAD_WORDS,
 ) -> Labels:
     """Read the examples of a training, and its word vectors or pretrained encoder.
 
     The mode scratch starts from ``words``, a word-vector text file; the others from ``pretrained``, an encoder folder,
     which determines some fields of the recipe; it must not contradict the fields in ``asked``, which the user set.
     ``otherwise`` is the remedy if the architectures differ; ``{}`` is replaced by the pretrained encoder's name. For
-    ``task``, ``data_set`` and ``folder`` see ``read_task``, for ``min_coverage`` see ``Labels``.
+    ``task``, ``data_set`` and ``folder`` see ``read_task``, for the other numbers see ``Labels``.
 
     Raises:
         OSError, ValueError: a file is missing or cannot be read, the mode needs another kind of start, or the
@@ -336,7 +339,7 @@ def read_labels(
         recipe = _of_pretrained(recipe, encoder, asked, otherwise)
     start = words or pretrained
     assert start is not None
-    return Labels(recipe, read, folder, start, encoder, min_coverage)
+    return Labels(recipe, read, folder, start, encoder, min_coverage, max_bad_words)
 
 
 def _of_pretrained(

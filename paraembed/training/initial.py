@@ -209,11 +209,13 @@ def words_digest(path: Path) -> str:
     return sha256_of(path)
 
 
-def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
+def encoder_for(
+    words_file: Path, counts: pa.StructArray, recipe: BaseRecipe, max_bad_words: float = MAX_BAD_WORDS
+) -> tuple[Encoder, Coverage]:
     """Return the untrained encoder for texts with given token counts, the fields ``values`` and ``counts`` as
     ``pyarrow.compute.value_counts`` returns them; the errors are those of ``initial_words``.
     """
-    return _encoder_from(initial_words(words_file, recipe), counts, recipe)
+    return _encoder_from(initial_words(words_file, recipe, max_bad_words), counts, recipe)
 
 
 def _encoder_from(start: InitialWords, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:

@@ -19,7 +19,7 @@ from paraembed.options import MOST_INT, Range, checked
 from paraembed.papers.results import PAPERS_STS
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
-from paraembed.settings import MIN_COVERAGE
+from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE
 from paraembed.supervised.labels import Labels, read_labels
 from paraembed.tuning.points import Points
 from tune_spaces.space import DEV_PEARSON, Selection, Space
@@ -182,6 +182,7 @@ def read_labels_for(
     pretrained: Path | None,
     *,
     min_coverage: float = MIN_COVERAGE,
+    max_bad_words: float = MAX_BAD_WORDS,
 ) -> tuple[Labels, Points]:
     """Read the data that trials share, and fix the fields that a pretrained encoder determines. Arguments as in
     ``read_labels``.
@@ -213,6 +214,7 @@ def read_labels_for(
         pretrained=pretrained,
         otherwise=otherwise,
         min_coverage=min_coverage,
+        max_bad_words=max_bad_words,
     )
     if labels.encoder is not None:
         points = _with_what_it_decides(points, labels.recipe)

@@ -283,6 +283,9 @@ def test_bad_input_is_one_line(data, tmp_path, call):
     assert "unknown recipe 'iclr2016/avg'; allowed: tacl2015/cnn" in call(*plain, "--recipe", "iclr2016/avg")
     assert "sick/SICK_train.txt" in call("--task", "entailment", "--data", tmp_path, "--out", out, "--words", words)
     assert "batch_size is 5000; use a smaller" in call(*plain, "--words", words, "--batch-size", "5000")
+    (tmp_path / "bad.txt").write_text(words.read_text() + "bad\n" * 6)
+    assert "larger --max-bad-words" in call(*plain, "--words", tmp_path / "bad.txt")
+    assert labels(data, words=tmp_path / "bad.txt", max_bad_words=0.5).untrained()[1].covered > 0
     (out).mkdir()
     (out / "mine.txt").write_text("mine")
     assert "has no config.json; expected a model folder" in call(*plain, "--words", words)

@@ -20,7 +20,7 @@ from paraembed.cluster.shard import shard_pairs
 from paraembed.commands.job import message_of, user_error
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.limits import DEFAULT_LIMITS
+from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.pairs.outputs import read_identity
 from paraembed.pairs.schema import PAIRS, SourceReport
 from paraembed.pairs.settings import ShardSettings
@@ -222,6 +222,8 @@ def test_finished_output_is_kept_or_replaced_only_on_request(sharded, inputs, tm
     other = ShardSettings(rows_per_shard=41)
     with pytest.raises(ValueError, match=r"settings.rows_per_shard \(was 40, is 41\); .* `overwrite`"):
         shard_pairs(inputs, out, other)
+    with pytest.raises(ValueError, match=r"settings.encoding \(was None, is latin-1\)"):
+        shard_pairs(inputs, out, SETTINGS, limits=ReadLimits(encoding="latin-1"))
     (out / "notes.txt").write_text("dear")
     with pytest.raises(ValueError, match=r"out contains .*jobs/shard\.py .*: notes\.txt"):
         shard_pairs(inputs, out, other, overwrite=True)

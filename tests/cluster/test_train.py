@@ -153,6 +153,32 @@ def test_what_is_not_read_or_not_told_apart_is_said(sample, tmp_path, capsys):
     assert "so the encoder may give all texts the same vector; try `negatives` mix" in said
 
 
+def test_texts_are_normalized_unless_a_recipe_is_named_or_an_earlier_version_began(
+    sample, tmp_path, monkeypatch, capsys
+):
+    given = "--pairs", sample / "pairs", "--words", sample / "sample" / "vectors.txt.gz", "--epochs", 1
+    named, new = (*given, "--recipe", "iclr2016/avg"), tmp_path / "new"
+    assert run_job("train", *given, "--out", new) == 0
+    assert run_job("train", *named, "--out", tmp_path / "old") == 0
+    before = digests(tmp_path / "old")
+    assert [paraembed.load(folder).tokenizer for folder in (new, tmp_path / "old")] == ["ptb-v1+nfkc", "ptb-v1"]
+    with monkeypatch.context() as patch:
+        patch.setattr("paraembed.cluster.train._train", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_job("train", *named, "--out", tmp_path / "begun")
+    for name, line in (("old", "nothing to do"), ("begun", "resuming the work")):
+        capsys.readouterr()
+        assert run_job("train", *given, "--out", tmp_path / name) == 0
+        printed = capsys.readouterr().err
+        assert f"{name} keeps the tokenizer ptb-v1" in printed
+        assert line in printed
+        assert digests(tmp_path / name) == before
+    assert run_job("train", *given, "--learning-rate", 0.1, "--out", tmp_path / "old") == 2
+    assert digests(tmp_path / "old") == before
+    assert run_job("train", *given, "--out", tmp_path / "old", "--overwrite") == 0
+    assert digests(tmp_path / "old") == digests(new)
+
+
 @dataclass(frozen=True)
 class Noting(Pairs):
     """Pairs whose training notes what the environment of each worker is."""

@@ -1,8 +1,10 @@
+import gzip
 import json
 import os
 import re
 import shlex
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 
 import mlflow
@@ -189,6 +191,11 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
             tune(replace(good, placement=Placement(gpus=True)))
     with pytest.raises(ValueError, match=r"--pairs is missing;.* --dry-run"):
         tune(replace(good, space="acl2017/avg", metric=METRIC, pairs=None))
+    (tmp_path / "bad.txt").write_bytes(gzip.decompress(good.words.read_bytes()) + b"bad\n" * 6)
+    for more in ({"max_bad_words": 0.5}, {}):
+        bad = replace(good, words=tmp_path / "bad.txt", dry_run=True, sample=500, **more)
+        with nullcontext() if more else pytest.raises(ValueError, match="larger `max_bad_words`"):
+            tune(bad)
     assert not (tmp_path / "out").exists()
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("dear")

@@ -1,9 +1,6 @@
-"""jobs/load.py into real stores: the same rows, exactly once, also if the job is killed. For pgvector, DATABASE is the
-URI of a server as docs/neighbors.md describes.
-"""
+"""jobs/load.py into real stores: the same rows, exactly once, also if the job is killed."""
 
 import json
-import os
 import shlex
 import signal
 import sys
@@ -39,10 +36,9 @@ def target(request, tmp_path):
     if request.param != "pgvector":
         yield Target(request.param, str(tmp_path / "target"), table)
         return
-    if "DATABASE" not in os.environ:
-        pytest.skip("set DATABASE as docs/neighbors.md describes")
-    yield Target("pgvector", os.environ["DATABASE"], table)
-    with psycopg.connect(os.environ["DATABASE"]) as connection:
+    place = request.getfixturevalue("postgres")
+    yield Target("pgvector", place, table)
+    with psycopg.connect(place) as connection:
         connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 

@@ -29,7 +29,7 @@ PACKAGES = {
     "Ray Data": ["ray"],
     "Spark": ["pyspark"],
 }
-SERVERS = {"pgvector": "DATABASE", "Weaviate": "WEAVIATE", "Elasticsearch": "ELASTICSEARCH"}
+SERVERS = {"Weaviate": "WEAVIATE", "Elasticsearch": "ELASTICSEARCH"}
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text_of(PAGE), re.M | re.S))
 
 
@@ -65,6 +65,8 @@ def test_a_section_finds_the_nearest_texts(name, encoder, tmp_path, monkeypatch,
         pytest.importorskip(package)
     if name == "Ray Data":
         request.getfixturevalue("ray_cluster")  # not one that it would start for itself
+    if name == "pgvector":
+        monkeypatch.setenv("DATABASE", request.getfixturevalue("postgres"))
     if name in SERVERS and SERVERS[name] not in os.environ:
         pytest.skip(f"set {SERVERS[name]} as docs/neighbors.md describes")
     if name in {"LangChain", "LlamaIndex"}:

@@ -1,6 +1,7 @@
 """An output grows by files: the same rows as at once, and a kill at any moment changes nothing."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.embedding.compact import compact
+from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.manifest import read_manifest
 from paraembed.embedding.mine import Comparison
 from paraembed.embedding.output import Embeddings
@@ -33,9 +35,10 @@ TEXTS = st.lists(st.sampled_from(["the", "cat", "sat", "dog", "zebra"]), min_siz
 BY_STAMP = Settings("text", "key", part_rows=3, stamp_column="at", keep=("text",))
 
 
-def write(path, rows):
-    """Rows (key, text, at) as JSON lines."""
-    lines = (json.dumps({"key": key, "text": text, "at": at}) for key, text, at in rows)
+def write(path, rows, *, explode=False):
+    """Rows (key, text, at) as JSON lines, with texts or the lists of their words."""
+    texts = [re.findall("[a-z]+ ?", text) if explode else text for _, text, _ in rows]
+    lines = (json.dumps({"key": row[0], "text": text, "at": row[2]}) for row, text in zip(rows, texts, strict=True))
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -67,7 +70,9 @@ def newest(rows):
     ),
     cuts=st.lists(st.booleans(), min_size=4, max_size=4),
 )
-@pytest.mark.parametrize("more", [{}, {"chunk_tokens": 1, "chunk_by": "token"}], ids=["rows", "chunks"])
+@pytest.mark.parametrize(
+    "more", [{}, {"chunk_tokens": 1, "chunk_by": "token"}, {"explode": True}], ids=["rows", "chunks", "elements"]
+)
 def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, more, files, cuts):
     """Whatever the order of the stamps; ids with equal stamps keep the first row, and a null one loses."""
     chosen = replace(BY_STAMP, **more)
@@ -76,7 +81,7 @@ def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, more, files, cuts):
         folder, places = Path(scratch), []
         for number, of_file in enumerate(files):
             places.append(folder / f"{number}.jsonl")
-            write(places[-1], of_file)
+            write(places[-1], of_file, explode=chosen.explode)
             if cuts[number] or number + 1 == len(files):  # else two files are added together
                 build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "pieces", append=True)
         build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "whole")
@@ -99,7 +104,7 @@ def test_pieces_are_the_rows_of_one_run(tiny_encoder_folder, more, files, cuts):
             assert current(folder / name) == made
             assert compact(folder / name)[:2] == done[2:]
         assert build(tiny_encoder_folder, list(map(str, places)), chosen, folder / "pieces", append=True) == {}
-        write(folder / "last.jsonl", [("a", "zebra", 31)])
+        write(folder / "last.jsonl", [("a", "zebra", 31)], explode=chosen.explode)
         build(tiny_encoder_folder, [str(folder / "last.jsonl")], chosen, folder / "pieces", append=True)
         assert [row[:3] for row in current(folder / "pieces")][:1] == [("a", "31", "zebra")]
         assert [row for row in current(folder / "pieces") if row[0] != "a"] == [row for row in made if row[0] != "a"]
@@ -158,6 +163,47 @@ def test_what_cannot_be_added_is_refused_before_anything_changes(grown, tiny_enc
     (tmp_path / "other" / "t.txt").write_text("the dog sat\n")
     with pytest.raises(ValueError, match="would be equal"):
         build(tiny_encoder_folder, tmp_path / "other" / "t.txt", named, tmp_path / "named", append=True)
+
+
+@pytest.fixture(params=["Delta", "Iceberg"])
+def lake(request, tmp_path):
+    """Folder of an empty table, a function that appends rows, and one that deletes a text."""
+    if request.param == "Delta":
+        delta, where = pytest.importorskip("deltalake"), tmp_path / "t"
+        delta.write_deltalake(where, pa.table({"body": ["the cat"]}))
+
+        def append(rows):
+            delta.write_deltalake(where, rows, mode="append")
+
+        return where, append, lambda text: delta.DeltaTable(where).delete(f"body = '{text}'")
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql")
+    catalog = catalogs.SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=(tmp_path / "lake").as_uri())
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", pa.schema({"body": pa.string()}))
+    table.append(pa.table({"body": ["the cat"]}))
+    return tmp_path / "lake/n/t", table.append, lambda text: table.delete(f"body = '{text}'")
+
+
+def test_the_version_of_a_table_is_an_input_and_a_later_one_is_appended(lake, tiny_encoder_folder, tmp_path):
+    (where, append, delete), out = lake, tmp_path / "out"
+    settings, given = Settings("body", id_kind="file-row"), (tiny_encoder_folder, where)
+    assert len(build(*given, settings, out)) == 1
+    (first,) = find_inputs([where])
+    assert build(*given, settings, out) == {}
+    append(pa.table({"body": ["a dog", "the mat"]}))
+    before, second = contents(out), next(file for file in find_inputs([where]) if file != first)
+    with pytest.raises(ValueError, match=rf"snapshot \(was {first.snapshot}, is {second.snapshot}\)"):
+        build(*given, settings, out)
+    assert contents(out) == before
+    assert sum(build(*given, settings, out, append=True).values()) == 2
+    for options in ({}, {"append": True}):
+        assert build(*given, settings, out, **options) == {}
+    assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(where)]))
+    delete("a dog")
+    before, (_, third) = contents(out), find_inputs([where])
+    with pytest.raises(ValueError, match=f"from {second.snapshot},.*{third.snapshot}"):
+        build(*given, settings, out, append=True)
+    assert contents(out) == before
 
 
 def test_repeated_ids_of_another_generation_are_found(tiny_encoder_folder, tmp_path):

@@ -4,13 +4,15 @@ import json
 import shutil
 from functools import cache
 from itertools import pairwise, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
@@ -200,6 +202,72 @@ def test_the_mean_of_chunks_is_weighted_by_their_tokens(tiny_encoder_folder, tmp
         shutil.rmtree(tmp_path / "out")
 
 
+LISTS = st.lists(
+    st.none() | st.lists(st.none() | st.sampled_from(["the cat", " dog ", "", "猫。", "a b " * 9]), max_size=4)
+)
+
+
+@pytest.mark.parametrize("kind", ["list_", "large_list", "jsonl"])
+@given(LISTS.filter(len), st.integers(1, 9))
+@examples(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_exploded_lists_have_the_vectors_of_their_elements_as_rows(tiny_encoder_folder, kind, lists, batch_size):
+    elements = [element for texts in lists for element in texts or [None]]
+    names = [number for number, texts in enumerate(lists) for _ in texts or [None]]
+    with TemporaryDirectory() as folder:
+        place, source = Path(folder), Path(folder, "t.jsonl" if kind == "jsonl" else "t.parquet")
+        if kind == "jsonl":
+            source.write_text(
+                "".join(json.dumps({"name": str(n), "body": body}) + "\n" for n, body in enumerate(lists))
+            )
+        else:
+            columns = {
+                "name": [str(n) for n in range(len(lists))],
+                "body": pa.array(lists, getattr(pa, kind)(pa.string())),
+            }
+            pq.write_table(pa.table(columns), source, row_group_size=3)
+        pq.write_table(pa.table({"body": pa.array(elements, pa.string())}), place / "rows.parquet")
+        options = {"batch_size": batch_size, "part_rows": 2, "id_column": "name", "keep": ("text", "document")}
+        build(tiny_encoder_folder, source, Settings("body", explode=True, **options), place / "out")
+        build(tiny_encoder_folder, place / "rows.parquet", Settings("body"), place / "alone")
+        assert all(check.ok for check in verify(place / "out", tiny_encoder_folder, [folder]))
+        exploded, alone = (pq.read_table(place / out / "data").combine_chunks() for out in ("out", "alone"))
+        digest = digests(place / "out")
+        next((place / "out/data").glob("*.parquet")).unlink()
+        build(tiny_encoder_folder, source, Settings("body", explode=True, **options), place / "out")
+        assert digests(place / "out") == digest
+    for name in ("embedding", "n_tokens", "n_unknown"):
+        assert exploded[name].equals(alone[name])
+    assert exploded["name"].to_pylist() == list(map(str, names))
+    assert exploded["text"].to_pylist() == [element or "" for element in elements]
+    for row in exploded.to_pylist():
+        assert (row["document"] or "")[row["start"] : row["end"]] == row["text"]
+    firsts = np.flatnonzero(np.diff(names, prepend=-1))
+    assert (
+        exploded["chunk"].to_pylist()
+        == (np.arange(len(names)) - np.repeat(firsts, np.diff([*firsts, len(names)]))).tolist()
+    )
+
+
+def test_elements_are_cut_further_and_have_a_mean(tiny_encoder_folder, tmp_path):
+    texts = [*BOOK[:1], None, "", *BOOK[4:]]
+    pq.write_table(pa.table({"body": [texts[:2], [], texts[2:]]}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"body": texts}), tmp_path / "alone.parquet")
+    for out, settings in (("out", {"explode": True}), ("alone", {})):
+        source = tmp_path / f"{'t' if settings else out}.parquet"
+        keep = ("text", "document")
+        build(tiny_encoder_folder, source, Settings("body", chunk_tokens=20, keep=keep, **settings), tmp_path / out)
+        assert all(check.ok for check in verify(tmp_path / out, tiny_encoder_folder, [str(tmp_path)]))
+    exploded, alone = (pq.read_table(tmp_path / out / "data").to_pylist() for out in ("out", "alone"))
+    exploded = [row for row in exploded if row["row"] != 1]
+    assert [(row["text"], row["embedding"]) for row in exploded] == [(row["text"], row["embedding"]) for row in alone]
+    assert [row["chunk"] for row in exploded if row["row"] == 2] == list(range(sum(row["row"] > 1 for row in alone)))
+    assert all(row["document"][row["start"] : row["end"]] == row["text"] for row in exploded)
+    build(tiny_encoder_folder, tmp_path / "t.parquet", Settings("body", explode=True, pool="mean"), tmp_path / "pooled")
+    pooled = pq.read_table(tmp_path / "pooled/data")
+    assert pooled.column_names == ["row", "embedding", "n_tokens", "n_unknown"]
+    assert len(pooled) == 3
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -212,11 +280,15 @@ def test_the_mean_of_chunks_is_weighted_by_their_tokens(tiny_encoder_folder, tmp
         ("--text {}", "a brace has no column"),
         ("--text-column body --chunk-tokens 3 --keep all", "'text' is not that column"),
         ("--text {body}{nothing}", "no column 'nothing'; --text can be: body"),
+        ("--text-column body --explode", "with --explode, --text-column 'body' is string; it can be: lists"),
+        ("--text {lists} --explode", "give --text-column"),
         ("--text-column body --chunk-tokens 3 --keep start chunk", "column 'chunk' would appear twice"),
     ],
 )
 def test_settings_that_do_not_fit_are_errors(tiny_encoder_folder, tmp_path, capsys, flags, message):
-    pq.write_table(pa.table({"body": ["a"], "chunk": [1], "start": [1], "text": [1]}), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.table({"body": ["a"], "chunk": [1], "start": [1], "text": [1], "lists": [["a"]]}), tmp_path / "t.parquet"
+    )
     given = ("--encoder", tiny_encoder_folder, "--input", tmp_path / "t.parquet", "--out", tmp_path / "out")
     assert run_job("embed", *given, *flags.split()) == 2
     assert message in capsys.readouterr().err

@@ -7,6 +7,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -108,9 +109,18 @@ def write_parquet(path, groups, first=0):
 
 @EXAMPLES
 @given(groups=st.lists(st.integers(1, 9), min_size=1, max_size=8), part_rows=st.integers(1, 20))
-def test_parquet_is_cut_between_row_groups_and_inside_of_large_ones(groups, part_rows, tmp_path):
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])
+def test_tables_are_cut_between_row_groups_and_inside_of_large_ones(kind, groups, part_rows, tmp_path):
     write_parquet(tmp_path / "t.parquet", groups)
-    made = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings("body", "key", part_rows=part_rows))
+    path = tmp_path / f"t.{kind}"
+    if kind != "parquet":
+        with pq.ParquetFile(tmp_path / "t.parquet") as file:
+            options = pa.ipc.IpcWriteOptions(compression="lz4" if kind == "feather" else None)
+            opened = pa.ipc.new_file if kind == "feather" else pa.ipc.new_stream
+            with opened(path, file.schema_arrow, options=options) as writer:
+                for group in range(len(groups)):
+                    writer.write_table(file.read_row_group(group))
+    made = make_plan(list_inputs([path]), Settings("body", "key", part_rows=part_rows))
     assert [text for some in texts_of(made) for text in some] == [f"the cat {row}" for row in range(sum(groups))]
     assert texts_of(replace(made, parts=made.parts[::-1])) == texts_of(made)[::-1]
     assert all(one.rows <= part_rows for one in made.parts)

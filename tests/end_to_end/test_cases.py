@@ -1,7 +1,7 @@
 """Inputs after public bug reports, one folder each in ../shared/cases: what the jobs make of them.
 
-A case is a job with its flags, where ``{}`` is the folder of the case, and what it gives: rows and rejected rows, the
-texts if they are few, or words of its error.
+A case is a job with its flags, where ``{}`` is the folder of the case, and what it gives: rows (or words, or pairs) and
+rejected rows, the texts if they are few, or words of its error.
 """
 
 import json
@@ -10,9 +10,12 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+import paraembed
+from paraembed.text.tokenize import tokenize
 from tests.jobs import run_job
 
 FOLDER = Path(__file__).parents[3] / "shared" / "cases"
@@ -26,6 +29,7 @@ class Case(NamedTuple):
     rejected: int = 0
     texts: tuple[str, ...] | None = None
     error: str = ""  # words of the error
+    notes: str = ""  # words of a warning
     job: str = "embed"
 
 
@@ -36,6 +40,16 @@ def table(name, more="", *values, **named):
 
 def pairs(name, more="", *values, **named):
     return Case(f"--input {{}}/{name} {more}", *values, **named, job="shard")
+
+
+def words(name, rows, notes="", **named):
+    """A case of ``weight``, of the words of a file."""
+    return [Case(f"--words {{}}/{name} --weighting avg", rows, notes=notes, **named, job="weight")]
+
+
+def scored(name, more="", *values, **named):
+    """A case of ``evaluate``, of scored pairs."""
+    return Case(f"--pairs {{}}/{name} {more}", *values, **named, job="evaluate")
 
 
 KETTLE = ("the kettle is boiling over", "rain is expected in the north")
@@ -90,14 +104,16 @@ CASES = {
     "15-nested-text": [
         Case("--input {} --text-column doc.body --keep doc.lang", 2),
         Case("--input {} --text-column chunks", 2),
+        Case("--input {} --text-column chunks --explode --keep text", 3, texts=KETTLE[:3]),
         Case("--input {} --text-column doc", error="it can be: doc.body, doc.lang, chunks"),
     ],
     "15b-nested-json": [
         Case("--input {} --text-column doc.body", 4),
         Case("--input {} --text-column doc", error="'doc' is no string"),
     ],
-    "16-title-and-body": [Case("--input {} --text-column body", 2)],
-    "17-other-scripts": [Case("--input {}/a.txt", 12)],
+    "16-title-and-body": [Case("--input {} --text '{title}. {body}'", 2)],
+    "17-other-scripts": [Case("--input {}/a.txt", 12, notes="rows without other tokens: 3")],
+    "18-lookalike-text": [Case("--input {}/a.txt", 24)],
     "19-line-separators": [Case("--input {}/a.txt", 7)],
     "19b-cr-only": [Case("--input {}/a.txt --keep text", 3, texts=("first text", "second text", "third text"))],
     "20-jsonl-oddities": [
@@ -115,6 +131,18 @@ CASES = {
     ],
     "25-append-new-file": [Case("--input {}", 4)],
     "26-duplicate-texts": [Case("--input {}", 6)],
+    "27-glove-words-with-spaces": words("glove.txt", 15),
+    "28b-glove-nel-only": words("glove.twitter.txt", 14),
+    "29-fasttext-vec": words("wiki.vec", 14),
+    "29b-fasttext-header-off-by-dups": words("wiki.vec", 11, "header counts 2 more words"),
+    "30-word2vec-bin-cut-utf8": words("v.bin", 11, "1 of 11 rows are not word vectors"),
+    "30b-word2vec-text-latin1": words("v.txt", 11, "1 of 11 rows are not word vectors"),
+    "31-glove-unk-row": words("v.txt", 11, "is that of the row '<unk>'"),
+    "32-fasttext-bin": words("cc.bin", 0, error="use the .vec file of its vectors"),  # its header counts no words
+    "33-glove-zip": words("glove.6B.zip", 11),
+    "34-vectors-with-tabs": words("v.txt", 11),
+    "35-vectors-crlf": words("v.txt", 11),
+    "36-numberbatch": words("numberbatch.txt", 11),
     "37-hf-save-to-disk": [table("", "", 4, texts=KETTLE)],
     "38-column-case": [table("a.csv", error="--text-column can be: ID, Text")],
     "39-column-names": [Case("--input {}/a.parquet --text-column doc.text --id-column 'my id'", 4)],
@@ -137,6 +165,8 @@ CASES = {
     "50-pandas-index-as-id": [table("", "--id-column doc_id", 4)],
     "51-csv-cr-only": [table("a.csv", "", 2, texts=("first row", "second row"))],
     "52-csv-sep-line": [table("a.csv", "--id-column id", 1, texts=("first row",))],
+    "53-paragram-like": words("paragram.txt", 6, "2 of 7 rows are not word vectors"),
+    "53b-paragram-leading-spaces": words("paragram.txt", 6),
     "60-ppdb-odd-lines": [pairs("ppdb.txt", "", 14, 7)],
     "60b-ppdb-crlf": [pairs("ppdb.txt", "", 5)],
     "60c-ppdb-1.0": [pairs("ppdb.txt", "", 5)],
@@ -150,14 +180,17 @@ CASES = {
         pairs("para-nmt.txt", error="--columns first second score"),
     ],
     "61h-tapaco-sets": [pairs("tapaco.tsv", error="name the columns with --columns")],
+    "62-sts-quotes": [scored("sts-dev.tsv", "", 4)],
+    "62b-stsb-glue": [
+        scored("dev.tsv", "--pair-columns sentence1 sentence2 score", 4),
+        scored("dev.tsv", error="--pair-columns"),
+    ],
+    "62c-stsb-raw": [scored("sts-dev.csv", "--pair-columns 6 7 5", 4)],
+    "62d-constant-gold": [scored("p.tsv", error="4 gold scores are all 3")],
+    "62e-sts-blank-gold": [scored("p.tsv", error="p.tsv, line 2: the score is ''")],
 }
-EXCEPTIONS = {
-    "18": "the tests of tokenizers have it",
-    **dict.fromkeys((str(number) for number in (*range(27, 37), 53)), "the tests of word vectors have it"),
-    "62": "the tests of scored pairs have it",
-    "70": "tests/end_to_end/test_consumers.py has it",
-}
-"""Number of a case → why it is not in the table."""
+EXCEPTIONS = {"70-consumers": "it has no input: scripts of consumers, which are in test_consumers.py"}
+"""Case → why it is not in the table."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -174,8 +207,14 @@ def in_store(empty_store, tmp_path_factory):
 
 def test_every_case_is_in_the_table_or_is_an_exception():
     names = {path.name for path in FOLDER.iterdir() if path.is_dir()}
-    left = {name for name in names - CASES.keys() if name[:2] not in EXCEPTIONS}
-    assert (left, CASES.keys() - names) == (set(), set())
+    assert names == CASES.keys() | EXCEPTIONS.keys()
+
+
+def test_texts_that_look_alike_have_the_same_tokens():
+    lines = (FOLDER / "18-lookalike-text/a.txt").read_text().splitlines()
+    tokens = tokenize(pa.array(lines), "ptb-v1+nfkc").joined().to_pylist()
+    other = [text for text, look_alike in zip(tokens[::2], tokens[1::2], strict=True) if text != look_alike]
+    assert other == ["well - known facts", "bread & butter", "straße"]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -183,10 +222,12 @@ def test_a_case_gives_what_is_expected(name, tmp_path, capsys):
     for number, case in enumerate(CASES[name]):
         out = tmp_path / str(number)
         flags = shlex.split(case.flags.replace("{}", shlex.quote(str(FOLDER / name))))
-        encoder = ("--encoder", "small") if case.job == "embed" else ()
-        status = run_job(case.job, *encoder, *flags, "--engine", "local", "--out", out)
+        encoder = ("--encoder", "small") if case.job in {"embed", "evaluate"} else ()
+        engine = ("--engine", "local") if case.job in {"embed", "shard"} else ()
+        status = run_job(case.job, *encoder, *flags, *engine, "--out", out)
         printed = capsys.readouterr().err
         assert (status > 0) == bool(case.error), printed
+        assert case.notes in printed
         if case.error:
             assert case.error in printed
             assert not (out / "_SUCCESS").exists()
@@ -196,6 +237,11 @@ def test_a_case_gives_what_is_expected(name, tmp_path, capsys):
             rejected = [line for path in out.glob("_rejected/*") for line in path.read_text().splitlines()]
             assert (len(embedded), len(rejected)) == (case.rows, case.rejected), printed
             assert case.texts in {None, tuple(embedded["text"].to_pylist() if case.texts else ())}
+        elif case.job == "weight":
+            assert len(paraembed.load(out).vocabulary) == case.rows
+        elif case.job == "evaluate":
+            (found,) = json.loads((out / "scores.json").read_text())["encoders"][0]["scores"].values()
+            assert found["num_pairs"] == case.rows
         else:
             counts = json.loads((out / "manifest.json").read_text())["counts"]
             assert (counts["kept"], counts["refused"]) == (case.rows, case.rejected), printed

@@ -3,6 +3,8 @@
 The tools are those of the extra ``consumers``: ``make test-consumers``.
 """
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -115,10 +117,27 @@ def read_by_spark(place):
     return by_cosine([row["embedding"] for row in frame.select("embedding").collect()])
 
 
+def read_by_pgvector(place):
+    psycopg, types = (pytest.importorskip(name) for name in ("psycopg", "pgvector.psycopg"))
+    with psycopg.connect(os.environ["DATABASE"]) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        types.register_vector(connection)
+        connection.execute("CREATE TEMPORARY TABLE texts (row bigint, embedding vector(64))")
+        with connection.cursor().copy("COPY texts FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(["int8", "vector"])
+            for row in ds.dataset(place).to_table(["row", "embedding"]).to_pylist():
+                copy.write_row((row["row"], np.array(row["embedding"], np.float32)))
+        query = f"(SELECT embedding FROM texts WHERE row = {QUERY})"
+        order = f"ORDER BY embedding <=> {query}, row LIMIT 2"
+        nearest = connection.execute(f"SELECT row, embedding::real[] FROM texts {order}").fetchall()
+        (count,) = connection.execute("SELECT count(*) FROM texts").fetchone()
+    return count, nearest[0][1], [row for row, _ in nearest]
+
+
 READERS = [read_by_pandas, read_by_arrow, read_by_polars, read_by_duckdb, read_by_datasets, read_by_lance,
            read_by_faiss, pytest.param(read_by_ray, marks=pytest.mark.ray), read_by_dask, read_by_daft,
-           read_by_clickhouse, read_by_spark]  # fmt: skip
-WITHOUT_GLOBS = [read_by_pandas, read_by_arrow, read_by_faiss, read_by_ray]
+           read_by_clickhouse, read_by_spark, read_by_pgvector]  # fmt: skip
+WITHOUT_GLOBS = [read_by_pandas, read_by_arrow, read_by_faiss, read_by_ray, read_by_pgvector]
 WITHOUT_FLOAT16 = [read_by_spark]  # Spark has no such type
 
 
@@ -128,9 +147,11 @@ def test_a_tool_reads_the_parts(read, output, request, tmp_path, monkeypatch):
     monkeypatch.setenv("DAFT_RUNNER", "native")  # else it connects to the session's Ray
     if read is read_by_ray:
         request.getfixturevalue("ray_cluster")
+    if read is read_by_pgvector:
+        monkeypatch.setenv("DATABASE", request.getfixturevalue("postgres"))
     dtype, folder = output
     if dtype == "float16" and read in WITHOUT_FLOAT16:
-        with pytest.raises(Exception, match="parquet"):
+        with pytest.raises(Exception, match=r"(?i)parquet"):
             read(folder)
         return
     table = pq.read_table(folder)

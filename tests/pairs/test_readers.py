@@ -158,6 +158,9 @@ def _check_values(data, rows, form, *, swapped):
             assert reason or first == (value if isinstance(value, str) else repr(value))
 
 
+DIALECTS = {}, {"csv_escape": "\\"}, {"csv_delimiter": ";"}, {"csv_skip_blanks": True}, {"encoding": "utf-16"}
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_text_formats(tmp_path, form, cases):
     path = tmp_path / "pairs"
@@ -170,13 +173,14 @@ def test_text_formats(tmp_path, form, cases):
         features = ("PPDB2.0Score", "AGigaSim") if form == "ppdb" else ()
         columns = draw.choice(((), (), ("second", "first"))) if form in {"tsv", "csv"} else ()
         own = form if form in {"words", "jsonl"} else draw.choice(("auto", form))
+        dialect = draw.choice(DIALECTS) if form == "csv" and is_changed else {}
         reading = Reading(
             draw.choice((*FORMS, *[own] * 45)),  # another one at times
             columns,
             features,
             alignment=draw.random() < 0.5,
             no_header=draw.random() < 0.5,
-            limits=ReadLimits(max_line_bytes=draw.choice((60, 1 << 20))),
+            limits=ReadLimits(max_line_bytes=draw.choice((60, 1 << 20)), **dialect),
             block_bytes=draw.choice((33, 200, 8 << 20, 8 << 20)),
         )
         try:
