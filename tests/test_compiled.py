@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import paraembed
-from paraembed.compiled import digest_of
+from paraembed.machine_code import digest_of
 from tests.jobs import ran
 
 pytest.importorskip("numba")
@@ -31,7 +31,10 @@ def run(program, **environment):
 
 def test_machine_code_is_kept_in_a_folder_of_the_content(tmp_path):
     """How numba finds its locators is not documented; see ``ByContent``."""
-    run("import paraembed.text.scan", NUMBA_CACHE_DIR=str(tmp_path))
+    run(
+        "from paraembed.text.hashing import hash_strings; import pyarrow as pa; hash_strings(pa.array(['a']))",
+        NUMBA_CACHE_DIR=str(tmp_path),
+    )
     folder = f"paraembed-{digest_of(Path(paraembed.__file__).parent)}"
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
