@@ -36,7 +36,7 @@ class _Loop:
     @property
     def _numba_type_(self) -> Any:
         """Type for numba, where the code of another loop calls this one."""
-        return self.machine_code._numba_type_  # noqa: SLF001
+        return self.machine_code._numba_type_
 
 
 def compiled(function: _Function, **options: Any) -> _Function:

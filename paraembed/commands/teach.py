@@ -81,7 +81,6 @@ def main(flags: Teach) -> dict[str, Any]:
     from paraembed.embedding.columns import carried_fields
 
     carried_fields(text_files[:1], reading_settings(flags.text_column))
-    from paraembed.distillation.estimate import dry_run
     from paraembed.distillation.stages import StudentRequest
     from paraembed.tracking.fetch import fetch_encoder
 
@@ -98,6 +97,8 @@ def main(flags: Teach) -> dict[str, Any]:
         files=text_files,
     )
     if flags.dry_run:
+        from paraembed.distillation.estimate import dry_run
+
         dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)
         return {}
     from paraembed.cluster.teach import teach

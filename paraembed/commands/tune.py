@@ -354,9 +354,9 @@ def _next(sweep: "Sweep", tuned: "Tuned", is_better: bool) -> list[str]:
     from paraembed.tuning.table import RECIPE
 
     out, share = sweep.out, tuned.best.share
+    wrote = [] if tuned.was_finished else [f"wrote {tuned.encoder or out}"]
     if tuned.encoder is not None:
-        return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {quote(str(tuned.encoder))} …"]
-    wrote = [] if tuned.was_finished else [f"wrote {out}"]
+        return ["; ".join([*wrote, f"next: python jobs/embed.py --encoder {quote(str(tuned.encoder))} …"])]
     if not is_better:
         return wrote
     lines = ["; ".join([*wrote, f"next: python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"])]

@@ -55,8 +55,7 @@ def main(flags: Weight) -> dict[str, Any]:
     paths = {name: existing(path, f"--{name}") for name, path in files.items() if path is not None}
     if flags.trained is not None:
         paths["trained"] = existing_encoder(flags.trained, "--trained")
-    from paraembed import checkpoint
-    from paraembed.encoders import Encoder
+    from paraembed import checkpoint, encoders
     from paraembed.evaluation.baselines import Sources, baseline
     from paraembed.evaluation.report import encoder_metadata
     from paraembed.io.escape import markdown
@@ -80,7 +79,7 @@ def main(flags: Weight) -> dict[str, Any]:
         doing(f"reading the words of {flags.words.name}")
         weighted = baseline(flags.weighting, sources)
         encoder = weighted.encoder
-        assert isinstance(encoder, Encoder)
+        assert isinstance(encoder, encoders.Encoder)
         card = f"{encoder_metadata(encoder, flags.weighting)}\n# {weighted.label}\n\n"
         card += f"An {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"
         fingerprint = checkpoint.save(

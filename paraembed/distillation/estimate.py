@@ -12,9 +12,9 @@ import torch
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.device_matrix import DeviceMatrix
 from paraembed.distillation.ridge import columns_of_task, frequencies
-from paraembed.distillation.stages import StudentRequest, of_both, opened
+from paraembed.distillation.stages import StudentRequest, of_both, opened, sums_states
 from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
-from paraembed.distillation.token_states import SummingTeacher, sums_states
+from paraembed.distillation.token_states import SummingTeacher
 from paraembed.embedding.estimate import estimate, workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan

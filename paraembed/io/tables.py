@@ -42,7 +42,7 @@ from paraembed.io.codes import (
 )
 from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import MOST_LINE_BYTES
-from paraembed.io.lines import invalid_rows, is_utf8, read_text
+from paraembed.io.lines import invalid_rows, is_utf8, read_text, strings_of
 from paraembed.process import csv_cell_limit
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "arrow"]
@@ -308,7 +308,7 @@ class Cells:
 
     def texts(self, column: int) -> pa.StringArray:
         """Return a column as strings [n]."""
-        return pa.array([row[column] for row in self.rows], pa.string())
+        return strings_of([row[column] for row in self.rows])
 
     def numbers(self, column: int) -> npt.NDArray[np.float64]:
         """Return a column as finite numbers, float64 [n]; raise ValueError, with the line, for any other cell."""

@@ -214,7 +214,7 @@ def read_labels_for(
         otherwise=otherwise,
         min_coverage=min_coverage,
     )
-    if labels.encoder is not None:
+    if labels.pretrained is not None:
         points = _with_what_it_decides(points, labels.recipe)
     return labels, points
 
