@@ -14,20 +14,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py")])
 # A folder imports only from those before it; the files beside the folders count as folders.
 ENGINE = (
-    *(
-        "process",
-        "aliases",
-        "options",
-        "settings",
-        "machine_code",
-        "compiled",
-        "signals",
-        "io",
-        "console",
-        "text",
-        "encoders",
-    ),
-    *("checkpoint", "loading", "embedding"),
+    *("process", "aliases", "late", "options", "settings", "machine_code", "compiled", "signals", "io", "console"),
+    *("text", "encoders", "checkpoint", "loading", "embedding"),
 )
 """What embeds a corpus: the half that somebody reads who trains nothing."""
 LAB = (
