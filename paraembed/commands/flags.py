@@ -14,7 +14,7 @@ from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -111,17 +111,25 @@ def _defaults(flags: type[Flags]) -> Flags:
     return flags(**dict.fromkeys(required, tyro.MISSING))
 
 
-def typed_flags(flags: type[Flags], default: Flags | None = None) -> list[str]:
-    """Return the flags as a command line spells them: without positional arguments, and with ``--no-`` for a flag that
-    is on by default.
+def typed_flags(flags: type[Flags], default: Flags | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the flags as a command line spells them, with ``--no-`` for a flag that is on by default, and the values
+    that each is limited to; those of positional arguments have the flag "".
     """
     default = _defaults(flags) if default is None else default
-    typed: dict[str, None] = {}
+    typed: dict[str, tuple[str, ...]] = {"": ()}
     for path, name, hint, _ in _leaves(flags):  # type: ignore[arg-type]  # a class is hashable
         is_on = reduce(getattr, path.split("__"), default) is True
-        if tyro.conf.Positional not in _settings_of(hint):
-            typed[flag_of(f"no-{_name(hint, name)}" if is_on else _name(hint, name))] = None
-    return list(typed)
+        flag = flag_of(f"no-{_name(hint, name)}" if is_on else _name(hint, name))
+        typed["" if tyro.conf.Positional in _settings_of(hint) else flag] = _choices(hint)
+    return typed
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """Return the values that a type allows, if it is a choice, an optional one, or several of them."""
+    kind = _kind(hint)
+    if get_origin(kind) is Literal:
+        return tuple(map(str, get_args(kind)))
+    return tuple(value for inner in get_args(kind) for value in _choices(inner))
 
 
 def current_flags(arguments: Iterable[str], flags: type) -> list[str]:
