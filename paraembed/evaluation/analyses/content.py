@@ -60,14 +60,14 @@ class AnalysisInputs:
 
     def encoders(self) -> "list[tuple[str, Encoder]]":
         """Return the candidates with a word matrix, with their labels; raise CannotMakeError if there is none."""
-        encoders = [
+        labeled = [
             (candidate.label, candidate.encoder)
             for candidate in self.candidates
             if isinstance(candidate.encoder, encoders.Encoder)
         ]
-        if not encoders:
+        if not labeled:
             raise CannotMakeError("no candidate has word vectors of its own; add an encoder folder or `words`")
-        return encoders
+        return labeled
 
 
 class CannotMakeError(Exception):
