@@ -37,7 +37,9 @@ class CommonFlags:
     quiet: bool = False
     """Print only results, warnings and errors."""
     json: bool = False
-    """Print a last line to stdout, a JSON object: job, status, written (paths), counts or error, and seconds."""
+    """Print a last line to stdout, a JSON object: job, status, written (paths), counts or error, estimate of --dry-run,
+    and seconds.
+    """
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,7 @@ def main(flags: Teach) -> dict[str, Any]:
     if flags.dry_run:
         from paraembed.distillation.estimate import dry_run
 
-        dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)
-        return {}
+        return {"estimate": dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)}
     from paraembed.cluster.teach import teach
 
     record, was_finished = teach(request, out, work, workers=flags.workers, gpus=flags.gpu, overwrite=flags.overwrite)

@@ -160,7 +160,7 @@ def test_the_next_command_trains_the_best_recipe_and_the_same_again_needs_no_ray
 
 
 def test_a_dry_run_counts_the_start_and_at_least_a_second_for_each_trial(sample, tmp_path, capsys):
-    tune(replace(flags(sample, tmp_path / "out"), dry_run=True, sample=500))
+    estimate = tune(replace(flags(sample, tmp_path / "out"), dry_run=True, sample=500))["estimate"]
     line = re.search(
         r"on 500 of .*; about (\d+) s a trial .* (\d+) s for the start, so (\d+) s for 4 trials",
         capsys.readouterr().err,
@@ -169,6 +169,8 @@ def test_a_dry_run_counts_the_start_and_at_least_a_second_for_each_trial(sample,
     assert each >= 1
     assert start >= 8
     assert total == pytest.approx(start + 2 * each, abs=1)
+    assert (estimate["trials"], estimate["rows"], estimate["concurrent"]) == (4, 500, 2)
+    assert (each, total) == pytest.approx((estimate["seconds_per_trial"], estimate["seconds"]), abs=1)
     assert not (tmp_path / "out").exists()
 
 

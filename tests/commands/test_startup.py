@@ -9,6 +9,7 @@ import pytest
 
 from paraembed.commands import JOBS
 from tests.jobs import answers, job_command, ran, run_job
+from tune_spaces import SPACES
 
 ARROW = {"numpy", "pyarrow"}  # 0.3 s
 SLOW = {"ray", "mlflow", "torch", "scipy", "matplotlib", "numba", "optuna"}
@@ -117,6 +118,19 @@ def test_json_answers_wrong_flags_and_lists():
         assert (outcome["job"], outcome["status"]) == ("embed", 2)
     listed = ran(*job_command("train"), "--list", "--json").stdout.splitlines()
     assert json.loads(listed[-1])["status"] == 0
+
+
+def test_json_has_the_estimate_of_a_dry_run(tmp_path):
+    (tmp_path / "t.txt").write_text("a cat sat\non a mat\n" * 50)
+    texts, shared = f"{tmp_path}/t.txt", f"--out {tmp_path}/out --dry-run --json"
+    jobs = f"embed --encoder small --price-per-hour 3600 --input {texts}", f"teach --teacher small --texts {texts}"
+    done = [ran(*job_command(*job.split()), *shared.split()).stdout for job in (*jobs, "tune acl2017/avg")]
+    embed, teach, tune = (json.loads(printed.splitlines()[-1])["estimate"] for printed in done)
+    assert (embed["rows"], embed["parts"], tune) == (100, 1, {"trials": SPACES["acl2017/avg"].size})
+    assert embed["cost"] == pytest.approx(embed["seconds"])
+    assert f"{embed['bytes']:,}" in done[0]
+    assert (teach["texts"], teach["seconds"].keys()) == (100, {"vectors", "alone", "ridge"})
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):
