@@ -129,7 +129,7 @@ def test_json_has_the_estimate_of_a_dry_run(tmp_path):
     assert (embed["rows"], embed["parts"], tune) == (100, 1, {"trials": SPACES["acl2017/avg"].size})
     assert embed["cost"] == pytest.approx(embed["seconds"])
     assert f"{embed['bytes']:,}" in done[0]
-    assert (teach["texts"], teach["seconds"].keys()) == (100, {"vectors", "alone", "ridge"})
+    assert (teach["texts"], teach["seconds"].keys()) == (100, {"vectors", "ridge"})
     assert not (tmp_path / "out").exists()
 
 
