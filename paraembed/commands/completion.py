@@ -107,7 +107,7 @@ def _case(shell: str, name: str, words: list[str]) -> str:
     if shell == "bash":
         return f"            {name}) words='{' '.join(words)}' ;;"
     files = "; _files" if _FILES in words else ""
-    return f"            {name}) compadd -- {' '.join(word for word in words if word != _FILES)}{files} ;;"
+    return f"            {name}) compadd -- {' '.join(value for value in words if value != _FILES)}{files} ;;"
 
 
 def _in_fish(flag: str, values: list[str]) -> str:
@@ -118,7 +118,7 @@ def _in_fish(flag: str, values: list[str]) -> str:
 
 def job_flags(name: str) -> dict[str, list[str]]:
     """Return the flags of a job, with the defaults of its first recipe, and the values that are offered for each; ""
-    stands for a positional argument.
+    is the flag of a positional argument.
     """
     module = import_module(f"paraembed.commands.{name}")
     defaults = getattr(module, "defaults", None)

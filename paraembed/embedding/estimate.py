@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from paraembed.console import doing, duration, print_table, say
 from paraembed.embedding.append import steps
 from paraembed.embedding.cache import Cache, open_cache
+from paraembed.embedding.chunks import cut
 from paraembed.embedding.columns import check_columns, complete_settings
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, readable
@@ -170,8 +171,6 @@ def chunks_per_row(encoder: TextEncoder, plan: Plan) -> float:
     """
     if not plan.settings.has_chunks:
         return 1.0
-    from paraembed.embedding.chunks import cut  # noqa: PLC0415 - imports numba, 0.4 s
-
     rows, chunks, parts = 0, 0, _drawn(plan)
     for part in parts:
         started = time.perf_counter()

@@ -43,6 +43,7 @@ from paraembed.io.codes import (
 from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.lines import invalid_rows, is_utf8, read_text, strings_of
+from paraembed.io.scan import scan
 from paraembed.process import csv_cell_limit
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "arrow"]
@@ -259,8 +260,6 @@ def _cut(
         if is_whole and (not len(ends) or ends[-1] < len(data)):
             ends = np.append(ends, len(data))
         return Records(kind, data[: ends[-1]] if len(ends) else b"", ends, start)
-    from paraembed.io.scan import scan  # noqa: PLC0415 - numba takes a second, and small files do without it
-
     size = data.count(b"\n") + data.count(b"\r") + 1
     ends, faults = np.empty(size, np.int64), np.empty(size, np.uint8)
     cells, breaks = np.empty(size, np.int32), np.empty(size, np.int32)
