@@ -43,7 +43,8 @@ class Train:
     """Folder of pair shards, written by jobs/shard.py, or its URI (s3://, gs://)."""
     words: Annotated[str, tyro.conf.arg(metavar="FILE|ENCODER")]
     """Word-vector file with lines 'word v1 ... vd', plain or .gz, or its URI; also word2vec's .bin, model.safetensors
-    of a static model, and the folder of an encoder avg, or small, whose vectors and tokenizer are taken.
+    of a static model, and the folder of an encoder avg, or small, whose vectors and tokenizer are taken; with --recipe
+    small, the default is small.
     """
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Encoder folder to write, or its URI."""
