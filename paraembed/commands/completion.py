@@ -102,12 +102,12 @@ def script(shell: str) -> str:
     return template.format(jobs=names, flags="\n".join(cases), values="\n".join(values), files=_FILES)
 
 
-def _case(shell: str, name: str, words: list[str]) -> str:
-    """Return the line of a case that offers words, in bash or zsh."""
+def _case(shell: str, name: str, offered: list[str]) -> str:
+    """Return the line of a case that offers values, in bash or zsh."""
     if shell == "bash":
-        return f"            {name}) words='{' '.join(words)}' ;;"
-    files = "; _files" if _FILES in words else ""
-    return f"            {name}) compadd -- {' '.join(value for value in words if value != _FILES)}{files} ;;"
+        return f"            {name}) words='{' '.join(offered)}' ;;"
+    files = "; _files" if _FILES in offered else ""
+    return f"            {name}) compadd -- {' '.join(value for value in offered if value != _FILES)}{files} ;;"
 
 
 def _in_fish(flag: str, values: list[str]) -> str:
