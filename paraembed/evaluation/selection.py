@@ -103,9 +103,9 @@ class _Random:
 
 
 def as_json(value: Any) -> Any:
-    """Return a dataclass of texts and numbers, such as a set, as JSON."""
+    """Return a dataclass of texts and numbers, such as a set, as JSON, without the fields that are not compared."""
     if is_dataclass(value):
-        return [as_json(getattr(value, field.name)) for field in fields(value)]
+        return [as_json(getattr(value, field.name)) for field in fields(value) if field.compare]
     if isinstance(value, tuple):
         return [as_json(item) for item in value]
     if isinstance(value, pa.Array):
