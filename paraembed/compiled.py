@@ -2,7 +2,10 @@
 import, and a finished output or a wrong input runs none; see ``paraembed.machine_code``.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property, update_wrapper
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
 
 COMPILED = find_spec("numba") is not None
 """Whether ``compiled`` compiles; plain Python runs these loops a hundred times slower."""
+
+_interprets = ContextVar("interprets", default=False)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -31,6 +36,8 @@ class _Loop:
         return compile_loop(self.__wrapped__, self._options)  # type: ignore[attr-defined]  # of ``update_wrapper``
 
     def __call__(self, *arguments: Any) -> Any:
+        if _interprets.get() and "numba" not in sys.modules:
+            return self.__wrapped__(*arguments)  # type: ignore[attr-defined]
         return self.machine_code(*arguments)
 
     @property
@@ -42,6 +49,16 @@ class _Loop:
 def compiled(function: _Function, **options: Any) -> _Function:
     """Compile a function with numba, without the GIL; cache the machine code on disk if possible."""
     return cast("_Function", _Loop(function, options)) if COMPILED else function
+
+
+@contextmanager
+def interpreted(is_short: bool) -> Iterator[None]:
+    """Run the loops of the block in Python if that is short, and no other loop has needed numba yet."""
+    token = _interprets.set(is_short)
+    try:
+        yield
+    finally:
+        _interprets.reset(token)
 
 
 def inlined(function: _Function) -> _Function:

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from paraembed.compiled import interpreted
 from paraembed.io.codes import (
     CARRIAGE_RETURN,
     EMPTY_LINE,
@@ -267,7 +268,8 @@ def _cut(
     if kind == "csv":
         separator, quote, escape = ord(table.delimiter), QUOTE, ord(table.escape or "\0") or -1
     limits = table.width, table.max_field_lines, max_line_bytes, table.repairs, is_whole
-    count = scan(octets, separator, quote, escape, table.skips_blanks, start, *limits, ends, faults, cells, breaks)
+    with interpreted(table.repairs and not table.width):  # then it ends with the header
+        count = scan(octets, separator, quote, escape, table.skips_blanks, start, *limits, ends, faults, cells, breaks)
     stop = int(ends[count - 1]) if count else 0
     others = faults[:count], cells[:count], breaks[:count]
     return Records(kind, data[:stop], ends[:count], start, *others, table)

@@ -58,6 +58,8 @@ WRONG = [
     "embed --encoder folder --input demo/sentences.txt --out out",
     "embed --encoder small --input empty.txt --out out",
     "embed --encoder small --input demo/sentences.txt --keep nope --out out",
+    "embed --encoder small --input table.csv --text-column nope --out out",
+    "teach --teacher small --texts table.csv --text-column nope --out out",
     "teach --teacher folder --texts demo/sentences.txt --out out",
     "teach --teacher small --texts empty.txt --out out",
     "search folder --query cat",
@@ -163,6 +165,7 @@ def finished(tmp_path_factory, empty_store):
         for name in ("shard", "train", "finetune", "embed", "mine", "load"):
             assert run_job(name, *FINISHED[name].split()) == 0
         (folder / "empty.txt").touch()
+        (folder / "table.csv").write_text("id,body\n" + '1,"a ""cat"", on a mat"\n' * 10_000)
         (folder / "folder").mkdir()
         (folder / "folder" / "notes").write_text("of something else")
         yield folder
