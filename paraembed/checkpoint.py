@@ -23,8 +23,11 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
+from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import BosEosTokens, Oov, TableDtype
+from paraembed.encoders.own import OwnEncoder
 from paraembed.encoders.tables import Floats, from_int8, to_int8
+from paraembed.encoders.word_average import WordAverage, is_word_average
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.escape import markdown
@@ -34,13 +37,12 @@ from paraembed.io.resume import check_own_files
 from paraembed.io.tensors import Arrays, check_tensors, load_arrays, save_tensors
 from paraembed.options import Count, Range
 from paraembed.text import SUBWORD, check_tokenizer
+from paraembed.text.subword import contents_of, without_ends
+from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, unknown_row
 
 if TYPE_CHECKING:
     from paraembed.encoders import Encoder
-    from paraembed.encoders.concat import Concat
-    from paraembed.encoders.own import OwnEncoder
-    from paraembed.encoders.word_average import WordAverage
 
 FORMAT = "paraembed-encoder-2"
 FORMAT_OF_CONCAT = "paraembed-concat-1"
@@ -101,7 +103,7 @@ class _Config(TypedDict):
 
 
 def save(
-    encoder: "OwnEncoder",
+    encoder: OwnEncoder,
     folder: Path,
     *,
     recipe: dict[str, Any],
@@ -130,8 +132,6 @@ def save(
                 shutil.move(written / name, new / name)
         files: tuple[str, ...] = _FILES
         if encoder.tokenizer == SUBWORD:
-            from paraembed.text.subword import contents_of  # noqa: PLC0415 - imports numba, 0.4 s
-
             (new / _TOKENIZER).write_bytes(contents_of(encoder.tokenizer))
             files = (*_FILES, _TOKENIZER)
         (new / "README.md").write_text(model_card, encoding="utf-8")
@@ -150,7 +150,7 @@ def save(
         return write_config(new, FORMAT, decides, files, {"recipe": recipe, "provenance": provenance})
 
 
-def _arrays(encoder: "OwnEncoder", dtype: TableDtype) -> Arrays:
+def _arrays(encoder: OwnEncoder, dtype: TableDtype) -> Arrays:
     tensors = encoder.arrays()
     if dtype == "int8":
         tensors["matrix"], tensors["matrix_scale"] = to_int8(tensors["matrix"])
@@ -159,9 +159,6 @@ def _arrays(encoder: "OwnEncoder", dtype: TableDtype) -> Arrays:
 
 def write(encoder: object, folder: Path, *, overwrite: bool = False) -> None:
     """Write an encoder that was loaded or built; see ``EncoderMethods.save``."""
-    from paraembed.encoders.concat import Concat  # noqa: PLC0415 - as in ``save``
-    from paraembed.encoders.own import OwnEncoder  # noqa: PLC0415
-
     if not isinstance(encoder, OwnEncoder | Concat):
         raise ValueError(f"{encoder!r} is a model of another library, which has its own files; copy its folder")
     if encoder.identity.get("precision", "float32") != "float32":
@@ -208,9 +205,6 @@ def _content(folder: Path) -> _Content:
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
     if tokenizer == SUBWORD:
-        from paraembed.text.subword import without_ends  # noqa: PLC0415 - as in ``save``
-        from paraembed.text.tokens import TokenIds  # noqa: PLC0415
-
         with open_regular(folder / _TOKENIZER) as file:
             tokenizer = without_ends(file.read(), f"{folder}/{_TOKENIZER}")
         try:
@@ -290,9 +284,7 @@ def _mismatch(folder: Path) -> str:
     return f"{folder}: the weights do not match the encoder in config.json"
 
 
-def _word_average(folder: Path, content: _Content) -> "WordAverage":
-    from paraembed.encoders.word_average import WordAverage  # noqa: PLC0415 - as in ``save``
-
+def _word_average(folder: Path, content: _Content) -> WordAverage:
     check_tensors(content.others, {}, _mismatch(folder))
     encoder = WordAverage(content.options, content.vocabulary, content.matrix, **content.reading)
     encoder.fingerprint = content.config["fingerprint"]
@@ -310,12 +302,10 @@ def _load_pieces(folder: Path, fingerprint: str) -> "Encoder":
 
 def save_concat(
     folders: Sequence[Path], out: Path, *, provenance: dict[str, Any], model_card: str, overwrite: bool = False
-) -> "Concat":
+) -> Concat:
     """Write the folder of two encoders as one, with copies of their folders, atomically. The errors are those of
     ``load`` and ``check_replaceable``, and a ValueError if an encoder reads trees.
     """
-    from paraembed.encoders.concat import Concat  # noqa: PLC0415 - as in ``save``
-
     both = Concat(*map(load, folders))
     with new_folder(out, partial(check_replaceable, overwrite=overwrite)) as new:
         for part, folder in zip(_PARTS, folders, strict=True):
@@ -332,9 +322,6 @@ def load_any(folder: str | Path, *, for_vectors: bool = False) -> "Encoder | Wor
 
     ``for_vectors``: in float32 on a CPU, without PyTorch if the encoder only adds words.
     """
-    from paraembed.encoders.concat import Concat  # noqa: PLC0415 - as in ``save``
-    from paraembed.encoders.word_average import is_word_average  # noqa: PLC0415
-
     folder = Path(folder)
     folders = [folder / part for part in _PARTS] if is_concat(folder) else [folder]
     config = _read_concat_config(folder) if is_concat(folder) else None

@@ -1,5 +1,6 @@
 """Run jobs as their command lines do, in this process or in one that is killed, and compare what they write."""
 
+import json
 import logging
 import runpy
 import signal
@@ -15,6 +16,17 @@ import pytest
 from paraembed.io.fingerprint import sha256_of
 from paraembed.signals import STOP_SIGNALS
 
+_CODE = """
+import json, sys
+from paraembed.commands import main
+for name, *line in json.loads(sys.argv[1]):
+    sys.argv[1:] = line
+    try:
+        status = main(name)
+    except SystemExit as error:
+        status = error.code
+    print(json.dumps([name, status, [*sys.modules]]))
+"""
 JOBS = Path(__file__).parents[1] / "jobs"
 
 
@@ -83,3 +95,12 @@ def digests(folder, *names):
     """Return the digest of every file of a folder, by its path; by default, also of the parts of an output."""
     paths = [path for pattern in names or ("*", "data/*") for path in folder.glob(pattern) if path.is_file()]
     return {str(path.relative_to(folder)): sha256_of(path) for path in paths}
+
+
+def answers(*lines):
+    """Name, status and imported packages of each command, all run in one process, and what they print as errors."""
+    done = ran(sys.executable, "-c", _CODE, json.dumps([line.split() for line in lines]))
+    printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
+    assert len(printed) == len(lines), done.stderr
+    packages = [{module.partition(".")[0] for module in modules} for *_, modules in printed]
+    return [(name, status, found) for (name, status, _), found in zip(printed, packages, strict=True)], done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import paraembed
-from paraembed.compiled import digest_of
+from paraembed.machine_code import digest_of
 from tests.jobs import ran
 
 pytest.importorskip("numba")
@@ -31,7 +31,10 @@ def run(program, **environment):
 
 def test_machine_code_is_kept_in_a_folder_of_the_content(tmp_path):
     """How numba finds its locators is not documented; see ``ByContent``."""
-    run("import paraembed.text.scan", NUMBA_CACHE_DIR=str(tmp_path))
+    run(
+        "from paraembed.text.hashing import hash_strings; import pyarrow as pa; hash_strings(pa.array(['a']))",
+        NUMBA_CACHE_DIR=str(tmp_path),
+    )
     folder = f"paraembed-{digest_of(Path(paraembed.__file__).parent)}"
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
@@ -50,3 +53,29 @@ def test_machine_code_is_kept_in_a_folder_of_the_content(tmp_path):
 def test_the_arithmetic_names_restrictions_of_the_processor(environment, named):
     program = "import torch; from paraembed.compiled import arithmetic; print(arithmetic(torch.device('cpu')))"
     assert named.replace("HOST", get_host_cpu_name()) in run(program, **environment)
+
+
+def test_a_loop_gives_the_same_in_python_as_compiled():
+    """The header of a table is read in Python, as long as numba is not imported."""
+    program = """
+import random, sys
+import numpy as np
+from paraembed.compiled import interpreted
+from paraembed.io.scan import scan
+
+def headers():
+    drawn = random.Random(1)
+    for _ in range(500):
+        octets = np.array(drawn.choices(list(b'a,"; \\n\\r\\t'), k=drawn.randrange(1, 60)), np.uint8)
+        ends, found = np.zeros(61, np.int64), (np.zeros(61, np.uint8), *np.zeros((2, 61), np.int32))
+        with interpreted(True):
+            count = scan(octets, ord(","), ord('"'), -1, False, 0, 0, 9, 50, True, True, ends, *found)
+        yield count, ends[:count].tolist(), *(values[:count].tolist() for values in found)
+
+in_python = [*headers()]
+assert "numba" not in sys.modules
+import numba
+assert in_python == [*headers()]
+print(len({*map(str, in_python)}))
+"""
+    assert int(run(program)) > 50

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py")])
 # A folder imports only from those before it; the files beside the folders count as folders.
 ENGINE = (
-    *("process", "aliases", "options", "settings", "compiled", "signals", "io", "console", "text", "encoders"),
-    *("checkpoint", "loading", "embedding"),
+    *("process", "aliases", "late", "options", "settings", "machine_code", "compiled", "signals", "io", "console"),
+    *("text", "encoders", "checkpoint", "loading", "embedding"),
 )
 """What embeds a corpus: the half that somebody reads who trains nothing."""
 LAB = (
@@ -63,7 +63,7 @@ def test_no_module_imports_one_that_imports_it():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
-LINES = {"paraembed": 51_060, "tests": 38_185}
+LINES = {"paraembed": 51_400, "tests": 38_500}
 """Most lines of Python in a folder. A commit that needs more raises the number, and says in its body what for."""
 
 

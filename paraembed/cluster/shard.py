@@ -38,6 +38,7 @@ from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.settings import Engine, check_workers
 from paraembed.signals import NO_SPACE
 from paraembed.tracking.records import Run
+from paraembed.tracking.runs import send_left, tracked_run
 
 _BYTES_PER_SECOND, _PPDB_BYTES_PER_SECOND = 5e6, 5e7  # of compressed files that one process shards, at least
 
@@ -122,8 +123,6 @@ def shard_pairs(
         "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
         "max_line_bytes": limits.max_line_bytes,
     }
-    from paraembed.tracking.runs import send_left, tracked_run  # noqa: PLC0415 - imports MLflow: workers do without
-
     records = Mirror(out, uri).records
     output = outputs.finished_output(out, identity, overwrite=overwrite)
     read_identity = partial(outputs.read_identity, fields=tuple(identity))

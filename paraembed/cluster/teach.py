@@ -5,18 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paraembed import checkpoint
-from paraembed.cluster.embed import embed
-from paraembed.cluster.session import ray_session, run_tasks
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
-from paraembed.distillation.ridge import Normal, Regression, columns_of_task
-from paraembed.distillation.stages import MANIFEST, Stages, StudentRequest, differing, of_both, opened
+from paraembed.distillation.stages import MANIFEST, Stages, StudentRequest, differing, of_both, opened, sums_states
 from paraembed.distillation.texts import (
     PAIRS,
     TEXT,
@@ -27,23 +24,30 @@ from paraembed.distillation.texts import (
     write_pairs,
     write_units,
 )
-from paraembed.distillation.token_states import SummingTeacher, sums_states, write_states
 from paraembed.embedding.estimate import workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.encoders.protocol import TextEncoder
-from paraembed.export.concat import write_concat
-from paraembed.export.smaller import write_smaller
 from paraembed.io.atomic import work_folder, write_file
 from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.resume import is_within, other_work
+from paraembed.late import Late
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import DEFAULT_GPUS, Gpus, Placement, Smaller, check_workers
 from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.records import Run
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Pairs
-from paraembed.training.loop import check_num_pairs
+from paraembed.training.pairs import check_num_pairs
+
+if TYPE_CHECKING:
+    from paraembed.cluster import embed, session
+    from paraembed.distillation import ridge, token_states
+    from paraembed.export import concat, smaller
+else:
+    embed, session = Late("paraembed.cluster.embed"), Late("paraembed.cluster.session")
+    ridge, token_states = Late("paraembed.distillation.ridge"), Late("paraembed.distillation.token_states")
+    concat, smaller = Late("paraembed.export.concat"), Late("paraembed.export.smaller")
 
 _PART_ROWS = 10_000  # Rows in a part of the teacher's vectors; a stopped job loses the parts that it was writing.
 
@@ -84,7 +88,7 @@ def teach(
         checkpoint.check_replaceable(out, overwrite=overwrite)
         embedders, _ = workers_of(teacher, workers, gpus)
         doing("starting Ray and MLflow")
-        with tracked_run(f"teach {out.name}", out) as run, ray_session(max(workers, embedders)):
+        with tracked_run(f"teach {out.name}", out) as run, session.ray_session(max(workers, embedders)):
             _describe(run, request, files, teacher, workers)
             record = stages.write_student(out, overwrite=overwrite)
             run.metrics({"units": record["units"], "texts": record["texts"], "explained": record["explained"]})
@@ -114,8 +118,8 @@ def _teach_both(
         record[units], _ = teach(of_units, folder, work, workers=workers, gpus=gpus, overwrite=can_replace)
     if gets_pieces and not _is_current(parts[1], words, subwords):
         with work_folder(work):
-            smaller = Smaller(oov_pieces=str(subwords), dtype=request.settings.dtype)
-            write_smaller([words], parts[1], smaller, overwrite=True)
+            options = Smaller(oov_pieces=str(subwords), dtype=request.settings.dtype)
+            smaller.write_smaller([words], parts[1], options, overwrite=True)
     now = [checkpoint.read_config(part)["fingerprint"] for part in parts]
     if before == now:
         say(f"{out} is already finished; nothing to do")
@@ -123,7 +127,7 @@ def _teach_both(
     if before and not overwrite:
         name, units = ("first", "subword") if before[0] != now[0] else ("second", "word")
         raise other_work(out, differing(_student_at(out / name), record[units]))
-    write_concat(parts, out, overwrite=overwrite)
+    concat.write_concat(parts, out, overwrite=overwrite)
     return record, False
 
 
@@ -206,7 +210,7 @@ class _StagesOnRay(Stages):
         settings = Settings(text_column=TEXT, keep=(TEXT,), part_rows=_PART_ROWS)
         options: dict[str, Any] = {"inference": self.request.inference, "gpus": self.gpus, "loaded": teacher}
         with self._timed(name):
-            embed(self.request.teacher, [texts], self.folder(name), settings, workers=self.workers, **options)
+            embed.embed(self.request.teacher, [texts], self.folder(name), settings, workers=self.workers, **options)
 
     def _embed_texts(self, num_texts: int) -> None:
         """Write the teacher's vectors of the texts and, from the same pass, the sums of its token states, if any."""
@@ -214,10 +218,10 @@ class _StagesOnRay(Stages):
         parts = folder.with_name(f".{folder.name}.partial")
         if sums_states(teacher) and not (folder / MANIFEST).is_file():
             parts.mkdir(exist_ok=True)
-            teacher = SummingTeacher(teacher, parts)
+            teacher = token_states.SummingTeacher(teacher, parts)
         self._embed("vectors", self.folder("texts"), teacher)
         if self._has_states:
-            self._stage("states", partial(write_states, parts, num_texts, self.teacher.width))
+            self._stage("states", partial(token_states.write_states, parts, num_texts, self.teacher.width))
             shutil.rmtree(parts, ignore_errors=True)
 
     def _write_ridge(self) -> float:
@@ -226,7 +230,7 @@ class _StagesOnRay(Stages):
         parts = folder.with_name(f".{folder.name}.partial")
         if not folder.exists():
             parts.mkdir(exist_ok=True)
-            width, step = self.teacher.width, columns_of_task(len(self._units()), self.device)
+            width, step = self.teacher.width, ridge.columns_of_task(len(self._units()), self.device)
             slices = [slice(start, min(start + step, width)) for start in range(0, width, step)]
             sums = self._slices("summing for the regression", parts, "sums", slices, partial(_sum, self._regression()))
             products, squares = (sum(float(part[name].sum()) for part in sums) for name in ("products", "squares"))
@@ -275,18 +279,18 @@ class _StagesOnRay(Stages):
 
         doing(f"{what}: {len(files)} slices")
         workers, num_gpus = (self.gpus.gpus or 1, 1) if self.device == "cuda" else (self.workers, 0)
-        tasks = run_tasks(write, todo, workers, num_gpus=num_gpus)
+        tasks = session.run_tasks(write, todo, workers, num_gpus=num_gpus)
         for done, _ in enumerate(tasks, len(files) - len(todo) + 1):
             doing(f"{what}: {done} of {len(files)} slices are done")
         return [dict(np.load(path, allow_pickle=False)) for path in files]
 
 
-def _sum(regression: Regression, number: int, columns: slice) -> dict[str, Any]:  # noqa: ARG001 - as _solve
+def _sum(regression: "ridge.Regression", number: int, columns: slice) -> dict[str, Any]:  # noqa: ARG001 - as _solve
     return regression.normal(columns)._asdict()
 
 
-def _solve(regression: Regression, parts: Path, scale: float, number: int, columns: slice) -> dict[str, Any]:
+def _solve(regression: "ridge.Regression", parts: Path, scale: float, number: int, columns: slice) -> dict[str, Any]:
     with np.load(parts / f"sums-{number:05d}.npz", allow_pickle=False) as arrays:
-        normal = Normal(**{name: arrays[name] for name in Normal._fields})
+        normal = ridge.Normal(**{name: arrays[name] for name in ridge.Normal._fields})
     matrix, errors = regression.solve(normal, columns, scale)
     return {"matrix": matrix, "errors": errors}

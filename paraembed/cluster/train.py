@@ -6,18 +6,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from paraembed.checkpoint import OWN_FILES
-from paraembed.cluster.train_worker import OnlyWorker, WorkerTask, work_on
 from paraembed.console import doing, duration, is_quiet, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import differences, read_json
 from paraembed.io.places import shown
 from paraembed.io.resume import Work, cannot_overwrite, check_own_files, described, foreign_work
 from paraembed.io.staging import Mirror, sibling
+from paraembed.late import Late
 from paraembed.process import on_cluster, records_graphs
 from paraembed.settings import Placement, Workers, check_register
 from paraembed.signals import RunFailedError
@@ -26,8 +24,16 @@ from paraembed.tracking.records import Run
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table
 from paraembed.training.initial import Coverage, available_memory, check_coverage, check_memory
-from paraembed.training.loop import TRACED_STEPS
 from paraembed.training.state import Checkpoints, Counters
+
+if TYPE_CHECKING:
+    import torch
+
+    from paraembed.cluster import train_worker
+    from paraembed.training import loop
+else:
+    torch, loop = Late("torch"), Late("paraembed.training.loop")
+    train_worker = Late("paraembed.cluster.train_worker")
 
 _COVERAGE, _CONFIG = "coverage.json", "config.json"
 _FILES = re.compile(
@@ -242,7 +248,7 @@ def _train(training: Training, work: Work) -> Table | None:
             training.shared.push("run.json")
         task = _task(training, run)
         if placement.most == 1 and not on_cluster():  # Ray would take 9 s to start, and bring nothing
-            result = work_on(task, OnlyWorker())
+            result = train_worker.work_on(task, train_worker.OnlyWorker())
         else:
             from paraembed.cluster.train_ray import fit  # noqa: PLC0415 - with Ray, 3 s
 
@@ -264,13 +270,13 @@ def _train(training: Training, work: Work) -> Table | None:
         run.model(out, data.model, {"fingerprint": fingerprint}, training.register)
         if trace is not None and trace.exists():
             run.artifacts(trace)
-            say(f"wrote {trace}, a trace of {TRACED_STEPS} steps; open it at https://ui.perfetto.dev")
+            say(f"wrote {trace}, a trace of {loop.TRACED_STEPS} steps; open it at https://ui.perfetto.dev")
         run.tags({"fingerprint": fingerprint})
     say(f"trained on {counters.pairs:,} {data.unit} in {duration(counters.seconds)}: {rate:,.0f} {data.unit}/s")
     return table
 
 
-def _task(training: Training, run: Run) -> WorkerTask:
+def _task(training: Training, run: Run) -> "train_worker.WorkerTask":
     placement = training.placement
     saves = Checkpoints(
         training.work / "checkpoints",
@@ -280,7 +286,7 @@ def _task(training: Training, run: Run) -> WorkerTask:
     )
     assert run.records is not None
     data, device = training.data.for_workers(), "cuda" if placement.gpus else "cpu"
-    return WorkerTask(
+    return train_worker.WorkerTask(
         training.shared,
         data,
         device,

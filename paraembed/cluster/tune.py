@@ -6,21 +6,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-import torch
 
 from paraembed.aliases import on_disk
-from paraembed.cluster.session import capacity
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, duration, say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.io.atomic import write_json
-from paraembed.io.places import shown
 from paraembed.io.resume import Work, described
 from paraembed.io.staging import Mirror, child
+from paraembed.late import Late
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.process import on_cluster
@@ -29,20 +26,27 @@ from paraembed.signals import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.tasks import write_split
 from paraembed.tracking.records import Run
-from paraembed.tracking.runs import send_left
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs, Table
 from paraembed.training.initial import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, TrialRecord
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import PARQUET, counted, draw_results, progress, results, trial_line, write_results
-from paraembed.tuning.trial import DECIDES_INPUTS, TrialInputs, inputs_key, read_inputs, replicates_of
 from tune_spaces.space import Selection
+
+if TYPE_CHECKING:
+    import torch
+
+    from paraembed.cluster import session, tune_trials
+    from paraembed.tuning import trial
+else:
+    torch, trial = Late("torch"), Late("paraembed.tuning.trial")
+    session, tune_trials = Late("paraembed.cluster.session"), Late("paraembed.cluster.tune_trials")
 
 SAMPLE = "tuning-pairs"
 UNTRAINED = "untrained.json"
 FILES = re.compile(
-    r"(sweep|run|registered|split|best|best-recipe|untrained)\.json|results\.(parquet|csv)|[\w-]+\.png"
+    r"(sweep|run|registered|split|best|best-recipe|untrained|protocol)\.json|results\.(parquet|csv)|[\w-]+\.png"
     r"|(trials|ray|tuning-pairs|scores|encoder|model|(encoder|model)\.training)/.*"
     r"|(encoder|model)\.trace\.json\.gz|(encoder|model|tuning-pairs)\.mlflow(-refused)?\.jsonl(\.[\d-]+)?"
     r"|\.(encoder|model|tuning-pairs)\.[\w.]*(/.*)?|\.[\w.-]+\.[0-9a-f]{8}\.tmp",
@@ -158,8 +162,6 @@ def finished_before(sweep: Sweep) -> Tuned | None:
             return None
     except (OSError, ValueError):  # missing or damaged
         return None
-    send_left(sweep.home.records)
-    say(f"{shown(sweep.uri or sweep.out)} is already finished; nothing to do")
     return Tuned(ledger, best, was_finished=True)
 
 
@@ -213,7 +215,7 @@ def concurrency(sweep: Sweep) -> int:
         return sweep.concurrent
     gpus = sweep.placement.gpus
     if on_cluster():
-        return fitting(sweep, capacity("GPU" if gpus else "CPU"))
+        return fitting(sweep, session.capacity("GPU" if gpus else "CPU"))
     return fitting(sweep, torch.cuda.device_count() if gpus else len(os.sched_getaffinity(0)))
 
 
@@ -273,12 +275,12 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     return replace(data, folder=sweep.out / SAMPLE)
 
 
-def trial_inputs(data: Pairs | Labels, points: Points, concurrent: int) -> dict[str, TrialInputs]:
+def trial_inputs(data: Pairs | Labels, points: Points, concurrent: int) -> "dict[str, trial.TrialInputs]":
     """Return the inputs that trials share, by ``inputs_key``.
 
     Raise OSError or ValueError if a recipe needs more pairs or more memory, or the words cover too few of the tokens.
     """
-    recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
+    recipes = [point.recipe for point in points.differing_in({*trial.DECIDES_INPUTS, *_DECIDES_MEMORY})]
     _, num, _ = data.size()
     most = max(recipe.batch_size for recipe in recipes)
     if most > num:
@@ -287,10 +289,10 @@ def trial_inputs(data: Pairs | Labels, points: Points, concurrent: int) -> dict[
             "larger `sample`"
         )
     _check_memory(points, data, concurrent)
-    inputs = dict[str, TrialInputs]()
+    inputs: dict[str, trial.TrialInputs] = {}
     for recipe in recipes:
-        if inputs_key(recipe) not in inputs:
-            inputs[inputs_key(recipe)] = read_inputs(data, recipe)
+        if trial.inputs_key(recipe) not in inputs:
+            inputs[trial.inputs_key(recipe)] = trial.read_inputs(data, recipe)
     return inputs
 
 
@@ -313,7 +315,7 @@ def _memory_of(points: Points, data: Pairs | Labels, trials: int) -> int:
     tokens, num, words = data.size()
     takes = {
         (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
-        for recipe in (point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY}))
+        for recipe in (point.recipe for point in points.differing_in({*trial.DECIDES_INPUTS, *_DECIDES_MEMORY}))
     }
     return max(estimate(words, recipe, tokens, num, trials).needed for recipe in takes.values())
 
@@ -333,25 +335,27 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
         seconds = (time.monotonic() - started) / max(1, done - before) * (sweep.num_trials - done)
         doing(f"{progress(ledger, sweep.num_trials)}, {duration(seconds)} left")
 
-    def on_epoch(trial: int, epoch: int, score: float | None) -> None:
+    def on_epoch(number: int, epoch: int, score: float | None) -> None:
         shown = "no score" if score is None else f"{100 * score:.2f}"
-        doing(f"{progress(ledger, sweep.num_trials)}; trial {trial}: epoch {epoch}, {shown}")
+        doing(f"{progress(ledger, sweep.num_trials)}; trial {number}: epoch {epoch}, {shown}")
 
-    searcher = LedgerSearch(points, sweep.settings, ledger, concurrent, sweep.max_failures, on_record, on_epoch)
+    searcher = tune_trials.LedgerSearch(
+        points, sweep.settings, ledger, concurrent, sweep.max_failures, on_record, on_epoch
+    )
     _say_score_before(sweep, inputs, scorer)
     trials, epochs = counted(len(searcher.todo), "trial"), counted(points.space.tuning_epochs, "epoch")
     say(f"{trials} of {epochs} on {sweep.data.size()[1]:,} {sweep.data.unit}, {concurrent} at a time")
-    run_trials(searcher, inputs, scorer, sweep.resources(), sweep.home)
+    tune_trials.run_trials(searcher, inputs, scorer, sweep.resources(), sweep.home)
 
 
-def _say_score_before(sweep: Sweep, inputs: Mapping[str, TrialInputs], scorer: Scorer) -> None:
+def _say_score_before(sweep: Sweep, inputs: "Mapping[str, trial.TrialInputs]", scorer: Scorer) -> None:
     """Print and write the score of the untrained encoder of the first trial."""
     recipe = sweep.points.at(dict.fromkeys(sweep.points.space.axes, 0)).recipe
     try:
-        model = inputs[inputs_key(recipe)].model(recipe)
+        model = inputs[trial.inputs_key(recipe)].model(recipe)
         before, _ = scorer(model)
         say(f"{sweep.metric} is {100 * before:.2f} before training")
-        write_json(sweep.out / UNTRAINED, {"score": before, "replicates": replicates_of(scorer, model)})
+        write_json(sweep.out / UNTRAINED, {"score": before, "replicates": trial.replicates_of(scorer, model)})
     except ValueError as error:
         if not scorer.keeps_best:  # else an epoch may be without a score, too
             raise

@@ -5,32 +5,39 @@ resumed.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paraembed import checkpoint
-from paraembed.cluster.session import ray_session, wait_for_workers
 from paraembed.cluster.train import Training, check_placement, remove_other, train_model
 from paraembed.cluster.tune import FILES, Sweep, Tuned, begun, finished_before, run_sweep
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
+from paraembed.evaluation.selection import suites_digest
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
-from paraembed.io.atomic import work_folder
+from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.places import shown
-from paraembed.io.resume import cannot_overwrite
+from paraembed.io.resume import cannot_overwrite, described
 from paraembed.io.staging import child
+from paraembed.late import Late
 from paraembed.process import on_cluster
 from paraembed.signals import RunFailedError
+from paraembed.supervised.folder import read_config
 from paraembed.supervised.labels import Labels
-from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words
 from paraembed.tracking.records import Run
-from paraembed.tracking.registry import ALIAS
-from paraembed.tracking.runs import tracked_run
+from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.table import PARQUET, counted
 
+if TYPE_CHECKING:
+    from paraembed.cluster import session
+    from paraembed.tracking import registry
+else:
+    session, registry = Late("paraembed.cluster.session"), Late("paraembed.tracking.registry")
+
+PROTOCOL = "protocol.json"
 _OF_TRAININGS = ("encoder", "model", "encoder.training", "model.training", "tuning-pairs", "ray")
 """Folders of an output that its trainings write; they upload what belongs on the object store."""
 
@@ -74,8 +81,31 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
         doing(f"looking for earlier work at {shown(sweep.uri)}")
         names = sweep.home.check(FILES, "jobs/tune.py")
         sweep.home.pull([name for name in names if name.partition("/")[0] not in _OF_TRAININGS])
-    before = finished_before(sweep) if protocol is None else None
-    return before or _tune(sweep, protocol, overwrite=overwrite)
+    before = finished_before(sweep)
+    if before is not None and protocol is not None:
+        before = _retrained_before(sweep, before, protocol)
+    if before is None:
+        return _tune(sweep, protocol, overwrite=overwrite)
+    send_left(sweep.home.records)
+    say(f"{shown(sweep.uri or sweep.out)} is already finished; nothing to do")
+    return before
+
+
+def _retrained_before(sweep: Sweep, tuned: Tuned, protocol: Protocol) -> Tuned | None:
+    """Return the result of a finished sweep with that of its finished protocol; None if something is left to do."""
+    training = _training(sweep, tuned, protocol)
+    training.home.pull(["config.json"])
+    data, out = training.data, training.out
+    if described(sweep.out / PROTOCOL) != _identity(training, protocol) or not out.is_dir():
+        return None
+    return replace(tuned, encoder=out / "encoder" if isinstance(data, Labels) else out, scores=data.table_at(out))
+
+
+def _identity(training: Training, protocol: Protocol) -> dict[str, Any]:
+    """Return what a finished protocol records: what decides its encoder, its scores and its entry in the registry."""
+    written = described(training.out / "config.json").get("fingerprint")
+    suites = suites_digest(protocol.suites)
+    return {"training": training.data.identity(), "written": written, "suites": suites, "name": protocol.name}
 
 
 def _tune(sweep: Sweep, protocol: Protocol | None, *, overwrite: bool) -> Tuned:
@@ -84,8 +114,8 @@ def _tune(sweep: Sweep, protocol: Protocol | None, *, overwrite: bool) -> Tuned:
     with work_folder(sweep.out):
         if not joins:
             sweep = begun(sweep, overwrite)
-        with ray_session(1 if joins else (sweep.concurrent or 1)):
-            wait_for_workers(1, sweep.resources())
+        with session.ray_session(1 if joins else (sweep.concurrent or 1)):
+            session.wait_for_workers(1, sweep.resources())
             if joins:
                 sweep = begun(sweep, overwrite)
             with tracked_run(f"tune {sweep.out.name}", sweep.home.records, sweep.out / "run.json") as run:
@@ -99,6 +129,7 @@ def _tune(sweep: Sweep, protocol: Protocol | None, *, overwrite: bool) -> Tuned:
                     if protocol is not None:
                         tuned = _retrain(sweep, tuned, protocol, run)
                         _register(sweep, tuned, protocol, run)
+                        write_json(sweep.out / PROTOCOL, _identity(_training(sweep, tuned, protocol), protocol))
                 except RunFailedError:
                     _push_results(sweep)
                     raise
@@ -120,22 +151,26 @@ def _about_data(sweep: Sweep) -> dict[str, Any]:
     return {"task": sweep.data.task.name, "data_set": sweep.data.task.data_set}
 
 
-def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
-    """Train the best recipe and score it: once on the task's test set, or on suites next to the untrained average."""
-    data = sweep.data
-    on = f"{tuned.best.number}, for {counted(protocol.epochs, 'epoch')} on {protocol.pairs or 'the labeled examples'}"
-    say(f"training the best recipe, of trial {on}")
+def _training(sweep: Sweep, tuned: Tuned, protocol: Protocol) -> Training:
+    """Return the full training of the best recipe."""
+    data, name = sweep.data, f"{sweep.points.name} winner"
     recipe = replace(sweep.points.kind.from_dict(tuned.best.recipe), epochs=protocol.epochs)
     if isinstance(data, Pairs):
         assert protocol.pairs is not None
         data = replace(data, folder=protocol.pairs, suites=(), max_bytes=sweep.placement.pairs_bytes)
-    out = sweep.out / data.model
-    uri = child(sweep.uri, data.model) if sweep.uri else None
-    name = f"{sweep.points.name} winner"
-    training = Training(name, data.with_recipe(recipe), out, sweep.placement, uri, sweep.named)
-    if uri is not None:  # the output is the sweep's own
+    out, uri = sweep.out / data.model, child(sweep.uri, data.model) if sweep.uri else None
+    return Training(name, data.with_recipe(recipe), out, sweep.placement, uri, sweep.named)
+
+
+def _retrain(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> Tuned:
+    """Train the best recipe and score it: once on the task's test set, or on suites next to the untrained average."""
+    on = f"{tuned.best.number}, for {counted(protocol.epochs, 'epoch')} on {protocol.pairs or 'the labeled examples'}"
+    say(f"training the best recipe, of trial {on}")
+    training = _training(sweep, tuned, protocol)
+    data, out, recipe = training.data, training.out, training.data.recipe
+    if training.uri is not None:  # the output is the sweep's own
         remove_other(training)
-    done = train_model(training, overwrite=uri is None)
+    done = train_model(training, overwrite=training.uri is None)
     if isinstance(data, Labels):
         scores = read_config(out)["provenance"]["scores"]
         run.metrics(
@@ -160,7 +195,7 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     fingerprint = checkpoint.read_config(tuned.encoder)["fingerprint"]
     tags = {"space": sweep.points.name, "trial": str(tuned.best.number), "fingerprint": fingerprint}
     tags |= {name: str(value) for name, value in _about_data(sweep).items() if value is not None}
-    run.model(tuned.encoder, ALIAS, tags, protocol.name)
+    run.model(tuned.encoder, registry.ALIAS, tags, protocol.name)
 
 
 def suites_in(data: Path) -> list[Suite]:

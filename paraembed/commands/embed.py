@@ -173,8 +173,8 @@ def main(flags: Embed) -> dict[str, Any]:
         from paraembed.tracking.fetch import fetch_encoder
 
         options |= {"price_per_hour": flags.price_per_hour, "fetch": fetch_encoder}
-        dry_run(encoder, inputs, out, settings, **options, is_local=lambda seconds: is_local(flags.engine, seconds))
-        return {}
+        options |= {"is_local": lambda seconds: is_local(flags.engine, seconds)}
+        return {"estimate": dry_run(encoder, inputs, out, settings, **options)}
     doing("finding the input files")
     from paraembed.cluster.embed import embed
 

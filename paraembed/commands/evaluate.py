@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from paraembed.aliases import on_disk
+from paraembed.aliases import did_you_mean, on_disk
 from paraembed.commands.flags import as_flags, flag_of, names_in
 from paraembed.commands.job import run
 from paraembed.commands.paths import (
@@ -225,7 +225,9 @@ def _check_baselines(flags: Evaluate) -> None:
     allowed = [*MADE_OF, HEURISTICS]
     unknown = sorted(wanted - {*allowed})
     if unknown:
-        raise ValueError(f"unknown baseline {unknown[0]!r}; allowed: {', '.join(allowed)}")
+        raise ValueError(
+            f"unknown baseline {unknown[0]!r}; allowed: {', '.join(allowed)}{did_you_mean(unknown[0], allowed)}"
+        )
     if wanted - {HEURISTICS} and not flags.words:
         raise ValueError("--baseline weights the words of a file; add --words FILE")
     if flags.rated and not flags.ppdb:
@@ -246,7 +248,8 @@ def _check_suites(flags: Evaluate) -> None:
         flag = "--held-out PAIRS" if unknown[0] == "choose" else "--pairs FILE"
         raise ValueError(f"the suite {unknown[0]!r} is not in --data; give it with {flag}")
     if unknown:
-        raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}, {HEURISTICS}")
+        allowed, near = ["all", *SUITES, HEURISTICS], did_you_mean(unknown[0], SUITES)
+        raise ValueError(f"unknown suite {unknown[0]!r}; allowed: {', '.join(allowed)}{near}")
 
 
 def _check_out(out: Path) -> None:

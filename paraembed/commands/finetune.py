@@ -44,9 +44,9 @@ class Finetune:
     """Word-vector file with lines 'word v1 ... vd', plain or .gz, for the mode scratch, or its URI."""
     pretrained: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Pretrained encoder, a folder written by jobs/train.py, or its URI, for the modes universal and features."""
-    recipe: str = DEFAULT_RECIPE
+    recipe: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = DEFAULT_RECIPE
     """Supervised recipe of a paper (--list prints the names), or a .json file."""
-    encoder: str | None = None
+    encoder: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Encoder architecture; default: that of the recipe."""
     as_released: bool = False
     """Set each form in which the released code differs from its paper to that of the code, such as Adam's and that of

@@ -8,17 +8,19 @@ values.
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
 from paraembed.aliases import ON_DISK
+from paraembed.commands import JOBS
 
 Flags = TypeVar("Flags")
 Groups = Mapping[str, str]
@@ -37,7 +39,9 @@ class CommonFlags:
     quiet: bool = False
     """Print only results, warnings and errors."""
     json: bool = False
-    """Print a last line to stdout, a JSON object: job, status, written (paths), counts or error, and seconds."""
+    """Print a last line to stdout, a JSON object: job, status, written (paths), counts or error, estimate of --dry-run,
+    and seconds.
+    """
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
     names = flag_names(flags)
     for path, name, hint, text in _leaves(flags):  # type: ignore[arg-type]  # a class is hashable
         value = reduce(getattr, path.split("__"), default)
-        annotation = _annotation(name, hint, value, _spelled(text, names))
+        annotation = _annotation(name, hint, value, as_started(_spelled(text, names)))
         own = (path, annotation) if value is tyro.MISSING else (path, annotation, field(default=value))
         parts.get(titles.get(name, ""), first).append(own)
     kinds = [(title, make_dataclass("Group", content, kw_only=True)) for title, content in parts.items() if content]
@@ -98,7 +102,7 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
         first.append((f"group__{number}", Annotated[kind, tyro.conf.arg(name=title, help="")]))
     line = make_dataclass(flags.__name__, first, kw_only=True)
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
-    description = " ".join((inspect.getdoc(flags) or "").split())
+    description = as_started(" ".join((inspect.getdoc(flags) or "").split()))
     parsed = dict(vars(tyro.cli(line, args=arguments, description=description, config=style)))
     for number in range(len(kinds)):
         parsed |= vars(parsed.pop(f"group__{number}"))
@@ -111,17 +115,25 @@ def _defaults(flags: type[Flags]) -> Flags:
     return flags(**dict.fromkeys(required, tyro.MISSING))
 
 
-def typed_flags(flags: type[Flags], default: Flags | None = None) -> list[str]:
-    """Return the flags as a command line spells them: without positional arguments, and with ``--no-`` for a flag that
-    is on by default.
+def typed_flags(flags: type[Flags], default: Flags | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the flags as a command line spells them, with ``--no-`` for a flag that is on by default, and the values
+    that each is limited to; those of positional arguments have the flag "".
     """
     default = _defaults(flags) if default is None else default
-    typed: dict[str, None] = {}
+    typed: dict[str, tuple[str, ...]] = {"": ()}
     for path, name, hint, _ in _leaves(flags):  # type: ignore[arg-type]  # a class is hashable
         is_on = reduce(getattr, path.split("__"), default) is True
-        if tyro.conf.Positional not in _settings_of(hint):
-            typed[flag_of(f"no-{_name(hint, name)}" if is_on else _name(hint, name))] = None
-    return list(typed)
+        flag = flag_of(f"no-{_name(hint, name)}" if is_on else _name(hint, name))
+        typed["" if tyro.conf.Positional in _settings_of(hint) else flag] = _choices(hint)
+    return typed
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """Return the values that a type allows, if it is a choice, an optional one, or several of them."""
+    kind = _kind(hint)
+    if get_origin(kind) is Literal:
+        return tuple(map(str, get_args(kind)))
+    return tuple(value for inner in get_args(kind) for value in _choices(inner))
 
 
 def current_flags(arguments: Iterable[str], flags: type) -> list[str]:
@@ -157,6 +169,15 @@ def as_flags(text: str, flags: type) -> str:
     `keep` of jobs/embed.py as --keep of jobs/embed.py.
     """
     return _spelled(text, flag_names(flags))
+
+
+def as_started(text: str) -> str:
+    """Spell the jobs in a text as the user starts them: ``python jobs/embed.py`` is in a checkout, and ``paraembed
+    embed`` in an installation, which has no folder of jobs.
+    """
+    if not sys.argv[0].startswith("paraembed "):
+        return text
+    return re.sub(rf"(?<![\w./-])(?:python )?(?:jobs/)?({'|'.join(JOBS)})\.py\b", r"paraembed \1", text)
 
 
 def _spelled(text: str, names: Mapping[str, str]) -> str:
@@ -210,11 +231,18 @@ def _name(hint: Any, field_name: str) -> str:
 
 
 def _metavar(hint: Any) -> str | None:
-    """Return the placeholder of an optional value, without tyro's ``{None}|``; None: use tyro's placeholder."""
-    if _kind(hint) == int | str:
+    """Return the placeholder of a value, such as TEXT for tyro's STR; of an optional one without ``{None}|``, of
+    several without an inner bracket. None: use tyro's placeholder.
+    """
+    kind = _kind(hint)
+    if kind == int | str:
         return "N|MIN:MAX"
-    members = [member for member in get_args(_kind(hint)) if member is not NoneType]
-    if len(members) != 1 or NoneType not in get_args(_kind(hint)):
+    if kind is str:
+        return _METAVARS[str]
+    members = [member for member in get_args(kind) if member is not NoneType]
+    if get_origin(kind) is tuple and members[1:] == [...] and members[0] in _METAVARS:
+        return f"[{_METAVARS[members[0]]} ...]"
+    if len(members) != 1 or NoneType not in get_args(kind):
         return None
     choices = get_args(members[0])
     return "{" + ",".join(map(str, choices)) + "}" if choices else _METAVARS.get(members[0])

@@ -18,11 +18,12 @@ from paraembed.commands.flags import (
     Groups,
     TrackedFlags,
     as_flags,
+    as_started,
     current_flags,
     parse_flags,
     with_common,
 )
-from paraembed.console import doing, over_status, quiet, say, show, shown_status
+from paraembed.console import doing, over_status, quiet, renamed, say, show, shown_status
 from paraembed.io.places import without_credentials
 from paraembed.process import quiet_libraries
 from paraembed.signals import FAILED, NO_SPACE, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
@@ -71,7 +72,7 @@ def run(
     quiet_libraries()
     outcome: dict[str, Any] = {"job": flags.__name__.lower(), "status": 0}
     try:
-        with _stops_raise():
+        with _stops_raise(), renamed(as_started):
             if listing is not None and "--list" in arguments:
                 show(*listing())
             else:
@@ -94,7 +95,7 @@ def run(
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:  # None: a defect, which needs its traceback
             raise
         named = _not_utf_8(arguments) if isinstance(cause, UnicodeError) else ""
-        message = named or as_flags(message_of(cause), line)
+        message = as_started(named or as_flags(message_of(cause), line))
         say(f"error: {message}")
         outcome |= {"status": exit_status(cause), "error": message}
     if "--json" in arguments:

@@ -41,7 +41,7 @@ class Shard:
     'shard.py fetch NAME' downloads.
     """
 
-    input: tuple[str, ...]
+    input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
     """Pair files or URIs, best first; of duplicate pairs, the one with the lowest line number in its file is kept."""
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Folder to write, or its URI: pairs-*.parquet, manifest.json and _SUCCESS; one folder for each split or subset."""

@@ -81,7 +81,6 @@ def main(flags: Teach) -> dict[str, Any]:
     from paraembed.embedding.columns import carried_fields
 
     carried_fields(text_files[:1], reading_settings(flags.text_column))
-    from paraembed.distillation.estimate import dry_run
     from paraembed.distillation.stages import StudentRequest
     from paraembed.tracking.fetch import fetch_encoder
 
@@ -98,8 +97,9 @@ def main(flags: Teach) -> dict[str, Any]:
         files=text_files,
     )
     if flags.dry_run:
-        dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)
-        return {}
+        from paraembed.distillation.estimate import dry_run
+
+        return {"estimate": dry_run(request, workers=flags.workers, gpus=flags.gpu, fetch=fetch_encoder)}
     from paraembed.cluster.teach import teach
 
     record, was_finished = teach(request, out, work, workers=flags.workers, gpus=flags.gpu, overwrite=flags.overwrite)

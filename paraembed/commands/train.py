@@ -45,22 +45,23 @@ class Train:
     """Folder of pair shards, written by jobs/shard.py, or its URI (s3://, gs://)."""
     words: Annotated[str, tyro.conf.arg(metavar="FILE|ENCODER")]
     """Word-vector file with lines 'word v1 ... vd', plain or .gz, or its URI; also word2vec's .bin, model.safetensors
-    of a static model, and the folder of an encoder avg, or small, whose vectors and tokenizer are taken.
+    of a static model, and the folder of an encoder avg, or small, whose vectors and tokenizer are taken; with --recipe
+    small, the default is small.
     """
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Encoder folder to write, or its URI."""
-    recipe: str = DEFAULT_RECIPE
+    recipe: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = DEFAULT_RECIPE
     """Recipe of a paper (--list prints the names); small, which trains the encoder in the package further and needs no
     --words; or a .json file. If none is named, texts are normalized: --tokenizer ptb-v1+nfkc.
     """
-    encoder: str | None = None
+    encoder: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Encoder architecture; default: that of the recipe."""
     as_released: bool = False
     """Set each form in which the released code differs from its paper to that of the code, such as Adam's and that of
     the initial values; all word vectors are updated in each step, at many times the cost.
     """
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
-    evaluate: tuple[str, ...] = ()
+    evaluate: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME ...]")] = ()
     """Suites in --data to evaluate on during training, for example sts,phrases; the best checkpoint is kept."""
     data: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of the evaluation suites, or its URI."""

@@ -189,7 +189,7 @@ def _tune(flags: Tune, stage: "Staging", *, is_generated: bool = False) -> dict[
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
         if not paths:
-            return {}
+            return {"estimate": {"trials": flags.settings.num_trials(points.space.size)}}
     data: Pairs | Labels
     if space.job == "finetune":
         data, points = _labels(flags, paths, points)
@@ -213,8 +213,7 @@ def _tune(flags: Tune, stage: "Staging", *, is_generated: bool = False) -> dict[
         named=stage.in_uris,
     )
     if flags.dry_run:
-        _print_time(sweep)
-        return {}
+        return {"estimate": _print_time(sweep)}
     if flags.settings.asha and space.tuning_epochs < 2:
         say("--asha has no effect, because a trial has only one epoch")
     protocol = None
@@ -367,9 +366,9 @@ def _next(sweep: "Sweep", tuned: "Tuned", is_better: bool) -> list[str]:
     from paraembed.tuning.table import RECIPE
 
     out, share = sweep.out, tuned.best.share
+    wrote = [] if tuned.was_finished else [f"wrote {tuned.encoder or out}"]
     if tuned.encoder is not None:
-        return [f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {quote(str(tuned.encoder))} …"]
-    wrote = [] if tuned.was_finished else [f"wrote {out}"]
+        return ["; ".join([*wrote, f"next: python jobs/embed.py --encoder {quote(str(tuned.encoder))} …"])]
     if not is_better:
         return wrote
     lines = ["; ".join([*wrote, f"next: python jobs/{_retraining(sweep)} --recipe {quote(str(out / RECIPE))}"])]
@@ -411,8 +410,8 @@ def _print_grid(points: Points, settings: SearchSettings, selection: Selection, 
     )
 
 
-def _print_time(sweep: "Sweep") -> None:
-    """Print the size of the user's data, and the time of the trials, measured on some steps of a few of them."""
+def _print_time(sweep: "Sweep") -> dict[str, float]:
+    """Print and return size and time of the trials on the user's data, measured on some steps of a few of them."""
     from paraembed.cluster.tune import concurrency, trial_inputs
     from paraembed.tuning.table import counted
     from paraembed.tuning.trial import trial_seconds
@@ -431,6 +430,7 @@ def _print_time(sweep: "Sweep") -> None:
         f"{duration(_START_SECONDS)} for the start, so {duration(seconds)} for {counted(trials, 'trial')}, "
         f"{number} at a time; next: the same command without --dry-run"
     )
+    return {"trials": trials, "rows": rows, "seconds_per_trial": each, "concurrent": number, "seconds": seconds}
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -55,8 +55,7 @@ def main(flags: Weight) -> dict[str, Any]:
     paths = {name: existing(path, f"--{name}") for name, path in files.items() if path is not None}
     if flags.trained is not None:
         paths["trained"] = existing_encoder(flags.trained, "--trained")
-    from paraembed import checkpoint
-    from paraembed.encoders import Encoder
+    from paraembed import checkpoint, encoders
     from paraembed.evaluation.baselines import Sources, baseline
     from paraembed.evaluation.report import encoder_metadata
     from paraembed.io.escape import markdown
@@ -72,15 +71,15 @@ def main(flags: Weight) -> dict[str, Any]:
         smoothing=flags.smoothing,
         removed=flags.removed,
     )
+    doing(f"reading the words of {flags.words.name}")
+    weighted = baseline(flags.weighting, sources)
+    encoder = weighted.encoder
+    assert isinstance(encoder, encoders.Encoder)
     with tracked_run(f"weight {out.name}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})
         for name, path in paths.items():
             digest = checkpoint.read_config(path)["fingerprint"] if name == "trained" else sha256_of(path)
             tracked.dataset(name, digest, [str(path)], "weighting")
-        doing(f"reading the words of {flags.words.name}")
-        weighted = baseline(flags.weighting, sources)
-        encoder = weighted.encoder
-        assert isinstance(encoder, Encoder)
         card = f"{encoder_metadata(encoder, flags.weighting)}\n# {weighted.label}\n\n"
         card += f"An {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"
         fingerprint = checkpoint.save(

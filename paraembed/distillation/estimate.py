@@ -12,9 +12,9 @@ import torch
 from paraembed.console import doing, duration, print_table, say
 from paraembed.distillation.device_matrix import DeviceMatrix
 from paraembed.distillation.ridge import columns_of_task, frequencies
-from paraembed.distillation.stages import StudentRequest, of_both, opened
+from paraembed.distillation.stages import StudentRequest, of_both, opened, sums_states
 from paraembed.distillation.texts import Pieces, frequent_bigrams, num_pairs, read_texts
-from paraembed.distillation.token_states import SummingTeacher, sums_states
+from paraembed.distillation.token_states import SummingTeacher
 from paraembed.embedding.estimate import estimate, workers_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import make_plan
@@ -34,8 +34,9 @@ _PAIRS_PER_SECOND, _MEASURED_WIDTH = 5200, 384  # Measured in docs/teach.md: 3 e
 
 def dry_run(
     request: StudentRequest, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, fetch: Fetch | None = None
-) -> None:
-    """Print what each stage takes, and on which processors; nothing is written.
+) -> dict[str, Any]:
+    """Print what each stage takes, and on which processors; nothing is written. Return the numbers of texts and pairs,
+    and the seconds of the stages that take long; for `units` both, of each student.
 
     The times of the teacher and of the regression are measured, with two seconds of embedding and one product. That of
     the training is not: it assumes 5,200 pairs/s at 384 dimensions.
@@ -45,10 +46,11 @@ def dry_run(
     """
     check_workers(workers)
     if request.settings.units == "both":
+        both = {}
         for units, of_units in of_both(request).items():
             say(f"the student of units {units}:")
-            dry_run(of_units, workers=workers, gpus=gpus, fetch=fetch)
-        return
+            both[units] = dry_run(of_units, workers=workers, gpus=gpus, fetch=fetch)
+        return both
     teacher, pieces, files = opened(request, gpus, fetch)
     embedders, gpu_share = workers_of(teacher, workers, gpus)
     device, count = ("cuda", gpus.gpus or 1) if gpu_share else (None, workers)
@@ -64,9 +66,11 @@ def dry_run(
     slices, seconds = _slices(files, request, pieces, teacher.width, device)
     steps = request.settings.steps
     ridge = -(-slices // count) * (steps + _MORE_PRODUCTS) * rows * seconds
+    numbers, times = {"texts": rows}, {"vectors": rows / rate, "ridge": ridge}
     alone = ("the units", used, "–")
     if pieces is not None:
-        alone = f"{len(pieces.alone):,}", used, duration(len(pieces.alone) / rate)
+        times["alone"] = len(pieces.alone) / rate
+        alone = f"{len(pieces.alone):,}", used, duration(times["alone"])
     lines = [
         (f"texts, units{'' if request.settings.bigrams is None else ', bigrams'}", f"{rows:,}", driver, "–"),
         ("vectors", f"at most {rows:,}", used, f"{duration(rows / rate)} ({rate:,.0f} texts/s)"),
@@ -78,7 +82,8 @@ def dry_run(
     if request.pairs is not None:
         pairs, recipe = num_pairs(request.pairs), request.training
         rate = _PAIRS_PER_SECOND * _MEASURED_WIDTH / teacher.width
-        expected_time = f"{duration(recipe.epochs * pairs / rate)} (assumes {rate:,.0f} pairs/s)"
+        numbers["pairs"], times["trained"] = pairs, recipe.epochs * pairs / rate
+        expected_time = f"{duration(times['trained'])} (assumes {rate:,.0f} pairs/s)"
         lines += [
             ("pairs, shards", f"{pairs:,}", cpus, "–"),
             ("start, trained", f"{recipe.epochs * num_steps(pairs, recipe.batch_size):,} steps", driver, expected_time),
@@ -86,6 +91,7 @@ def dry_run(
     lines.append(("student", "the units", driver, "–"))
     print_table(("stage", "rows", "on", "estimated time"), lines)
     say(f"texts/s: {expected.basis}, by one worker on this machine")
+    return {**numbers, "seconds": times}
 
 
 def _processors(count: int, device: str | None) -> str:

@@ -13,18 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed import checkpoint
+from paraembed import checkpoint, encoders
 from paraembed.console import doing
-from paraembed.distillation.ridge import Regression
 from paraembed.distillation.settings import DEFAULT_TEACHING, STUDENT, STUDENT_WITH_BIGRAMS, TeachSettings, Units
-from paraembed.distillation.student import Matrix, principal, prior_of, with_rare_length, with_states
 from paraembed.distillation.texts import (
     BIGRAMS,
     COUNT,
@@ -39,13 +37,10 @@ from paraembed.distillation.texts import (
     read_texts,
     write_texts,
 )
-from paraembed.distillation.token_states import read_states, sums_states
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import InputFile, find_inputs
 from paraembed.embedding.output import Embeddings
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
-from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.encoders.tables import of_mean_length
 from paraembed.evaluation.report import encoder_metadata
@@ -53,6 +48,7 @@ from paraembed.io.atomic import SUCCESS, any_content, new_folder, write_json
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.late import Late
 from paraembed.loading import Fetch, open_encoder
 from paraembed.pairs.shards import has_ptb_tokens, read_manifest
 from paraembed.recipe import Recipe
@@ -63,7 +59,14 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.subword import contents_of
 from paraembed.text.vocabulary import Words
 from paraembed.text.wordpiece import occurring
-from paraembed.training.loop import check_num_pairs
+from paraembed.training.pairs import check_num_pairs
+
+if TYPE_CHECKING:
+    from paraembed.distillation import ridge, student, token_states
+    from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
+else:
+    ridge, student = Late("paraembed.distillation.ridge"), Late("paraembed.distillation.student")
+    token_states = Late("paraembed.distillation.token_states")
 
 FORMAT = "paraembed-teach-1"
 MANIFEST = "_manifest.json"  # no input of embed
@@ -136,6 +139,11 @@ def opened(
     _check(request, teacher)
     doing("hashing the texts")
     return teacher, pieces, hash_inputs(files)
+
+
+def sums_states(teacher: TextEncoder) -> "TypeGuard[SentenceTransformerEncoder]":
+    """Return whether the states of a teacher's tokens can be summed: it is a transformer of sentence-transformers."""
+    return bool(getattr(teacher, "has_states", False))
 
 
 def _pieces(teacher: TextEncoder) -> Pieces:
@@ -280,7 +288,7 @@ class Stages:
         """Write the student from the result of the regression or of the training; ``overwrite`` replaces an encoder."""
         matrix = checkpoint.load(self.folder("trained" if self.request.pairs else "ridge")).matrix.detach().numpy()
         if self.request.settings.dim is not None:
-            matrix = principal(matrix, self._regression(), self.request.settings.dim)
+            matrix = student.principal(matrix, self._regression(), self.request.settings.dim)
         matrix = self._with_unknown(matrix)
         units, title = self._units(), f"A student of {self.request.teacher}"
         if self.pieces is not None and self.pieces.tokenizer == WORDPIECE:
@@ -324,7 +332,7 @@ class Stages:
     def _save(
         self,
         units: pa.StringArray,
-        matrix: Matrix,
+        matrix: "student.Matrix",
         out: Path,
         record: dict[str, Any],
         title: str,
@@ -335,7 +343,7 @@ class Stages:
         words = Words(units, matrix)
         tokenizer = self.request.settings.tokenizer if self.pieces is None else self.pieces.tokenizer
         lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name not in _NOT_IN_CARD]
-        encoder = Encoder(AvgConfig(), words, tokenizer, oov=oov)
+        encoder = encoders.Encoder(AvgConfig(), words, tokenizer, oov=oov)
         provenance: dict[str, Any] = {"taught": record}
         sources: Iterable[str] = ()
         if "recipe" in record and self.request.pairs is not None:  # as a training on these pairs records them
@@ -356,33 +364,35 @@ class Stages:
         settings = self.request.settings
         units: npt.NDArray[np.floating] = np.concatenate(vectors)
         if self._uses_states:
-            assert isinstance(self.teacher, SentenceTransformerEncoder)
+            assert sums_states(self.teacher)
             if self.pieces is None:
                 tokens = self.teacher.token_ids(self._vocabulary()[TEXT].combine_chunks())
             else:
                 tokens = Ragged(self.pieces.ids, np.arange(len(units) + 1))
-            states = read_states(self.folder("states"))
-            units = with_states(units, counts, states, tokens, settings.alone_weight)
-        matrix, entries = prior_of(units, counts, settings.smoothing), self._units()
+            states = token_states.read_states(self.folder("states"))
+            units = student.with_states(units, counts, states, tokens, settings.alone_weight)
+        matrix, entries = student.prior_of(units, counts, settings.smoothing), self._units()
         matrix = np.concatenate([matrix, np.zeros((len(entries) - len(matrix), matrix.shape[1]), np.float32)])
         record = {"identity": self.digests["prior"], "teacher": self.request.teacher}
         title = "Units before the regression"
         self._save(entries, matrix, folder, record, title, write_more=lambda new: np.save(new / _PRIOR, matrix))
 
-    def _regression(self) -> Regression:
+    def _regression(self) -> "ridge.Regression":
         settings = self.request.settings
         texts, num_units = self.folder("units"), None
         if settings.bigrams is not None:
             texts, num_units = self.folder("bigrams"), len(self._vocabulary())
         prior = self.folder("prior") / _PRIOR
-        return Regression(texts, self.folder("vectors"), prior, settings.l2, settings.steps, num_units, self.device)
+        return ridge.Regression(
+            texts, self.folder("vectors"), prior, settings.l2, settings.steps, num_units, self.device
+        )
 
-    def _with_unknown(self, matrix: Matrix) -> Matrix:
+    def _with_unknown(self, matrix: "student.Matrix") -> "student.Matrix":
         """Return the vectors; if those of OOV words are hashed, the vector of <unk> gets the length of rare words."""
         if self.oov != "hashed":
             return matrix
         num_units = len(self._vocabulary())
-        rare = with_rare_length(matrix[:num_units], num_units - 1)
+        rare = student.with_rare_length(matrix[:num_units], num_units - 1)
         return np.concatenate([rare, matrix[num_units:]])
 
     def _write_start(self) -> None:

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,6 @@ from paraembed.encoders.protocol import (
     Embedded,
     OnRows,
     PackedEncoder,
-    TextEncoder,
     no_progress,
 )
 from paraembed.encoders.token_sums import StateSums, merged
@@ -29,11 +27,6 @@ from paraembed.io.atomic import write_file
 from paraembed.text.ragged import Ragged
 
 STATES = "states.npz"
-
-
-def sums_states(teacher: TextEncoder) -> TypeGuard[SentenceTransformerEncoder]:
-    """Return whether the states of a teacher's tokens can be summed: it is a transformer of sentence-transformers."""
-    return isinstance(teacher, SentenceTransformerEncoder) and teacher.has_states
 
 
 @dataclass

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from paraembed.console import doing, duration, print_table, say
 from paraembed.embedding.append import steps
 from paraembed.embedding.cache import Cache, open_cache
+from paraembed.embedding.chunks import cut
 from paraembed.embedding.columns import check_columns, complete_settings
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, readable
@@ -170,8 +171,6 @@ def chunks_per_row(encoder: TextEncoder, plan: Plan) -> float:
     """
     if not plan.settings.has_chunks:
         return 1.0
-    from paraembed.embedding.chunks import cut  # noqa: PLC0415 - imports numba, 0.4 s
-
     rows, chunks, parts = 0, 0, _drawn(plan)
     for part in parts:
         started = time.perf_counter()
@@ -220,9 +219,9 @@ def dry_run(
     is_local: Callable[[float], bool] = lambda _: False,
     cache: Place | None = None,
     cache_gb: float = CACHE_GB,
-) -> None:
-    """Print an estimate of ``embed`` from two seconds of embedding; nothing is written. The arguments and errors are
-    those of ``embed``; ``is_local``: whether work of some seconds is done in the process of the job, without Ray.
+) -> dict[str, float]:
+    """Print and return an estimate of ``embed`` from two seconds of embedding; nothing is written. The arguments and
+    errors are those of ``embed``; ``is_local``: whether work of some seconds is done in the process of the job.
     """
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
@@ -232,7 +231,7 @@ def dry_run(
         files = tuple(file for step in steps(store, files, settings, append=True) for file in step.files)
         if not files:
             say(f"{store} has all of these inputs; nothing to do")
-            return
+            return {"rows": 0}
     loaded, settings = prepared(encoder, inputs, files, store, settings, workers, gpus.on(inference), fetch)
     workers, gpu_share = workers_of(loaded, workers, gpus)
     doing("planning the parts and embedding a sample")
@@ -243,16 +242,17 @@ def dry_run(
     if is_local(seconds_of_gpus(workers) if gpu_share else expected.seconds):
         start, where, workers = _LOCAL_SECONDS, "one process", 1
     seconds = start + expected.seconds / workers
+    rate = workers * expected.rows_per_second
     lines = [
         ("rows", f"{expected.rows:,}"),
         *([("rows of the input", f"{plan.rows:,}")] if settings.has_chunks else []),
         ("parts", f"{expected.parts:,}"),
         ("bytes", f"{expected.size:,}"),
-        ("rows/s", f"{workers * expected.rows_per_second:,.0f}"),
+        ("rows/s", f"{rate:,.0f}"),
         ("time", duration(seconds)),
     ]
-    if price_per_hour is not None:
-        lines.append(("cost", f"{price_per_hour * seconds / 3600:,.4f}"))
+    cost = {} if price_per_hour is None else {"cost": price_per_hour * seconds / 3600}
+    lines += [(name, f"{value:,.4f}") for name, value in cost.items()]
     if cache is not None:
         lines.insert(1, ("in the cache", f"{expected.cached:.0%} of the texts"))
     if num_bad := len(plan.inputs) - len(readable(plan.inputs)):
@@ -260,6 +260,8 @@ def dry_run(
     print_table(("estimate", where), lines)
     needs = f"{gpu_share:g} of a GPU and its own core" if gpu_share else "its own core"
     say(f"{expected.basis}, by one worker on this machine; each worker needs {needs}")
+    sizes = {"rows": expected.rows, "parts": expected.parts, "bytes": expected.size}
+    return {**sizes, "rows_per_second": rate, "seconds": seconds, **cost}
 
 
 def given_inputs(

@@ -542,6 +542,7 @@ def _look_at(entry: _Entry, limits: TableLimits) -> InputFile:
     kind = kind_of(zipped_name(place) if name.endswith(".zip") and not kind_of(name) else name)
     shown = without_credentials(str(place))
     if kind is None:
+        require_file(place)
         raise SettingError(f"{shown}: unknown kind of file; expected {KNOWN}")
     stamp, start, compressed = _start_of(entry, len(b"PAR1") if kind in _BINARY else _LOOKED_AT)
     file = InputFile(str(place), name, kind, compressed, (), size=int(stamp.split(" ")[0]), stamp=stamp, limits=limits)

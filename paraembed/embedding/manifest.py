@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.embedding import ids
 from paraembed.embedding.cache import Cache
 from paraembed.embedding.identity import is_same_file
 from paraembed.embedding.inputs import LOOKERS, InputFile
@@ -813,8 +814,6 @@ def _check_ids(
     settings, prefix = run.plan.settings, f"{NEXT}/" if is_added else ""
     if settings.id_column is None:
         return _OfIds({"n_duplicate_ids": 0}, {})
-    from paraembed.embedding import ids  # noqa: PLC0415 - imports numba, 0.4 s
-
     new = {f"{prefix}{name}": digest for name, digest in _digests(parts).items()}
     before = {name: digest for table in others.values() for name, digest in _digests(table).items()}
     if not is_added:  # after a repair all are compared, in their order

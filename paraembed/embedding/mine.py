@@ -18,22 +18,27 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from paraembed.embedding.columns import is_text
 from paraembed.embedding.output import Embeddings, Vectors
 from paraembed.embedding.search import NearestRows, candidates, exact_cosines, margin, unit
 from paraembed.io.atomic import write_file
 from paraembed.io.escape import listed
+from paraembed.late import Late
 from paraembed.settings import MineSettings
+
+if TYPE_CHECKING:
+    from scipy import sparse
+    from scipy.sparse import csgraph
+else:
+    sparse, csgraph = Late("scipy.sparse"), Late("scipy.sparse.csgraph")
 
 FORMAT = "paraembed-mined-pairs-1"
 GROUPS = "_groups"
@@ -265,7 +270,9 @@ def write_groups(comparison: Comparison, paths: Sequence[Path], out: Path) -> di
     pairs = np.concatenate([np.zeros(0, PAIR), *map(load, paths)])
     rows, nodes = np.unique(np.concatenate([pairs["first"], pairs["second"]]), return_inverse=True)
     edges = np.ones(len(pairs), np.bool_), np.split(nodes, 2)
-    num_groups, labels = connected_components(coo_array(edges, shape=(len(rows), len(rows))), directed=False)
+    num_groups, labels = csgraph.connected_components(
+        sparse.coo_array(edges, shape=(len(rows), len(rows))), directed=False
+    )
     first = np.unique(labels, return_index=True)[1][labels]  # of each row's group: ``rows`` ascend
     order = np.argsort(first, kind="stable")
     ids = comparison.output.take(rows, [comparison.output.id_column]).column(0)

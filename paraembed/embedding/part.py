@@ -24,7 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.embedding.cache import Cache
+from paraembed.embedding.chunks import MeanPool, cut
 from paraembed.embedding.columns import CHUNK_FIELDS, carried_fields, embeddings_schema, finish
+from paraembed.embedding.ids import file_of, hashes_name, hashes_of
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import IDS, Part, Plan, inputs_identity, settings_json
 from paraembed.embedding.repeated import DistinctTexts
@@ -199,8 +201,6 @@ def embed_part(
 
         digest = store.write(part.name, write)
     if settings.id_column is not None:
-        from paraembed.embedding.ids import file_of, hashes_name  # noqa: PLC0415 - imports numba, 0.4 s
-
         store.make_folder(IDS)
         store.write(hashes_name(part.name, digest), lambda file: file.write(file_of(rows.hashes)))
     seconds = round(time.perf_counter() - started, 3)
@@ -278,8 +278,6 @@ class _PartRows:
             self.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         ids = block.carried[0]
         if self.settings.id_column is not None:
-            from paraembed.embedding.ids import hashes_of  # noqa: PLC0415 - as above
-
             self.hashes.append(hashes_of(ids))
         if ids.null_count and "null_id" not in self.firsts:
             self.firsts["null_id"] = f"{file}:{block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
@@ -331,8 +329,6 @@ class _PartRows:
                 encoded = self.texts.embed(texts, block.trees, self.lock, self.on_rows)
             yield encoded, block.carried, numbers
             return
-        from paraembed.embedding.chunks import MeanPool, cut  # noqa: PLC0415 - imports numba, 0.4 s
-
         chunks = cut(self.texts.encoder, texts, settings, block.elements)
         on_chunks = chunks.progress(self.on_rows, len(texts))
         pool = None if settings.has_chunks else MeanPool(len(texts), self.texts.encoder.width)

@@ -18,25 +18,32 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
-from paraembed import checkpoint
+from paraembed import checkpoint, encoders
 from paraembed.console import doing
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.encoders.protocol import BATCH_SIZE
 from paraembed.evaluation.candidates import Candidate, PairScorer
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
+from paraembed.late import Late
 from paraembed.pairs.filters import share_of_shorter
 from paraembed.settings import MADE_OF, MAX_BAD_WORDS, SMOOTHING
 from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.vocabulary import LOW_COVERAGE, Words, read_words, unknown_row, word_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from paraembed.encoders import Encoder
+else:
+    torch = Late("torch")
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +90,7 @@ def baseline(name: str, sources: Sources, words: Words | None = None) -> Candida
     doing(f"weighting the words: {name}")
     weights, how = _weights(name, sources, words.vocabulary)
     scaled = Words(words.vocabulary, (words.matrix * weights[:, None]).astype(np.float32))
-    encoder = Encoder(AvgConfig(), scaled, sources.tokenizer).requires_grad_(False).eval()
+    encoder = encoders.Encoder(AvgConfig(), scaled, sources.tokenizer).requires_grad_(False).eval()
     of = f"average of {len(words.vocabulary):,} word vectors from {sources.words.name}{how}"
     if name == "sif-common":
         assert sources.corpus is not None
@@ -130,7 +137,7 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
     return total / np.maximum(counts, 1), f", weighted by 1 / p(w) {of}{how}"
 
 
-def without_common(encoder: Encoder, batches: Iterable[pa.StringArray], removed: int) -> tuple[Encoder, float]:
+def without_common(encoder: "Encoder", batches: Iterable[pa.StringArray], removed: int) -> "tuple[Encoder, float]":
     """Return an ``avg`` without the components that its vectors of some texts share, and their share of the squared
     length. The texts come in batches, of which one at a time is in memory.
 
@@ -154,7 +161,7 @@ def without_common(encoder: Encoder, batches: Iterable[pa.StringArray], removed:
         )
     common_DU = axes_DD[:, -removed:]
     words = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
-    projected = Encoder(ProjConfig(), words, encoder.tokenizer).requires_grad_(False).eval()
+    projected = encoders.Encoder(ProjConfig(), words, encoder.tokenizer).requires_grad_(False).eval()
     weight, bias = projected.composition.get_parameter("weight"), projected.composition.get_parameter("bias")
     weight.copy_(torch.from_numpy(np.eye(width) - common_DU @ common_DU.T))
     bias.zero_()

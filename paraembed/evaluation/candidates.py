@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paraembed import encoders
 from paraembed.checkpoint import gold_of, load
-from paraembed.encoders import Encoder
 from paraembed.encoders.concat import Concat
 from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.protocol import Embeds, TextEncoder
@@ -20,6 +21,9 @@ from paraembed.loading import Fetch, open_encoder
 from paraembed.settings import DEFAULT_INFERENCE, PEERS, Inference, is_run
 from paraembed.text import TOKENIZERS
 from paraembed.text.vocabulary import Words
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
 
 
 class PairScorer(ABC):
@@ -53,7 +57,7 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
 def named(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None) -> Candidate:
     """Return an encoder as a candidate by its name; the arguments and errors are those of ``open_encoder``."""
     encoder = open_encoder(name, inference, fetch, for_vectors=False)  # the analyses read the words
-    if not isinstance(encoder, Encoder | Concat):
+    if not isinstance(encoder, encoders.Encoder | Concat):
         kind, _, wanted = name.partition(":")
         return Candidate(Path(wanted).name, f"{wanted}, a model of {PEERS[kind]}{_settings(encoder)}", encoder)
     if is_run(name):
@@ -61,7 +65,7 @@ def named(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | No
     return _trained(encoder, printable(Path(name).absolute().name))
 
 
-def _trained(encoder: Encoder | Concat, name: str, label: str | None = None) -> Candidate:
+def _trained(encoder: "Encoder | Concat", name: str, label: str | None = None) -> Candidate:
     parts = (encoder.first, encoder.second) if isinstance(encoder, Concat) else (encoder,)
     kinds = [part.config.name for part in parts]
     description = f"{' and '.join(kinds)} in {name}, fingerprint {encoder.fingerprint[:12]}{_settings(encoder)}"
@@ -91,12 +95,12 @@ def _settings(encoder: TextEncoder) -> str:
 def untrained(words: Words, file: Path, tokenizer: str) -> Candidate:
     """Return the plain average of the words of a word-vector file."""
     description = f"average of {len(words.vocabulary):,} word vectors from {printable(file.name)}, untrained"
-    return Candidate("untrained", description, Encoder(AvgConfig(), words, tokenizer), is_baseline=True)
+    return Candidate("untrained", description, encoders.Encoder(AvgConfig(), words, tokenizer), is_baseline=True)
 
 
 def tokenizer_of(candidates: Sequence[Candidate]) -> str:
     """Return the tokenizer of the first candidate whose tokens are words; ``ptb-v1`` without one."""
-    own = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, Encoder | Concat)]
+    own = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, encoders.Encoder | Concat)]
     return next((encoder.tokenizer for encoder in own if encoder.tokenizer in TOKENIZERS), "ptb-v1")
 
 

@@ -92,11 +92,14 @@ def resampled_means(hits: Vector, resamples: int, name: str) -> Vector:
 
 
 def correlations(
-    predicted: Vector, gold: Vector, resamples: int, name: str
+    predicted: Vector, gold: Vector, resamples: int | None, name: str
 ) -> tuple[dict[str, float], dict[str, Vector]]:
-    """Return Pearson's r and Spearman's ρ, and their values in each resample, if there are any; errors as in
-    ``pearson``.
+    """Return Pearson's r and Spearman's ρ, and their values in each resample, if there are any; None: no values, which
+    take scipy. Errors as in ``pearson``.
     """
+    if resamples is None:
+        _check(predicted, gold)
+        return {"pearson": 0.0, "spearman": 0.0}, {}
     values = {"pearson": pearson(predicted, gold), "spearman": spearman(predicted, gold)}
     if not resamples:
         return values, {}
@@ -263,8 +266,8 @@ class Similarities:
         return covered
 
     def _rows(self, texts: pa.StringArray) -> npt.NDArray[np.int32]:
-        rows: npt.NDArray[np.int32] = pc.index_in(texts, value_set=self._known).to_numpy()
-        return rows
+        rows = pc.index_in(texts, value_set=self._known)
+        return np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :][: len(rows)]  # ``to_numpy`` imports pandas
 
 
 def best_threshold(similarities: Vector, labels: Vector) -> float:

@@ -14,9 +14,9 @@ from itertools import combinations, count
 from operator import methodcaller
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paraembed.encoders import Encoder, config_to_dict
+from paraembed.encoders import config_to_dict
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.paired import compare_scores, is_comparable
@@ -32,6 +32,9 @@ from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.settings import RESAMPLES, SHIPPED_FOLDER
 from paraembed.text import WORDPIECE
 from paraembed.text.vocabulary import load_vocabulary
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
 
 HUB_TAGS = ("sentence-similarity", "feature-extraction", "paraembed")
 _TASK = "sentence-similarity"
@@ -183,7 +186,7 @@ def compare(
     candidates: Sequence[Candidate],
     suites: Sequence[Suite],
     *,
-    resamples: int = RESAMPLES,
+    resamples: int | None = RESAMPLES,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Report:
     """Score candidates on suites.
@@ -191,7 +194,8 @@ def compare(
     Args:
         candidates: encoders to score.
         suites: data sets to score them on.
-        resamples: bootstrap resamples for the 95 % intervals and the paired tests; 0: neither.
+        resamples: bootstrap resamples for the 95 % intervals and the paired tests; 0: neither; None: no values either,
+            only their names.
         progress: called with a description of each step.
 
     Raises:
@@ -224,7 +228,7 @@ def compare(
 
 
 def _scored(
-    candidate: Candidate, suites: Sequence[Suite], resamples: int, progress: Callable[[str], object]
+    candidate: Candidate, suites: Sequence[Suite], resamples: int | None, progress: Callable[[str], object]
 ) -> list[Score]:
     """Score a candidate on suites, reporting the progress over all sets."""
     total = sum(len(group.sets) for suite in suites for group in suite.groups)
@@ -277,7 +281,7 @@ def _published(results: PublishedRow) -> dict[str, Any]:
 def model_card(
     name: str,
     recipe: Recipe,
-    encoder: Encoder,
+    encoder: "Encoder",
     loss: float,
     sources: Mapping[str, int],
     scores: Report | None,
@@ -338,7 +342,7 @@ encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  #
 {table}"""
 
 
-def _limits(encoder: Encoder) -> list[str]:
+def _limits(encoder: "Encoder") -> list[str]:
     """Return what a user of an encoder must know, from what it is."""
     limits = ["It repeats the biases of its pairs and word vectors; their terms of use apply to it, too."]
     if encoder.config.adds is not None:
@@ -351,7 +355,7 @@ def _limits(encoder: Encoder) -> list[str]:
 
 
 def encoder_metadata(
-    encoder: Encoder,
+    encoder: "Encoder",
     *tags: str,
     scores: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     task: str = _TASK,
@@ -409,7 +413,7 @@ def known_metadata(card: str) -> dict[str, Any]:
     return known
 
 
-def settings_of(recipe: BaseRecipe, encoder: Encoder) -> dict[str, Any]:
+def settings_of(recipe: BaseRecipe, encoder: "Encoder") -> dict[str, Any]:
     """Return the fields of a recipe for a model card, with the values that ``config.json`` records of the encoder."""
     decided = {name: getattr(encoder, name) for name in ("tokenizer", "bos_eos_tokens", "max_tokens")}
     return {name: decided.get(name, value) for name, value in recipe.values().items() if name != "encoder"}

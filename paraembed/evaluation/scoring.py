@@ -15,9 +15,7 @@ from paraembed.evaluation.measures import (
     correlations,
     first_place,
     intervals,
-    pearson,
     resampled_means,
-    spearman,
 )
 from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, ScoredPairs, Suite, ThresholdPairs
 from paraembed.io.escape import file_stem
@@ -78,7 +76,7 @@ def score_suite(
     encoder: Embeds | PairScorer,
     suite: Suite,
     *,
-    resamples: int = RESAMPLES,
+    resamples: int | None = RESAMPLES,
     on_set: Callable[[str], object] = lambda _: None,
 ) -> list[Score]:
     """Score each set, the mean and the pooled pairs of each group, and the means over groups and over all sets.
@@ -116,7 +114,7 @@ class _Scorer:
     """Scorer of the sets of a suite."""
 
     def __init__(
-        self, similarities: Similarities, suite: Suite, resamples: int, on_set: Callable[[str], object]
+        self, similarities: Similarities, suite: Suite, resamples: int | None, on_set: Callable[[str], object]
     ) -> None:
         self.similarities, self.suite, self.resamples, self.on_set = similarities, suite, resamples, on_set
 
@@ -141,12 +139,12 @@ class _Scorer:
         if predicted is None or covered is None:
             return score
         score = replace(score, num_covered=int(covered.sum()))
-        correlation = pearson if self.suite.measure == "pearson" else spearman
+        none = None if self.resamples is None else 0
         try:
-            value = correlation(predicted[covered], pairs.scores[covered])
+            values, _ = correlations(predicted[covered], pairs.scores[covered], none, score.name)
         except ValueError:  # too few of them, or all alike
             return score
-        return replace(score, values={**score.values, f"{self.suite.measure}{COVERED}": value})
+        return replace(score, values={**score.values, f"{self.suite.measure}{COVERED}": values[self.suite.measure]})
 
     def pooled(self, group: Group, scores: Sequence[Score]) -> Score:
         """Return the correlations over the pairs of all sets in a group, as if they were one set."""

@@ -18,13 +18,13 @@ from paraembed.io.escape import listed
 from paraembed.io.fingerprint import digest_of
 
 
-def metrics_of(encoder: Embeds, suites: Sequence[Suite]) -> dict[str, float]:
+def metrics_of(encoder: Embeds, suites: Sequence[Suite], resamples: int | None = 0) -> dict[str, float]:
     """Return every score of an encoder, without intervals, with the names of ``Report.metrics``.
 
     No warnings are logged about truncated texts or missing trees, since they would be repeated at every evaluation.
-    Raise ValueError, with the name of the set, if a score is undefined.
+    Raise ValueError, with the name of the set, if a score is undefined. ``resamples``: see ``compare``.
     """
-    return compare([Candidate("encoder", "", _Silent(encoder))], suites, resamples=0).metrics()
+    return compare([Candidate("encoder", "", _Silent(encoder))], suites, resamples=resamples).metrics()
 
 
 Metric = Sequence[tuple[float, str]]
@@ -69,7 +69,7 @@ def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
     Raise ValueError if the suites do not have this score (the message lists the scores), or a set has no score for any
     encoder.
     """
-    allowed = list(metrics_of(_Random(), suites))
+    allowed = list(metrics_of(_Random(), suites, None))
     first = [score for score in allowed if score.startswith(f"{suites[0].name}/")]
     if name is None:
         mean = f"{suites[0].name}/mean"
@@ -103,9 +103,9 @@ class _Random:
 
 
 def as_json(value: Any) -> Any:
-    """Return a dataclass of texts and numbers, such as a set, as JSON."""
+    """Return a dataclass of texts and numbers, such as a set, as JSON, without the fields that are not compared."""
     if is_dataclass(value):
-        return [as_json(getattr(value, field.name)) for field in fields(value)]
+        return [as_json(getattr(value, field.name)) for field in fields(value) if field.compare]
     if isinstance(value, tuple):
         return [as_json(item) for item in value]
     if isinstance(value, pa.Array):

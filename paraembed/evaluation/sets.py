@@ -1,6 +1,6 @@
 """Evaluation data: three kinds of sets, groups of sets, and suites of groups."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,8 @@ class ScoredPairs:
     scores: npt.NDArray[np.float64]  # float64 [n], finite; the scale is the file's own
     first: pa.StringArray  # string array [n]
     second: pa.StringArray  # string array [n]
-    ratings: npt.NDArray[np.float64] | None = None  # float64 [n, raters], NaN if not rated; None: only means are known
+    # Float64 [n, raters], NaN if not rated; None: only means are known. No score of an encoder depends on it.
+    ratings: npt.NDArray[np.float64] | None = field(default=None, compare=False)
 
     @property
     def texts(self) -> tuple[pa.StringArray, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paraembed.aliases import did_you_mean
 from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, ScoredPairs, Suite, ThresholdPairs
 from paraembed.io.escape import listed, printable
 from paraembed.io.fingerprint import sha256_of
@@ -378,7 +379,8 @@ def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
     readers = {**SUITES, **TRAINING_PARTS}
     unknown = [name for name in names if name not in {*readers, "all"}]
     if unknown:
-        raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(readers)}")
+        near = did_you_mean(unknown[0], readers)
+        raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(readers)}{near}")
     wanted = {*names, *(SUITES if "all" in names else ())}
     suites = tuple(read(data) for name, read in readers.items() if name in wanted)
     if not (data / NOTE).exists():

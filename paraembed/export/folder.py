@@ -5,17 +5,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paraembed.encoders.base import Encoder
-from paraembed.export.onnx import write_onnx
-from paraembed.export.static import static_form, write_model2vec, write_sentence_transformers
 from paraembed.export.tokenizer import check_ids, tokenizer_json
 from paraembed.io.atomic import foreign_file, new_folder, write_json
 from paraembed.io.resume import MARK, described
+from paraembed.late import Late
 from paraembed.text import WORDPIECE
 from paraembed.text.vocabulary import unknown_row
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
+    from paraembed.export import onnx, static
+else:
+    onnx, static = Late("paraembed.export.onnx"), Late("paraembed.export.static")
 
 _OWN = re.compile(
     r"(\d_\w+/)?(config|modules|tokenizer|tokenizer_config|config_sentence_transformers|special_tokens_map)\.json"
@@ -45,7 +50,7 @@ def check_target(out: Path, *, overwrite: bool) -> None:
 
 
 def write_folder(
-    encoder: Encoder,
+    encoder: "Encoder",
     to: str,
     out: Path,
     texts: Sequence[str] = (),
@@ -68,7 +73,7 @@ def write_folder(
         raise ValueError("the encoder has vectors of bigrams, which no other library can add up; use `to` word2vec")
     form, limit = None, encoder.max_tokens
     if to != "onnx":
-        form = static_form(encoder)
+        form = static.static_form(encoder)
         limit = form.max_tokens
         if to == "model2vec" and encoder.tokenizer == WORDPIECE:
             form = replace(
@@ -78,9 +83,11 @@ def write_folder(
     check_ids(encoder, tokenizer, texts)
     with new_folder(out, partial(check_target, overwrite=overwrite)) as folder:
         if form is None:
-            write_onnx(encoder, tokenizer, folder)
+            onnx.write_onnx(encoder, tokenizer, folder)
         else:
-            (write_model2vec if to == "model2vec" else write_sentence_transformers)(form, tokenizer, folder)
+            (static.write_model2vec if to == "model2vec" else static.write_sentence_transformers)(
+                form, tokenizer, folder
+            )
         write_json(folder / MARK, {"format": FORMAT, "encoder": encoder.fingerprint})
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")

@@ -7,14 +7,13 @@ Unicode.
 import json
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.encoders.base import Encoder
 from paraembed.io.fingerprint import json_bytes
 from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE, wordpiece
 from paraembed.text.scan import NUMBER, SPACE, SYMBOL
@@ -23,6 +22,9 @@ from paraembed.text.tokenize import IGNORED, QUOTES, tokenize
 from paraembed.text.tokens import TokenIds, as_strings, character_kinds
 from paraembed.text.vocabulary import BOS_EOS, END, START, UNKNOWN, unknown_row
 from paraembed.text.wordpiece import MOST_CHARACTERS, OOV, PREFIX, characters, occurring, specials_of
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
 
 Unknown = Literal["token", "mark"]
 """How OOV tokens are written: ``token``, the token ``UUUNKKK`` of a WordLevel model, ``[UNK]`` of word pieces;
@@ -37,7 +39,7 @@ _UNCASED = {"clean_text": True, "handle_chinese_chars": True, "lowercase": True}
 _AT_ONCE = 16_384
 
 
-def tokenizer_json(encoder: Encoder, unknown: Unknown = "token", max_tokens: int | None = None) -> bytes:
+def tokenizer_json(encoder: "Encoder", unknown: Unknown = "token", max_tokens: int | None = None) -> bytes:
     """Return ``tokenizer.json`` of an encoder, with its tokenizer, vocabulary and BOS/EOS tokens, which ``max_tokens``
     does not count. Raise ValueError if no such file can give the same ids.
     """
@@ -80,7 +82,7 @@ def _truncation(limit: int) -> dict[str, Any]:
     return {"direction": "Right", "max_length": limit, "strategy": "LongestFirst", "stride": 0}
 
 
-def _stored(encoder: Encoder, unknown: Unknown, max_tokens: int | None) -> bytes:
+def _stored(encoder: "Encoder", unknown: Unknown, max_tokens: int | None) -> bytes:
     """Return the ``tokenizer.json`` of an encoder with the tokenizer ``SUBWORD``."""
     contents = contents_of(encoder.tokenizer)
     subwords = Subwords(encoder.vocabulary, SubwordTokenizer(contents))
@@ -207,7 +209,7 @@ def _class(mask: npt.NDArray[np.bool_]) -> str:
     return f"[{''.join(ranges)}]"
 
 
-def check_ids(encoder: Encoder, document: bytes, texts: Sequence[str]) -> None:
+def check_ids(encoder: "Encoder", document: bytes, texts: Sequence[str]) -> None:
     """Check that a ``tokenizer.json`` gives the tokens of the encoder, on a built-in sample and on texts. Raise
     ValueError with the first text whose tokens differ, or if the library is not installed.
     """
@@ -237,7 +239,7 @@ def _sample() -> Iterator[str]:
             yield f"{char}'s {char}{char} a{char}'d'{char}1{char}.{char}. 'm{char} #{char}"
 
 
-def _check(library: Any, encoder: Encoder, document: dict[str, Any], texts: pa.StringArray) -> None:
+def _check(library: Any, encoder: "Encoder", document: dict[str, Any], texts: pa.StringArray) -> None:
     """Compare ids, those of words under a vocabulary of all tokens of the texts: equal only if all tokens are."""
     words, model = encoder.vocabulary, document["model"]
     if encoder.tokenizer not in OF_PIECES:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from paraembed.compiled import interpreted
 from paraembed.io.codes import (
     CARRIAGE_RETURN,
     EMPTY_LINE,
@@ -43,7 +44,8 @@ from paraembed.io.codes import (
 )
 from paraembed.io.escape import listed
 from paraembed.io.limits import MOST_LINE_BYTES, SettingError
-from paraembed.io.lines import invalid_rows, is_utf8, read_text
+from paraembed.io.lines import invalid_rows, is_utf8, read_text, strings_of
+from paraembed.io.scan import scan
 from paraembed.process import csv_cell_limit
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "arrow"]
@@ -276,8 +278,6 @@ def _cut(
         if is_whole and (not len(ends) or ends[-1] < len(data)):
             ends = np.append(ends, len(data))
         return Records(kind, data[: ends[-1]] if len(ends) else b"", ends, start)
-    from paraembed.io.scan import scan  # noqa: PLC0415 - numba takes a second, and small files do without it
-
     size = data.count(b"\n") + data.count(b"\r") + 1
     ends, faults = np.empty(size, np.int64), np.empty(size, np.uint8)
     cells, breaks = np.empty(size, np.int32), np.empty(size, np.int32)
@@ -285,7 +285,8 @@ def _cut(
     if kind == "csv":
         separator, quote, escape = ord(table.delimiter), QUOTE, ord(table.escape or "\0") or -1
     limits = table.width, table.max_field_lines, max_line_bytes, table.repairs, is_whole
-    count = scan(octets, separator, quote, escape, table.skips_blanks, start, *limits, ends, faults, cells, breaks)
+    with interpreted(table.repairs and not table.width):  # then it ends with the header
+        count = scan(octets, separator, quote, escape, table.skips_blanks, start, *limits, ends, faults, cells, breaks)
     stop = int(ends[count - 1]) if count else 0
     others = faults[:count], cells[:count], breaks[:count]
     return Records(kind, data[:stop], ends[:count], start, *others, table)
@@ -325,7 +326,7 @@ class Cells:
 
     def texts(self, column: int) -> pa.StringArray:
         """Return a column as strings [n]."""
-        return pa.array([row[column] for row in self.rows], pa.string())
+        return strings_of([row[column] for row in self.rows])
 
     def numbers(self, column: int) -> npt.NDArray[np.float64]:
         """Return a column as finite numbers, float64 [n]; raise ValueError, with the line, for any other cell."""

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import types
 
 from paraembed.compiled import compiled
 from paraembed.io.lines import Lines, Octets, Positions, string_array
@@ -29,9 +28,21 @@ MOST_DIGITS = 31
 """Maximum characters of a feature's value; a longer value does not count as a number."""
 
 _SPACE, _BAR = b" |"
-_signature: Any = types.intp
-_memchr: Any = types.ExternalFunction("memchr", _signature(types.intp, types.intc, types.uintp))
 _NON_TERMINAL = r"\[[^\s\]]+,\d+\]"
+
+
+class _Memchr:
+    """``memchr`` of the C library, for compiled loops."""
+
+    @property
+    def _numba_type_(self) -> Any:
+        from numba import types  # noqa: PLC0415 - as for ``compiled``
+
+        signature: Any = types.intp
+        return types.ExternalFunction("memchr", signature(types.intp, types.intc, types.uintp))
+
+
+_memchr: Any = _Memchr()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from paraembed.io.atomic import write_file
 from paraembed.io.resume import check_destination
 from paraembed.pairs.sample_lexicon import CONCEPTS, PATTERNS, SENTENCES, SHORT_SENTENCE, Pattern
 from paraembed.pairs.sample_suites import NOTE, suite_files
+from paraembed.text.hashing import mixed
 
 _PPDB_1, _PPDB_2 = "ppdb-1.0-format.gz", "ppdb-2.0-format.gz"
 _OURS = {_PPDB_1, _PPDB_2, "pairs.tsv", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt", "shards", "suites"}
@@ -234,15 +235,9 @@ class Pair(NamedTuple):
     links: str
 
 
-def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    from paraembed.text.hashing import mixed  # noqa: PLC0415 - compiled: its imports take a second
-
-    return mixed(numbers)
-
-
 def is_held_out(concepts_N3: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return which combinations of three concepts, in any order, are held out, bool [N]: one in eight, by hash."""
-    return np.asarray(_mixed(_mixed(concepts_N3.astype(np.uint64)).sum(axis=-1, dtype=np.uint64)) % np.uint64(8) == 0)
+    return np.asarray(mixed(mixed(concepts_N3.astype(np.uint64)).sum(axis=-1, dtype=np.uint64)) % np.uint64(8) == 0)
 
 
 def draw_pairs(patterns: Sequence[Pattern], count: int, seed: Sequence[int]) -> Iterator[list[Pair]]:
@@ -282,7 +277,7 @@ class _Stream:
         *digits, way_N, other_way_N = np.unravel_index(numbers_N, self.bases, order="F")
         ways_2N = np.stack([way_N, other_way_N])
         words_2NS = np.stack([choice[digit, 1:].T for choice, digit in zip(self.choices, digits, strict=True)], axis=-1)
-        turned_N = _mixed(numbers_N.astype(np.uint64)) % np.uint64(2) == 1
+        turned_N = mixed(numbers_N.astype(np.uint64)) % np.uint64(2) == 1
         ways_2N[:, turned_N], words_2NS[:, turned_N] = ways_2N[::-1, turned_N], words_2NS[::-1, turned_N]
         ways = [[self.pattern.templates[way] for way in ways_N] for ways_N in ways_2N.tolist()]
         first, second = (map(str.format, ways[side], *_WORDS[words_2NS[side]].T) for side in (0, 1))
@@ -297,7 +292,7 @@ class _Stream:
             numbers = np.arange(start, min(start + BLOCK_LINES, 4**half_bits), dtype=np.uint64)
             left, right = numbers >> bits, numbers & mask
             for key in keys:
-                left, right = right, left ^ (_mixed(right ^ key) & mask)
+                left, right = right, left ^ (mixed(right ^ key) & mask)
             numbers_N = ((left << bits) | right).astype(np.int64)
             numbers_N = numbers_N[numbers_N < self.size]
             if self.pattern.tag == "[S]":

@@ -1,29 +1,29 @@
 """Labeled examples as training data: they train an encoder with a head, from word vectors or a pretrained encoder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed import checkpoint
 from paraembed.console import doing, say
-from paraembed.encoders import Encoder, config_from_dict, config_to_dict
+from paraembed.encoders import config_from_dict, config_to_dict
 from paraembed.evaluation.selection import as_json
 from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.places import Place, require_file
 from paraembed.io.resume import Work
+from paraembed.late import Late
 from paraembed.papers.supervised import published_for
 from paraembed.recipe import BaseRecipe, SupervisedRecipe, check_recipe
 from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE, RESAMPLES, check_min_coverage
-from paraembed.supervised import model as models
-from paraembed.supervised.model import Kind, Supervised, options_of
+from paraembed.supervised.folder import read_config
 from paraembed.supervised.readers import read_task
 from paraembed.supervised.scores import HEAD, DevScorer, model_card, saved_rows, score, score_rows
-from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids, is_filled, tree_merges
-from paraembed.supervised.tasks import Task, write_split
+from paraembed.supervised.tasks import Task, is_filled, write_split
 from paraembed.text.tokenize import Tokens
 from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import Words
@@ -38,8 +38,36 @@ from paraembed.training.initial import (
     estimate,
     with_words_of,
 )
-from paraembed.training.loop import run_steps
 from paraembed.training.state import Counters
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
+    from paraembed.supervised import model as models
+    from paraembed.supervised import step as steps
+    from paraembed.supervised.model import Supervised
+    from paraembed.supervised.step import ExampleIds
+    from paraembed.training import loop
+else:
+    models, steps, loop = (
+        Late(f"paraembed.{name}") for name in ("supervised.model", "supervised.step", "training.loop")
+    )
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Folder of a pretrained encoder, which is loaded when a training begins."""
+
+    folder: Path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Content of its ``config.json``."""
+        return checkpoint.read_config(self.folder)
+
+    @cached_property
+    def encoder(self) -> "Encoder":
+        """The encoder."""
+        return checkpoint.load(self.folder)
 
 
 @dataclass(frozen=True)
@@ -50,7 +78,7 @@ class Labels:
         recipe: recipe of the training, including what the pretrained encoder determines.
         folder: folder of the evaluation data.
         start: word-vector text file in the mode scratch, folder of the pretrained encoder in the other modes.
-        encoder: the pretrained encoder.
+        pretrained: the pretrained encoder, in the same folder.
         min_coverage: fraction of the training set's tokens that must have a word vector; it does not change the result.
         max_bad_words: fraction of bad rows of a word-vector file that are skipped; it does not change the result.
     """
@@ -59,7 +87,7 @@ class Labels:
     task: Task
     folder: Path
     start: Path
-    encoder: Encoder | None = None
+    pretrained: Pretrained | None = None
     min_coverage: float = MIN_COVERAGE
     max_bad_words: float = MAX_BAD_WORDS
 
@@ -87,7 +115,7 @@ class Labels:
             "data_set": task.data_set,
             "data": digest_of(as_json((task.train, task.dev, task.test, task.threshold, task.classes, task.low))),
             "words": None if self.recipe.starts_from_encoder else sha256_of(self.start),
-            "prior": self.encoder.fingerprint if self.encoder else None,
+            "prior": self.pretrained.config["fingerprint"] if self.pretrained else None,
         }
 
     def identity(self) -> dict[str, Any]:
@@ -96,11 +124,11 @@ class Labels:
 
     def identity_at(self, out: Path) -> dict[str, Any]:
         """Return what decided the model in a folder."""
-        return recorded_identity(models.read_config(out), SupervisedRecipe)
+        return recorded_identity(read_config(out), SupervisedRecipe)
 
     def table_at(self, out: Path) -> Table:
         """Return the table of scores in a model folder."""
-        return HEAD, saved_rows(models.read_config(out)["provenance"], str(out))
+        return HEAD, saved_rows(read_config(out)["provenance"], str(out))
 
     def params(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters that are logged to MLflow."""
@@ -127,16 +155,16 @@ class Labels:
         num_tokens, num_examples = len(self._tokens().flat), len(self.task.train)
         if not self.recipe.starts_from_encoder:
             return num_tokens, num_examples, self.start
-        assert self.encoder is not None
-        rows, width = self.encoder.matrix.shape
+        assert self.pretrained is not None
+        rows, width = self.pretrained.encoder.matrix.shape
         return num_tokens, num_examples, (rows, width)
 
     def _tokens(self) -> Tokens:
         """Return the tokens of the training set: first texts of all examples, then second ones, and so on."""
         texts = pa.concat_arrays(self.task.train.texts)
-        if self.encoder is None:
+        if self.pretrained is None:
             return tokens_of(texts, self.recipe.tokenizer, None)
-        return tokens_of(texts, self.encoder.tokenizer, self.encoder.vocabulary)
+        return tokens_of(texts, self.pretrained.encoder.tokenizer, self.pretrained.encoder.vocabulary)
 
     def check(self, workers: int) -> None:
         """Raise ValueError if a training could not start, or if its result could not be scored."""
@@ -163,7 +191,7 @@ class Labels:
                 f"without a token), but batch_size is {least}; use a smaller batch_size, or give more examples"
             )
         if recipe.encoder.reads_trees:
-            tree_merges(task.train, tokens, recipe.tokenizer)
+            steps.tree_merges(task.train, tokens, recipe.tokenizer)
 
     def check_sweep(self, workers: int, retrained: Path | None) -> None:  # noqa: ARG002
         """Raise ValueError if a training could not start, or if its result could not be scored."""
@@ -176,9 +204,9 @@ class Labels:
 
     def _check_split(self) -> None:
         """Raise ValueError if the encoder was trained on another split of the data set, so on test examples."""
-        if self.encoder is None or self.task.split is None:
+        if self.pretrained is None or self.task.split is None:
             return
-        for before in checkpoint.gold_of(self.encoder.provenance):
+        for before in checkpoint.gold_of(self.pretrained.config.get("provenance") or {}):
             if before["data_set"] == self.task.data_set and before["seed"] != self.recipe.seed:
                 raise ValueError(
                     f"`pretrained` was trained on a split of {self.task.data_set} with seed {before['seed']}, but "
@@ -186,20 +214,21 @@ class Labels:
                     f"use `seed` {before['seed']}, or another pretrained encoder"
                 )
 
-    def untrained(self) -> tuple[Supervised, Coverage]:
+    def untrained(self) -> "tuple[Supervised, Coverage]":
         """Return the model before training, and the coverage of the training set by its vocabulary."""
         recipe = self.recipe
         counts = pc.value_counts(self._tokens().flat)
         if not recipe.starts_from_encoder:
             encoder, coverage = encoder_for(self.start, counts, recipe, self.max_bad_words)
         else:
-            assert self.encoder is not None
+            assert self.pretrained is not None
+            encoder = self.pretrained.encoder
             if recipe.mode == "features":
-                encoder, own = self.encoder, Words(self.encoder.vocabulary, self.encoder.matrix.detach().numpy())
+                own = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
                 coverage = coverage_of(counts, own.vocabulary, own)
             else:
-                encoder, coverage = with_words_of(self.encoder, counts, recipe)
-        return Supervised(encoder, Kind.of(self.task), options_of(recipe), recipe.seed), coverage
+                encoder, coverage = with_words_of(encoder, counts, recipe)
+        return models.Supervised(encoder, models.Kind.of(self.task), models.options_of(recipe), recipe.seed), coverage
 
     def with_recipe(self, recipe: BaseRecipe) -> "Labels":
         """Return the same examples with another recipe."""
@@ -208,24 +237,24 @@ class Labels:
 
     def for_workers(self) -> "Labels":
         """Return the examples without the pretrained encoder, which is part of the untrained model."""
-        return replace(self, encoder=None)
+        return replace(self, pretrained=None)
 
     def convert(self, *_: object) -> bool:
         """Return False, since the examples are in memory; see ``Pairs.convert``."""
         return False
 
-    def read(self, model: Supervised, *_: object, **__: object) -> tuple[ExampleIds, int, list[str]]:
+    def read(self, model: "Supervised", *_: object, **__: object) -> "tuple[ExampleIds, int, list[str]]":
         """Return the training set as word ids, its size, and remarks for the user; see ``Pairs.read``."""
         doing("reading the examples")
-        data, total = example_ids(model, self.task.train), len(self.task.train)
+        data, total = steps.example_ids(model, self.task.train), len(self.task.train)
         left_out = f"{data.num_dropped:,} of {total:,} examples have a text without a token and are left out"
         return data, len(data), [left_out] if data.num_dropped else []
 
-    def load(self, folder: Path) -> Supervised:
+    def load(self, folder: Path) -> "Supervised":
         """Load a model."""
         return models.load(folder)
 
-    def save(self, model: Supervised, folder: Path, card: str) -> None:
+    def save(self, model: "Supervised", folder: Path, card: str) -> None:
         """Write a model folder that is still in progress."""
         models.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card, overwrite=True)
 
@@ -239,9 +268,11 @@ class Labels:
         metric = f"dev/{self.task.measure}"
         return Evaluation(self.scorer(), metric, every, self.recipe.patience, {"task": self.task.name})
 
-    def train(self, model: Supervised, examples: ExampleIds, rank: int = 0, world: int = 1, **how: Any) -> Counters:
+    def train(self, model: "Supervised", examples: "ExampleIds", rank: int = 0, world: int = 1, **how: Any) -> Counters:
         """Train a model in place; it cannot be profiled."""
-        return run_steps(model, SupervisedStep(model, self.recipe, rank, world), examples, len(examples), **how)
+        return loop.run_steps(
+            model, steps.SupervisedStep(model, self.recipe, rank, world), examples, len(examples), **how
+        )
 
     def finish(
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
@@ -332,39 +363,41 @@ def read_labels(
         raise ValueError(f"the mode {recipe.mode} needs a trained encoder; give `pretrained` ENCODER, and no `words`")
     doing(f"reading the sets of {task}")
     read = read_task(task, data_set, folder, recipe.seed)
-    encoder = None
-    if pretrained is not None:
-        encoder = checkpoint.load(pretrained)
-        check_trainable(encoder, pretrained)
-        recipe = _of_pretrained(recipe, encoder, asked, otherwise)
     start = words or pretrained
     assert start is not None
-    return Labels(recipe, read, folder, start, encoder, min_coverage, max_bad_words)
+    limits = min_coverage, max_bad_words
+    if pretrained is None:
+        return Labels(recipe, read, folder, start, None, *limits)
+    check_trainable(pretrained)
+    given = Pretrained(pretrained)
+    recipe = _of_pretrained(recipe, given.config, asked, otherwise)
+    return Labels(recipe, read, folder, start, given, *limits)
 
 
 def _of_pretrained(
-    recipe: SupervisedRecipe, pretrained: Encoder, asked: Sequence[str], otherwise: str
+    recipe: SupervisedRecipe, pretrained: Mapping[str, Any], asked: Sequence[str], otherwise: str
 ) -> SupervisedRecipe:
-    """Return the recipe with the fields that a pretrained encoder determines."""
-    wanted, actual = recipe.encoder.name, pretrained.config.name
+    """Return the recipe with the fields that a pretrained encoder determines, given its configuration."""
+    encoder = config_from_dict(pretrained["encoder"])
+    wanted, actual = recipe.encoder.name, encoder.name
     if wanted != actual:
         raise ValueError(
             f"the recipe trains the encoder {wanted}, but `pretrained` is {actual}; {otherwise.format(actual)}"
         )
     decided: dict[str, Any] = {
-        "encoder": config_from_dict(config_to_dict(pretrained.config)),
-        "tokenizer": str(pretrained.tokenizer),
-        "bos_eos_tokens": pretrained.bos_eos_tokens,
-        "max_tokens": pretrained.max_tokens,
+        "encoder": encoder,
+        "tokenizer": pretrained["tokeniser"],
+        "bos_eos_tokens": pretrained["boundary_tokens"],
+        "max_tokens": pretrained["max_tokens"],
     }
     for name, value in decided.items():
         if name in asked and getattr(recipe, name) != value:
             raise ValueError(
                 f"{name} is {getattr(recipe, name)!r}, but `pretrained` sets it to {value!r}; leave it out"
             )
-    options = ", ".join(f"{name} {value}" for name, value in config_to_dict(pretrained.config).items())
+    options = ", ".join(f"{name} {value}" for name, value in config_to_dict(encoder).items())
     say(
-        f"set by the pretrained encoder: {options}; tokenizer {pretrained.tokenizer}, bos_eos_tokens "
-        f"{pretrained.bos_eos_tokens}"
+        f"set by the pretrained encoder: {options}; tokenizer {decided['tokenizer']}, bos_eos_tokens "
+        f"{decided['bos_eos_tokens']}"
     )
     return replace(recipe, **decided)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,20 +21,16 @@ from torch.nn import functional as F
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
-from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import check_fields, checked
 from paraembed.recipe import CHOICES, HEAD_RANGES, SupervisedRecipe
 from paraembed.settings import DataSet, TaskName
+from paraembed.supervised.folder import FILES, FORMAT, HEAD_FILE, read_config
 from paraembed.supervised.heads import ChoiceHead, ClassifierHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.tasks import Examples, Task
 
-FORMAT = "paraembed-supervised-1"
-_DECIDES = ("kind", "head")
-_HEAD = "head.safetensors"
-_FILES = ("encoder/config.json", _HEAD)
 _HEAD_DRAWS = 4  # a stream of its own: else the head would begin as a copy of the encoder's first numbers
 _MOST_CLASSES = 1000
 NUM_TEXTS = {"similarity": (2,), "entailment": (2,), "sentiment": (1,), "semeval2013": (2, 3), "turney": (7,)}
@@ -78,14 +74,6 @@ class HeadOptions:
     def __post_init__(self) -> None:
         """Raise ValueError if a value is not allowed."""
         check_fields(self, HEAD_RANGES)
-
-
-class _Config(TypedDict):
-    kind: dict[str, Any]
-    head: dict[str, Any]
-    files: dict[str, str]
-    fingerprint: str
-    provenance: NotRequired[dict[str, Any] | None]
 
 
 class Supervised(nn.Module):
@@ -229,12 +217,12 @@ def save(
             written=written and written / "encoder",
         )
         if written is None:
-            save_tensors(model.head.state_dict(), new / _HEAD)
+            save_tensors(model.head.state_dict(), new / HEAD_FILE)
         else:
-            shutil.move(written / _HEAD, new / _HEAD)
+            shutil.move(written / HEAD_FILE, new / HEAD_FILE)
         (new / "README.md").write_text(model_card, encoding="utf-8")
         decides = {"kind": dataclasses.asdict(model.kind), "head": dataclasses.asdict(model.options)}
-        write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
+        write_config(new, FORMAT, decides, FILES, {"recipe": recipe, "provenance": provenance})
 
 
 def _encoder_provenance(model: Supervised, recipe: dict[str, Any], is_trained: bool) -> dict[str, Any]:
@@ -261,20 +249,10 @@ def load(folder: str | Path) -> Supervised:
     kind = checked(Kind, config["kind"], f"{folder}/config.json: kind")
     options = checked(HeadOptions, config["head"], f"{folder}/config.json: head")
     encoder = checkpoint.load(folder / "encoder")
-    tensors = load_tensors(folder / _HEAD)
+    tensors = load_tensors(folder / HEAD_FILE)
     with torch.device("meta"):  # shapes alone, as ``checkpoint.load``
         expected = _head(kind, encoder.width, options, torch.Generator()).state_dict()
     check_tensors(tensors, expected, f"{folder}: the weights do not match the head in config.json")
     model = Supervised(encoder, kind, options)
     model.head.load_state_dict(tensors)
     return model.requires_grad_(False).eval()
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read ``config.json`` of a model folder.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: the same errors as ``load``.
-    """
-    what = "a model folder, written by jobs/finetune.py"
-    return folder_config.read_config(folder, FORMAT, _Config, _DECIDES, _FILES, what)

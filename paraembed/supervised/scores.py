@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
-from torch import Tensor
 
 from paraembed.evaluation.measures import (
     Vector,
@@ -17,11 +16,18 @@ from paraembed.evaluation.measures import (
 )
 from paraembed.evaluation.report import encoder_metadata, settings_of
 from paraembed.io.escape import markdown, markdown_row
+from paraembed.late import Late
 from paraembed.options import Count, checked
 from paraembed.recipe import SupervisedRecipe
-from paraembed.supervised.heads import expected_scores
-from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from paraembed.supervised import heads
+    from paraembed.supervised.model import Supervised
+else:
+    heads = Late("paraembed.supervised.heads")
 
 HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
 """Column names of ``score_rows``."""
@@ -47,7 +53,7 @@ class TaskScores:
     intervals: dict[str, tuple[float, float]]
 
 
-def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> TaskScores:
+def score(model: "Supervised", task: Task, part: Part, *, resamples: int = 0) -> TaskScores:
     """Score a model on a split of its task, with 95 % intervals from bootstrap resamples if there are any.
 
     Raises:
@@ -57,7 +63,7 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
     outputs_NK, num_tokens, num_unknown = model.read(examples)
     name = f"{task.data_set}/{task.name}/{part}"
     if task.name == "similarity":
-        predicted: Vector = expected_scores(outputs_NK, task.low).double().numpy()
+        predicted: Vector = heads.expected_scores(outputs_NK, task.low).double().numpy()
         values, drawn = correlations(predicted, examples.labels, resamples, name)
     else:
         right = _right(model, task, part, outputs_NK)
@@ -76,7 +82,7 @@ class DevScorer:
         none = np.arange(0)
         self.task = replace(task, train=task.train.take(none), test=task.test.take(none))
 
-    def __call__(self, model: Supervised, /) -> tuple[float, dict[str, float]]:
+    def __call__(self, model: "Supervised", /) -> tuple[float, dict[str, float]]:
         """Return the score, and all measures.
 
         Raises:
@@ -121,7 +127,7 @@ def saved_rows(provenance: Mapping[str, Any], where: str) -> list[list[str]]:
 def model_card(
     name: str,
     recipe: SupervisedRecipe,
-    model: Supervised,
+    model: "Supervised",
     task: Task,
     test: TaskScores,
     rows: Sequence[Sequence[str]],
@@ -175,7 +181,7 @@ model = load(".")  # this folder
 """
 
 
-def _right(model: Supervised, task: Task, part: Part, outputs_NK: Tensor) -> dict[str, Vector]:
+def _right(model: "Supervised", task: Task, part: Part, outputs_NK: "Tensor") -> dict[str, Vector]:
     """Return the correctness of each answer, 0 to 1 [n], by measure."""
     if task.name == "turney":
         both = {"accuracy": outputs_NK, "accuracy of 5": outputs_NK[:, :5]}
@@ -191,6 +197,6 @@ def _right(model: Supervised, task: Task, part: Part, outputs_NK: Tensor) -> dic
     return {"accuracy": np.equal(same, examples.labels > 0).astype(np.float64)}
 
 
-def _similarities(outputs_NK: Tensor) -> Vector:
+def _similarities(outputs_NK: "Tensor") -> Vector:
     similarities: Vector = outputs_NK[:, 0].double().numpy()
     return similarities

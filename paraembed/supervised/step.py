@@ -15,7 +15,7 @@ from torch import Tensor
 
 from paraembed.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.model import Supervised
-from paraembed.supervised.tasks import Examples
+from paraembed.supervised.tasks import Examples, is_filled
 from paraembed.text import TreeError
 from paraembed.text.bigrams import Bigrams
 from paraembed.text.ragged import Ragged, joined
@@ -79,14 +79,6 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
     return ExampleIds(
         texts if encoder.max_tokens is None else texts.cut(encoder.max_tokens), targets, len(examples) - len(kept)
     )
-
-
-def is_filled(tokens: Tokens, num_texts: int) -> npt.NDArray[np.bool_]:
-    """Return which examples have a token in each of their texts, [n]; tokens of the first texts of all examples come
-    first.
-    """
-    filled: npt.NDArray[np.bool_] = np.logical_and.reduce((np.diff(tokens.offsets) > 0).reshape(num_texts, -1))
-    return filled
 
 
 def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArray[np.int32]:

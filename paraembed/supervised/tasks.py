@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from paraembed.io.atomic import write_json
 from paraembed.settings import DataSet, TaskName
+from paraembed.text.tokenize import Tokens
 
 Rows = npt.NDArray[np.int64]
 Split = dict[str, dict[str, list[int]]]
@@ -104,3 +105,11 @@ def write_split(task: Task, folder: Path) -> list[Path]:
         return []
     write_json(folder / SPLIT, task.split)
     return [folder / SPLIT]
+
+
+def is_filled(tokens: Tokens, num_texts: int) -> npt.NDArray[np.bool_]:
+    """Return which examples have a token in each of their texts, [n]; tokens of the first texts of all examples come
+    first.
+    """
+    filled: npt.NDArray[np.bool_] = np.logical_and.reduce((np.diff(tokens.offsets) > 0).reshape(num_texts, -1))
+    return filled

@@ -23,15 +23,17 @@ _MIX, _SHIFT = 0x1E3779B97F4A7C15, 20  # the middle bits of a product depend on 
 
 def is_bigram(vocabulary: pa.StringArray) -> npt.NDArray[np.bool_]:
     """Return which entries of a vocabulary are bigrams, [V]."""
-    matches: npt.NDArray[np.bool_] = pc.match_substring_regex(vocabulary, "^[^\t]+\t[^\t]+$").to_numpy(
-        zero_copy_only=False
-    )
+    matches: npt.NDArray[np.bool_] = _are_bigrams(vocabulary).to_numpy(zero_copy_only=False)
     return matches
 
 
 def has_bigrams(vocabulary: pa.StringArray) -> bool:
     """Return whether a vocabulary has bigrams."""
-    return bool(is_bigram(vocabulary).any())
+    return bool(pc.any(_are_bigrams(vocabulary)).as_py())
+
+
+def _are_bigrams(vocabulary: pa.StringArray) -> pa.BooleanArray:
+    return pc.match_substring_regex(vocabulary, "^[^\t]+\t[^\t]+$")
 
 
 class Bigrams:

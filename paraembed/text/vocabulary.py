@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.io.lines import Lines, read_lines
+from paraembed.io.lines import Lines, read_lines, string_array, strings_of
 from paraembed.io.places import open_regular
 from paraembed.settings import MAX_BAD_WORDS
 from paraembed.text.word_formats import BadRows, Block, binary_blocks, finite_rows, is_binary, model_blocks
@@ -33,6 +33,7 @@ START, END = "<S>", "</S>"
 BOS_EOS = {"none": (), "start": (START,), "end": (END,), "both": (START, END)}
 """Value of ``bos_eos_tokens`` → the tokens that it adds to a text."""
 
+_LINE_FEED = ord("\n")
 _LAST_ROWS = 20  # to compare the decimals of the last number with
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
@@ -66,7 +67,7 @@ def unknown_row(vocabulary: pa.StringArray) -> int:
 
 def word_row(vocabulary: pa.StringArray, word: str) -> int:
     """Return the row of a word, such as ``END``; raise ValueError if the vocabulary does not have it."""
-    row = int(pc.index(vocabulary, word).as_py())
+    row = int(pc.index(vocabulary, strings_of([word])[0]).as_py())
     if row < 0:
         raise ValueError(f"the vocabulary has no row {word!r}; add a vector for it")
     return row
@@ -320,7 +321,9 @@ def load_vocabulary(path: Path) -> pa.StringArray:
         raise ValueError(
             f"{path}, line {len(words) + 1}: no line feed at the end, so the file is truncated; copy or write it again"
         )
-    vocabulary = pa.array(words, pa.string())
+    octets = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(octets == _LINE_FEED)
+    vocabulary = string_array(np.diff(ends, prepend=-1) - 1, octets[octets != _LINE_FEED])
     if len(pc.unique(vocabulary)) < len(words):
         lines = dict[str, int]()
         row = next(row for row, word in enumerate(words) if lines.setdefault(word, row) != row)

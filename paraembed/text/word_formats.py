@@ -23,6 +23,7 @@ import numpy.typing as npt
 from paraembed.io.fingerprint import read_json
 from paraembed.io.inflate import is_compressed, read_blocks
 from paraembed.io.places import require_file
+from paraembed.text.fasttext import fasttext_blocks, head_of
 
 Block = tuple[list[str], npt.NDArray[np.float32]]
 """Words [n] and their vectors [n, d]."""
@@ -125,8 +126,6 @@ def binary_blocks(path: Path, bad: BadRows, *, block_bytes: int = _BYTES) -> Ite
 def _of_fasttext(path: Path, bad: BadRows) -> Iterator[Block]:
     if is_compressed(path):
         raise ValueError(f"{path} is a compressed fastText model; decompress it, or use the .vec file of its vectors")
-    from paraembed.text.fasttext import fasttext_blocks  # noqa: PLC0415 - imports numba, 0.4 s
-
     done = 0
     for words, vectors in fasttext_blocks(path):
         yield _with_words(words, vectors, bad, done + 1)
@@ -142,8 +141,6 @@ def stated_shape(path: Path) -> tuple[int, int] | None:
     if is_binary(path):
         head = next(read_blocks(path, _MOST_HEADER), b"")
         if head.startswith(_FASTTEXT):
-            from paraembed.text.fasttext import head_of  # noqa: PLC0415
-
             return head_of(head, path)[:2]
         return _header(head.partition(b"\n")[0], path)
     if path.suffix != ".safetensors":

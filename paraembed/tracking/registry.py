@@ -19,9 +19,9 @@ LOADER = "paraembed.tracking.registered_encoder"
 _PACKAGE = "paraembed"
 # What a model runs: folder → its modules, and packages of others.
 _CODE = {
-    "": "__init__ aliases checkpoint compiled console options process recipe settings signals",
+    "": "__init__ aliases checkpoint compiled console late machine_code options process recipe settings signals",
     **dict.fromkeys(("encoders", "io", "text"), "*"),
-    "supervised": "__init__ heads model tasks",
+    "supervised": "__init__ folder heads model tasks",
     "tracking": "__init__ registered_encoder",
     "training": "__init__ objectives",
 }

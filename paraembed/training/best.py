@@ -10,13 +10,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import torch
-import torch.distributed as dist
-from torch import Tensor
-
+from paraembed.late import Late
 from paraembed.training.state import Counters
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+    from torch import Tensor
+else:
+    torch, dist = Late("torch"), Late("torch.distributed")
 
 log = logging.getLogger(__name__)
 
@@ -136,13 +140,13 @@ class Model(Protocol):
     """A model that is trained: an encoder, or an encoder with a head; a torch module with a word matrix."""
 
     @property
-    def matrix(self) -> Tensor:
+    def matrix(self) -> "Tensor":
         """The word matrix W_w."""
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> "dict[str, Tensor]":
         """Return all parameters by name."""
 
-    def load_state_dict(self, state_dict: dict[str, Tensor]) -> object:
+    def load_state_dict(self, state_dict: "dict[str, Tensor]") -> object:
         """Load all parameters by name."""
 
 
@@ -173,7 +177,7 @@ class Best:
         evaluation = self.evaluation
         return {"evaluation": {"every": evaluation.every, "patience": evaluation.patience, **evaluation.decides}}
 
-    def restore(self, counters: Counters, tensors: dict[str, Tensor]) -> None:
+    def restore(self, counters: Counters, tensors: "dict[str, Tensor]") -> None:
         """Restore the state from the counters and tensors of a checkpoint, or initialize it."""
         self.counters = counters
         self._judge()
@@ -181,7 +185,7 @@ class Best:
             of = "encoder" if counters.best[0] == counters.step else "best"
             self._weights = {name: tensors[f"{of}.{name}"].to("cpu", copy=True) for name in self.model.state_dict()}
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> "dict[str, Tensor]":
         """Return the tensors that a checkpoint needs besides the weights of its own step."""
         if self.counters.best is None or self.counters.best[0] == self.counters.step:
             return {}

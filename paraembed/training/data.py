@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed import checkpoint
+from paraembed import checkpoint, encoders
 from paraembed.console import doing, say
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import WordConfig
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report, compare, model_card
@@ -24,6 +23,7 @@ from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.parquet import chunks_of
 from paraembed.io.places import Place
 from paraembed.io.resume import Work
+from paraembed.late import Late
 from paraembed.pairs.shards import has_ptb_tokens, read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.process import versions
@@ -41,10 +41,10 @@ from paraembed.training.initial import (
     untrained_encoder,
     words_digest,
 )
-from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.pairs import (
     MappedPairs,
     are_written,
+    check_num_pairs,
     ids_of_blocks,
     num_cut,
     num_without_tree,
@@ -54,7 +54,12 @@ from paraembed.training.pairs import (
     write_pairs,
 )
 from paraembed.training.state import Counters
-from paraembed.training.step import exchanged
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
+    from paraembed.training import loop, step
+else:
+    loop, step = Late("paraembed.training.loop"), Late("paraembed.training.step")
 
 PICTURE = "training.png"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -257,7 +262,7 @@ class Pairs:
             keeps_best=bool(self.suites),
         )
 
-    def untrained(self) -> tuple[Encoder, Coverage]:
+    def untrained(self) -> "tuple[Encoder, Coverage]":
         """Return the encoder before training, and the coverage of the pairs by its vocabulary."""
         return untrained_encoder(self.words, self._blocks(["first", "second"]), self.recipe, self.max_bad_words)
 
@@ -284,7 +289,7 @@ class Pairs:
         write_pairs(folder, ids_of_blocks(blocks, **how), source, unread)
         return True
 
-    def read(self, model: Encoder, folder: Path | None = None, world: int = 1) -> tuple[Ragged, int, list[str]]:
+    def read(self, model: "Encoder", folder: Path | None = None, world: int = 1) -> tuple[Ragged, int, list[str]]:
         """Return the pairs as word ids, their number, and remarks for the user, such as truncated texts.
 
         ``folder`` is that of ``convert``; None: convert the pairs in memory.
@@ -299,10 +304,10 @@ class Pairs:
             pairs = pairs if pairs.nbytes <= self.max_bytes else MappedPairs.of(pairs, self.max_bytes)
         lines = [str(pairs)] if isinstance(pairs, MappedPairs) else []
         lines += [f"{count:,} of {len(pairs):,} texts {what}" for what, count in unread.items() if count]
-        lines += [exchanged(model, self.recipe, world)] if world > 1 else []
+        lines += [step.exchanged(model, self.recipe, world)] if world > 1 else []
         return pairs, self.num_pairs, lines
 
-    def _to_convert(self, model: Encoder, unread: Counter[str]) -> tuple[Iterator[pa.Table], dict[str, Any]]:
+    def _to_convert(self, model: "Encoder", unread: Counter[str]) -> tuple[Iterator[pa.Table], dict[str, Any]]:
         """Return the blocks of the shards, and the other arguments of ``pairs_to_ids``."""
         with_trees = model.composition.reads_trees
         blocks = self._blocks(pair_columns(pq.read_schema(self.paths[0]), with_trees))
@@ -314,7 +319,7 @@ class Pairs:
         for path in self.paths:
             yield from map(pa.table, pq.ParquetFile(path).iter_batches(_BLOCK_ROWS, columns=columns))
 
-    def _counted(self, blocks: Iterable[pa.Table], encoder: Encoder, unread: Counter[str]) -> Iterator[pa.Table]:
+    def _counted(self, blocks: Iterable[pa.Table], encoder: "Encoder", unread: Counter[str]) -> Iterator[pa.Table]:
         num_pairs = 0
         for block in blocks:
             unread.update(_unread(block, encoder))
@@ -326,17 +331,17 @@ class Pairs:
                 f"read {num_pairs:,} pairs, but the manifest says {self.num_pairs:,}; shard the pairs again"
             )
 
-    def load(self, folder: Path) -> Encoder:
+    def load(self, folder: Path) -> "Encoder":
         """Load an encoder."""
         return checkpoint.load(folder)
 
-    def save(self, model: Encoder, folder: Path, card: str) -> None:
+    def save(self, model: "Encoder", folder: Path, card: str) -> None:
         """Write an encoder folder that is still in progress."""
         checkpoint.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card, overwrite=True)
 
-    def train(self, model: Encoder, examples: Ragged, **how: Any) -> Counters:
+    def train(self, model: "Encoder", examples: Ragged, **how: Any) -> Counters:
         """Train an encoder in place."""
-        return train(model, examples, self.recipe, **how)
+        return loop.train(model, examples, self.recipe, **how)
 
     def finish(
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
@@ -357,7 +362,7 @@ class Pairs:
         if scores is not None:  # at the last step: the newest value of each is that of the encoder that is kept
             log_metrics(scores.metrics(), counters.step)
         encoder, shards = after.encoder, self.shards
-        assert isinstance(encoder, Encoder)
+        assert isinstance(encoder, encoders.Encoder)
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
         words, title = best.in_words() if best else "", f"{name}: {self.recipe.encoder.name}"
         start = self.start_of(work.fingerprint)
@@ -392,7 +397,7 @@ class Pairs:
             return None
 
 
-def _unread(block: pa.Table, encoder: Encoder) -> dict[str, int]:
+def _unread(block: pa.Table, encoder: "Encoder") -> dict[str, int]:
     """Return the numbers of texts that the encoder reads only in part, by the remark for the user."""
     counts = {}
     if encoder.max_tokens is not None:

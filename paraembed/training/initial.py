@@ -8,21 +8,20 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
-from paraembed import checkpoint
+from paraembed import checkpoint, encoders
 from paraembed.console import say
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, Oov
 from paraembed.encoders.tables import of_mean_length
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import is_compressed
+from paraembed.late import Late
 from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import MAX_BAD_WORDS
@@ -31,6 +30,13 @@ from paraembed.text.tokens import tokens_of
 from paraembed.text.vocabulary import BOS_EOS, LOW_COVERAGE, UNKNOWN, Words, add_random_words, read_words, word_row
 from paraembed.text.word_formats import stated_shape
 from paraembed.training.pairs import ORDER_BYTES, both_sides
+
+if TYPE_CHECKING:
+    import torch
+
+    from paraembed.encoders import Encoder
+else:
+    torch = Late("torch")
 
 _NUM_MISSING = 10
 _SHOWN_CHARACTERS = 30
@@ -120,7 +126,7 @@ _REMEDIES = (
 
 def untrained_encoder(
     words_file: Path, blocks: Iterable[pa.Table], recipe: BaseRecipe, max_bad_words: float = MAX_BAD_WORDS
-) -> tuple[Encoder, Coverage]:
+) -> "tuple[Encoder, Coverage]":
     """Return the untrained encoder, and the coverage of the pairs in blocks of shards by its vocabulary; the errors are
     those of ``initial_words``.
     """
@@ -169,7 +175,7 @@ def _words_of(path: Path, recipe: BaseRecipe, max_bad_words: float) -> InitialWo
     if not path.is_dir():
         return InitialWords(read_words(path, recipe.max_words, max_bad_words), recipe.tokenizer, "shared")
     encoder = checkpoint.load(path)
-    check_trainable(encoder, path)
+    check_trainable(path)
     if not isinstance(encoder.config, AvgConfig):
         raise ValueError(
             f"{path} is an encoder {encoder.config.name!r}; `words` takes a word-vector file or an encoder "
@@ -193,9 +199,9 @@ def _words_of(path: Path, recipe: BaseRecipe, max_bad_words: float) -> InitialWo
     return InitialWords(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), encoder.tokenizer, encoder.oov)
 
 
-def check_trainable(encoder: Encoder, path: Path) -> None:
+def check_trainable(path: Path) -> None:
     """Raise ValueError if an encoder has another one for its OOV tokens, which would not be trained with it."""
-    if encoder.pieces is not None:
+    if "pieces" in checkpoint.read_config(path):
         raise ValueError(
             f"{path} has vectors of pieces for OOV tokens, which a training would leave as they are; train the encoder "
             "without them, and add them with `oov_pieces` of jobs/export.py"
@@ -211,14 +217,14 @@ def words_digest(path: Path) -> str:
 
 def encoder_for(
     words_file: Path, counts: pa.StructArray, recipe: BaseRecipe, max_bad_words: float = MAX_BAD_WORDS
-) -> tuple[Encoder, Coverage]:
+) -> "tuple[Encoder, Coverage]":
     """Return the untrained encoder for texts with given token counts, the fields ``values`` and ``counts`` as
     ``pyarrow.compute.value_counts`` returns them; the errors are those of ``initial_words``.
     """
     return _encoder_from(initial_words(words_file, recipe, max_bad_words), counts, recipe)
 
 
-def _encoder_from(start: InitialWords, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
+def _encoder_from(start: InitialWords, counts: pa.StructArray, recipe: BaseRecipe) -> "tuple[Encoder, Coverage]":
     if not pc.sum(counts.field("counts")).as_py():
         raise ValueError("the training texts have no tokens; give other texts")
     words = with_new_words(start.words, counts, recipe)
@@ -226,9 +232,9 @@ def _encoder_from(start: InitialWords, counts: pa.StructArray, recipe: BaseRecip
     return encoder_of(recipe, _with_bos_eos(words, recipe), start.tokenizer, start.oov), coverage
 
 
-def encoder_of(recipe: BaseRecipe, words: Words, tokenizer: str, oov: Oov) -> Encoder:
+def encoder_of(recipe: BaseRecipe, words: Words, tokenizer: str, oov: Oov) -> "Encoder":
     """Return the untrained encoder of a recipe; one that reads trees has a shared vector for OOV tokens."""
-    return Encoder(
+    return encoders.Encoder(
         recipe.encoder,
         words,
         tokenizer,
@@ -254,7 +260,7 @@ def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> 
     return add_random_words(words, new, recipe.seed)
 
 
-def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
+def with_words_of(encoder: "Encoder", counts: pa.StructArray, recipe: BaseRecipe) -> "tuple[Encoder, Coverage]":
     """Return a trained encoder with random vectors for new words, and the coverage; its existing vectors are
     unchanged.
     """

@@ -27,7 +27,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.training.base_step import TrainingStep
 from paraembed.training.best import Best, Evaluation, Model
 from paraembed.training.exchange import gather_texts
-from paraembed.training.pairs import MappedPairs, num_steps
+from paraembed.training.pairs import MappedPairs, check_num_pairs, num_steps
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
 from paraembed.training.step import step_for
 
@@ -77,20 +77,6 @@ class SaveRequest(IntEnum):
     NONE = 0
     SAVE = 1
     STOP = 2
-
-
-def check_num_pairs(num_pairs: int, batch_size: int, world: int) -> None:
-    """Raise ValueError if there are fewer pairs than a step needs, or fewer than two."""
-    if num_pairs < 2:
-        raise ValueError(f"{num_pairs} pairs to train on; negatives come from other pairs, so at least 2 are needed")
-    if batch_size * world > num_pairs:
-        workers = f" for each of {world} workers" if world > 1 else ""
-        most = num_pairs // world
-        advice = f"`batch_size` {most} or less" if most > 1 else f"`workers` {num_pairs // 2} or less"
-        raise ValueError(
-            f"`batch_size` is {batch_size}{workers}, but there are only {num_pairs:,} pairs to train on; give "
-            f"{advice}, or more pairs"
-        )
 
 
 def train(

@@ -319,6 +319,20 @@ class Batch:
         return self.parts[self.rank]
 
 
+def check_num_pairs(num_pairs: int, batch_size: int, world: int) -> None:
+    """Raise ValueError if there are fewer pairs than a step needs, or fewer than two."""
+    if num_pairs < 2:
+        raise ValueError(f"{num_pairs} pairs to train on; negatives come from other pairs, so at least 2 are needed")
+    if batch_size * world > num_pairs:
+        workers = f" for each of {world} workers" if world > 1 else ""
+        most = num_pairs // world
+        advice = f"`batch_size` {most} or less" if most > 1 else f"`workers` {num_pairs // 2} or less"
+        raise ValueError(
+            f"`batch_size` is {batch_size}{workers}, but there are only {num_pairs:,} pairs to train on; give "
+            f"{advice}, or more pairs"
+        )
+
+
 def num_steps(num_pairs: int, batch_size: int, world: int = 1, first_pair: int = 0) -> int:
     """Return the number of steps of an epoch from its pair ``first_pair`` on; the last step may be smaller."""
     return -(-(num_pairs - first_pair) // (batch_size * world))

@@ -13,13 +13,14 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from paraembed.io.atomic import any_content, new_folder, write_json
 from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.options import AnyFloat, Count, checked
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = "paraembed-state-1"
 
@@ -113,7 +114,7 @@ _EARLIER_NAMES = {"pairs a window (--pairs-memory-gb)": "pairs per window (--pai
 
 
 def save_state(
-    folder: Path, counters: Counters, tensors: dict[str, Tensor], decides: dict[str, Any], keep: int
+    folder: Path, counters: Counters, tensors: "dict[str, Tensor]", decides: dict[str, Any], keep: int
 ) -> None:
     """Write checkpoint ``step-<n>`` below ``folder``, then remove all but the last ``keep``.
 
@@ -139,8 +140,8 @@ def save_state(
 
 
 def load_state(
-    folder: Path, decides: dict[str, Any], expected: Mapping[str, Tensor] | None = None
-) -> tuple[Counters, dict[str, Tensor]] | None:
+    folder: Path, decides: dict[str, Any], expected: "Mapping[str, Tensor] | None" = None
+) -> "tuple[Counters, dict[str, Tensor]] | None":
     """Return the last intact checkpoint below ``folder``; None without one.
 
     ``expected`` are the tensors of an intact checkpoint by name, for their types and shapes.
@@ -181,7 +182,7 @@ def load_state(
     return None
 
 
-def _of_the_best(counters: Counters, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _of_the_best(counters: Counters, expected: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """Return the expected tensors of the best encoder; empty if it does not exist or is that of the last step."""
     if counters.best is None or counters.best[0] == counters.step:
         return {}

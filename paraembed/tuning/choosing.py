@@ -216,7 +216,7 @@ def read_labels_for(
         min_coverage=min_coverage,
         max_bad_words=max_bad_words,
     )
-    if labels.encoder is not None:
+    if labels.pretrained is not None:
         points = _with_what_it_decides(points, labels.recipe)
     return labels, points
 

@@ -30,7 +30,7 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
-from tests.jobs import interrupted, job_command, ran, run_job
+from tests.jobs import answers, interrupted, job_command, ran, run_job
 from tests.mlflow_server import run_of
 from tune_spaces import SPACES
 
@@ -121,9 +121,11 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
     assert (counts["best_trial"], counts["best_score"]) == (best["trial"], best["score"])
     assert [counts[name] for name in ("trials", "finished", "stopped", "failed")] == [4, 4, 0, 0]
     assert (f"a tie with {counts['ties']} of 3" in said) == (counts["ties"] > 0)
-    assert f"{swept / 'encoder'} is already finished" in said
-    assert "at a time" not in said
-    assert "registered as" not in said
+    assert f"{swept} is already finished; nothing to do" in said
+    assert f"next: python jobs/embed.py --encoder {swept / 'encoder'}" in said
+    places = f"--pairs {same.pairs} --words {same.words} --data {same.data} --out {swept}"
+    [(_, status, packages)], _ = answers(f"tune smoke {places} --concurrent 2 --protocol --register test-smoke")
+    assert (status, packages & {"ray", "torch", "mlflow", "scipy", "numba"}) == (0, set())
     assert records(swept) == before
     assert len(MlflowClient(store).search_model_versions("name = 'test-smoke'")) == 1
     with pytest.raises(ValueError, match=r"another space \(was smoke, is acl2017/avg\)"):
@@ -160,7 +162,7 @@ def test_the_next_command_trains_the_best_recipe_and_the_same_again_needs_no_ray
 
 
 def test_a_dry_run_counts_the_start_and_at_least_a_second_for_each_trial(sample, tmp_path, capsys):
-    tune(replace(flags(sample, tmp_path / "out"), dry_run=True, sample=500))
+    estimate = tune(replace(flags(sample, tmp_path / "out"), dry_run=True, sample=500))["estimate"]
     line = re.search(
         r"on 500 of .*; about (\d+) s a trial .* (\d+) s for the start, so (\d+) s for 4 trials",
         capsys.readouterr().err,
@@ -169,6 +171,8 @@ def test_a_dry_run_counts_the_start_and_at_least_a_second_for_each_trial(sample,
     assert each >= 1
     assert start >= 8
     assert total == pytest.approx(start + 2 * each, abs=1)
+    assert (estimate["trials"], estimate["rows"], estimate["concurrent"]) == (4, 500, 2)
+    assert (each, total) == pytest.approx((estimate["seconds_per_trial"], estimate["seconds"]), abs=1)
     assert not (tmp_path / "out").exists()
 
 

@@ -1,5 +1,6 @@
 """``paraembed JOB``: the jobs without the checkout."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -31,3 +32,16 @@ def test_a_job_runs_by_its_name(tmp_path):
     assert unknown.stdout == ""
     assert "'emebd'; did you mean embed?" in unknown.stderr
     assert str(tmp_path / "nothing") in run("verify", tmp_path / "nothing", folder=tmp_path, status=2).stderr
+
+
+def test_messages_name_jobs_as_they_are_started(tmp_path):
+    (tmp_path / "train.py").write_text("a text in a file of that name\n")
+    embed = "--encoder", "small", "--input", "train.py", "--out", "out", "--text-column"
+    assert "--encoder FOLDER" in run("embed", "--help", folder=tmp_path, status=0).stdout
+    for name, said in (("embed", "paraembed train"), ("shard", "paraembed shard fetch")):
+        text = run(name, "--help", folder=tmp_path, status=0).stdout
+        assert said in " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+        assert not re.search(r"jobs/|\b(embed|shard|train)\.py", text)
+    assert f"{tmp_path}/train.py" in run(*("embed", *embed, "nope"), folder=tmp_path, status=2).stderr
+    sample = run("sample", "--out", "s", "--lines", "200", folder=tmp_path, status=0).stderr
+    assert "next: paraembed shard --input" in sample

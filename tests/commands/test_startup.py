@@ -2,13 +2,75 @@
 
 import json
 import re
+import shutil
 import sys
 
+import pytest
+
 from paraembed.commands import JOBS
-from tests.jobs import job_command, ran
+from tests.jobs import answers, job_command, ran, run_job
+from tune_spaces import SPACES
 
 ARROW = {"numpy", "pyarrow"}  # 0.3 s
 SLOW = {"ray", "mlflow", "torch", "scipy", "matplotlib", "numba", "optuna"}
+FINISHED = {
+    "train": "--recipe small --epochs 1 --pairs pairs --out encoder",
+    "finetune": "--task similarity --recipe iclr2016/universal-avg --epochs 1 --data demo/suites "
+    "--pretrained encoder --out model",
+    "embed": "--encoder encoder --input demo/sentences.txt --keep text --out vectors",
+    "mine": "vectors --out mined",
+    "load": "vectors --to duckdb:vectors.duckdb",
+    "compact": "vectors",
+    "shard": "--input demo/pairs.tsv --for small --out pairs",  # the last, since it imports pandas
+}
+WRONG = [
+    "shard --input empty.txt --for small --out out",
+    "shard --input demo/pairs.tsv --for folder --out out",
+    "train --recipe nope --pairs pairs --out out",
+    "train --recipe small --encoder nope --pairs pairs --out out",
+    "train --recipe small --pairs folder --out out",
+    "train --recipe small --words folder --pairs pairs --out out",
+    "train --words empty.txt --pairs pairs --out out",
+    "train --words demo/vectors.txt.gz --batch-size 1000 --pairs pairs --out out",
+    "train --recipe small --evaluate nope --data demo/suites --pairs pairs --out out",
+    "train --recipe small --evaluate sts --data folder --pairs pairs --out out",
+    "train --recipe small --evaluate-pairs empty.txt --pairs pairs --out out",
+    "train --recipe small --epochs 2 --pairs pairs --out encoder",
+    "tune nope --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
+    "tune acl2017/avg --set nope=1 --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
+    "tune acl2017/avg --metric sts/mean --pairs folder --words demo/vectors.txt.gz --data demo/suites --out out",
+    "tune acl2017/avg --metric sts/mean --pairs pairs --words demo/vectors.txt.gz --data folder --out out",
+    "tune acl2017/avg --metric nope --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
+    "finetune --task similarity --recipe nope --words demo/vectors.txt.gz --data demo/suites --out out",
+    "finetune --task similarity --words demo/vectors.txt.gz --data folder --out out",
+    "finetune --task similarity --pretrained encoder --data demo/suites --out out",
+    "finetune --task similarity --recipe iclr2016/universal-avg --pretrained folder --data demo/suites --out out",
+    "finetune --task similarity --words empty.txt --data demo/suites --out out",
+    "evaluate --encoder small --suite nope --data demo/suites --out out",
+    "evaluate --encoder small --suite sts --data folder --out out",
+    "evaluate --encoder folder --suite sts --data demo/suites --out out",
+    "evaluate --encoder small --pairs empty.txt --out out",
+    "evaluate --words empty.txt --suite sts --data demo/suites --out out",
+    "weight --words empty.txt --weighting avg --out out",
+    "weight --words demo/vectors.txt.gz --weighting avg --out encoder",
+    "export --encoder folder --to onnx --out out",
+    "export --encoder encoder --to onnx --out folder",
+    "embed --encoder folder --input demo/sentences.txt --out out",
+    "embed --encoder small --input empty.txt --out out",
+    "embed --encoder small --input demo/sentences.txt --keep nope --out out",
+    "embed --encoder small --input table.csv --text-column nope --out out",
+    "teach --teacher small --texts table.csv --text-column nope --out out",
+    "teach --teacher folder --texts demo/sentences.txt --out out",
+    "teach --teacher small --texts empty.txt --out out",
+    "search folder --query cat",
+    "search vectors --query cat --encoder folder",
+    "load folder --to duckdb:out.duckdb",
+    "mine folder --out out",
+    "mine vectors --threshold 0.99 --out mined",
+    "status folder",
+    "compact folder",
+]
+"""Wrong inputs of jobs: a missing or empty file, an unknown name, a folder of something else, another output."""
 MISSING = {
     "shard": "--input {}/pairs.txt --out {}/out",
     "train": "--pairs {}/pairs --words {}/words.txt --out {}/out",
@@ -30,26 +92,6 @@ MISSING_TEXTS = {
     "embed": "--encoder small --input {}/text.txt --out {}/out",
     "teach": "--teacher small --texts {}/text.txt --out {}/out",
 }
-CODE = """
-import json, sys
-from paraembed.commands import main
-for name, *line in json.loads(sys.argv[1]):
-    sys.argv[1:] = line
-    try:
-        status = main(name)
-    except SystemExit as error:
-        status = error.code
-    print(json.dumps([name, status, [*sys.modules]]))
-"""
-
-
-def answers(*lines):
-    """Name, status and imported packages of each command, all run in one process, and what they print as errors."""
-    done = ran(sys.executable, "-c", CODE, json.dumps([line.split() for line in lines]))
-    printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
-    assert len(printed) == len(lines), done.stderr
-    packages = [{module.partition(".")[0] for module in modules} for *_, modules in printed]
-    return [(name, status, found) for (name, status, _), found in zip(printed, packages, strict=True)], done.stderr
 
 
 def test_help_is_printed_without_slow_imports():
@@ -80,6 +122,19 @@ def test_json_answers_wrong_flags_and_lists():
     assert json.loads(listed[-1])["status"] == 0
 
 
+def test_json_has_the_estimate_of_a_dry_run(tmp_path):
+    (tmp_path / "t.txt").write_text("a cat sat\non a mat\n" * 50)
+    texts, shared = f"{tmp_path}/t.txt", f"--out {tmp_path}/out --dry-run --json"
+    jobs = f"embed --encoder small --price-per-hour 3600 --input {texts}", f"teach --teacher small --texts {texts}"
+    done = [ran(*job_command(*job.split()), *shared.split()).stdout for job in (*jobs, "tune acl2017/avg")]
+    embed, teach, tune = (json.loads(printed.splitlines()[-1])["estimate"] for printed in done)
+    assert (embed["rows"], embed["parts"], tune) == (100, 1, {"trials": SPACES["acl2017/avg"].size})
+    assert embed["cost"] == pytest.approx(embed["seconds"])
+    assert f"{embed['bytes']:,}" in done[0]
+    assert (teach["texts"], teach["seconds"].keys()) == (100, {"vectors", "ridge"})
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):
     (tmp_path / "t.csv").write_text("id,body\n1,a cat\n")
     jobs = "embed --encoder small --input", "teach --teacher small --texts"
@@ -90,17 +145,47 @@ def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
-def test_a_finished_output_is_recognized_without_slow_imports(tmp_path):
+def test_small_jobs_run_without_ray_and_pytorch(tmp_path):
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
-    job = f"embed --encoder small --input {tmp_path}/t.txt --out {tmp_path}/out"
-    first, _ = answers(job)
-    again, said = answers(job)
-    assert [first[0][1], again[0][1]] == [0, 0]
-    assert "already finished, 2 rows; nothing to do" in said
-    assert not {"ray", "torch"} & first[0][2]
-    assert not (SLOW | {"pandas"}) & again[0][2]
+    first, _ = answers(f"embed --encoder small --input {tmp_path}/t.txt --out {tmp_path}/out")
     used, _ = answers(f"search {tmp_path}/out --query cat", f"verify {tmp_path}/out --encoder small --input {tmp_path}")
+    assert [(status, found & {"ray", "torch"}) for _, status, found in first] == [(0, set())]
     assert [(status, found & {"ray", "mlflow", "torch"}) for _, status, found in used] == [(0, set())] * 2
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, empty_store):
+    """A folder in which each of these jobs has run."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(empty_store, folder / 'mlflow.db')}")
+        patch.chdir(folder)
+        sizes = "--lines 300 --pairs 600 --sentences 300 --test-pairs 100"
+        ran(sys.executable, "-m", "paraembed", "sample", "--out", "demo", "--suites", *sizes.split())
+        for name in ("shard", "train", "finetune", "embed", "mine", "load"):
+            assert run_job(name, *FINISHED[name].split()) == 0
+        (folder / "empty.txt").touch()
+        (folder / "table.csv").write_text("id,body\n" + '1,"a ""cat"", on a mat"\n' * 10_000)
+        (folder / "folder").mkdir()
+        (folder / "folder" / "notes").write_text("of something else")
+        yield folder
+
+
+def test_a_finished_output_is_recognized_without_slow_imports(finished):
+    lines = [f"{name} {flags}" for name, flags in FINISHED.items()]
+    again, said = answers(*lines)
+    assert said.count("nothing to do") == len(lines)
+    assert [(name, status, found & SLOW) for name, status, found in again] == [(name, 0, set()) for name in FINISHED]
+    assert [name for name, _, found in again if "pandas" in found] == ["shard"]
+
+
+def test_wrong_inputs_are_answered_without_slow_imports(finished):
+    said, errors = answers(*WRONG)
+    assert [(line, status, found & SLOW) for line, (_, status, found) in zip(WRONG, said, strict=True)] == [
+        (line, 2, set()) for line in WRONG
+    ]
+    assert errors.count("error: ") == len(WRONG)
+    assert not (finished / "out").exists()
 
 
 def test_encoders_are_named_without_pytorch_and_imported_when_asked_for():

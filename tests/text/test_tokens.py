@@ -110,7 +110,7 @@ def test_the_loops_are_compiled_once_wherever_the_texts_lie():
             found = TokenIds(words, tokenizer)
             for some in (texts, empty, sent(texts), sent(empty), read, empty.slice(2), texts.cast(pa.large_string())):
                 assert found(some).ids.tolist() == [0, 1, 1][: 3 if len(some) == 3 else 0]
-    assert len(token_scan.scan.signatures) == len(token_scan.fill_slots.signatures) == 1
+    assert len(token_scan.scan.machine_code.signatures) == len(token_scan.fill_slots.machine_code.signatures) == 1
 
 
 def test_long_words_that_differ_in_the_middle_are_spread():

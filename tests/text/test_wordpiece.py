@@ -120,7 +120,7 @@ def test_the_loops_are_compiled_once_for_all_texts():
         for texts in (["ab", None, "c"], [], ["\u1b44\U0001e944\u1b44"]):
             for kind in (pa.string(), pa.large_string()):
                 TokenIds(vocabulary, WORDPIECE)(pa.array(texts, kind))
-    assert len(scan_pieces.scan_pieces.signatures) == 1
+    assert len(scan_pieces.scan_pieces.machine_code.signatures) == 1
 
 
 @pytest.mark.parametrize("compiled", [True, False])

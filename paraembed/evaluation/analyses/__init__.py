@@ -5,16 +5,23 @@ drawing.
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paraembed.console import doing
-from paraembed.evaluation.analyses import gates, margin, pairs, runs, sets, words
+from paraembed.evaluation.analyses import margin, pairs, runs, sets, words
 from paraembed.evaluation.analyses.content import Analysis, AnalysisInputs, CannotMakeError, Content
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report, write_files
 from paraembed.evaluation.sets import Suite
 from paraembed.io.escape import csv_text, file_stem
+from paraembed.late import Late
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.settings import AnalysisOptions
+
+if TYPE_CHECKING:
+    from paraembed.evaluation.analyses import gates
+else:
+    gates = Late("paraembed.evaluation.analyses.gates")
 
 SCORES, PAGE = "scores.json", "report.html"
 
@@ -33,7 +40,7 @@ ANALYSES: tuple[tuple[str, str, str, Callable[[AnalysisInputs], Content]], ...] 
     ("disagreement", "Where two encoders disagree", "Wieting 2017, table 7", pairs.disagreement),
     ("nearest-neighbours", "Nearest neighbors of words", "Wieting 2016, table 8", words.neighbors),
     ("word-norms", "Longest and shortest word vectors", "Wieting 2016, §6", words.norms),
-    ("gates", "Gates of a GRAN", "Wieting 2017, tables 9 to 11", gates.gates),
+    ("gates", "Gates of a GRAN", "Wieting 2017, tables 9 to 11", lambda inputs: gates.gates(inputs)),  # noqa: PLW0108 - late
     ("margin", "Margin between paraphrases and negatives", "Wieting 2016, §5", margin.margin),
     ("score-by-data", "Score by amount of training data", "Wieting 2016, figure 1", runs.score_by_data),
     ("choice-by-data", "Choosing the paraphrase, by data share and k", "Zhou 2017, figure 2", runs.choice_by_data),

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.encoders import Encoder
+from paraembed import encoders
 from paraembed.evaluation.candidates import Candidate, tokenizer_of
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.report import Report
@@ -18,6 +19,9 @@ from paraembed.evaluation.scoring import score_name
 from paraembed.evaluation.sets import ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
 from paraembed.text.tokenize import Tokens, tokenize
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder
 
 Cell = str | int | float | None
 """Cell of a table; None for an undefined value, for example because of too few pairs."""
@@ -54,16 +58,16 @@ class AnalysisInputs:
         """Labels of the candidates, which head their columns."""
         return tuple(column.label for column in self.report.columns)
 
-    def encoders(self) -> list[tuple[str, Encoder]]:
+    def encoders(self) -> "list[tuple[str, Encoder]]":
         """Return the candidates with a word matrix, with their labels; raise CannotMakeError if there is none."""
-        encoders = [
+        labeled = [
             (candidate.label, candidate.encoder)
             for candidate in self.candidates
-            if isinstance(candidate.encoder, Encoder)
+            if isinstance(candidate.encoder, encoders.Encoder)
         ]
-        if not encoders:
+        if not labeled:
             raise CannotMakeError("no candidate has word vectors of its own; add an encoder folder or `words`")
-        return encoders
+        return labeled
 
 
 class CannotMakeError(Exception):

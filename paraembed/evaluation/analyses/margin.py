@@ -1,19 +1,25 @@
 """Margin statistic 2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2) of pairs (Wieting 2016 §5)."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow.dataset import dataset
 
 from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content
 from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.choose import is_trained_on
 from paraembed.evaluation.measures import Vector
+from paraembed.late import Late
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.papers.results import MARGINS
 from paraembed.plots import Panel, Series, lines
+
+if TYPE_CHECKING:
+    from pyarrow import dataset
+else:
+    dataset = Late("pyarrow.dataset")  # with pandas
 
 BATCH = 100
 """Number of pairs whose texts are candidates for negatives; the batch size of the papers."""
@@ -42,7 +48,7 @@ def read_some_pairs(folder: Path, *, most_pairs: int = MOST_PAIRS) -> tuple[pa.S
     shards = read_pair_manifest(folder, for_training=False)["shards"]
     total = sum(int(shard["rows"]) for shard in shards)
     drawn = np.random.default_rng(0).permutation(total)[:most_pairs]
-    pairs = dataset([folder / shard["name"] for shard in shards], format="parquet")
+    pairs = dataset.dataset([folder / shard["name"] for shard in shards], format="parquet")
     little = {"batch_readahead": 1, "fragment_readahead": 1}  # not 64 batches in memory
     table = pairs.take(pa.array(drawn), columns=["first", "second"], **little)
     return table["first"].combine_chunks(), table["second"].combine_chunks(), total

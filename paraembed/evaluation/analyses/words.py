@@ -3,19 +3,24 @@
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.encoders import Encoder
-from paraembed.encoders.averages import vectors_of
 from paraembed.evaluation.analyses.content import AnalysisInputs, AnalysisTable, CannotMakeError, Content
 from paraembed.evaluation.measures import unit_rows
+from paraembed.late import Late
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.bigrams import is_bigram
 from paraembed.text.vocabulary import END, START, UNKNOWN
+
+if TYPE_CHECKING:
+    from paraembed.encoders import Encoder, averages
+else:
+    averages = Late("paraembed.encoders.averages")
 
 WIETING_2016 = ("unlike", "2", "ladies", "lookin", "disagree")
 """Words of the paper's table."""
@@ -30,12 +35,12 @@ _DEFAULT_WORDS = 10
 Matrix = npt.NDArray[np.float32]
 
 
-def common_words(encoder: Encoder) -> tuple[list[str], Matrix]:
+def common_words(encoder: "Encoder") -> tuple[list[str], Matrix]:
     """Return the most common words of an encoder, [k], and their vectors [k, D], without <unk>, BOS and EOS."""
     first = encoder.vocabulary.slice(0, MOST_COMMON + 3)
     words, is_word = first.to_pylist(), ~is_bigram(first)
     rows = [row for row, word in enumerate(words) if is_word[row] and word not in {UNKNOWN, START, END}][:MOST_COMMON]
-    return [words[row] for row in rows], vectors_of(encoder)[rows]
+    return [words[row] for row in rows], averages.vectors_of(encoder)[rows]
 
 
 def nearest(vectors_KD: Matrix, matrix_VD: Matrix, count: int) -> tuple[npt.NDArray[np.int64], Matrix]:
@@ -100,9 +105,9 @@ def norms(inputs: AnalysisInputs) -> Content:
     return Content(text, tuple(tables), bars(panels, "L2 norm", horizontal=True))
 
 
-def _neighbors_of(encoder: Encoder, wanted: list[str]) -> list[str]:
+def _neighbors_of(encoder: "Encoder", wanted: list[str]) -> list[str]:
     words, common = common_words(encoder)
-    matrix = vectors_of(encoder)
+    matrix = averages.vectors_of(encoder)
     known = pc.index_in(pa.array(wanted, pa.string()), encoder.vocabulary).to_pylist()
     cells = []
     for word, row in zip(wanted, known, strict=True):

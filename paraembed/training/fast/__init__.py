@@ -1,12 +1,13 @@
 """Faster versions of ``training.step.Step`` that compute the same result, and the choice among them."""
 
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders.configs import AvgConfig, EncoderConfig, SumConfig
 from paraembed.recipe import BaseRecipe, Recipe
+
+if TYPE_CHECKING:
+    import torch
 
 StepKind = Literal["plain", "compiled", "additive", "shared", "graphs"]
 
@@ -17,9 +18,10 @@ def step_kind(
     device: str,
     world: int,
     *,
-    dtype: torch.dtype = torch.float32,
+    dtype: "torch.dtype | None" = None,
 ) -> StepKind:
-    """Return the fastest kind of step for an encoder, a recipe, a device (cpu or cuda) and a type of word vectors.
+    """Return the fastest kind of step for an encoder, a recipe, a device (cpu or cuda) and a type of word vectors,
+    by default float32.
 
     - plain: PyTorch's operators. Also on a GPU if negatives get new dropout masks, because the host must then know
       their texts.
@@ -31,7 +33,7 @@ def step_kind(
     """
     on_pairs = recipe if isinstance(recipe, Recipe) else None
     is_single = on_pairs is not None and not on_pairs.pools_batches
-    if dtype != torch.float32:
+    if dtype is not None and str(dtype) != "torch.float32":
         return "plain"
     if device == "cuda":
         has_new_masks = on_pairs is None or (on_pairs.objective == "margin" and on_pairs.negative_dropout == "fresh")
