@@ -48,7 +48,6 @@ class Rejected(NamedTuple):
 
 
 _MISSING = object()
-_SPACE = pa.scalar(" ", pa.large_string())  # between the elements of a list that is one text
 _LISTS = pa.large_list(pa.large_string())
 _JsonCells = Callable[[str], list[str | None] | str]
 _READERS = 4  # workers that may read the same stream, each all of it: it is read 50 times as fast as it is embedded
@@ -192,7 +191,7 @@ def _strings(block: _Block, text_columns: Sequence[str], settings: Settings) -> 
     for name in text_columns:
         if settings.explode:
             block.elements, changed = _as_lists(block.columns[name])
-            texts[name] = pc.binary_join(block.elements, _SPACE)
+            texts[name] = _joined(block.elements)
         else:
             texts[name], changed = _as_text(block.columns[name])
         replaced |= changed
@@ -253,7 +252,7 @@ def _as_text(column: pa.Array) -> tuple[pa.LargeStringArray, npt.NDArray[np.bool
         column = column.cast(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         lists, replaced = _as_lists(column)
-        return pc.binary_join(lists, _SPACE), replaced
+        return _joined(lists), replaced
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _decoded(column.cast(pa.large_binary()))
     return column.cast(pa.large_string()), np.zeros(len(column), bool)
@@ -273,6 +272,11 @@ def _as_lists(column: pa.Array) -> tuple[pa.LargeListArray, npt.NDArray[np.bool_
     lists = pa.LargeListArray.from_arrays(pa.array(ends), values.fill_null(""), mask=column.is_null())
     counts = np.concatenate(([0], np.cumsum(replaced)))[ends]
     return lists, np.diff(counts) > 0
+
+
+def _joined(lists: pa.LargeListArray) -> pa.LargeStringArray:
+    """Return the elements of each list [n] as one text, with spaces between."""
+    return pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
 
 
 def _made_ids(source: InputFile, piece: Piece, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:
