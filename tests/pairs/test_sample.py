@@ -237,7 +237,7 @@ def test_a_sample_is_replaced_and_the_command_names_the_next_step(command, tmp_p
     assert capsys.readouterr() == ("", "")
     assert command(*given, "--json") == 0
     out, printed = capsys.readouterr()
-    assert "next: python jobs/shard.py" in printed
+    assert "next: paraembed shard" in printed
     last = json.loads(out.splitlines()[-1])
     assert (last["written"], last["lines"], last["sentences"]) == ([str(tmp_path)], 20, 0)
     assert {path.name for path in tmp_path.iterdir()} == {
