@@ -26,6 +26,7 @@ from infra.bench.rounds import Clock, Log, Program, Round, settings, show_table,
 from paraembed.cluster.embed import embed
 from paraembed.console import doing
 from paraembed.embedding import manifest
+from paraembed.embedding.commit import commit
 from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import Part, Plan, make_plan
@@ -197,7 +198,7 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
             begun.add(report)
         begun.done.write()
         clock(6)
-        manifest.commit(store, run, begun.reports)
+        commit(store, run, begun.reports)
     del begun, run, todo, new
     clock(7)
     if not embed("scale", [inputs], out, settings_, loaded=encoder, engine="local").was_finished:

@@ -13,9 +13,10 @@ from infra.bench.command import Add, count, path
 from infra.bench.generated import draw_lines, draw_words
 from infra.bench.rounds import Clock, Log, Program, measure, ratio, repeat, report, show_table, start
 from paraembed.console import doing
+from paraembed.embedding.commit import commit
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import find_inputs
-from paraembed.embedding.manifest import EmbeddingRun, begun_run, commit
+from paraembed.embedding.manifest import EmbeddingRun, begun_run
 from paraembed.embedding.mine import Comparison, neighbors, tiles
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.part import embed_part

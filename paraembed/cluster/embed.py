@@ -21,6 +21,7 @@ from paraembed.embedding import manifest
 from paraembed.embedding.append import Step, finish_append, steps
 from paraembed.embedding.cache import Cache, open_cache, trim
 from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.commit import commit, uncommit
 from paraembed.embedding.estimate import (
     given_inputs,
     prepared,
@@ -216,7 +217,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             lambda: seconds_of_gpus(workers) if gpu_share else seconds_here(loaded, run.plan, todo, run.cache),
         )
         _say_plan(run.plan, todo, 0 if is_here else workers, home, loaded)
-        manifest.uncommit(store, job.encoder)
+        uncommit(store, job.encoder)
         of_workers = loaded, run, todo, store, workers, gpu_share, job.gpus, tries
         done_now = embed_here(*of_workers[:4], threads=feeders) if is_here else _in_workers(stack, *of_workers)
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
@@ -233,7 +234,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             _check_inputs(step.files, run.plan, home)
             doing("checking and committing the parts")
             on_duplicate_id, run_tasks = limits.on_duplicate_id, Tasks(is_here, workers).run
-            written = manifest.commit(store, run, reports, on_duplicate_id, run_tasks, added_to)
+            written = commit(store, run, reports, on_duplicate_id, run_tasks, added_to)
             measured = {
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,

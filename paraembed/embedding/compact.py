@@ -15,6 +15,7 @@ from paraembed.console import doing
 from paraembed.embedding import manifest
 from paraembed.embedding.append import finish_append
 from paraembed.embedding.columns import CHUNK_FIELDS
+from paraembed.embedding.commit import commit_compacted
 from paraembed.embedding.manifest import NEXT, planned
 from paraembed.embedding.output import Embeddings
 from paraembed.embedding.part import FOOTER, ROW_GROUP_BYTES, PartReport, in_footer, layout, tables_of
@@ -58,7 +59,7 @@ def compact(out: Place) -> Compacted:
         home.delete_folder(NEXT)  # of a call that was killed
         number = max(generations) + 1
         reports = _write_parts(home, before, number)
-        manifest.commit_compacted(home, number, reports)
+        commit_compacted(home, number, reports)
         finish_append(home)
     return done._replace(rows=sum(report.rows for report in reports), parts=len(reports))
 

@@ -14,14 +14,12 @@ each has its report as a file in ``_reports``; ``_manifest.json`` lists the inpu
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.embedding import ids
 from paraembed.embedding.cache import Cache
 from paraembed.embedding.identity import is_same_file
 from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.part import (
-    BAD_FILES,
     FOOTER,
     REJECTED,
     REPORTS,
@@ -70,10 +66,9 @@ from paraembed.embedding.records import (
     without_zeros,
     write_bytes,
 )
-from paraembed.embedding.settings import OnDuplicateId, Settings
+from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import numbers_of
 from paraembed.io.atomic import SUCCESS
-from paraembed.io.escape import listed
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.limits import TableLimits
 from paraembed.io.places import Place
@@ -82,17 +77,14 @@ from paraembed.io.store import (
     Folder,
     Remote,
     Store,
-    commit_manifest,
     is_committed,
     is_there,
     open_store,
     read_json,
-    write_json,
 )
 from paraembed.options import Count, Range, checked, json_value
-from paraembed.process import RunTasks, in_threads
+from paraembed.process import in_threads
 from paraembed.settings import Backend, Pooling, Precision
-from paraembed.signals import RunFailedError
 
 FORMATS = {2: "paraembed-embeddings-2", 3: "paraembed-embeddings-3"}
 PLAN, MANIFEST = "_plan.json", "_manifest.json"  # the plan of format 2
@@ -269,7 +261,7 @@ def read_manifest(store: Store) -> dict[str, Any]:
     manifest, where = known_manifest(store), f"{store}/{MANIFEST}"
     if "generations" in manifest:
         generations = [*generations_of(manifest).items()]
-        tables = in_threads(lambda generation: _read_entries(store, *generation), generations, LOOKERS)
+        tables = in_threads(lambda generation: read_entries(store, *generation), generations, LOOKERS)
         manifest |= {"parts": [part for table in tables for part in table.to_pylist()]}
     known = checked(_OldManifest, manifest, where)
     for part, name in zip(known["parts"], _names_of(manifest), strict=True):
@@ -312,12 +304,12 @@ def _names_of(manifest: Mapping[str, Any]) -> list[str]:
     return [name for number, count in generations for name in part_names(count, 3, number)]
 
 
-def _read_entries(store: Store, generation: int, files: Mapping[str, str]) -> pa.Table:
+def read_entries(store: Store, generation: int, files: Mapping[str, str]) -> pa.Table:
     """Return the list of a generation's parts; raise ValueError if it is not that of the manifest."""
     name = of_generation(ENTRIES, generation)
     if store.sha256(name) != files[name]:
         raise ValueError(f"{store}/{name} has another SHA-256 than the manifest says; {REPAIR}")
-    return read_arrow(store, name, _ENTRIES)[0]
+    return read_arrow(store, name, ENTRIES_SCHEMA)[0]
 
 
 def format_of(manifest: Mapping[str, Any]) -> int:
@@ -478,7 +470,7 @@ def _checked_run(kind: Any, value: Any, format_number: int) -> Any:
     return run
 
 
-def _write_plan(store: Store, run: EmbeddingRun, **more: Any) -> None:
+def write_plan(store: Store, run: EmbeddingRun, **more: Any) -> None:
     """Write the parts of a plan, and then its inputs with what else decides the output."""
     reading = asdict(run.plan.inputs[0].limits)
     about = {"format": FORMATS[3], "encoder": run.encoder, "tokeniser": run.tokenizer, "reading": reading}
@@ -512,9 +504,9 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
         if run.plan.generation not in planned(store):
             if planned(store) or is_there(store, MANIFEST):
                 raise ValueError(f"{store} was changed by another command meanwhile; run the same command again")
-            _write_plan(store, run)
+            write_plan(store, run)
         identity = check_same(store, run)
-        stamps = _stamps(store, run.plan)
+        stamps = stamps_of(store, run.plan)
         others = tuple(_prefix(number) for number in planned(store) if number != run.plan.generation)
         foreign = {name for name in stamps if not name.startswith(others)} - {part.name for part in run.plan.parts}
         if run.plan.format > 2 and foreign:
@@ -571,7 +563,7 @@ def has_finished(store: Store, new: EmbeddingRun) -> bool:
         return False
     done = DoneParts(store, digest_of(identity), generation).table()
     stamps = {
-        name: stamp for name, stamp in _stamps(store, stored.plan).items() if name.startswith(_prefix(generation))
+        name: stamp for name, stamp in stamps_of(store, stored.plan).items() if name.startswith(_prefix(generation))
     }
     if dict(zip(done["name"].to_pylist(), done["stamp"].to_pylist(), strict=True)) != stamps:
         return False
@@ -617,7 +609,7 @@ def finished_parts(
     return finished
 
 
-def _stamps(store: Store, plan: Plan) -> dict[str, str]:
+def stamps_of(store: Store, plan: Plan) -> dict[str, str]:
     """Return the stamps of the parts that are there, by name."""
     folder = f"{DATA}/" if plan.format > 2 else ""
     return {f"{folder}{name}": stamp for name, stamp in store.stamps(folder).items()}
@@ -666,186 +658,15 @@ def is_finished(store: Store, plan: Plan, reports: pa.Table) -> bool:
     try:
         manifest: dict[str, Any] = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
         if plan.format == 2:
-            return bool(manifest.get("parts") == without_zeros(reports.select(_ENTRIES.names)).to_pylist())
+            return bool(manifest.get("parts") == without_zeros(reports.select(ENTRIES_SCHEMA.names)).to_pylist())
         generations = generations_of(checked(_NewManifest, manifest, MANIFEST))
         if any(store.sha256(name) != digest for files in generations.values() for name, digest in files.items()):
             return False
-        entries = _read_entries(store, plan.generation, generations[plan.generation])
+        entries = read_entries(store, plan.generation, generations[plan.generation])
         rows = pc.index_in(entries["name"], reports["name"])
-        return bool(len(entries) == len(reports) and entries.equals(reports.select(_ENTRIES.names).take(rows)))
+        return bool(len(entries) == len(reports) and entries.equals(reports.select(ENTRIES_SCHEMA.names).take(rows)))
     except (OSError, ValueError, LookupError):
         return False
-
-
-def uncommit(store: Store, encoder: str) -> None:
-    """Remove ``_SUCCESS``, before parts are replaced; keep the name of the encoder for jobs/search.py."""
-    store.delete(SUCCESS)
-    write_json(store, ENCODER, {"encoder": encoder})
-
-
-def commit(
-    store: Store,
-    run: EmbeddingRun,
-    reports: dict[str, PartReport],
-    on_duplicate_id: OnDuplicateId = "fail",
-    run_tasks: RunTasks = map,
-    added_to: Store | None = None,
-) -> dict[str, Any]:
-    """Write the manifest, then ``_SUCCESS``; return the manifest, which is equal for every run of the same plan.
-    ``run_tasks`` runs the tasks that look for repeated ids.
-
-    If ``store`` is the folder ``NEXT`` of a finished output ``added_to``, the manifest with the new generation is
-    written there as ``NEXT_MANIFEST``: from then on, ``append.finish_append`` can complete it.
-
-    Raises:
-        ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts are kept); a part differs from its
-            report; or another run was started on the same object store, which has no locks.
-    """
-    check_same(store, run)
-    _check_parts(store, run.plan, reports)
-    plan, settings, home = run.plan, run.plan.settings, added_to or store
-    known = {} if planned(home) in ([], [plan.generation]) else known_manifest(home)
-    numbers = generations_of(known) if known else {}
-    others = {n: _read_entries(home, n, files) for n, files in numbers.items() if n != plan.generation}
-    parts = _entries(reports)
-    if added_to and plan.generation <= max(others):
-        raise RunFailedError(f"{home} was changed by another command meanwhile; run the same command again")
-    with store.open(plan.parts[0].name) as raw:
-        schema = pq.read_schema(raw)
-    if known and columns_of(schema) != [tuple(column) for column in known["schema"]]:
-        raise RunFailedError(
-            f"{store} has other columns than {home}: {listed([name for name, _ in columns_of(schema)])}"
-        )
-    tables = [*others.values(), parts]
-    of_ids = _check_ids(home, run, others, parts, known, on_duplicate_id, run_tasks, is_added=added_to is not None)
-    model: dict[str, Any] = {}
-    if run.identity:  # on a GPU, the order of a kernel's sums depends on the batch's shape and on other work there
-        same_bytes = run.identity["device"] == "cpu"
-        model = {"model": {**run.identity, "same_bytes": same_bytes, "tolerance": tolerance(run.identity)}}
-    manifest = {
-        "format": FORMATS[plan.format],
-        **{name: sum(sum(table[name].to_pylist()) for table in tables) for name in (*COUNTS, *OTHER_COUNTS)},
-        **of_ids.counts,
-        "schema": columns_of(schema),
-        "id_column": settings.id_field,
-        "fingerprints": {
-            "encoder": run.encoder,
-            "tokeniser": run.tokenizer,
-            "settings": digest_of(settings_json(settings, plan.format)),
-            "inputs": listing_digest(plan),
-        },
-        **model,
-        "settings": settings_json(settings, plan.format),
-    }
-    if plan.format == 2:
-        manifest |= {"inputs": [file.to_json() for file in plan.inputs], "parts": parts.to_pylist()}
-    else:
-        # Not the inputs, whose paths and times differ between equal runs; the fingerprints have their digests.
-        pieces, entries = (of_generation(name, plan.generation) for name in (PIECES, ENTRIES))
-        files = {pieces: store.sha256(pieces), entries: write_bytes(store, entries, arrow_bytes(parts))}
-        own = {"parts": len(parts), "rows": sum(parts["rows"].to_pylist()), "files": files}
-        generations = _generations(known, {plan.generation: own | {"inputs": listing_digest(plan)}}, of_ids.superseded)
-        if len(generations) > 1:
-            manifest["fingerprints"]["inputs"] = digest_of([generation["inputs"] for generation in generations])
-        else:
-            del generations[0]["inputs"]
-        manifest["generations"] = generations
-    num_repeated = sum(report.n_repeated for report in reports.values()) if added_to or not others else 0
-    if num_repeated := num_repeated + known.get("n_repeated", 0):
-        manifest |= {"n_repeated": num_repeated}
-    if num_bad := _write_bad_files(store, home, [*others], plan):
-        manifest |= {"n_bad_files": num_bad}  # not their digest, since paths differ between equal runs
-    sweep(store)
-    if added_to is None:
-        commit_manifest(store, MANIFEST, manifest)
-    else:
-        write_json(home, NEXT_MANIFEST, manifest)
-    return manifest
-
-
-def _write_bad_files(store: Store, home: Store, others: Sequence[int], plan: Plan) -> int:
-    """List the input files of all generations that could not be read so far; return their number."""
-    plans = [*(run.plan for run in read_runs(home, others).values()), plan]
-    files = [file for known in plans for file in known.inputs]
-    read = {file.shown for file in files if not file.fault}
-    bad = {file.shown: file.fault for file in files if file.fault and file.shown not in read}
-    lines = [json.dumps({"source": source, "reason": fault}, ensure_ascii=False) for source, fault in bad.items()]
-    if lines or is_there(home, BAD_FILES):
-        write_bytes(store, BAD_FILES, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
-    return len(bad)
-
-
-def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport]) -> None:
-    """Write the plan and the list of parts of a compacted output in ``NEXT``, then ``NEXT_MANIFEST``."""
-    known, next_store = known_manifest(store), store.below(NEXT)
-    runs = [read_run(store, number) for number in planned(store)]
-    inputs = tuple(file for run in runs for file in run.plan.inputs)
-    _write_plan(
-        next_store,
-        replace(runs[0], plan=replace(runs[0].plan, inputs=inputs, parts=(), generation=generation)),
-        compacted=True,
-    )
-    parts = _entries({report.name: report for report in reports})
-    pieces, entries = (of_generation(name, generation) for name in (PIECES, ENTRIES))
-    files = {pieces: next_store.sha256(pieces), entries: write_bytes(next_store, entries, arrow_bytes(parts))}
-    counts = {name: sum(parts[name].to_pylist()) for name in (*COUNTS, *OTHER_COUNTS)}
-    superseded = {"n_superseded": 0} if "n_superseded" in known else {}
-    generations = [{"parts": len(parts), "rows": counts["rows"], "files": files}]
-    write_json(store, NEXT_MANIFEST, known | counts | superseded | {"generations": generations})
-
-
-class _OfIds(NamedTuple):
-    counts: dict[str, int]  # for the manifest
-    superseded: dict[str, str]  # the SHA-256 of the file with the superseded rows, by name
-
-
-def _check_ids(
-    home: Store,
-    run: EmbeddingRun,
-    others: Mapping[int, pa.Table],
-    parts: pa.Table,
-    known: Mapping[str, Any],
-    on_duplicate_id: OnDuplicateId,
-    run_tasks: RunTasks,
-    *,
-    is_added: bool,
-) -> _OfIds:
-    """Compare the ids of all generations, and write the rows that newer ones supersede."""
-    settings, prefix = run.plan.settings, f"{NEXT}/" if is_added else ""
-    if settings.id_column is None:
-        return _OfIds({"n_duplicate_ids": 0}, {})
-    new = {f"{prefix}{name}": digest for name, digest in _digests(parts).items()}
-    before = {name: digest for table in others.values() for name, digest in _digests(table).items()}
-    if not is_added:  # after a repair all are compared, in their order
-        new, before = dict(sorted((before | new).items(), key=lambda part: (len(part[0]), part[0]))), {}
-    rows = sum(sum(table["rows"].to_pylist()) for table in ([parts] if is_added else [*others.values(), parts]))
-    of_parts = ids.Parts(home, settings.id_column, new, home, before, settings.has_chunks)
-    if settings.stamp_column is not None:
-        try:
-            old = ids.superseded_rows(of_parts, settings.stamp_column, rows, run_tasks)
-        except ValueError as error:
-            raise RunFailedError(str(error)) from None
-        names = pc.replace_substring_regex(old["part"], f"^{NEXT}/", "")
-        old = pa.table([names, old["row"], old["chunk"]], schema=SUPERSEDED_SCHEMA)
-        if is_added and (name := superseded_name(known)):
-            rows_before = read_arrow(home, name, SUPERSEDED_SCHEMA)[0]
-            old = pa.concat_tables([rows_before, old]).group_by(["part", "row", "chunk"]).aggregate([])
-        old = old.sort_by([("part", "ascending"), ("row", "ascending")])
-        name = f"{SUPERSEDED}/{max([run.plan.generation, *others]):03d}.arrow"
-        write = partial(write_bytes, home.below(NEXT) if is_added else home, name, arrow_bytes(old))
-        num_rows = pc.sum(pc.equal(old["chunk"], 0)).as_py() or 0  # of the input
-        return _OfIds({"n_duplicate_ids": 0, "n_superseded": num_rows}, {name: write()} if len(old) else {})
-    duplicates, repeated = ids.count_duplicates(of_parts, rows, run_tasks)
-    if duplicates and on_duplicate_id == "fail":
-        raise RunFailedError(
-            f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
-            "correct the input, or resume with `on_duplicate_id` keep"
-        )
-    return _OfIds({"n_duplicate_ids": duplicates + (known.get("n_duplicate_ids", 0) if is_added else 0)}, {})
-
-
-def _digests(parts: pa.Table) -> dict[str, str]:
-    return dict(zip(parts["name"].to_pylist(), parts["sha256"].to_pylist(), strict=True))
 
 
 def superseded_name(manifest: Mapping[str, Any]) -> str:
@@ -873,19 +694,6 @@ def read_superseded(store: Store, manifest: Mapping[str, Any]) -> npt.NDArray[np
     return np.sort(starts[parts] + rows)
 
 
-def _generations(known: Mapping[str, Any], own: dict[int, Any], superseded: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the generations of a manifest, of which the last one has the file of superseded rows."""
-    if known:
-        before = dict(zip(generations_of(known), known["generations"], strict=True))
-        digest = known["fingerprints"]["inputs"]
-        own = {number: {"inputs": digest} | generation for number, generation in before.items()} | own
-    ordered = [own[number] for number in sorted(own)]
-    for generation in ordered:
-        files = {name: digest for name, digest in generation["files"].items() if not name.startswith(SUPERSEDED)}
-        generation["files"] = files | (superseded if generation is ordered[-1] else {})
-    return ordered
-
-
 def tolerance(identity: Mapping[str, Any]) -> float:
     """Return the largest possible difference of a text's vector between batches, relative to the vector's maximum.
 
@@ -900,32 +708,7 @@ def tolerance(identity: Mapping[str, Any]) -> float:
 
 
 _ENTRY = {name: kind for name, kind in get_type_hints(PartReport).items() if name not in _OF_A_RUN}
-_ENTRIES = pa.schema([(name, pa.string() if kind is str else pa.int64()) for name, kind in _ENTRY.items()])
-
-
-def _entries(reports: dict[str, PartReport]) -> pa.Table:
-    """Return the manifest's entries of the parts, in order."""
-    ordered = [reports[name] for name in sorted(reports, key=lambda name: (len(name), name))]
-    columns = [pa.array([getattr(report, field.name) for report in ordered], field.type) for field in _ENTRIES]
-    return without_zeros(pa.Table.from_arrays(columns, schema=_ENTRIES))
-
-
-def _check_parts(store: Store, plan: Plan, reports: dict[str, PartReport]) -> None:
-    """Raise ValueError if a part was removed or replaced after its report was written."""
-    stamps, rejected = _stamps(store, plan), {f"{REJECTED}/{name}" for name in store.names(f"{REJECTED}/")}
-
-    def is_wrong(report: PartReport) -> bool:
-        if report.name not in stamps or (report.n_rejected and rejected_name(report.name) not in rejected):
-            return True
-        # On NFS, the time of a file that another machine wrote can be that of an earlier moment.
-        return stamps[report.name] != report.stamp and store.sha256(report.name) != report.sha256
-
-    wrong = sorted(report.name for report in reports.values() if is_wrong(report))
-    if wrong:
-        raise ValueError(
-            f"{wrong[0]} in {store} was removed or changed by another process ({len(wrong)} such parts); make sure "
-            "that no other process writes there, and run the same command again to repair them"
-        )
+ENTRIES_SCHEMA = pa.schema([(name, pa.string() if kind is str else pa.int64()) for name, kind in _ENTRY.items()])
 
 
 def _identity(run: EmbeddingRun) -> dict[str, Any]:

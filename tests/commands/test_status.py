@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from paraembed.embedding import status as module
+from paraembed.embedding.commit import uncommit
 from paraembed.embedding.local import embed_here
-from paraembed.embedding.manifest import EmbeddingRun, begun_run, uncommit
+from paraembed.embedding.manifest import EmbeddingRun, begun_run
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.status import ERROR, error_kept, status_of

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
+from paraembed.embedding.commit import commit
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.manifest import (
     EmbeddingRun,
     begun_run,
     check_folder,
-    commit,
     continued_run,
     known_inputs,
     read_run,

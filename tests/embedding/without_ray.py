@@ -8,6 +8,7 @@ import pyarrow.ipc
 
 from paraembed.embedding.append import finish_append, steps
 from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.commit import commit
 from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.manifest import (
     NEXT,
@@ -15,7 +16,6 @@ from paraembed.embedding.manifest import (
     begun_run,
     check_folder,
     columns_to_add,
-    commit,
     continued_run,
 )
 from paraembed.embedding.part import embed_part
