@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from paraembed.embedding.settings import CHUNK_TEXTS, Settings
 from paraembed.encoders.own import OwnEncoder
 from paraembed.encoders.protocol import Embedded, OnRows, TextEncoder
+from paraembed.io.lines import gather
 from paraembed.text.ragged import Ragged, joined, string_bytes
-from paraembed.text.sentences import blocks, characters, gather, halves, pack, sentences, words
+from paraembed.text.sentences import blocks, characters, halves, pack, sentences, words
 
 Numbers = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]

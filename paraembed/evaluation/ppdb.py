@@ -22,8 +22,8 @@ from paraembed.evaluation.candidates import Candidate, PairScorer
 from paraembed.evaluation.sets import ScoredPairs, Suite
 from paraembed.evaluation.suites import read_scored_pairs
 from paraembed.io.escape import listed
-from paraembed.io.lines import read_lines
-from paraembed.pairs.ppdb import BORDER, SCORE, looks_like_ppdb, parse_ppdb, strings_at
+from paraembed.io.lines import read_lines, strings_at
+from paraembed.pairs.ppdb import BORDER, SCORE, looks_like_ppdb, parse_ppdb
 
 Pair = tuple[str, str]
 Features = Mapping[str, float]

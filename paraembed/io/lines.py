@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.compiled import compiled
 from paraembed.io.codes import CARRIAGE_RETURN, LINE_FEED
 from paraembed.io.convert import read_utf8
 from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, read_span
@@ -136,6 +137,24 @@ def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
     """Return strings [n] that are stored one after the other in ``octets``, given their lengths in bytes."""
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
+
+
+def strings_at(octets: Octets, starts: Positions, stops: Positions) -> pa.StringArray:
+    """Return ranges of bytes as strings [n]; the caller must check that they are UTF-8."""
+    lengths = stops - starts
+    out = np.empty(lengths.sum(), np.uint8)
+    gather(octets, starts, stops, out)
+    return string_array(lengths, out)
+
+
+@compiled
+def gather(octets: Octets, starts: Positions, stops: Positions, out: Octets) -> None:
+    """Copy ranges of bytes, one after the other."""
+    filled = 0
+    for number in range(len(starts)):
+        size = stops[number] - starts[number]
+        out[filled : filled + size] = octets[starts[number] : stops[number]]
+        filled += size
 
 
 def read_lines(

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.compiled import compiled
-from paraembed.io.lines import Lines, Octets, Positions, string_array
+from paraembed.io.lines import Lines, Octets, Positions, strings_at
 from paraembed.pairs.blocks import ParsedPairs, filled, is_blank, numbers_of, refuse
 from paraembed.text.ragged import string_bytes
 
@@ -177,21 +177,3 @@ def _find_numbers(
                     from_[row], to[row] = value, behind
                 break
             cell = behind + 1
-
-
-def strings_at(octets: Octets, starts: Positions, ends: Positions) -> pa.StringArray:
-    """Return the strings ``octets[starts[i]:ends[i]]``, [n]; the caller must check that they are UTF-8."""
-    lengths = ends - starts
-    gathered = np.empty(lengths.sum(), np.uint8)
-    _gather(octets, starts, lengths, gathered)
-    return string_array(lengths, gathered)
-
-
-@compiled
-def _gather(octets: Octets, starts: Positions, lengths: Positions, gathered: Octets) -> None:
-    filled = 0
-    for row in range(len(starts)):
-        start = starts[row]
-        for place in range(lengths[row]):
-            gathered[filled + place] = octets[start + place]
-        filled += lengths[row]

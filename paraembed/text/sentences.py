@@ -298,16 +298,6 @@ def characters(octets: Octets, places: Places, counts: Places) -> None:
 
 
 @compiled
-def gather(octets: Octets, starts: Places, stops: Places, out: Octets) -> None:
-    """Copy ranges of bytes, one after the other."""
-    filled = 0
-    for number in range(len(starts)):
-        size = stops[number] - starts[number]
-        out[filled : filled + size] = octets[starts[number] : stops[number]]
-        filled += size
-
-
-@compiled
 def pack(
     sizes: Places,
     pieces: Places,

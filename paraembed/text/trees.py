@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.compiled import compiled
-from paraembed.io.lines import string_array
+from paraembed.io.lines import strings_at
 from paraembed.text import TreeError
 from paraembed.text.ragged import Ragged, string_bytes
 from paraembed.text.tokenize import Tokens
@@ -138,9 +138,7 @@ def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Par
     nodes = np.zeros((node_offsets[-1], 6), np.int64)
     stack = np.zeros((most_deep, 5), np.int64)
     _read(octets, offsets, faults, labeled, stack, leaf_offsets, words, merges, node_offsets, nodes)
-    lengths = words[:, 1] - words[:, 0]
-    places = np.arange(lengths.sum()) + np.repeat(words[:, 1] - np.cumsum(lengths), lengths)
-    return Parsed(string_array(lengths, octets[places]), leaf_offsets, merges, nodes, node_offsets, faults)
+    return Parsed(strings_at(octets, *words.T), leaf_offsets, merges, nodes, node_offsets, faults)
 
 
 @compiled
