@@ -82,7 +82,7 @@ def test_a_model_is_small_and_names_no_package_of_ours(tiny_encoder_folder, tmp_
         assert "paraembed" not in (model / name).read_text()
     code = [path for path in (model / "code").rglob("*") if path.is_file()]
     assert {path.name for path in code if path.suffix != ".py"} == {"uncased.npz"}
-    assert sum(path.stat().st_size for path in code) < 560_000
+    assert sum(path.stat().st_size for path in code) < 565_000
     modules = {
         ".".join(path.relative_to(model / "code").with_suffix("").parts).removesuffix(".__init__") for path in code
     }
