@@ -20,7 +20,7 @@ from paraembed.io.places import Place, absolute_name, to_place
 from paraembed.io.resume import check_destination
 from paraembed.loading import open_encoder
 from paraembed.options import checked
-from paraembed.papers import OWN_RECIPES, find_recipe
+from paraembed.papers import DEFAULT_RECIPE, OWN_RECIPES, find_recipe, unnamed_recipe
 from paraembed.process import one_thread
 from paraembed.recipe import Recipe
 from paraembed.settings import (
@@ -119,7 +119,7 @@ def train(
     words: AnyPath | None = None,
     out: AnyPath | None = None,
     *,
-    recipe: str | Recipe = "iclr2016/avg",
+    recipe: str | Recipe | None = None,
     suites: str | Sequence[str] = (),
     data: AnyPath | None = None,
     evaluate_pairs: AnyPath | Sequence[AnyPath] = (),
@@ -137,7 +137,8 @@ def train(
         words: word-vector file, or the folder of an encoder avg, or ``small``, whose vectors and tokenizer are taken;
             only the recipe ``small`` has a default, ``small``.
         out: encoder folder to write.
-        recipe: name of a recipe (``paraembed.RECIPES``, or ``small``), path of a .json file, or a recipe.
+        recipe: name of a recipe (``paraembed.RECIPES``, or ``small``), path of a .json file, or a recipe; default:
+            iclr2016/avg, for texts that are normalized (nfkc), unless ``words`` is an encoder.
         suites: names of suites in ``data`` to evaluate on during training; the best checkpoint is kept.
         data: folder of the evaluation suites.
         evaluate_pairs: tab-separated files of scored pairs to evaluate on.
@@ -159,6 +160,10 @@ def train(
     from paraembed.training.data import Pairs
 
     name, base = (recipe, find_recipe(recipe)) if isinstance(recipe, str) else ("recipe", recipe)
+    earlier = None
+    if base is None:
+        name, base = DEFAULT_RECIPE, unnamed_recipe(None if words is None else str(words))
+        earlier = None if "tokenizer" in settings else find_recipe(DEFAULT_RECIPE).tokenizer
     chosen = replace(base, **_checked(settings, Recipe, "recipe"))
     words = SHIPPED if words is None and name in OWN_RECIPES else words
     if words is None or out is None:
@@ -183,7 +188,7 @@ def train(
         max_bytes=placement.pairs_bytes,
     )
     data_set.check_tokens()
-    training = Training(name, data_set, _absolute(out), placement, register=register)
+    training = Training(name, data_set, _absolute(out), placement, register=register, earlier_tokenizer=earlier)
     train_model(training, overwrite=overwrite)
     return checkpoint.load(_absolute(out))
 

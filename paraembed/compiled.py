@@ -35,6 +35,9 @@ class _Loop:
 
         return compile_loop(self.__wrapped__, self._options)  # type: ignore[attr-defined]  # of ``update_wrapper``
 
+    def __reduce__(self) -> str:
+        return str(self.__qualname__)  # type: ignore[attr-defined]  # pickled by name, as a function is
+
     def __call__(self, *arguments: Any) -> Any:
         if _interprets.get() and "numba" not in sys.modules:
             return self.__wrapped__(*arguments)  # type: ignore[attr-defined]

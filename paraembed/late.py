@@ -14,4 +14,6 @@ class Late:
 
     def __getattr__(self, attribute: str) -> Any:
         """Import the module, if it is not yet, and return its attribute."""
+        if attribute.startswith("__"):  # copy and pickle ask for these before there is a name
+            raise AttributeError(attribute)
         return getattr(import_module(self._name), attribute)

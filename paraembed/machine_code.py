@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import llvmlite
@@ -15,6 +16,7 @@ import numba
 from numba.core.caching import UserWideCacheLocator
 
 # Where numba keeps the code: the folder of paraembed, else its own.
+_CONFIGURING = RLock()
 _PLACES = "paraembed.machine_code.ByContent,UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator"
 
 
@@ -48,11 +50,12 @@ def compile_loop(function: Callable[..., Any], more: dict[str, Any]) -> Any:
         **more,
     }
     settings: Any = numba.config
-    before = getattr(settings, "CACHE_LOCATOR_CLASSES", "")
-    settings.CACHE_LOCATOR_CLASSES = before or _PLACES
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
-        return numba.njit(**options)(function)
-    finally:
-        settings.CACHE_LOCATOR_CLASSES = before
+    with _CONFIGURING:  # a setting of the process, while several threads may call loops first
+        before = getattr(settings, "CACHE_LOCATOR_CLASSES", "")
+        settings.CACHE_LOCATOR_CLASSES = before or _PLACES
+        try:
+            return numba.njit(cache=True, **options)(function)
+        except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
+            return numba.njit(**options)(function)
+        finally:
+            settings.CACHE_LOCATOR_CLASSES = before

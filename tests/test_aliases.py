@@ -50,7 +50,7 @@ def test_old_flags_are_read_with_values_of_any_form():
 
 def test_a_flag_of_a_job_is_no_old_name_of_another():
     assert current_flags(["--prior", "alone"], Teach) == ["--prior", "alone"]
-    assert differences({"settings": {"prior": "alone"}}, {}) == "settings.prior (was alone, is None)"
+    assert differences({"settings": {"prior": "alone"}}, {}) == "settings.prior (was alone, is not set)"
     assert differences({"prior": "a"}, {"prior": "b"}) == "pretrained (was a, is b)"
 
 

@@ -1,6 +1,8 @@
 """Machine code: where it is kept, and for which processor it is made."""
 
+import copy
 import os
+import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import paraembed
+from paraembed.io.scan import scan
+from paraembed.late import Late
 from paraembed.machine_code import digest_of
 from tests.jobs import ran
 
@@ -53,6 +57,29 @@ def test_machine_code_is_kept_in_a_folder_of_the_content(tmp_path):
 def test_the_arithmetic_names_restrictions_of_the_processor(environment, named):
     program = "import torch; from paraembed.compiled import arithmetic; print(arithmetic(torch.device('cpu')))"
     assert named.replace("HOST", get_host_cpu_name()) in run(program, **environment)
+
+
+def test_loops_and_late_modules_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(scan)) is scan
+    assert vars(copy.copy(Late("json"))) == {"_name": "json"}
+
+
+def test_the_first_calls_of_several_threads_leave_the_settings_of_numba(tmp_path):
+    (tmp_path / "loops.py").write_text("""
+from concurrent.futures import ThreadPoolExecutor
+import numba
+from paraembed.machine_code import compile_loop
+before = numba.config.CACHE_LOCATOR_CLASSES
+def place(_):
+    return compile_loop(lambda value: value + 1, {}).stats.cache_path
+with ThreadPoolExecutor(8) as pool:
+    places = {*pool.map(place, range(400))}
+assert numba.config.CACHE_LOCATOR_CLASSES == before
+print(*places)
+""")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    (folder,) = ran(sys.executable, tmp_path / "loops.py", env=environment).stdout.split()
+    assert Path(folder).name.startswith("paraembed-")
 
 
 def test_a_loop_gives_the_same_in_python_as_compiled():

@@ -203,7 +203,7 @@ def _identity(sweep: Sweep) -> dict[str, Any]:
         "epochs": points.space.tuning_epochs,
         "search": asdict(sweep.settings),
         "concurrent": concurrency(sweep) if sweep.settings.looks_back else None,  # else it decides nothing
-        "workers": sweep.placement.most,
+        "workers": 1,
         "gpus": sweep.placement.gpus,
         "searched": searched,
     }

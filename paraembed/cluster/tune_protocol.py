@@ -96,13 +96,18 @@ def _retrained_before(sweep: Sweep, tuned: Tuned, protocol: Protocol) -> Tuned |
     training = _training(sweep, tuned, protocol)
     training.home.pull(["config.json"])
     data, out = training.data, training.out
-    if described(sweep.out / PROTOCOL) != _identity(training, protocol) or not out.is_dir():
+    if described(sweep.out / PROTOCOL) != _identity(training, protocol):
+        return None
+    results = "encoder/model.safetensors" if isinstance(data, Labels) else "model.safetensors"
+    needed = {f"{data.model}/{results}"} | (set() if isinstance(data, Labels) else {"scores/scores.json"})
+    files = sweep.home.names() if sweep.uri else [name for name in needed if (sweep.out / name).is_file()]
+    if not needed.issubset(files):
         return None
     return replace(tuned, encoder=out / "encoder" if isinstance(data, Labels) else out, scores=data.table_at(out))
 
 
 def _identity(training: Training, protocol: Protocol) -> dict[str, Any]:
-    """Return what a finished protocol records: what decides its encoder, its scores and its entry in the registry."""
+    """Return what a finished protocol records: what decided its encoder, its scores and its entry in the registry."""
     written = described(training.out / "config.json").get("fingerprint")
     suites = suites_digest(protocol.suites)
     return {"training": training.data.identity(), "written": written, "suites": suites, "name": protocol.name}

@@ -194,6 +194,11 @@ def _lost(error: BaseException) -> Exception | None:
     )
 
 
+def given_flags() -> set[str]:
+    """Return the flags in this process's command line, without their values."""
+    return {argument.partition("=")[0] for argument in sys.argv[1:] if argument.startswith("--")}
+
+
 def flag_value(arguments: Sequence[str], flag: str) -> str | None:
     """Return the value of a flag in a command line, ``--flag value`` or ``--flag=value``; None if it is not given.
 

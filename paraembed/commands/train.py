@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from paraembed.commands.flags import names_in
-from paraembed.commands.job import flag_value, run
+from paraembed.commands.job import flag_value, given_flags, run
 from paraembed.commands.paths import (
     existing,
     existing_data,
@@ -21,17 +21,13 @@ from paraembed.commands.paths import (
 from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_recipes, recipe_flags, say_idle
 from paraembed.console import print_table, say
 from paraembed.io.places import shown
-from paraembed.papers import OWN_RECIPES, RECIPES, as_released, find_recipe
+from paraembed.papers import DEFAULT_RECIPE, OWN_RECIPES, RECIPES, as_released, find_recipe, unnamed_recipe
 from paraembed.recipe import Recipe, without_effect
 from paraembed.settings import MAX_BAD_WORDS, MIN_COVERAGE, SHIPPED, Placement, Selection, Workers, check_min_coverage
 
 if TYPE_CHECKING:
     from paraembed.evaluation.sets import Suite
     from paraembed.io.staging import Staging
-
-DEFAULT_RECIPE = "iclr2016/avg"
-DEFAULT_TOKENIZER = "ptb-v1+nfkc"
-"""Tokenizer if no recipe is named: texts that look the same have equal vectors. Recipes of papers normalize nothing."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,8 @@ class Train:
     """Encoder folder to write, or its URI."""
     recipe: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = DEFAULT_RECIPE
     """Recipe of a paper (--list prints the names); small, which trains the encoder in the package further and needs no
-    --words; or a .json file. If none is named, texts are normalized: --tokenizer ptb-v1+nfkc.
+    --words; or a .json file. If none is named, texts are normalized (--tokenizer ptb-v1+nfkc), unless --words is
+    an encoder.
     """
     encoder: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Encoder architecture; default: that of the recipe."""
@@ -160,7 +157,7 @@ def main(flags: Train) -> dict[str, Any]:
             uri=stage.uri(out),
             named=stage.in_uris,
             register=flags.register,
-            earlier_tokenizer=base.tokenizer if flags.settings.tokenizer == DEFAULT_TOKENIZER else None,
+            earlier_tokenizer=None if {"--recipe", "--tokenizer"} & given_flags() else base.tokenizer,
         )
         outcome = train_model(training, overwrite=flags.overwrite)
         if outcome.table:
@@ -175,7 +172,7 @@ def defaults(arguments: list[str]) -> Train:
     """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
     if flag_value(arguments, "--recipe") is None and "--as-released" not in arguments:
-        settings = replace(settings, tokenizer=DEFAULT_TOKENIZER)
+        settings = replace(settings, tokenizer=unnamed_recipe(flag_value(arguments, "--words")).tokenizer)
     words = SHIPPED if name in OWN_RECIPES else tyro.MISSING
     return Train(tyro.MISSING, words, tyro.MISSING, name, encoder, settings=settings)
 

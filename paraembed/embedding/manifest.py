@@ -369,7 +369,7 @@ def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tupl
         return tuple(files)
     same = in_threads(lambda pair: is_same_file(*pair), [*zip(before, files, strict=True)], LOOKERS)
     return tuple(
-        replace(file, stamp=old.stamp, sha256=old.sha256, fault=old.fault)
+        replace(file, stamp=old.stamp, sha256=old.sha256, fault=old.fault, snapshot=old.snapshot)
         if is_same
         else replace(file, sha256=file.sha256 or "another")
         for file, old, is_same in zip(files, before, same, strict=True)

@@ -333,7 +333,7 @@ def _cuts_or_fault(settings: Settings, span: tuple[InputFile, tuple[int, int] | 
                 for _ in file.iter_batches(columns=columns):
                     pass
         return _cuts(settings, span)
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError) as error:
         return _Cuts([], "", fault_in(error))
 
 

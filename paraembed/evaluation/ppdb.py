@@ -30,6 +30,7 @@ Features = Mapping[str, float]
 
 _BORDER = BORDER.decode()
 _OLD_SCORE = "PPDB1.0Score"
+_LOGS = ("p(e|f)", "p(f|e)")  # as PPDB 1.0 calls -log p(e2|e1) and -log p(e1|e2)
 _FOLDS = 5
 _GRID = {
     "svr__C": [2.0**power for power in range(-5, 8, 2)],
@@ -74,7 +75,7 @@ def ppdb_candidates(files: Sequence[Path], rated: Path | None, suites: Sequence[
     if not known:
         raise ValueError(f"{names}: none of the {len(scored):,} pairs that are scored is in `ppdb`; give other files")
     of = f"of {names}, which has {known / len(scored):.0%} of the scored pairs"
-    confidence = {pair: _confidence(cells) for pair, cells in features.items()}
+    confidence = _confidence(features)
     candidates = [Candidate("PPDB", f"confidence {of}", PpdbScorer(confidence), is_baseline=True)]
     if ratings is not None:
         targets = dict(zip(trained, ratings.scores.tolist(), strict=True))
@@ -122,33 +123,29 @@ def _numbers(cells: str) -> Features:
     return numbers
 
 
-def _confidence(cells: Features) -> float:
-    if SCORE in cells:
-        return cells[SCORE]
-    if _OLD_SCORE in cells:
-        return -cells[_OLD_SCORE]
-    try:
-        return -(cells["p(e|f)"] + cells["p(f|e)"])
-    except KeyError:
-        raise ValueError(
-            f"a line of `ppdb` has neither {SCORE} nor {_OLD_SCORE} nor p(e|f) and p(f|e); give original files of PPDB"
-        ) from None
+def _confidence(features: Mapping[Pair, Features]) -> dict[Pair, float]:
+    """Return the first of PPDB's scores that all pairs have, so that they are on one scale."""
+    for names, sign in (((SCORE,), 1), ((_OLD_SCORE,), -1), (("-logp(e1|e2)", "-logp(e2|e1)"), -1), (_LOGS, -1)):
+        if all(cells.keys() >= {*names} for cells in features.values()):
+            return {pair: sign * sum(cells[name] for name in names) for pair, cells in features.items()}
+    raise ValueError(
+        f"`ppdb`: not all of the pairs have {SCORE}, nor {_OLD_SCORE}, nor {' and '.join(_LOGS)}; give original files "
+        "of one version of PPDB"
+    )
 
 
 def _regress(
     features: Mapping[Pair, Features], targets: Mapping[Pair, float], name: str
 ) -> tuple[dict[Pair, float], str]:
     """Return the predicted rating of every pair, and a description of the regression."""
-    from sklearn.feature_extraction import DictVectorizer  # noqa: PLC0415 - a second to import
+    from sklearn.impute import SimpleImputer  # noqa: PLC0415 - a second to import
     from sklearn.model_selection import GridSearchCV, KFold  # noqa: PLC0415
     from sklearn.pipeline import make_pipeline  # noqa: PLC0415
     from sklearn.preprocessing import MinMaxScaler  # noqa: PLC0415
     from sklearn.svm import SVR  # noqa: PLC0415
 
-    inputs = {
-        pair: {name: value for name, value in cells.items() if name not in {SCORE, _OLD_SCORE}}
-        for pair, cells in features.items()
-    }
+    names = sorted({*chain.from_iterable(features.values())} - {SCORE, _OLD_SCORE})
+    inputs = {pair: [cells.get(name, math.nan) for name in names] for pair, cells in features.items()}
     rated = sorted(pair for pair in inputs if pair in targets or pair[::-1] in targets)
     if len(rated) < 2 * _FOLDS:
         raise ValueError(
@@ -156,7 +153,7 @@ def _regress(
         )
     doing(f"training the regression on {len(rated)} pairs")
     ratings = [targets[pair] if pair in targets else targets[pair[::-1]] for pair in rated]
-    model = make_pipeline(DictVectorizer(sparse=False), MinMaxScaler((-1, 1)), SVR())
+    model = make_pipeline(SimpleImputer(), MinMaxScaler((-1, 1)), SVR())  # a missing feature has its mean
     folds = KFold(_FOLDS, shuffle=True, random_state=0)
     search = GridSearchCV(model, _GRID, scoring="neg_mean_squared_error", cv=folds).fit(
         [inputs[pair] for pair in rated], ratings

@@ -70,7 +70,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _short(value: Any) -> str:
     """Return a value for messages; digests are truncated."""
-    text = re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
+    text = "not set" if value is None else re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
     return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}…"
 
 

@@ -17,6 +17,7 @@ from paraembed.encoders.configs import Gran5Config, GranNoGateConfig
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
 from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, Recipe, SupervisedRecipe, read_recipe
+from paraembed.settings import is_shipped
 
 RECIPES: dict[str, Recipe] = {
     **tacl2015.RECIPES,
@@ -25,6 +26,7 @@ RECIPES: dict[str, Recipe] = {
     **pgru2017.RECIPES,
 }
 
+DEFAULT_RECIPE = "iclr2016/avg"
 # Rate and batches of a grid on 70,000 sentence pairs; docs/train.md has the scores.
 OWN_RECIPES = {"small": replace(RECIPES["iclr2016/avg"], learning_rate=3e-4, batch_size=500)}
 """Recipes of no paper: ``small`` trains the encoder of that name further on other pairs."""
@@ -39,6 +41,15 @@ _RELEASED = {
 _NOT_RELEASED = ("tacl2015/cnn", "iclr2016/scaled-avg", "acl2017/supervised", "acl2017/universal")
 # Its released code trains the projection, too, which the paper (§4.4.2) and this package freeze.
 _OTHER = ("iclr2016/features-proj",)
+
+
+def unnamed_recipe(words: str | Path | None) -> Recipe:
+    """Return the recipe of a training that names none: ``DEFAULT_RECIPE`` for texts that are normalized first, so that
+    those that look the same have equal vectors; for ``words`` of an encoder, texts are read as it does.
+    """
+    recipe = RECIPES[DEFAULT_RECIPE]
+    is_encoder = words is not None and (is_shipped(str(words)) or Path(words).is_dir())
+    return recipe if is_encoder else replace(recipe, tokenizer=f"{recipe.tokenizer}+nfkc")
 
 
 def as_released(name: str, recipe: AnyRecipe) -> AnyRecipe:

@@ -161,7 +161,9 @@ def _with_unknown(
     """Return the words with ``UNKNOWN``: the first of ``OOV_NAMES`` in ``oov``, renamed, or ``mean`` at the end."""
     name = next((name for name in OOV_NAMES if name in oov), "")
     if name:
-        log.info("%s: the vector of out-of-vocabulary tokens is that of the row %r", path, name)
+        log.warning(
+            "%s: the vector of out-of-vocabulary tokens is that of the row %r", path, name
+        )  # also with Ray, which turns off INFO
     vector = oov.get(name, mean).astype(np.float32)
     vocabulary, matrix = [*rows, UNKNOWN], np.concatenate([*kept, vector[None]])
     if name and (place := rows.get(name.lower())) is not None:

@@ -140,9 +140,12 @@ def tokenizer_of_pairs(words: Path, tokenizer: str, *, reads_trees: bool) -> str
 
     The words of an encoder are those of its tokenizer, so the texts get this one, also if the shards have another. It
     does not change its own tokens. The tokens of a word-vector file are unknown, and the leaves of a parse tree are the
-    shards' tokens; for both the tokens stay as they are.
+    shards' tokens; for both the tokens stay as they are, but those of a tokenizer that normalizes are normalized.
     """
-    return tokenizer if words.is_dir() and not reads_trees else "space"
+    if words.is_dir() and not reads_trees:
+        return tokenizer
+    form = tokenizer.partition("+")[2]
+    return f"space+{form}" if form and not reads_trees else "space"
 
 
 @dataclass(frozen=True)

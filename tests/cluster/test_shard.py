@@ -222,7 +222,7 @@ def test_finished_output_is_kept_or_replaced_only_on_request(sharded, inputs, tm
     other = ShardSettings(rows_per_shard=41)
     with pytest.raises(ValueError, match=r"settings.rows_per_shard \(was 40, is 41\); .* `overwrite`"):
         shard_pairs(inputs, out, other)
-    with pytest.raises(ValueError, match=r"settings.encoding \(was None, is latin-1\)"):
+    with pytest.raises(ValueError, match=r"settings.encoding \(was not set, is latin-1\)"):
         shard_pairs(inputs, out, SETTINGS, limits=ReadLimits(encoding="latin-1"))
     (out / "notes.txt").write_text("dear")
     with pytest.raises(ValueError, match=r"out contains .*jobs/shard\.py .*: notes\.txt"):

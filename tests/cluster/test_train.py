@@ -153,30 +153,51 @@ def test_what_is_not_read_or_not_told_apart_is_said(sample, tmp_path, capsys):
     assert "so the encoder may give all texts the same vector; try `negatives` mix" in said
 
 
-def test_texts_are_normalized_unless_a_recipe_is_named_or_an_earlier_version_began(
-    sample, tmp_path, monkeypatch, capsys
-):
+def test_texts_are_normalized_unless_a_recipe_is_named_or_an_earlier_version_began(sample, tmp_path, capsys):
     given = "--pairs", sample / "pairs", "--words", sample / "sample" / "vectors.txt.gz", "--epochs", 1
-    named, new = (*given, "--recipe", "iclr2016/avg"), tmp_path / "new"
+    named, (new, old, begun) = (
+        (*given, "--recipe", "iclr2016/avg"),
+        (tmp_path / name for name in ("new", "old", "begun")),
+    )
     assert run_job("train", *given, "--out", new) == 0
-    assert run_job("train", *named, "--out", tmp_path / "old") == 0
-    before = digests(tmp_path / "old")
-    assert [paraembed.load(folder).tokenizer for folder in (new, tmp_path / "old")] == ["ptb-v1+nfkc", "ptb-v1"]
-    with monkeypatch.context() as patch:
-        patch.setattr("paraembed.cluster.train._train", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            run_job("train", *named, "--out", tmp_path / "begun")
-    for name, line in (("old", "nothing to do"), ("begun", "resuming the work")):
+    assert run_job("train", *named, "--out", old) == 0
+    before = digests(old)
+    assert [paraembed.load(folder).tokenizer for folder in (new, old)] == ["ptb-v1+nfkc", "ptb-v1"]
+    interrupted(job_command("train", *named, "--out", begun), (tmp_path / "begun.training" / "identity.json").exists)
+    for folder, line in ((old, "nothing to do"), (begun, "resuming the work")):
         capsys.readouterr()
-        assert run_job("train", *given, "--out", tmp_path / name) == 0
+        assert run_job("train", *given, "--out", folder) == 0
         printed = capsys.readouterr().err
-        assert f"{name} keeps the tokenizer ptb-v1" in printed
+        assert f"{folder.name} keeps the tokenizer ptb-v1" in printed
         assert line in printed
-        assert digests(tmp_path / name) == before
-    assert run_job("train", *given, "--learning-rate", 0.1, "--out", tmp_path / "old") == 2
-    assert digests(tmp_path / "old") == before
-    assert run_job("train", *given, "--out", tmp_path / "old", "--overwrite") == 0
-    assert digests(tmp_path / "old") == digests(new)
+        assert digests(folder) == before
+    for more in (("--learning-rate", 0.1), ("--tokenizer", "ptb-v1+nfkc"), (*named[-2:], "--tokenizer", "ptb-v1+nfkc")):
+        assert run_job("train", *given, *more, "--out", old) == 2
+        assert digests(old) == before
+    paths = (given[1], given[3])
+    assert paraembed.train(*paths, old, epochs=1).tokenizer == "ptb-v1"
+    assert paraembed.train(*paths, new, epochs=1).fingerprint == paraembed.load(new).fingerprint
+    with pytest.raises(ValueError, match=r"recipe.tokenizer \(was ptb-v1, is ptb-v1\+nfkc\)"):
+        paraembed.train(*paths, old, epochs=1, tokenizer="ptb-v1+nfkc")
+    assert run_job("train", *given, "--out", old, "--overwrite") == 0
+    assert digests(old) == digests(new)
+    assert run_job("train", given[0], given[1], "--words", old, "--epochs", 1, "--out", tmp_path / "further") == 0
+    further = json.loads((tmp_path / "further" / "config.json").read_text())
+    assert (further["tokeniser"], further["recipe"]["tokeniser"]) == ("ptb-v1+nfkc", "ptb-v1")
+
+
+def test_tokens_of_pairs_are_normalized_as_those_of_the_encoder(sample, tmp_path):
+    """A word in another Unicode form is trained where the encoder finds it."""
+    (tmp_path / "words.txt").write_text("fish 1 2\nran 2 1\nswam 1 1\n")
+    (tmp_path / "pairs.tsv").write_text("ﬁsh ran\tﬁsh swam\n" * 30 + "ran\tswam\n")
+    assert run_job("shard", "--input", tmp_path / "pairs.tsv", "--out", tmp_path / "pairs", "--no-header") == 0
+    files = "--pairs", tmp_path / "pairs", "--words", tmp_path / "words.txt", "--batch-size", 2, "--epochs", 5
+    assert run_job("train", *files, "--min-coverage", 0.9, "--out", tmp_path / "nfkc") == 0
+    assert run_job("train", *files, "--min-coverage", 0.9, "--recipe", "iclr2016/avg", "--out", tmp_path / "none") == 2
+    encoder = paraembed.load(tmp_path / "nfkc")
+    moved = encoder.encode(["ﬁsh", "fish"])
+    assert np.array_equal(*moved)
+    assert not np.array_equal(moved[0], [1, 2])
 
 
 @dataclass(frozen=True)

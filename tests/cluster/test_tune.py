@@ -128,6 +128,9 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swep
     assert (status, packages & {"ray", "torch", "mlflow", "scipy", "numba"}) == (0, set())
     assert records(swept) == before
     assert len(MlflowClient(store).search_model_versions("name = 'test-smoke'")) == 1
+    (swept / "scores" / "scores.json").unlink()  # what is missing is written again
+    tune(same)
+    assert (swept / "scores" / "scores.json").is_file()
     with pytest.raises(ValueError, match=r"another space \(was smoke, is acl2017/avg\)"):
         tune(replace(same, space="acl2017/avg", metric=METRIC, sample=2000))
     with pytest.raises(ValueError, match=r"another epochs \(was 2, is 3\)"):

@@ -72,7 +72,7 @@ def test_what_is_finished_is_left_alone(released, output):
 def test_an_output_with_other_labels_is_refused_and_keeps_its_bytes(released, output, capsys):
     before = state(released / output)
     assert run(output) == 2
-    assert "settings.keep_labels (was None, is default)" in capsys.readouterr().err
+    assert "settings.keep_labels (was not set, is default)" in capsys.readouterr().err
     assert state(released / output) == before
 
 

@@ -34,7 +34,7 @@ def recorded(request, work):
 def test_the_settings_that_differ_are_named_or_the_inputs_that_are_not_recorded(wanted, tmp_path):
     before = recorded(wanted, tmp_path)
     now = recorded(replace(wanted, settings=TeachSettings(l2=0.5, bigrams=3)), tmp_path)
-    assert differing(before, now) == "settings.bigrams (was None, is 3); settings.l2 (was 1.0, is 0.5)"
+    assert differing(before, now) == "settings.bigrams (was not set, is 3); settings.l2 (was 1.0, is 0.5)"
     (tmp_path / "texts.txt").write_text("dog\n")
     now = recorded(wanted, tmp_path)
     assert before["identity"] != now["identity"]

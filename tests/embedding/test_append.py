@@ -189,6 +189,9 @@ def test_the_version_of_a_table_is_an_input_and_a_later_one_is_appended(lake, ti
     settings, given = Settings("body", id_kind="file-row"), (tiny_encoder_folder, where)
     assert len(build(*given, settings, out)) == 1
     (first,) = find_inputs([where])
+    if (where / "_delta_log").exists():  # a later version with the same files is the same input
+        pytest.importorskip("deltalake").DeltaTable(where).alter.set_table_properties({"delta.appendOnly": "false"})
+        assert find_inputs([where])[0].snapshot != first.snapshot
     assert build(*given, settings, out) == {}
     append(pa.table({"body": ["a dog", "the mat"]}))
     before, second = contents(out), next(file for file in find_inputs([where]) if file != first)

@@ -79,7 +79,8 @@ def test_the_regression_is_that_of_scaled_features(lines, monkeypatch):
     known = dict(map(by_hand, unique))
     pairs = sorted(known)
     names = sorted({name for cells in known.values() for name in cells if not name.startswith("PPDB")})
-    matrix = np.array([[known[pair].get(name, 0.0) for name in names] for pair in pairs])
+    sparse = np.array([[known[pair].get(name, np.nan) for name in names] for pair in pairs])
+    matrix = np.where(np.isnan(sparse), np.nanmean(sparse[::2], axis=0), sparse)
     ratings = matrix[:, 3] - np.abs(matrix[:, 8]) / 4
     train, test = np.arange(0, len(pairs), 2), np.arange(1, len(pairs), 2)
     low, high = matrix[train].min(axis=0), matrix[train].max(axis=0)
@@ -127,5 +128,5 @@ def test_what_cannot_be_compared_is_an_error(lines, tmp_path):
     with pytest.raises(ValueError, match="is not a file of PPDB"):
         ppdb_candidates([rated], None, [scored])
     rated.write_text("[NN] ||| a b ||| c d ||| AGigaSim=1 ||| 0-0\n")
-    with pytest.raises(ValueError, match=r"neither PPDB2.0Score nor PPDB1.0Score"):
+    with pytest.raises(ValueError, match="not all of the pairs have"):
         ppdb_candidates([rated], None, [suite_of([("a b", "c d")])])

@@ -181,9 +181,9 @@ def test_a_file_is_looked_at_again_when_it_is_complete(tmp_path, kind):
     [
         ({"a": 1, "b": {"c": [1, 2]}}, {"b": {"c": (1, 2)}, "a": 1}, ""),
         ({"a": {"b": 1}}, {"a": {"b": 2}}, "a.b (was 1, is 2)"),
-        ({"a": 1}, {}, "a (was 1, is None)"),
+        ({"a": 1}, {}, "a (was 1, is not set)"),
         ({"a": [1, 2], "c": 0}, {"a": [1, 3], "c": 1}, "a[1] (was 2, is 3); c (was 0, is 1)"),
-        ({"a": [1]}, {"a": [1, 3]}, "a (was 1 values, is 2 values); a[1] (was None, is 3)"),
+        ({"a": [1]}, {"a": [1, 3]}, "a (was 1 values, is 2 values); a[1] (was not set, is 3)"),
         ({"a": "0" * 64}, {"a": "1" * 64}, "a (was 000000000000…, is 111111111111…)"),
     ],
 )
