@@ -280,7 +280,8 @@ def _column(
     field = nested_field(schema, name)
     kind = _plain(field.type) if allowed is is_id or pa.types.is_string_view(field.type) else field.type
     if not allowed(kind):
-        raise ValueError(f"{source.shown}: {option} {name!r} is {kind}; it can be: {_names(schema, allowed)}")
+        remedy = ", or leave out `explode`" if allowed is is_texts else ""
+        raise ValueError(f"{source.shown}: {option} {name!r} is {kind}; it can be: {_names(schema, allowed)}{remedy}")
     return pa.field(name, kind)
 
 

@@ -291,6 +291,9 @@ def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
     beginning = next(pieces, b"")
     sep = SEP_LINE.match(beginning) if limits.delimiter is None else None
     delimiter = sep[1].decode() if sep else limits.delimiter or ","
+    if limits.csv_delimiter is None and not sep:  # before rows of another delimiter are said to have wrong quotes
+        first_line = beginning.partition(b"\n")[0].decode("utf-8", "replace")
+        check_delimiter(first_line.rstrip("\r").split(","), beginning, str(path))
     table = TableFormat(0, 1000, True, False, delimiter, limits.csv_escape, limits.csv_skip_blanks)
     pieces = itertools.chain([beginning[sep.end() if sep else 0 :]], pieces)
     blocks = read_records(pieces, "csv", str(path), limits.max_line_bytes, table)
@@ -298,8 +301,6 @@ def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
     while sum(map(len, heads)) <= HEADER_ROWS and (block := next(blocks, None)) is not None:
         heads.append(block)
     first, *rows = head_rows(head.row(index) for head in heads for index in range(len(head))) or [[]]
-    if limits.csv_delimiter is None and not sep:
-        check_delimiter(first, beginning, str(path))
     roles, header, names = columns_of(path, first, rows, reading.columns, reading.no_header)
     places: dict[Role, str] = {role: str(index) for index, role in enumerate(roles) if role != "ignore"}
     number = above = int(sep is not None)

@@ -88,9 +88,10 @@ def test_csv_of_every_dialect_has_the_pairs_of_plain_csv(encoding, dialect, pair
 
 
 def test_the_dialect_of_csv_is_suggested_and_refused_for_other_files(tmp_path):
-    (tmp_path / "semicolon.csv").write_text("source;target\na cat;the cat\na dog;the dog\n")
-    with pytest.raises(ValueError, match="give `csv_delimiter` ';'"):
-        rows_of(tmp_path / "semicolon.csv")
+    for row in ("a dog;the dog", 'a dog, "small";the dog'):  # with commas, its quotes are wrong
+        (tmp_path / "semicolon.csv").write_text(f"source;target\na cat;the cat\n{row}\n")
+        with pytest.raises(ValueError, match="give `csv_delimiter` ';'"):
+            rows_of(tmp_path / "semicolon.csv")
     (tmp_path / "excel.csv").write_text("sep=;\nsource;target\na cat;the cat\n\nx\n")
     assert [row[0] for row in rows_of(tmp_path / "excel.csv")] == [None, "empty line", "too few fields"]
     (tmp_path / "pairs.tsv").write_bytes("a caf\u00e9\tthe caf\u00e9\n".encode("latin-1"))
