@@ -35,7 +35,7 @@ def test_an_output_of_the_same_is_finished_and_another_is_refused(tmp_path):
         other.is_finished(read)
     assert not replace(other, overwrite=True).is_finished(read)
     write_json(some.out / "config.json", {**MARGIN, "evaluation": 2})
-    with pytest.raises(ValueError, match=r"another evaluation \(was 2, is None\)"):
+    with pytest.raises(ValueError, match=r"another evaluation \(was 2, is not set\)"):
         some.is_finished(read)
 
 
@@ -47,7 +47,7 @@ def test_work_is_resumed_by_the_same_alone(tmp_path):
     other = replace(some, fingerprint={"recipe": {"margin": 0.5}, "pairs": "b"})
     with pytest.raises(ValueError, match=r"recipe\.margin \(was 0\.4, is 0\.5\); pairs \(.*sizes"):
         other.is_begun()
-    with pytest.raises(ValueError, match=r"another recipe\.margin \(.*\); recipe\.sizes .*is None\)"):
+    with pytest.raises(ValueError, match=r"another recipe\.margin \(.*\); recipe\.sizes .*is not set\)"):
         replace(other, is_nested=True).is_begun()
     (some.folder / "model").mkdir()
     (some.folder / "model" / "weights").write_text("old")

@@ -122,7 +122,7 @@ def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path):
         (replace(begun, every=0.5), r"evaluation\.every \(was 0\.1, is 0\.5\)"),
         (replace(begun, patience=4), r"evaluation\.patience \(was not set, is 4\)"),
         (replace(begun, decides={"sets": "other"}), r"evaluation\.sets \(was ones, is other\)"),
-        (None, r"evaluation\.every \(was 0\.1, is None\)"),
+        (None, r"evaluation\.every \(was 0\.1, is not set\)"),
     ):
         with pytest.raises(ValueError, match=message):
             train(encoder_of(recipe), make_pairs(), recipe, checkpoints=Checkpoints(tmp_path), evaluation=other)
