@@ -1,4 +1,5 @@
-"""Start, resume and commit an output of embeddings: a folder, or a prefix of an object store.
+"""What an output of embeddings consists of, a folder or a prefix of an object store, and how a run is started and
+resumed there; ``paraembed.embedding.commit`` commits it.
 
 The plan is written first, in ``_plan``: the parts, then the inputs; then every part, whose footer has its report;
 then the list of the parts in ``_manifest``, ``_manifest.json``, and last ``_SUCCESS``, which holds the manifest's
