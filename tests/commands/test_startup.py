@@ -1,8 +1,10 @@
 """Help, a wrong flag and a missing input are answered before anything is imported that takes seconds."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -99,6 +101,14 @@ def test_help_is_printed_without_slow_imports():
     said, _ = answers(*(f"{name} --help" for name in names))
     assert [(name, status, found & SLOW) for name, status, found in said] == [(name, 0, set()) for name in names]
     assert not {name for name, _, found in said if found & ARROW} - {"sample"}
+
+
+def test_help_ends_with_its_reader():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*job_command("evaluate"), "--help"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_mistakes_are_answered_without_slow_imports(tmp_path):
