@@ -17,8 +17,8 @@ from paraembed.text.vocabulary import Words, read_words
 from paraembed.training.pairs import epoch_batches, pairs_to_ids
 from paraembed.training.step import step_for
 
-STEPS, BATCHES = 20, 5
-OF_GRU = 5, 3  # 128 texts of width 200 a step take seconds
+STEPS, BATCHES = 12, 3
+OF_GRU = 3, 2  # 128 texts of width 200 a step take seconds
 
 
 @pytest.fixture(scope="module")

@@ -7,45 +7,35 @@ from functools import partial
 from itertools import count
 from unittest.mock import patch
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.recipe import Recipe
-from paraembed.text.ragged import Ragged
-from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training import loop
 from paraembed.training.loop import SaveRequest, _said_by_its_worker, bits_digest, run_steps, train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import step_for
-from tests.training.conftest import same_bits
+from tests.training.conftest import encoder_of, make_pairs, same_bits
 from tests.training.test_exchange import in_two_processes
 
 AVG = Recipe(batch_size=10, epochs=2, learning_rate=0.01)
 PROJ = replace(AVG, encoder=ProjConfig(), negatives="mix", dropout=0.2)
-NUM_PAIRS = 1234
+NUM_PAIRS = 414
+"""Of two workers, 21 steps an epoch."""
 
 
 def data(recipe):
-    generator = np.random.default_rng(3)
-    lengths = generator.integers(1, 6, 2 * NUM_PAIRS)
-    ids = generator.integers(1, 60, lengths.sum(), dtype=np.int32)
-    words = Words(
-        pa.array([UNKNOWN, *(f"w{one}" for one in range(59))]), generator.standard_normal((60, 8), np.float32)
-    )
-    return Encoder(recipe.encoder, words, "space"), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+    return encoder_of(recipe), make_pairs().slice(0, 2 * NUM_PAIRS)
 
 
 def go_on_apart(rank, folder):
     encoder, pairs = data(AVG)
     where = Checkpoints(folder / f"seen-by-{rank}")
-    with pytest.raises(ValueError, match=r"different checkpoints .*\(step 124; step 0\)"):
+    with pytest.raises(ValueError, match=r"different checkpoints .*\(step 42; step 0\)"):
         train(encoder, pairs, AVG, rank=rank, world=2, checkpoints=where)
 
 
@@ -81,7 +71,7 @@ def train_with_request(request, asked_at, rank, folder):
     poll = lambda: request if next(polls) >= asked_at and rank == 1 else SaveRequest.NONE  # noqa: E731
     with patch.object(loop, "_POLL_SECONDS", 0), pytest.raises(KeyboardInterrupt) if stops else nullcontext():
         train(encoder, pairs, PROJ, poll=poll, **how)
-    assert next(polls) == (asked_at + 1 if stops else 125)  # one at each step
+    assert next(polls) == (asked_at + 1 if stops else 43)  # one at each step
     if stops:
         dist.barrier()
         encoder, _ = data(PROJ)
@@ -89,11 +79,11 @@ def train_with_request(request, asked_at, rank, folder):
     assert same_bits(whole, encoder)
 
 
-@pytest.mark.parametrize(("request_", "asked_at"), [(SaveRequest.SAVE, 40), (SaveRequest.STOP, 70)])
+@pytest.mark.parametrize(("request_", "asked_at"), [(SaveRequest.SAVE, 13), (SaveRequest.STOP, 29)])
 def test_workers_save_or_stop_at_the_step_at_which_one_of_them_is_asked(tmp_path, request_, asked_at):
     in_two_processes(partial(train_with_request, request_, asked_at), tmp_path)
     saved = {path.name for path in (tmp_path / "checkpoints").iterdir()}
-    assert saved == {f"step-{step:010}" for step in (asked_at, 62, 124)}
+    assert saved == {f"step-{step:010}" for step in (asked_at, 21, 42)}
 
 
 def train_apart(rank, folder):
@@ -105,7 +95,7 @@ def train_apart(rank, folder):
         if report.end_of_epoch and rank == 1:
             step.update.state()["rows.mean"].view(torch.int32)[3, 5] ^= 1
 
-    with pytest.raises(ValueError, match="differ after step 62") as raised:
+    with pytest.raises(ValueError, match="differ after step 21") as raised:
         run_steps(encoder, step, pairs, NUM_PAIRS, checkpoints=Checkpoints(folder / "checkpoints"), on_report=flip)
     (folder / f"out{rank}").write_text(type(raised.value).__name__)
 
