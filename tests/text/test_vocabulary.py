@@ -1,7 +1,6 @@
 """Word-vector files: what is read, what is refused, what stands for unknown words."""
 
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -153,37 +152,6 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
         read_words(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
-
-
-CASES = Path(__file__).parents[3] / "shared/cases"
-PUBLISHED = {  # file → number of words, some of them, what is logged
-    "27-glove-words-with-spaces/glove.txt": (15, [". . .", "at name@domain.com"], ""),
-    "28b-glove-nel-only/glove.twitter.txt": (14, ["\u0085", "\u00a0"], ""),
-    "29-fasttext-vec/wiki.vec": (14, ["\u00a0", "new\u00a0york", "rain"], ""),
-    "29b-fasttext-header-off-by-dups/wiki.vec": (11, ["the", "bicycle"], "counts 2 more words"),
-    "30-word2vec-bin-cut-utf8/v.bin": (11, ["bicycle"], "1 of 11 rows"),
-    "30b-word2vec-text-latin1/v.txt": (11, ["bicycle"], "1 of 11 rows"),
-    "31-glove-unk-row/v.txt": (11, [UNKNOWN], "row '<unk>'"),
-    "33-glove-zip/glove.6B.zip": (11, ["the", "bicycle"], ""),
-    "34-vectors-with-tabs/v.txt": (11, ["the", "bicycle"], ""),
-    "35-vectors-crlf/v.txt": (11, ["the", "bicycle"], ""),
-    "36-numberbatch/numberbatch.txt": (11, ["/c/en/the"], ""),
-    "53-paragram-like/paragram.txt": (6, ["old", "house"], "2 of 7 rows"),
-    "53b-paragram-leading-spaces/paragram.txt": (6, ["old", "house"], ""),
-}
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs the shared cases")
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_files_as_they_are_distributed(name, caplog):
-    caplog.set_level("INFO")
-    size, known, logged = PUBLISHED[name]
-    words = read_words(CASES / name)
-    assert len(words.vocabulary) == size
-    assert set(known) <= {*words.vocabulary.to_pylist()}
-    assert words.matrix.shape == (size, 5)
-    assert logged in caplog.text
-    assert bool(caplog.text) == bool(logged)
 
 
 def test_a_cut_of_nothing_is_refused(tmp_path):
