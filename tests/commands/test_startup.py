@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,85 +14,11 @@ from tune_spaces import SPACES
 
 ARROW = {"numpy", "pyarrow"}  # 0.3 s
 SLOW = {"ray", "mlflow", "torch", "scipy", "matplotlib", "numba", "optuna"}
-FINISHED = {
-    "train": "--recipe small --epochs 1 --pairs pairs --out encoder",
-    "finetune": "--task similarity --recipe iclr2016/universal-avg --epochs 1 --data demo/suites "
-    "--pretrained encoder --out model",
-    "embed": "--encoder encoder --input demo/sentences.txt --keep text --out vectors",
-    "mine": "vectors --out mined",
-    "load": "vectors --to duckdb:vectors.duckdb",
-    "compact": "vectors",
-    "shard": "--input demo/pairs.tsv --for small --out pairs",  # the last, since it imports pandas
-}
-WRONG = [
-    "shard --input empty.txt --for small --out out",
-    "shard --input demo/pairs.tsv --for folder --out out",
-    "train --recipe nope --pairs pairs --out out",
-    "train --recipe small --encoder nope --pairs pairs --out out",
-    "train --recipe small --pairs folder --out out",
-    "train --recipe small --words folder --pairs pairs --out out",
-    "train --words empty.txt --pairs pairs --out out",
-    "train --words demo/vectors.txt.gz --batch-size 1000 --pairs pairs --out out",
-    "train --recipe small --evaluate nope --data demo/suites --pairs pairs --out out",
-    "train --recipe small --evaluate sts --data folder --pairs pairs --out out",
-    "train --recipe small --evaluate-pairs empty.txt --pairs pairs --out out",
-    "train --recipe small --epochs 2 --pairs pairs --out encoder",
-    "tune nope --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
-    "tune acl2017/avg --set nope=1 --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
-    "tune acl2017/avg --metric sts/mean --pairs folder --words demo/vectors.txt.gz --data demo/suites --out out",
-    "tune acl2017/avg --metric sts/mean --pairs pairs --words demo/vectors.txt.gz --data folder --out out",
-    "tune acl2017/avg --metric nope --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
-    "finetune --task similarity --recipe nope --words demo/vectors.txt.gz --data demo/suites --out out",
-    "finetune --task similarity --words demo/vectors.txt.gz --data folder --out out",
-    "finetune --task similarity --pretrained encoder --data demo/suites --out out",
-    "finetune --task similarity --recipe iclr2016/universal-avg --pretrained folder --data demo/suites --out out",
-    "finetune --task similarity --words empty.txt --data demo/suites --out out",
-    "evaluate --encoder small --suite nope --data demo/suites --out out",
-    "evaluate --encoder small --suite sts --data folder --out out",
-    "evaluate --encoder folder --suite sts --data demo/suites --out out",
-    "evaluate --encoder small --pairs empty.txt --out out",
-    "evaluate --words empty.txt --suite sts --data demo/suites --out out",
-    "weight --words empty.txt --weighting avg --out out",
-    "weight --words demo/vectors.txt.gz --weighting avg --out encoder",
-    "export --encoder folder --to onnx --out out",
-    "export --encoder encoder --to onnx --out folder",
-    "embed --encoder folder --input demo/sentences.txt --out out",
-    "embed --encoder small --input empty.txt --out out",
-    "embed --encoder small --input demo/sentences.txt --keep nope --out out",
-    "embed --encoder small --input table.csv --text-column nope --out out",
-    "teach --teacher small --texts table.csv --text-column nope --out out",
-    "teach --teacher folder --texts demo/sentences.txt --out out",
-    "teach --teacher small --texts empty.txt --out out",
-    "search folder --query cat",
-    "search vectors --query cat --encoder folder",
-    "load folder --to duckdb:out.duckdb",
-    "mine folder --out out",
-    "mine vectors --threshold 0.99 --out mined",
-    "status folder",
-    "compact folder",
-]
-"""Wrong inputs of jobs: a missing or empty file, an unknown name, a folder of something else, another output."""
-MISSING = {
-    "shard": "--input {}/pairs.txt --out {}/out",
-    "train": "--pairs {}/pairs --words {}/words.txt --out {}/out",
-    "tune": "acl2017/avg --pairs {}/pairs --words {}/words.txt --data {} --out {}/out",
-    "evaluate": "--encoder {}/encoder --suite sts --data {} --out {}/out",
-    "finetune": "--task similarity --data {}/data --words {}/words.txt --out {}/out",
-    "weight": "--words {}/words.txt --out {}/out",
-    "export": "--encoder {}/encoder --to word2vec --out {}/out",
-    "embed": "--encoder {}/encoder --input {}/text.txt --out {}/out",
-    "status": "{}/embeddings",
-    "verify": "{}/embeddings",
-    "compact": "{}/embeddings",
-    "search": "{}/embeddings --query cat",
-    "load": "{}/embeddings --to duckdb:{}/vectors.duckdb",
-    "teach": "--teacher {}/encoder --texts {}/text.txt --out {}/out",
-    "mine": "{}/embeddings --out {}/out",
-}
-MISSING_TEXTS = {
-    "embed": "--encoder small --input {}/text.txt --out {}/out",
-    "teach": "--teacher small --texts {}/text.txt --out {}/out",
-}
+CASES = json.loads(Path(__file__).with_name("startup.json").read_text())
+"""Command lines of jobs: those that have run (``shard`` is the last, since it imports pandas); those with a missing or
+empty file, an unknown name, a folder of something else, another output; and those whose inputs are not there.
+"""
+FINISHED, WRONG = CASES["finished"], CASES["wrong"]
 
 
 def test_help_is_printed_without_slow_imports():
@@ -102,7 +29,7 @@ def test_help_is_printed_without_slow_imports():
 
 
 def test_mistakes_are_answered_without_slow_imports(tmp_path):
-    missing = [f"{name} {flags}" for texts in (MISSING, MISSING_TEXTS) for name, flags in texts.items()]
+    missing = [f"{name} {flags}" for texts in ("missing", "missing texts") for name, flags in CASES[texts].items()]
     lines = [*(f"{name} --no-such-flag" for name in JOBS), *missing]
     said, errors = answers(*(line.replace("{}", str(tmp_path)) for line in lines))
     assert [(name, status, found & SLOW) for name, status, found in said] == [
