@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shutil
 
 import psutil
 import pytest
@@ -11,11 +12,11 @@ from tests.jobs import digests, run_job
 
 
 @pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
+def call(monkeypatch, capsys, tmp_path, empty_store):
     """Run a job that must fail; gives what it said."""
 
     def call(name, *arguments, code=2):
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path.parent / 'bad.db'}")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(empty_store, tmp_path.parent / 'bad.db')}")
         before = digests(tmp_path, "**/*")
         capsys.readouterr()
         status, said = run_job(name, *arguments), capsys.readouterr().err
@@ -29,7 +30,6 @@ def call(monkeypatch, capsys, tmp_path):
     return call
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize(
     ("data", "form", "message"),
     [
@@ -40,15 +40,14 @@ def call(monkeypatch, capsys, tmp_path):
         (b"a\tb\nc\nd\n\n", "tsv", "--max-rejected-share is 0.5; most often (2): too few fields"),
     ],
 )
-def test_files_with_too_few_pairs(ray_cluster, call, tmp_path, data, form, message):
+def test_files_with_too_few_pairs(call, tmp_path, data, form, message):
     path = tmp_path.parent / ("input.gz" if form == "auto" else "input")
     path.write_bytes(data)
-    flags = ["--input", path, "--format", form, "--out", tmp_path / "deep" / "out"]
+    flags = ["--input", path, "--format", form, "--out", tmp_path / "deep" / "out", "--engine", "local"]
     assert message in call("shard", *flags, code=2 if path.suffix else 1)
 
 
-@pytest.mark.ray
-def test_words_that_do_not_fit_in_memory(ray_cluster, call, tmp_path):
+def test_words_that_do_not_fit_in_memory(call, tmp_path):
     rows = "".join(f"word{number} {'0 ' * 9999}0\n" for number in range(500)).encode()
     member = gzip.compress(rows, 1)
     copies = 2 * psutil.virtual_memory().total // (500 * 40_000) + 1  # of which each makes a matrix of 20 MB

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from paraembed.commands import JOBS
-from tests.jobs import answers, job_command, ran, run_job
+from paraembed.pairs.sample import write_sample
+from tests.jobs import answers, ran, run_job
 from tune_spaces import SPACES
 
 ARROW = {"numpy", "pyarrow"}  # 0.3 s
@@ -40,24 +41,41 @@ def test_mistakes_are_answered_without_slow_imports(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_json_answers_wrong_flags_and_lists():
-    for line in ("--no-such-flag 1", "--part-rows many"):
-        command = *job_command("embed"), *line.split(), "--json", "--quiet"
-        outcome = json.loads(ran(*command, status=2).stdout)
-        assert (outcome["job"], outcome["status"]) == ("embed", 2)
-    listed = ran(*job_command("train"), "--list", "--json").stdout.splitlines()
-    assert json.loads(listed[-1])["status"] == 0
+@pytest.fixture
+def as_json(capsys):
+    """Run a job with ``--json``, with an expected status; return what it prints, and its last line as an object."""
+
+    def run(line, status=0):
+        name, *flags = line.split()
+        capsys.readouterr()
+        assert run_job(name, *flags, "--json") == status
+        printed = capsys.readouterr().out
+        return printed, json.loads(printed.splitlines()[-1])
+
+    return run
 
 
-def test_json_has_the_estimate_of_a_dry_run(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [("embed --no-such-flag 1 --quiet", 2), ("embed --part-rows many --quiet", 2), ("train --list", 0)],
+)
+def test_json_answers_wrong_flags_and_lists(as_json, line, status):
+    printed, outcome = as_json(line, status)
+    assert (outcome["job"], outcome["status"]) == (line.split()[0], status)
+    assert len(printed.splitlines()) == 1 or not status
+
+
+def test_json_has_the_estimate_of_a_dry_run(as_json, tmp_path):
     (tmp_path / "t.txt").write_text("a cat sat\non a mat\n" * 50)
-    texts, shared = f"{tmp_path}/t.txt", f"--out {tmp_path}/out --dry-run --json"
-    jobs = f"embed --encoder small --price-per-hour 3600 --input {texts}", f"teach --teacher small --texts {texts}"
-    done = [ran(*job_command(*job.split()), *shared.split()).stdout for job in (*jobs, "tune acl2017/avg")]
-    embed, teach, tune = (json.loads(printed.splitlines()[-1])["estimate"] for printed in done)
+    texts, shared = f"{tmp_path}/t.txt", f"--out {tmp_path}/out --dry-run"
+    printed, embed = as_json(f"embed --encoder small --price-per-hour 3600 --input {texts} {shared}")
+    teach, tune = (
+        as_json(f"{job} {shared}")[1] for job in (f"teach --teacher small --texts {texts}", "tune acl2017/avg")
+    )
+    embed, teach, tune = (one["estimate"] for one in (embed, teach, tune))
     assert (embed["rows"], embed["parts"], tune) == (100, 1, {"trials": SPACES["acl2017/avg"].size})
     assert embed["cost"] == pytest.approx(embed["seconds"])
-    assert f"{embed['bytes']:,}" in done[0]
+    assert f"{embed['bytes']:,}" in printed
     assert (teach["texts"], teach["seconds"].keys()) == (100, {"vectors", "ridge"})
     assert not (tmp_path / "out").exists()
 
@@ -75,9 +93,11 @@ def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):
 def test_small_jobs_run_without_ray_and_pytorch(tmp_path):
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
     first, _ = answers(f"embed --encoder small --input {tmp_path}/t.txt --out {tmp_path}/out")
-    used, _ = answers(f"search {tmp_path}/out --query cat", f"verify {tmp_path}/out --encoder small --input {tmp_path}")
+    jobs = "status {0}", "search {0} --query cat", "verify {0} --encoder small --input {1}"
+    used, _ = answers(*(job.format(tmp_path / "out", tmp_path) for job in jobs))
     assert [(status, found & {"ray", "torch"}) for _, status, found in first] == [(0, set())]
-    assert [(status, found & {"ray", "mlflow", "torch"}) for _, status, found in used] == [(0, set())] * 2
+    assert [(status, found & {"ray", "mlflow", "torch"}) for _, status, found in used] == [(0, set())] * 3
+    assert not used[0][2] & (SLOW | {"pandas"})
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +107,7 @@ def finished(tmp_path_factory, empty_store):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(empty_store, folder / 'mlflow.db')}")
         patch.chdir(folder)
-        sizes = "--lines 300 --pairs 600 --sentences 300 --test-pairs 100"
-        ran(sys.executable, "-m", "paraembed", "sample", "--out", "demo", "--suites", *sizes.split())
+        write_sample(Path("demo"), lines=300, pairs=600, sentences=300, test_pairs=100, suites=True)
         for name in ("shard", "train", "finetune", "embed", "mine", "load"):
             assert run_job(name, *FINISHED[name].split()) == 0
         (folder / "empty.txt").touch()
