@@ -27,7 +27,7 @@ def pair_files(request, tmp_path):
         if not TRAIN.is_dir():
             pytest.skip("no real pair data here")
         return sorted(TRAIN.glob("*/*.gz"))
-    files = write_sample(tmp_path / "sample", lines=3_000, sentences=0, test_pairs=3_000, pairs=3_000)
+    files = write_sample(tmp_path / "sample", lines=1_000, sentences=0, test_pairs=1_000, pairs=1_000)
     with gzip.open(files.ppdb_2, "rt", encoding="utf-8") as file:
         phrases = "".join("\t".join(line.split(" ||| ")[1:3]) + "\n" for line in file)
     _, _, scored = files.test_pairs.read_text().partition("\n")
