@@ -384,11 +384,7 @@ GRAPHS = {  # nodes, declared shape, constants
     "no texts": (ONE, [4], {"one": FLOAT[0]}),
     "four dimensions": ([STATES, ("Unsqueeze", ["states", "axis"], OUTPUT)], None, {"axis": np.array([0])}),
     "transposed": ([STATES, ("Transpose", ["states"], OUTPUT)], None, {}),
-    "4 GB": (
-        [("Expand", ["one", "size"], OUTPUT)],
-        ["n", "h"],
-        {"one": FLOAT[:, :1], "size": np.array([1, 10**9])},
-    ),
+    "4 GB": ([("Expand", ["one", "size"], OUTPUT)], ["n", "h"], {"one": FLOAT[:, :1], "size": np.array([1, 10**9])}),
     "no numbers": ([("Gather", ["table", "input_ids"], OUTPUT)], ["n", "l", 0], {"table": MATRIX[:, :0]}),
 }
 
