@@ -76,7 +76,7 @@ def check_sums(rank):
     sums = sum_over_workers(tensors)
     assert all(map(torch.equal, tensors, kept))  # autograd owns them
     assert [(one.dtype, one.tolist()) for one in sums] == [
-        *((torch.float32, [[11.0] * 2] * 2), (torch.float32, 3.0), (torch.float64, [1.0])),
+        *((torch.float32, [[11.0] * 2] * 2), (torch.float32, 3.0), (torch.float64, [1.0]))
     ]
 
 

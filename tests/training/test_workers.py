@@ -50,10 +50,7 @@ def test_a_gpu_that_is_too_small_ends_all_workers():
     """The others wait for this one; of one worker alone it is for the caller to say."""
     with pytest.raises(torch.OutOfMemoryError), _said_by_its_worker(0, 1):
         raise torch.OutOfMemoryError("no 2 GiB")
-    with (
-        pytest.raises(RuntimeError, match=r"worker 1: .*GPU's memory .*no 2 GiB") as raised,
-        _said_by_its_worker(1, 2),
-    ):
+    with pytest.raises(RuntimeError, match=r"worker 1: .*GPU's memory .*no 2 GiB") as raised, _said_by_its_worker(1, 2):
         raise torch.OutOfMemoryError("no 2 GiB")
     assert isinstance(raised.value.__cause__, ValueError)  # which the job shows
 
