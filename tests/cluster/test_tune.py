@@ -211,23 +211,6 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
 
 
-@pytest.mark.slow
-def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
-    settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
-    sweep = replace(flags(sample, tmp_path / "out"), settings=settings, epochs=3)
-    tune(sweep)
-    assert "4 trials of 3 epochs on 2,000 pairs, 2 at a time" in capsys.readouterr().err
-    rows = table(sweep.out)
-    assert {"finished", "stopped"} == {row["status"] for row in rows}
-    assert sorted(row["trial"] for row in rows) == [0, 1, 2, 3]
-    for lost in (0, 1, 3):  # as if the driver had died while these were under way
-        (sweep.out / "trials" / f"{lost:05}.json").unlink()
-    before = records(sweep.out)
-    tune(sweep)
-    assert table(sweep.out) == rows
-    assert before.items() <= records(sweep.out).items()
-
-
 def run(sweep, name):
     sweep.out.mkdir(exist_ok=True)
     sweep = begun(sweep, overwrite=False)
@@ -267,27 +250,6 @@ def kill_after_a_trial(command, sweep):
 
     interrupted(command, lambda: list((sweep / "trials").glob("*.json")), victims=driver)
     assert not psutil.wait_procs(family, timeout=30)[1]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # two sweeps of 40 epochs a trial: 1 to 3 min
-def test_a_killed_driver_goes_on(sample, tmp_path, store, capsys):
-    whole = whole_job(sample, tmp_path / "sweep")
-    kill_after_a_trial(job_command(*whole), tmp_path / "sweep")
-    before = records(tmp_path / "sweep")
-    assert 1 <= len(before) < 4
-    assert not (tmp_path / "sweep" / "results.csv").exists()
-    capsys.readouterr()
-    assert run_job(*whole) == 0
-    said = capsys.readouterr().err
-    assert "resuming the work in" in said
-    assert f"{4 - len(before)} trials of 40 epochs" in said
-    assert before.items() <= records(tmp_path / "sweep").items()
-    assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
-    client = MlflowClient(store)
-    parent = run_of(client, tmp_path / "sweep" / "run.json").info.run_id
-    children = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent}'")
-    assert sorted(child.data.tags["trial"] for child in children if "trial" in child.data.tags) == ["0", "1", "2", "3"]
 
 
 def is_at_a_trial(process):

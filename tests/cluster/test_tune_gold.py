@@ -222,7 +222,7 @@ def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path, capsys, ray_cluster):
+def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path, store, capsys, ray_cluster):
     def whole_job(out):
         paths = "--words", data / "words.txt", "--data", data, "--out", out
         search = "--search", "tpe", "--trials", 4, "--asha", "--epochs", 150, "--concurrent", 1
@@ -245,3 +245,6 @@ def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path, capsys, ray_c
     assert tables[0].equals(tables[1])
     best = [(out / "best-recipe.json").read_bytes() for out in (cut, tmp_path / "whole")]
     assert best[0] == best[1]
+    parent = run_of(MlflowClient(store), cut / "run.json").info.run_id
+    children = MlflowClient(store).search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent}'")
+    assert sorted(child.data.tags["trial"] for child in children) == ["0", "1", "2", "3"]
