@@ -1,6 +1,5 @@
 import gzip
 import json
-import os
 import re
 import shlex
 import shutil
@@ -30,7 +29,7 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
-from tests.jobs import answers, interrupted, job_command, ran, run_job
+from tests.jobs import answers, interrupted, job_command, run_job
 from tests.mlflow_server import run_of
 from tune_spaces import SPACES
 
@@ -150,12 +149,13 @@ def test_the_next_command_trains_the_best_recipe_and_the_same_again_needs_no_ray
     sweep = replace(flags(sample, tmp_path / "a sweep"), settings=SearchSettings("random", 1), min_coverage=0.125)
     tune(sweep)
     following = re.search(r"next: python jobs/train\.py (.*)", capsys.readouterr().err)[1]
-    words = "--words", sweep.words, "--data", sweep.data, "--min-coverage", 0.125, "--search", "random", "--trials", 1
-    same = job_command("tune", "smoke", "--pairs", sweep.pairs, *words, "--out", sweep.out)
-    again = ran(*same, env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"})  # where no cluster answers
-    assert f"{sweep.out} is already finished; nothing to do\n" in again.stderr
-    assert following in again.stderr
-    assert len(again.stdout.splitlines()) == 3
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # where no cluster answers
+    tune(sweep)
+    again = capsys.readouterr()
+    assert f"{sweep.out} is already finished; nothing to do\n" in again.err
+    assert following in again.err
+    assert len(again.out.splitlines()) == 3
+    monkeypatch.delenv("RAY_ADDRESS")
     command = shlex.split(following)
     assert command[command.index("--min-coverage") + 1] == "0.125"
     assert run_job("train", *command) == 0

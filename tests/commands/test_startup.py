@@ -80,16 +80,6 @@ def test_json_has_the_estimate_of_a_dry_run(as_json, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):
-    (tmp_path / "t.csv").write_text("id,body\n1,a cat\n")
-    jobs = "embed --encoder small --input", "teach --teacher small --texts"
-    said, errors = answers(*(f"{job} {tmp_path}/t.csv --text-column nope --out {tmp_path}/out" for job in jobs))
-    assert [status for _, status, _ in said] == [2, 2]
-    assert errors.count(f"{tmp_path / 't.csv'} has no column 'nope'; --text-column can be: id, body") == 2
-    assert not {"ray", "mlflow", "torch"} & said[-1][2]
-    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
-
-
 def test_small_jobs_run_without_ray_and_pytorch(tmp_path):
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
     first, _ = answers(f"embed --encoder small --input {tmp_path}/t.txt --out {tmp_path}/out")
@@ -131,22 +121,11 @@ def test_wrong_inputs_are_answered_without_slow_imports(finished):
         (line, 2, set()) for line in WRONG
     ]
     assert errors.count("error: ") == len(WRONG)
+    assert errors.count("table.csv has no column 'nope'; --text-column can be: id, body") == 2
     assert not (finished / "out").exists()
 
 
-def test_encoders_are_named_without_pytorch_and_imported_when_asked_for():
-    code = """
-import sys
-from paraembed import ENCODERS, RECIPES
-assert "torch" not in sys.modules
-from paraembed.encoders import Embedded, Encoder
-print(Encoder.__module__, len(ENCODERS), "torch" in sys.modules)
-"""
-    printed = ran(sys.executable, "-c", code).stdout
-    assert printed.split() == ["paraembed.encoders.base", "22", "True"]
-
-
-def test_the_package_is_imported_at_once_and_leaves_logging_alone():
+def test_the_package_is_imported_at_once_leaves_logging_alone_and_has_pytorch_when_asked_for():
     code = """
 import logging, sys, time
 before = logging.root.handlers[:], logging.root.level
@@ -155,8 +134,13 @@ import paraembed
 print(time.process_time() - started, *{name.partition(".")[0] for name in sys.modules})
 assert (logging.root.handlers, logging.root.level) == before
 assert {"load", "train", "embed", "evaluate", "search"} <= {*dir(paraembed)}
+from paraembed import ENCODERS, RECIPES
+assert "torch" not in sys.modules
+from paraembed.encoders import Embedded, Encoder
+print(Encoder.__module__, len(ENCODERS), "torch" in sys.modules)
 """
-    printed = ran(sys.executable, "-c", code).stdout
-    seconds, *imported = printed.split()
+    first, last = ran(sys.executable, "-c", code).stdout.splitlines()
+    seconds, *imported = first.split()
     assert float(seconds) < 0.1
     assert not (SLOW | ARROW | {"tyro"}) & {*imported}
+    assert last.split() == ["paraembed.encoders.base", "22", "True"]
