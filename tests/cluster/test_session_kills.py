@@ -82,7 +82,7 @@ def messages(stderr):
     ("until", "name"),
     [*(("ready", name) for name in RAYS), *(("starting", name) for name in RAYS[1:])],
 )
-def test_a_job_whose_ray_loses_a_process_while_it_starts_or_later(tmp_path, until, name):
+def test_a_job_whose_ray_loses_a_process(tmp_path, until, name):
     job = start(tmp_path, until)
     await_process(job, name).kill()
     status, lines = ended(job)
