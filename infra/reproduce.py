@@ -51,6 +51,10 @@ _SELECT = "--evaluate sts --data {data} --eval-every 0.25 --select sts/2016/mean
 _SIMPLE = f"--pairs simpwiki {_W2V} {_NEW} {_SELECT}"
 _FORMS, _PARTS = ("lasagne", "torch"), (32, 16, 8, 4, 2, 1)
 _OF_SIMPLE = ("lstm", "lstm_avg", "bilstm_avg", "gran", "gran2", "gran3", "gran4", "gran5", "bigran")
+_RATES = {
+    "gran": ("--encoder-learning-rate 0.0002", "--encoder-learning-rate 0.00005", "--learning-rate 0.0002"),
+    "lstm_avg": ("--encoder-learning-rate 0.0002",),
+}
 _GRU = "--pairs pgru/train --words w2v.txt.gz --recipe pgru2017/{} --contrast-phrases 9 --epochs 5 --dropout {}"
 TRAININGS = {
     "real-slow": f"{_REAL} {_NEW} {_SLOW}",
@@ -80,6 +84,11 @@ TRAININGS = {
         f"simple-{name}-released": f"{_SIMPLE} --recipe acl2017/{name} --as-released"
         for name in ("avg", "gran", "lstm_avg")
     },
+    **{
+        f"rate-{name}-{number}": f"--pairs real/1-of-2 {_W2V} {_NEW} {_SELECT} --recipe acl2017/{name} {rate}"
+        for name, rates in _RATES.items()
+        for number, rate in enumerate(rates)
+    },
     "word": "--pairs words --words glove25.txt.gz --recipe tacl2015/word",
     "constraints": "--pairs words --words glove25.txt.gz --recipe tacl2015/word-constraints",
     "paragram300": "--pairs words300 --words w2v.txt.gz --recipe tacl2015/paragram300",
@@ -95,6 +104,7 @@ TRAININGS = {
 }
 """Encoder → arguments of jobs/train.py."""
 _SICK, _SICK_CLASSES = "--task similarity", "--task entailment"
+_SST = f"--task sentiment {_W2V} {_NEW}"
 FINETUNINGS = {
     "sick-known": f"{_SICK} {_W2V} --recipe iclr2016/supervised-avg",
     **{f"sick-{name}": f"{_SICK} {_W2V} {_NEW} --recipe iclr2016/supervised-{name}" for name in ("avg", "proj", "dan")},
@@ -112,7 +122,11 @@ FINETUNINGS = {
             ("features", "features", ""),
         )
     },
-    "sst-avg": f"--task sentiment {_W2V} {_NEW} --recipe iclr2016/supervised-avg --word-l2 1e-6 --head-width 300",
+    "sst-avg": f"{_SST} --recipe iclr2016/supervised-avg --word-l2 1e-6 --head-width 300",
+    "sst-lstm": f"{_SST} --recipe iclr2016/supervised-lstm",
+    "sst-cnn": f"{_SST} --recipe tacl2015/cnn",
+    "sts-avg": f"{_SICK} --data-set sts {_W2V} {_NEW} --recipe iclr2016/supervised-avg",
+    "sts-universal": f"{_SICK} --data-set sts --pretrained real-slow-{{seed}} --recipe iclr2016/universal-avg {_NEW}",
 }
 """Model → arguments of jobs/finetune.py."""
 _WORDS = tuple(f"words/{name}:spearman_covered" for name in ("simlex999", "ws353", "ws353-sim", "ws353-rel"))
@@ -225,6 +239,14 @@ ROWS = (
     Models(_LABELED, ("features",), ("sick-features", "classes-features", "")),
     Models(_SCRATCH, ("`proj` +new",), ("sick-proj", "classes-proj", "")),
     Models(_SCRATCH, ("`dan` +new",), ("sick-dan", "classes-dan", "")),
+    Models(_SCRATCH, ("`cnn` +new",), ("", "", "sst-cnn")),
+    Models(_SCRATCH, ("`lstm` +new",), ("", "", "sst-lstm"), is_cheap=False),
+    Models("`avg` +new on STS, 16 of 20 sets", ("Pearson's r",), ("sts-avg", "sts-universal")),
+    *(
+        Models("", (f"`{name}`, `{rate}`",), (f"rate-{name}-{number}-1",), _STS[-1], is_cheap=False)
+        for name, rates in _RATES.items()
+        for number, rate in enumerate(rates)
+    ),
     _untrained(_WORD, ["GloVe Twitter, 25 dimensions, untrained"], "glove25.txt.gz", _AT_WORDS, _WORDS),
     _trained(_WORD, ["`word`"], "word", "glove25.txt.gz", _AT_WORDS, _WORDS),
     _trained(_WORD, ["`word-constraints`"], "constraints", "glove25.txt.gz", _AT_WORDS, _WORDS),

@@ -86,9 +86,24 @@ def open_encoder(
     return encoder.placed(chosen_device(inference.device, gains=encoder.gains_from_gpu), precision)
 
 
-def known_encoder(name: str, inference: Inference) -> checkpoint.KnownEncoder | None:
-    """Return what is known of an encoder with default settings without opening it; None if it must be opened."""
-    if inference != Inference() or is_peer(name) or is_run(name) or not (is_shipped(name) or Path(name).is_dir()):
+def known_encoder(
+    name: str, inference: Inference, stored: Callable[[], checkpoint.KnownEncoder] | None = None
+) -> checkpoint.KnownEncoder | None:
+    """Return what is known of an encoder with default settings, float32 among them, without opening it; None if it must
+    be opened.
+
+    An ``st:`` model in a folder is compared with that of a finished output, ``stored``.
+    """
+    kind, _, wanted = name.partition(":")
+    if inference not in {DEFAULT_INFERENCE, Inference(precision="float32")}:
+        return None
+    if kind == "st" and stored and Path(wanted).is_dir():
+        from paraembed.encoders.foreign import configuration, files  # noqa: PLC0415 - takes 0.1 s
+
+        before = stored()
+        of_model = files.model_files(wanted, name, inference.backend)
+        return before if configuration.has_defaults(of_model, before.identity) else None
+    if is_peer(name) or is_run(name) or not (is_shipped(name) or Path(name).is_dir()):
         return None
     return checkpoint.known(SHIPPED_FOLDER if is_shipped(name) else Path(name))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from paraembed.checkpoint import KnownEncoder
 from paraembed.cluster.tasks import Tasks, has_ray, is_local
 from paraembed.console import doing, say, shown_status
 from paraembed.embedding import manifest
@@ -163,7 +164,7 @@ def _check_same_run(
 ) -> None:
     """Raise ValueError if a finished output is of another encoder or other settings, or lacks a part."""
     stored = manifest.read_run(home)
-    known = known_encoder(encoder, inference)
+    known = known_encoder(encoder, inference, lambda: _encoder_of(stored))
     new = stored if known is None else replace(stored, encoder=known.fingerprint, identity=known.identity)
     complete = complete_settings(settings, readable(files), reads_trees=stored.plan.settings.tree_column is not None)
     manifest.columns_to_add(home, replace(new, plan=replace(stored.plan, settings=complete)))
@@ -270,8 +271,10 @@ def _is_finished_before(
     job: _Job, inputs: Sequence[str | Path], inference: Inference, settings: Settings, step: Step
 ) -> bool:
     """Return whether the output is known to be finished without opening the encoder, which takes seconds."""
-    known = known_encoder(job.encoder, inference)
-    if known is None or job.identity != "stamp" or _is_unrecorded(job.home):
+    if job.identity != "stamp" or _is_unrecorded(job.home):
+        return False
+    known = known_encoder(job.encoder, inference, lambda: _encoder_of(manifest.read_run(job.home, with_parts=False)))
+    if known is None:
         return False
     check_apart(inputs, step.files, job.home, part_name(0))
     complete = complete_settings(settings, readable(step.files), reads_trees=False)
@@ -280,6 +283,10 @@ def _is_finished_before(
         return False
     _say_bad_files(step.files, job.home)
     return True
+
+
+def _encoder_of(run: EmbeddingRun) -> KnownEncoder:
+    return KnownEncoder(run.encoder, run.tokenizer, run.identity)
 
 
 def _clear_up(store: Store) -> None:

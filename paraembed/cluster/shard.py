@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from paraembed.cluster.tasks import Tasks, started_tasks
 from paraembed.console import doing, say
-from paraembed.io.atomic import replace_folder, work_folder
+from paraembed.io.atomic import SUCCESS, replace_folder, work_folder
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
@@ -112,41 +112,36 @@ def shard_pairs(
     check_workers(workers)
     if not inputs:
         raise ValueError("no input files; give pair files with `input`")
-    sources, has_labels = _read_sources(inputs, settings, limits)
-    vocabulary = read_vocabulary(words, max_words) if words else None
-    row_rules(settings, vocabulary)
-    doing(f"hashing {len(inputs):,} inputs")
-    identity: dict[str, Any] = {
-        "format": FORMAT,
-        "settings": outputs.settings_to_json(settings, has_labels=has_labels) | limits.dialect,
-        "inputs": source_parts.digests_of(inputs),
-        "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
-        "max_line_bytes": limits.max_line_bytes,
-    }
+    digests = cache(partial(_digests, inputs, words, max_words))
+
+    def identity_of(*, has_labels: bool) -> dict[str, Any]:
+        of_rows = outputs.settings_to_json(settings, has_labels=has_labels) | limits.dialect
+        return {"format": FORMAT, "settings": of_rows, **digests(), "max_line_bytes": limits.max_line_bytes}
+
     records = Mirror(out, uri).records
-    output = outputs.finished_output(out, identity, overwrite=overwrite)
-    read_identity = partial(outputs.read_identity, fields=tuple(identity))
 
     def check(_: Path) -> None:
         outputs.check_folders(out)
-        output.is_finished(read_identity)
+        outputs.is_finished(out, identity, overwrite=overwrite)
 
-    def finished() -> dict[str, Any] | None:
-        if not output.is_finished(read_identity):
-            return None
+    def finished() -> dict[str, Any]:
         manifest: dict[str, Any] = read_json(out / "manifest.json", FinishedManifest)
         send_left(records)
         say(f"{shown(uri or out)} is already finished, {manifest['counts']['kept']:,} pairs; nothing to do")
         return manifest
 
+    if _is_recognized(out, identity_of, rejected_sample=rejected_sample):
+        return finished(), True
+    sources, has_labels = _read_sources(inputs, settings, limits)
+    vocabulary = read_vocabulary(words, max_words) if words else None
+    row_rules(settings, vocabulary)
+    identity = identity_of(has_labels=has_labels)
+    outputs.is_finished(out, identity, overwrite=overwrite)
     work = outputs.unfinished_output(out, identity, rejected_sample=rejected_sample)
-    if (before := finished()) is not None:
-        work.remove_leftover()
-        return before, True
     task = _Task(settings, vocabulary, SAMPLED if rejected_sample else 0, limits, max_rejected_share)
     with work_folder(work.folder):
-        if (before := finished()) is not None:  # by another run, since
-            return before, True
+        if outputs.is_finished(out, identity, overwrite=overwrite):  # by another run, since
+            return finished(), True
         outputs.check_folders(out)
         say(*source_parts.describe(sources, with_pairs=rejected_sample))
         is_converted = limits.codec != "utf-8"  # from its start
@@ -174,6 +169,28 @@ def shard_pairs(
             upload()
             _record(run, manifest["counts"], out)
     return manifest, False
+
+
+def _is_recognized(out: Path, identity_of: Callable[..., dict[str, Any]], *, rejected_sample: bool) -> bool:
+    """Return whether the output is finished, without the inputs' first rows, which show whether they have labels:
+    parsing them imports numba and pandas (0.7 s).
+    """
+    if not (out / SUCCESS).is_file():
+        return False
+    for has_labels in (False, True):
+        identity = identity_of(has_labels=has_labels)
+        if outputs.is_finished(out, identity, overwrite=True):
+            outputs.unfinished_output(out, identity, rejected_sample=rejected_sample).remove_leftover()
+            return True
+    return False
+
+
+def _digests(inputs: Sequence[Place], words: Path | None, max_words: int | None) -> dict[str, Any]:
+    doing(f"hashing {len(inputs):,} inputs")
+    return {
+        "inputs": source_parts.digests_of(inputs),
+        "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
+    }
 
 
 def _read_sources(

@@ -142,9 +142,11 @@ def main(flags: Evaluate) -> dict[str, Any]:
         show(*(f"  {note}" for note in table.notes), "")
     say(*(f"note: {note}" for note in outcome.report.notes))
     say(*(f"not made: {reason}" for reason in outcome.missing))
-    following = (
-        f"embed.py --encoder {flags.encoder[0]}" if flags.encoder else f"train.py --words {flags.words or 'FILE'}"
-    )
+    following = f"train.py --words {flags.words or 'FILE'}"
+    if flags.encoder:
+        following = f"embed.py --encoder {flags.encoder[0]}"
+    elif flags.ppdb and not flags.words:
+        following = f"shard.py --input {flags.ppdb[0]}"
     files = f"{len(outcome.files)} files, such as {outcome.files[-1].name}"
     say(f"wrote {files}, to {out}; next: python jobs/{following} …")
     return {"written": [out], "files": len(outcome.files), "scores": outcome.report.metrics()}

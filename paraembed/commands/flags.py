@@ -21,6 +21,7 @@ import tyro
 
 from paraembed.aliases import ON_DISK
 from paraembed.commands import JOBS
+from paraembed.console import write_stream
 
 Flags = TypeVar("Flags")
 Groups = Mapping[str, str]
@@ -103,7 +104,11 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
     line = make_dataclass(flags.__name__, first, kw_only=True)
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     description = as_started(" ".join((inspect.getdoc(flags) or "").split()))
-    parsed = dict(vars(tyro.cli(line, args=arguments, description=description, config=style)))
+    try:
+        parsed = dict(vars(tyro.cli(line, args=arguments, description=description, config=style)))
+    except BrokenPipeError:  # of --help, in a pipe such as ``| head``
+        write_stream(sys.stdout, "")
+        sys.exit()
     for number in range(len(kinds)):
         parsed |= vars(parsed.pop(f"group__{number}"))
     return _settings(flags, parsed)

@@ -53,9 +53,16 @@ GROUPS = {
     "labeled examples": "task data_set pretrained",
     "protocol": "final_pairs final_epochs register",
     "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",
-    "resources": "workers gpus max_failures retry_failed profile gpus_per_trial memory_per_trial_gb",
+    "resources": "gpus max_failures retry_failed profile gpus_per_trial memory_per_trial_gb",
 }
 _START_SECONDS = 20.0  # of a sweep, besides its trials: imports, Ray, the trials' processes, plots (2 cores: 17 to 25)
+
+
+@dataclass(frozen=True)
+class TrialPlacement(Placement):
+    """Where and how trials run, each on one worker."""
+
+    workers: tyro.conf.Suppress[int | str] = 1
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class Tune:
     """Epochs per trial; default: those of the paper."""
     sample: int | None = None
     """Number of pairs to draw for the trials; 0: all; default: as many as in the paper."""
-    placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
+    placement: Annotated[TrialPlacement, tyro.conf.arg(name="")] = field(default_factory=TrialPlacement)
     concurrent: int | None = None
     """Maximum number of trials at a time; default: as many as the CPUs, or with --gpus the GPUs, allow."""
     gpus_per_trial: float = 1.0
@@ -133,11 +140,6 @@ class Tune:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{flag_of(name)} is {value}; allowed: {low} to {high}")
-        if self.placement.most != 1:
-            raise ValueError(
-                f"--workers is {self.placement.workers}, but a trial trains on one worker; use --concurrent for the "
-                "number of trials at a time, and --workers of jobs/train.py for the best recipe"
-            )
         if self.gpus_per_trial != 1 and not self.placement.gpus:
             raise ValueError(
                 f"--gpus-per-trial is {self.gpus_per_trial}, which is for trials on GPUs; add --gpus, or leave it out"

@@ -45,8 +45,9 @@ class SummingTeacher:
     reads_trees = False
 
     def __post_init__(self) -> None:
-        """Copy width, token limit, identity and fingerprint of the teacher."""
+        """Copy width, token limit, identity and fingerprint of the teacher, and what decided its precision."""
         self.width, self.max_tokens = self.teacher.width, self.teacher.max_tokens
+        self.least_cosine = self.teacher.least_cosine
         self.identity, self.fingerprint = self.teacher.identity, self.teacher.fingerprint
 
     def packed(self, *, is_local: bool = False) -> "PackedSummingTeacher":

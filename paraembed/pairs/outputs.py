@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,10 @@ def settings_to_json(settings: ShardSettings, *, has_labels: bool = False) -> di
     return {name: value for name, value in values.items() if effective.get(name, True)}
 
 
-def finished_output(out: Path, identity: dict[str, Any], *, overwrite: bool) -> Work:
-    """Return the ``Work`` of a finished output, for ``Work.is_finished(read_identity)``."""
-    return Work(out, work_folder_of(out), "identity.json", identity, _WORK_FILES, JOB, overwrite)
+def is_finished(out: Path, identity: dict[str, Any], *, overwrite: bool) -> bool:
+    """Return whether ``out`` is the finished output of an identity; raise ValueError as ``Work.is_finished`` does."""
+    work = Work(out, work_folder_of(out), "identity.json", identity, _WORK_FILES, JOB, overwrite)
+    return work.is_finished(partial(read_identity, fields=tuple(identity)))
 
 
 def unfinished_output(out: Path, identity: dict[str, Any], *, rejected_sample: bool) -> Work:

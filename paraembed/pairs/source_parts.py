@@ -140,9 +140,10 @@ def check_pairs(files: Sequence[ParsedPart], max_rejected_share: float) -> None:
     unreadable = Counter({reason: reasons.get(reason, 0) for reason in UNREADABLE})
     if unreadable.total() > max_rejected_share * num_read:
         ((reason, count),) = unreadable.most_common(1)
+        remedy = "give its `encoding`, for example cp1252," if reason == INVALID_UTF8 else "correct the input,"
         raise RunFailedError(
             f"{unreadable.total():,} of {num_read:,} rows cannot be read, but `max_rejected_share` is "
-            f"{max_rejected_share:g}; most often ({count:,}): {reason}; correct the input, or give a larger "
+            f"{max_rejected_share:g}; most often ({count:,}): {reason}; {remedy} or give a larger "
             "`max_rejected_share`"
         )
 

@@ -4,14 +4,14 @@ Wieting 2016 §4.4: 10 epochs; the best settings are not printed. The demo of th
 §7) prints three of them, all with batch 25, halved penalties and the loss divided by K, on PARAGRAM-SL999 vectors:
 ``supervised-avg`` has the settings of similarity, ``supervised-avg-entailment`` those of entailment,
 ``supervised-lstm`` those of sentiment. On SICK with 8,000 words, similarity scores 81.7 with these settings and 80.1
-with those of version 0.1; entailment scores the same (81.4 and 81.3). proj, dan and rnn use the settings of similarity,
-lstm-no-gate those of sentiment. ``universal-*`` and ``features*`` are not in the demo: they use its settings of
-similarity and sentiment, which are within the searched ranges (λ_s 1e-4 instead of 1e-6 costs 6 points of the frozen
-encoder's SICK similarity). ``features*`` (20 epochs) freeze the whole encoder, as §4.4.2 says, whereas the released
-code still trains projection and recurrent weights. Wieting 2017 §4.3: Adam 0.001, the regularizers of table 5's best
-rows with the rates of the released transfer models; the paper does not print epochs, batch and head, which are within
-the ranges of Wieting 2016. Wieting 2015 §5.5: the CNN as printed. Zhou 2017 §3.2: task-specific GRUs with the settings
-of §2.5, word vectors frozen; ``tree-rnn-specific`` is its Tree-RNN without tags, with the same settings.
+with those of version 0.1; entailment scores the same within the spread of the seeds. proj, dan and rnn use the settings
+of similarity, lstm-no-gate those of sentiment. ``universal-*`` and ``features*`` are not in the demo: they use its
+settings of similarity and sentiment, which are within the searched ranges (λ_s 1e-4 instead of 1e-6 costs 6 points of
+the frozen encoder's SICK similarity). ``features*`` (20 epochs) freeze the whole encoder, as §4.4.2 says, whereas the
+released code still trains projection and recurrent weights. Wieting 2017 §4.3: Adam 0.001, the regularizers of table
+5's best rows with the rates of the released transfer models; the paper does not print epochs, batch and head, which are
+within the ranges of Wieting 2016. Wieting 2015 §5.5: the CNN as printed. Zhou 2017 §3.2: task-specific GRUs with the
+settings of §2.5, word vectors frozen; ``tree-rnn-specific`` is its Tree-RNN without tags, with the same settings.
 """
 
 from collections.abc import Mapping, Sequence

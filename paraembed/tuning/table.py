@@ -19,9 +19,9 @@ from paraembed.tuning.points import Points
 PARQUET, CSV, BEST, RECIPE = "results.parquet", "results.csv", "best.json", "best-recipe.json"
 
 
-def results(points: Points, ledger: Ledger) -> pa.Table:
-    """Return a table of trial, status, score, p, epochs, searched fields, loss, reason and seconds; only seconds vary
-    between runs.
+def results(points: Points, ledger: Ledger) -> dict[str, list[Any]]:
+    """Return columns, one value for each trial: trial, status, score, p, epochs, searched fields, loss, reason and
+    seconds; only seconds vary between runs.
 
     Score and loss are those of the epoch that gives the trial's score; p is the p-value of its difference from the best
     score, see ``p_value``.
@@ -29,18 +29,17 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
     records, best = ledger.in_order(), ledger.best()
     counted = [record.counted for record in records]
     shown = [points.shown(record.recipe, record.share) for record in records]
-    columns: dict[str, list[Any]] = {
+    return {
         "trial": [record.number for record in records],
         "status": [record.status for record in records],
         "score": [epoch and epoch.score for epoch in counted],
-        "p": pa.array([best and p_value(best, record) for record in records], pa.float64()),
+        "p": [best and p_value(best, record) for record in records],
         "epochs": [len(record.curve) for record in records],
         **on_disk({name: [values[name] for values in shown] for name in points.columns()}),
         "loss": [epoch and epoch.loss for epoch in counted],
         "reason": [record.reason for record in records],
         "seconds": [record.seconds for record in records],
     }
-    return pa.table(columns)
 
 
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
@@ -48,7 +47,8 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
 
     jobs/train.py or jobs/finetune.py reads the recipe. The Parquet file, which marks a finished sweep, is last.
     """
-    table = results(points, ledger)
+    columns = results(points, ledger)
+    table = pa.table(columns | {"p": pa.array(columns["p"], pa.float64())})
     shown = pa.table({name: [csv_cell(cell) for cell in column] for name, column in table.to_pydict().items()})
     shown = shown.cast(table.schema)
     write_file(folder / CSV, lambda file: pyarrow.csv.write_csv(shown, file))

@@ -17,7 +17,7 @@ from tests.cluster.test_embed_kills import WORKER_MOMENTS, moments, run_until_do
 from tests.embedding.arrow_files import change_plan, read
 from tests.embedding.without_ray import build
 from tests.encoders.models import minilm, save_onnx, save_tiny
-from tests.jobs import digests
+from tests.jobs import answers, digests
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("in_store")]  # the libraries warn
 
@@ -74,6 +74,20 @@ def test_another_model_does_not_resume(corpus, tmp_path, kind, library):
     checks = verify(out, f"{kind}:{tmp_path / 'moved'}", [str(corpus)])
     assert [check.name for check in checks if not check.ok] == ["sample"]
     assert all(check.ok for check in verify(out, model, [str(corpus)]))
+
+
+def test_a_finished_output_is_recognized_without_pytorch(corpus, tmp_path):
+    model, out = save_tiny("st", tmp_path / "model"), tmp_path / "out"
+    build(model, corpus, SMALL, out)
+    line = f"embed --encoder {model} --input {corpus} --part-rows 40 --out {out}"
+    (again,), said = answers(line)
+    assert (again[1], again[2] & {"torch", "transformers"}) == (0, set())
+    assert "nothing to do" in said
+    config = tmp_path / "model" / "config_sentence_transformers.json"
+    prompted = json.loads(config.read_text()) | {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    config.write_text(json.dumps(prompted))
+    (other,), said = answers(line)
+    assert (other[1], "model.prompt (was , is query: )" in said) == (2, True)
 
 
 def test_verify_takes_the_pooling_from_the_output(corpus, tmp_path):

@@ -115,6 +115,22 @@ def moments(folder, *names):
     return folder
 
 
+def test_threads_that_feed_a_gpu(corpus, tiny_encoder_folder, unbroken, tmp_path):
+    """On a CPU: three threads read, tokenize and write parts while one of them encodes."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom paraembed.embedding.settings import Settings\n"
+        "from tests.embedding.without_ray import build\n"
+        "build(sys.argv[1], Path(sys.argv[2]), Settings(part_rows=1000), Path(sys.argv[3]), threads=3)"
+    )
+    command = [sys.executable, "-c", code, *map(str, (tiny_encoder_folder, corpus, tmp_path / "out"))]
+    crashes = moments(tmp_path / "crashes", f"open {_file(1)}", f"rename {_file(5)}", "rename _manifest.json")
+    paths = os.pathsep.join([str(HERE / "crash"), str(HERE.parents[1])])
+    environment = os.environ | {"PYTHONPATH": paths, "CRASHES": str(crashes)}
+    ends = [subprocess.run(command, env=environment, check=False).returncode for _ in range(4)]
+    assert ends == [-signal.SIGKILL] * 3 + [0]
+    assert digests(tmp_path / "out") == unbroken(1000)
+
+
 @pytest.mark.parametrize(
     ("of_workers", "of_driver"),
     [

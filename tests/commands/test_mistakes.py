@@ -114,6 +114,7 @@ def call(monkeypatch, capsys, tmp_path, empty_store):
         (b"\xff\xfe\t\xff\n\xc3(\tx\n", "tsv", "all 2 rows were rejected: 2 invalid UTF-8"),
         (b"same\tsame\n\tb\n", "tsv", "all 2 rows were rejected: 1 empty text, 1 equal texts"),
         (b"a\tb\nc\nd\n\n", "tsv", "--max-rejected-share is 0.5; most often (2): too few fields"),
+        (b"a\tb\nc\xe9\td\n\xe9\tf\n", "tsv", "invalid UTF-8; give its --encoding"),
     ],
 )
 def test_files_with_too_few_pairs(call, tmp_path, data, form, message):

@@ -33,6 +33,7 @@ def test_links_lead_somewhere(path):
         assert linked.is_relative_to(ROOT), target
         if anchor:
             assert anchor in anchors(linked), target
+            assert "--" not in anchor, f"{target}: the site has one hyphen there"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,6 +10,7 @@ from paraembed.embedding.append import finish_append, steps
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.commit import commit
 from paraembed.embedding.inputs import find_inputs
+from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import (
     NEXT,
     EmbeddingRun,
@@ -18,7 +19,6 @@ from paraembed.embedding.manifest import (
     columns_to_add,
     continued_run,
 )
-from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import Plan, make_plan, parts_of
 from paraembed.embedding.records import arrow_bytes, inputs_of, inputs_table
 from paraembed.io.inflate import BLOCK_BYTES
@@ -34,7 +34,15 @@ def list_inputs(asked, limits=DEFAULT_TABLE_LIMITS, block_bytes=BLOCK_BYTES):
 
 
 def build(
-    encoder, inputs, settings, out, on_duplicate_id="fail", inference=DEFAULT_INFERENCE, hashed=tuple, append=False
+    encoder,
+    inputs,
+    settings,
+    out,
+    on_duplicate_id="fail",
+    inference=DEFAULT_INFERENCE,
+    hashed=tuple,
+    append=False,
+    threads=1,
 ):
     """Embed, or go on; returns the parts that were embedded, with their rows."""
     encoder, home = open_encoder(str(encoder), inference), open_store(out)
@@ -52,10 +60,10 @@ def build(
         else:
             run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
         with begun_run(store, run) as begun:
-            for part in run.plan.parts:
-                if part.name not in begun.reports:
-                    begun.add(embed_part(encoder, run.plan.sources(part), part, of_step, store))
-                    embedded[part.name] = part.rows
+            todo = [part for part in run.plan.parts if part.name not in begun.reports]
+            for part, done in zip(todo, embed_here(encoder, run, todo, store, threads=threads), strict=True):
+                begun.add(done.report)
+                embedded[part.name] = part.rows
             begun.done.write()
             commit(store, run, begun.reports, on_duplicate_id, added_to=home if step.is_next else None)
         finish_append(home)

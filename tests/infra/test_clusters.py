@@ -105,7 +105,7 @@ STANDINS = {
         ("shard", None, "--workers 15"),
         ("train", "4", "--workers 8 --gpus"),
         ("train", None, "--workers 2"),
-        ("tune", "2", "--workers 1 --gpus"),
+        ("tune", "2", "--gpus"),
     ],
 )
 def test_the_slurm_script_gives_a_job_what_the_allocation_has(tmp_path, job, gpus, ends_with):

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -18,7 +16,7 @@ import pyarrow.compute as pc
 import torch
 
 from paraembed.encoders.devices import chosen_device, require_device
-from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles
+from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, PackedFiles, versions_of
 from paraembed.encoders.protocol import (
     BATCH_SIZE,
     NO_LOCK,
@@ -81,7 +79,7 @@ class ForeignEncoder(EncoderMethods):
             "max_tokens": self.max_tokens,
             **settings,
             **self._more_identity(),
-            "libraries": {name: _version(name).partition("+")[0] for name in self.libraries},
+            "libraries": versions_of(self.libraries),
             "files": self.files.digests,
         }
 
@@ -218,14 +216,6 @@ def check_ids(ids: Ragged, rows: int | None) -> Ragged:
             "model with its own tokenizer"
         )
     return ids
-
-
-def _version(package: str) -> str:
-    """Return the version of a package, also if another distribution brings it, as onnxruntime-gpu does."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return str(import_module(package.replace("-", "_")).__version__)
 
 
 def ragged(ids: Sequence[Sequence[int]]) -> Ragged:

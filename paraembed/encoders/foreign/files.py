@@ -5,11 +5,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,18 @@ def model_files(wanted: str, name: str, form: str) -> ModelFiles:
     if is_named:
         names = list(import_module("huggingface_hub.utils").filter_repo_objects(names, **_FETCHED[form]))
     return ModelFiles(folder, tuple(names))
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages, also if another distribution brings one, as onnxruntime-gpu does."""
+    versions = dict[str, str]()
+    for name in packages:
+        try:
+            full = version(name)
+        except PackageNotFoundError:
+            full = str(import_module(name.replace("-", "_")).__version__)
+        versions[name] = full.partition("+")[0]
+    return versions
 
 
 def _is_ignored(path: Path) -> bool:

@@ -68,7 +68,7 @@ def score_by_length(inputs: AnalysisInputs) -> Content:
         f"length, and one with fewer than {LEAST_PAIRS} has no score."
     )
     if any(panel.title == THE_PAPERS for panel in panels):
-        text += " In grey what the paper printed for its own encoders, over the 12,108 pairs of its 20 sets of " + (
+        text += " In gray what the paper printed for its own encoders, over the 12,108 pairs of its 20 sets of " + (
             f"STS 2012 to 2015; this run is without {missing}." if missing else "STS 2012 to 2015, as this run."
         )
     return Content(text, tuple(tables), lines(panels, ("tokens of the longer text, pairs", "")))
