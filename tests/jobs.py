@@ -32,14 +32,25 @@ JOBS = Path(__file__).parents[1] / "jobs"
 
 def run_job(name, *arguments):
     """Run ``jobs/NAME.py`` in this process, since a new Python imports for seconds; return its exit status."""
+    return _run_here(
+        lambda: runpy.run_path(str(JOBS / f"{name}.py"), run_name="__main__"), f"jobs/{name}.py", arguments
+    )
+
+
+def run_named(*arguments):
+    """Run ``python -m paraembed`` in this process; return its exit status."""
+    return _run_here(lambda: runpy.run_module("paraembed", run_name="__main__"), "paraembed", arguments)
+
+
+def _run_here(start, program, arguments):
     root, stops = logging.getLogger(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
     handlers, level = root.handlers[:], root.level
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", [f"jobs/{name}.py", *map(str, arguments)])
+            patch.setattr(sys, "argv", [program, *map(str, arguments)])
             patch.setattr(sys, "excepthook", sys.excepthook)
             with pytest.raises(SystemExit) as ended:
-                runpy.run_path(str(JOBS / f"{name}.py"), run_name="__main__")
+                start()
     finally:
         root.handlers, root.level = handlers, level
         for number, handler in stops.items():

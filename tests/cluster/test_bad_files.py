@@ -155,13 +155,18 @@ def test_a_file_without_the_permission_to_read_it(corpus, tiny_encoder_folder, t
     assert local(tiny_encoder_folder, [corpus], tmp_path / "out", SETTINGS, limits=limits).bad_files == 4
 
 
-def test_every_crash_point(corpus, tiny_encoder_folder, tmp_path):
+CRASHES = [f"rename {name}" for name in ("files.jsonl", "inputs-000.arrow", "_manifest.json")] + ["open files.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "names", [CRASHES[:1], pytest.param(CRASHES, marks=pytest.mark.slow)], ids=["of the list", "all"]
+)
+def test_every_crash_point(corpus, tiny_encoder_folder, tmp_path, names):
     expected, out = tmp_path / "expected", tmp_path / "out"
     local(tiny_encoder_folder, [corpus], expected, SETTINGS, limits=Limits(max_bad_files=3))
-    files = "inputs-000.arrow", "files.jsonl", "_manifest.json"
-    crashes = moments(tmp_path / "crashes", *(f"rename {name}" for name in files), "open files.jsonl")
+    crashes = moments(tmp_path / "crashes", *names)
     more = ("--part-rows", "2", "--max-bad-files", "3", "--engine", "local")
-    assert run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes) == 4
+    assert run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes) == len(names)
     assert digests(out) == digests(expected)
 
 

@@ -91,7 +91,7 @@ def write_phrases(folder):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory, ray_cluster):
+def data(tmp_path_factory):
     """Generated sets in the form of SICK and the Stanford Sentiment Treebank, and word vectors."""
     folder = tmp_path_factory.mktemp("gold")
     write_gold(folder, 300, 80, 150)
@@ -123,7 +123,7 @@ def finetune(
 
 
 def test_every_task_from_words_then_universal_then_features(data, tmp_path, store, capsys):
-    order = replace(RECIPE, encoder=GruConfig(), epochs=12, optimizer="adam")
+    order = replace(RECIPE, encoder=GruConfig(), epochs=8, optimizer="adam")
     chance = {"similarity": 0.3, "entailment": 0.5, "sentiment": 0.6, "semeval2013": 0.6, "turney": 0.2}
     for task, least in chance.items():
         recipe = order if task in {"semeval2013", "turney"} else RECIPE
@@ -134,9 +134,9 @@ def test_every_task_from_words_then_universal_then_features(data, tmp_path, stor
         assert scores["test"]["coverage"] == 1.0
         assert [row[0] for row in done.table[1]][-1] == "test"
         assert (tmp_path / task / "split.json").exists() == (task in {"semeval2013", "turney"})
-    shorter = replace(order, epochs=1)
-    assert not finetune(data, tmp_path / "turney", "turney", recipe=shorter, overwrite=True).was_finished
-    assert read_config(tmp_path / "turney")["recipe"]["epochs"] == 1
+    shorter = replace(RECIPE, epochs=1)
+    assert not finetune(data, tmp_path / "sentiment", "sentiment", recipe=shorter, overwrite=True).was_finished
+    assert read_config(tmp_path / "sentiment")["recipe"]["epochs"] == 1
     for task in ("similarity", "entailment"):
         assert finetune(data, tmp_path / task, task).was_finished
         assert "is already finished; nothing to do" in capsys.readouterr().err
@@ -230,7 +230,7 @@ def models_gold(folder):
 
 
 @pytest.mark.slow
-def test_two_workers_see_every_example(data, tmp_path):
+def test_two_workers_see_every_example(data, ray_cluster, tmp_path):
     finetune(data, tmp_path / "two", placement=Workers(workers=2))
     config = read_config(tmp_path / "two")
     assert config["provenance"]["workers_from_step"] == [[1, 2]]
@@ -272,27 +272,40 @@ def call(capsys):
     return call
 
 
-def test_bad_input_is_one_line(data, tmp_path, call):
-    words, out = data / "words.txt", tmp_path / "out"
-    plain = ("--task", "similarity", "--data", data, "--out", out)
-    assert "starts from word vectors; give --words VECTORS" in call(*plain)
-    assert "give --pretrained ENCODER" in call(*plain, "--words", words, "--mode", "universal")
-    assert "does not exist; expected an encoder folder" in call(
-        *plain, "--pretrained", tmp_path / "no", "--mode", "features"
-    )
-    assert "unknown recipe 'iclr2016/avg'; allowed: tacl2015/cnn" in call(*plain, "--recipe", "iclr2016/avg")
-    assert "sick/SICK_train.txt" in call("--task", "entailment", "--data", tmp_path, "--out", out, "--words", words)
-    assert "batch_size is 5000; use a smaller" in call(*plain, "--words", words, "--batch-size", "5000")
-    (tmp_path / "bad.txt").write_text(words.read_text() + "bad\n" * 6)
-    assert "larger --max-bad-words" in call(*plain, "--words", tmp_path / "bad.txt")
+PLAIN = "--task similarity --data {data} --out {tmp}/out"
+OF_WORDS, OF_ENCODER = f"{PLAIN} --words {{data}}/words.txt", f"{PLAIN} --mode universal --pretrained {{tiny}}"
+MISTAKES = {
+    PLAIN: "starts from word vectors; give --words VECTORS",
+    f"{OF_WORDS} --mode universal": "give --pretrained ENCODER",
+    f"{PLAIN} --pretrained {{tmp}}/no --mode features": "does not exist; expected an encoder folder",
+    f"{PLAIN} --recipe iclr2016/avg": "unknown recipe 'iclr2016/avg'; allowed: tacl2015/cnn",
+    "--task entailment --data {tmp} --out {tmp}/out --words {data}/words.txt": "sick/SICK_train.txt",
+    f"{OF_WORDS} --batch-size 5000": "batch_size is 5000; use a smaller",
+    f"{PLAIN} --words {{tmp}}/bad.txt": "larger --max-bad-words",
+    f"{OF_ENCODER} --max-tokens 3": "max_tokens is 3, but --pretrained sets it to None; leave it out",
+    f"{OF_ENCODER} --encoder lstm": "the recipe trains the encoder lstm, but --pretrained is avg",
+    f"{OF_WORDS.replace('similarity', 'turney')} --encoder avg --no-train-words": "set train_words",
+}
+
+
+@pytest.mark.parametrize(("line", "message"), MISTAKES.items())
+def test_a_mistake_is_one_line_before_anything_is_written(data, tmp_path, call, tiny_encoder_folder, line, message):
+    (tmp_path / "bad.txt").write_text((data / "words.txt").read_text() + "bad\n" * 6)
+    assert message in call(*line.format(data=data, tmp=tmp_path, tiny=tiny_encoder_folder).split())
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.txt"]
+
+
+def test_bad_words_are_skipped_and_files_of_others_stay(data, tmp_path, call):
+    (tmp_path / "bad.txt").write_text((data / "words.txt").read_text() + "bad\n" * 6)
     assert labels(data, words=tmp_path / "bad.txt", max_bad_words=0.5).untrained()[1].covered > 0
-    (out).mkdir()
-    (out / "mine.txt").write_text("mine")
-    assert "has no config.json; expected a model folder" in call(*plain, "--words", words)
-    assert (out / "mine.txt").read_text() == "mine"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    line = OF_WORDS.format(data=data, tmp=tmp_path)
+    assert "has no config.json; expected a model folder" in call(*line.split())
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
 
 
-def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_path, call, tiny_encoder_folder):
+def test_what_could_not_be_scored_is_refused_before_training(data, tmp_path, call):
     (tmp_path / "sick").mkdir()
     for name, num in (("SICK_train", 300), ("SICK_trial", 1), ("SICK_test_annotated", 150)):
         write_sick(tmp_path / "sick" / f"{name}.txt", num, 3)
@@ -306,12 +319,6 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
     assert "only 0 of 300 training examples can be used (the others have a text without a token)" in call(
         *plain, *words
     )
-    of_data = ("--data", data, "--out", tmp_path / "out")
-    pretrained = ("--task", "similarity", *of_data, "--mode", "universal", "--pretrained", tiny_encoder_folder)
-    assert "max_tokens is 3, but --pretrained sets it to None; leave it out" in call(*pretrained, "--max-tokens", "3")
-    assert "the recipe trains the encoder lstm, but --pretrained is avg" in call(*pretrained, "--encoder", "lstm")
-    turney = ("--task", "turney", *of_data, *words)
-    assert "set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")
     assert [path.name for path in tmp_path.iterdir()] == ["sick"]
 
 

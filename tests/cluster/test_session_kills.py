@@ -42,6 +42,9 @@ sys.exit(run(main, Flags))
 """
 
 
+RAYS = ["gcs_server", "raylet", "ray::DashboardAgent"]
+
+
 def start(folder, until):
     """The job, once it has written ``until``."""
     (folder / "job.py").write_text(JOB)
@@ -75,28 +78,20 @@ def messages(stderr):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gcs_server", "raylet", "ray::DashboardAgent"])
-def test_a_job_whose_ray_loses_a_process(tmp_path, name):
-    job = start(tmp_path, "ready")
+@pytest.mark.parametrize(
+    ("until", "name"),
+    [*(("ready", name) for name in RAYS), *(("starting", name) for name in RAYS[1:])],
+)
+def test_a_job_whose_ray_loses_a_process(tmp_path, until, name):
+    job = start(tmp_path, until)
     await_process(job, name).kill()
     status, lines = ended(job)
     assert status == 1
     (line,) = (line for line in lines if line.startswith("error: "))
-    assert "Finished work is kept" in line
-    if not name.startswith("ray::"):
-        assert f"Ray's process {name} (" in line
+    assert until == "starting" or "Finished work is kept" in line
+    if until == "starting" or not name.startswith("ray::"):
+        assert until == "starting" or f"Ray's process {name} (" in line
         assert Path(line.rpartition(" ")[2]).is_dir(), "no logs where the error says"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["raylet", "ray::DashboardAgent"])
-def test_a_ray_that_loses_a_process_while_it_starts(tmp_path, name):
-    job = start(tmp_path, "starting")
-    await_process(job, name).kill()
-    status, lines = ended(job)
-    assert status == 1
-    (line,) = (line for line in lines if line.startswith("error: "))
-    assert Path(line.rpartition(" ")[2]).is_dir(), "no logs where the error says"
 
 
 @pytest.mark.slow

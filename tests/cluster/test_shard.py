@@ -4,7 +4,6 @@ import json
 import random
 import re
 import shutil
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -187,10 +186,7 @@ def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster, 
 
 
 def test_two_runs_at_once_and_unusable_inputs_are_refused(ray_cluster, inputs, tmp_path):
-    with (
-        work_folder(tmp_path / ".out.partial"),
-        pytest.raises(ValueError, match="another run is writing to"),
-    ):
+    with work_folder(tmp_path / ".out.partial"), pytest.raises(ValueError, match="another run is writing to"):
         shard_pairs(inputs, tmp_path / "out", SETTINGS)
     with pytest.raises(ValueError, match="an input is given twice"):
         shard_pairs([*inputs, inputs[0]], tmp_path / "out", SETTINGS)
@@ -257,22 +253,6 @@ def test_files_of_a_user_in_or_beside_the_output_survive(inputs, tmp_path):
                 shard_pairs(inputs, tmp_path / "out", SETTINGS)
             (tmp_path / name).unlink()
     assert all(path.exists() for path in inputs)
-
-
-@pytest.mark.slow
-def test_commands_that_begin_at_once_give_one_output(inputs, tmp_path):
-    command = job_command("shard", "--input", *inputs, "--out", tmp_path / "out", "--rows-per-shard", 40)
-    for _ in range(3):
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-        said = [process.communicate(timeout=200)[1] for process in processes]
-        assert not any("Traceback" in text for text in said), said
-        ended = [process.returncode for process in processes]
-        assert 0 in ended
-        for status, text in zip(ended, said, strict=True):
-            assert status == 0 or "error: another run is writing to" in text, text
-        assert len(contents(tmp_path / "out")) == 8
-        assert not list(tmp_path.glob(".out*"))
 
 
 def test_sources_are_put_together_in_one_pass():

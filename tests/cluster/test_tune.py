@@ -1,6 +1,5 @@
 import gzip
 import json
-import os
 import re
 import shlex
 import shutil
@@ -30,7 +29,7 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
-from tests.jobs import answers, interrupted, job_command, ran, run_job
+from tests.jobs import answers, interrupted, job_command, run_job
 from tests.mlflow_server import run_of
 from tune_spaces import SPACES
 
@@ -150,12 +149,13 @@ def test_the_next_command_trains_the_best_recipe_and_the_same_again_needs_no_ray
     sweep = replace(flags(sample, tmp_path / "a sweep"), settings=SearchSettings("random", 1), min_coverage=0.125)
     tune(sweep)
     following = re.search(r"next: python jobs/train\.py (.*)", capsys.readouterr().err)[1]
-    words = "--words", sweep.words, "--data", sweep.data, "--min-coverage", 0.125, "--search", "random", "--trials", 1
-    same = job_command("tune", "smoke", "--pairs", sweep.pairs, *words, "--out", sweep.out)
-    again = ran(*same, env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"})  # where no cluster answers
-    assert f"{sweep.out} is already finished; nothing to do\n" in again.stderr
-    assert following in again.stderr
-    assert len(again.stdout.splitlines()) == 3
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # where no cluster answers
+    tune(sweep)
+    again = capsys.readouterr()
+    assert f"{sweep.out} is already finished; nothing to do\n" in again.err
+    assert following in again.err
+    assert len(again.out.splitlines()) == 3
+    monkeypatch.delenv("RAY_ADDRESS")
     command = shlex.split(following)
     assert command[command.index("--min-coverage") + 1] == "0.125"
     assert run_job("train", *command) == 0
@@ -211,23 +211,6 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
 
 
-@pytest.mark.slow
-def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
-    settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
-    sweep = replace(flags(sample, tmp_path / "out"), settings=settings, epochs=3)
-    tune(sweep)
-    assert "4 trials of 3 epochs on 2,000 pairs, 2 at a time" in capsys.readouterr().err
-    rows = table(sweep.out)
-    assert {"finished", "stopped"} == {row["status"] for row in rows}
-    assert sorted(row["trial"] for row in rows) == [0, 1, 2, 3]
-    for lost in (0, 1, 3):  # as if the driver had died while these were under way
-        (sweep.out / "trials" / f"{lost:05}.json").unlink()
-    before = records(sweep.out)
-    tune(sweep)
-    assert table(sweep.out) == rows
-    assert before.items() <= records(sweep.out).items()
-
-
 def run(sweep, name):
     sweep.out.mkdir(exist_ok=True)
     sweep = begun(sweep, overwrite=False)
@@ -267,27 +250,6 @@ def kill_after_a_trial(command, sweep):
 
     interrupted(command, lambda: list((sweep / "trials").glob("*.json")), victims=driver)
     assert not psutil.wait_procs(family, timeout=30)[1]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # two sweeps of 40 epochs a trial: 1 to 3 min
-def test_a_killed_driver_goes_on(sample, tmp_path, store, capsys):
-    whole = whole_job(sample, tmp_path / "sweep")
-    kill_after_a_trial(job_command(*whole), tmp_path / "sweep")
-    before = records(tmp_path / "sweep")
-    assert 1 <= len(before) < 4
-    assert not (tmp_path / "sweep" / "results.csv").exists()
-    capsys.readouterr()
-    assert run_job(*whole) == 0
-    said = capsys.readouterr().err
-    assert "resuming the work in" in said
-    assert f"{4 - len(before)} trials of 40 epochs" in said
-    assert before.items() <= records(tmp_path / "sweep").items()
-    assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
-    client = MlflowClient(store)
-    parent = run_of(client, tmp_path / "sweep" / "run.json").info.run_id
-    children = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent}'")
-    assert sorted(child.data.tags["trial"] for child in children if "trial" in child.data.tags) == ["0", "1", "2", "3"]
 
 
 def is_at_a_trial(process):

@@ -25,6 +25,7 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.choosing import read_labels_for, without_idle_axes
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
+from paraembed.tuning.trial import inputs_key, run_trial
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_gold
 from tests.cluster.test_tune import kill_after_a_trial
 from tests.jobs import job_command, run_job
@@ -90,25 +91,17 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
     assert "is already finished; nothing to do" in capsys.readouterr().err
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_trials_from_a_trained_encoder(data, tmp_path, ray_cluster):
-    fixed = ("batch_size=20",)
-    axes = {"head_l2": (1e-3, 1e-4)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SPACES, "two", replace(SPACES["iclr2016/features-proj"], axes=axes))
-        plain = Tune(
-            "two", data=data, task="entailment", pretrained=data / "proj", out=tmp_path / "two", epochs=2, fixed=fixed
-        )
-        tune(plain)
-    rows = table(tmp_path / "two")
-    assert [row["status"] for row in rows] == ["finished"] * 2
-    recipe = find_supervised_recipe(str(tmp_path / "two" / "best-recipe.json"))
-    assert recipe.encoder == ProjConfig(width=20)
-    labels = read_labels(recipe, "entailment", None, data, pretrained=data / "proj")
-    train_model(Training("best", labels, tmp_path / "m"))
-    value = read_config(tmp_path / "m")["provenance"]["scores"]["dev"]["values"]["accuracy"]
-    assert value == pytest.approx(max(row["score"] for row in rows), abs=1e-6)
+def test_a_trial_from_a_trained_encoder_scores_as_its_training(data, tmp_path):
+    points = Points("features", SPACES["iclr2016/features-proj"], {"batch_size": 20})
+    labels, points = read_labels_for(points, "entailment", None, data, None, data / "proj")
+    recipe = replace(points.at(points.space.choices(0)).recipe, epochs=2)
+    scorer = labels.scorer(points.space.selection.metric)
+    ended = run_trial(trial_inputs(labels, points, concurrent=1)[inputs_key(recipe)], recipe, 1.0, scorer, {})
+    assert (ended.status, recipe.encoder) == ("finished", ProjConfig(width=20))
+    same = read_labels(recipe, "entailment", None, data, pretrained=data / "proj")
+    train_model(Training("trained", same, tmp_path / "model"))
+    value = read_config(tmp_path / "model")["provenance"]["scores"]["dev"]["values"]["accuracy"]
+    assert value == pytest.approx(max(epoch.score for epoch in ended.curve), abs=1e-6)
 
 
 def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path, tmp_path_factory):
@@ -222,7 +215,7 @@ def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path, capsys, ray_cluster):
+def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path, store, capsys, ray_cluster):
     def whole_job(out):
         paths = "--words", data / "words.txt", "--data", data, "--out", out
         search = "--search", "tpe", "--trials", 4, "--asha", "--epochs", 150, "--concurrent", 1
@@ -245,3 +238,6 @@ def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path, capsys, ray_c
     assert tables[0].equals(tables[1])
     best = [(out / "best-recipe.json").read_bytes() for out in (cut, tmp_path / "whole")]
     assert best[0] == best[1]
+    parent = run_of(MlflowClient(store), cut / "run.json").info.run_id
+    children = MlflowClient(store).search_runs(["1"], f"tags.`mlflow.parentRunId` = '{parent}'")
+    assert sorted(child.data.tags["trial"] for child in children) == ["0", "1", "2", "3"]

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -289,10 +290,16 @@ def test_only_a_sweep_whose_results_are_those_of_all_its_trials_is_finished(tmp_
     assert finished_before(some) is None
 
 
-def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+@pytest.fixture
+def client(tmp_path, monkeypatch, empty_store):
+    """Client of an MLflow store without runs."""
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path)}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.chdir(tmp_path)
+    return MlflowClient(uri)
+
+
+def test_a_trial_that_runs_again_has_one_run(tmp_path, client):
     ledger = Ledger(tmp_path / "trials")
 
     def logged(*records):
@@ -301,7 +308,7 @@ def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
                 ledger.add(one)
             for one in ledger.in_order():
                 log_trial(run, one, POINTS.shown(one.recipe, one.share))
-        found = MlflowClient(uri).search_runs(["1"], f"tags.`mlflow.parentRunId` = '{run.run_id}'")
+        found = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{run.run_id}'")
         assert len({one.data.tags["trial"] for one in found}) == len(found)
         assert {one.data.params["encoder"] for one in found} == {"avg"}
         assert not any("encoder.name" in one.data.params for one in found)
@@ -313,10 +320,7 @@ def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
     assert logged() == {"0": "FINISHED", "1": "FINISHED"}
 
 
-def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(tmp_path, monkeypatch):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.chdir(tmp_path)
+def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(tmp_path, client):
     curve = tuple(
         Epoch(at, score, 0.5, {} if score is None else {"dev/pearson": score}, 1.0 * at)
         for at, score in enumerate([0.1, 0.4, None, 0.2], 1)
@@ -325,7 +329,6 @@ def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(tmp_pat
     with tracked_run("sweep", tmp_path, tmp_path / "run.json") as run:
         for one in (kept, record(1, [0.3, 0.2])):
             log_trial(run, one, {})
-    client = MlflowClient(uri)
     found = {one.data.tags["trial"]: one for one in client.search_runs(["1"]) if "trial" in one.data.tags}
 
     def history(trial, name):

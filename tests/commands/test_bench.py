@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from contextlib import nullcontext
 from statistics import median
 
@@ -21,9 +22,9 @@ SMALL = "--batch-size 5 --width 8 --mean-tokens 3 --rounds 2 --threads 1"
 
 
 @pytest.fixture
-def store(monkeypatch, tmp_path):
+def store(monkeypatch, tmp_path, empty_store):
     """MLflow's store."""
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path.parent / 'bench.db')}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     return uri
 

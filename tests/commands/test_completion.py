@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from paraembed.commands.completion import job_flags
+from paraembed.commands.completion import job_flags, script
 from paraembed.encoders import ENCODERS
-from tests.jobs import ran
+from tests.jobs import ran, run_named
 
 PROGRAMS = {
     "bash": 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _paraembed; printf "%s\\n" "${COMPREPLY[@]}"',
@@ -26,7 +26,7 @@ def complete(request, tmp_path_factory):
     shell, folder = request.param, tmp_path_factory.mktemp(request.param)
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
-    (folder / "script").write_text(ran(sys.executable, "-m", "paraembed", "completion", shell).stdout)
+    (folder / "script").write_text(script(shell))
     (folder / "home").mkdir()
     (folder / "home" / "own.json").touch()
     options = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
@@ -64,9 +64,15 @@ def test_files_are_offered_where_a_file_may_be_given(complete):
     assert {*complete("train", "--encoder", "")} == {*ENCODERS}
 
 
-def test_the_flags_are_those_that_help_lists(monkeypatch):
+@pytest.mark.parametrize("shell", PROGRAMS)
+def test_the_job_prints_the_script(shell, capsys):
+    assert run_named("completion", shell) == 0
+    assert capsys.readouterr().out.rstrip() == script(shell).rstrip()
+
+
+@pytest.mark.parametrize("name", ["embed", "train", "verify"])
+def test_the_flags_are_those_that_help_lists(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    for name in ("embed", "train", "verify"):
-        listed = ran(sys.executable, "-m", "paraembed", name, "--help").stdout
-        flags = set(re.findall(r"│ (?:-h, )?(--[\w-]+)(?![\w.-])", listed))
-        assert job_flags(name).keys() - {""} == flags
+    listed = ran(sys.executable, "-m", "paraembed", name, "--help").stdout
+    flags = set(re.findall(r"│ (?:-h, )?(--[\w-]+)(?![\w.-])", listed))
+    assert job_flags(name).keys() - {""} == flags

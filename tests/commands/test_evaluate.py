@@ -16,7 +16,6 @@ from paraembed.evaluation.choose import check_held_out
 from paraembed.evaluation.evaluate import EvaluationRequest, find_candidates
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.sample import ppdb_lines
-from paraembed.tracking.place import EXPERIMENT
 from tests.jobs import run_job
 
 PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"
@@ -25,9 +24,9 @@ VECTORS = "UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\na 1 1 0\ndog -1 2 1\non 3 1 -1\n
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """One MLflow database for these tests: making it takes seconds."""
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+def store(tmp_path_factory, empty_store):
+    """One MLflow database for these tests."""
+    return f"sqlite:///{shutil.copy(empty_store, tmp_path_factory.mktemp('mlflow'))}"
 
 
 @pytest.fixture
@@ -97,9 +96,7 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(folder, store, capsys)
 
 def test_the_run_of_a_training_is_an_encoder(folder, store, capsys):
     client = MlflowClient(store)
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
-    training, empty = (client.create_run(number).info.run_id for _ in range(2))
+    training, empty = (client.create_run("1").info.run_id for _ in range(2))
     client.log_artifacts(training, str(folder / "encoder"), "encoder")
     assert evaluate(f"--encoder {training} encoder --pairs test-pairs.tsv --no-analyses --out out") == 0
     columns = json.loads((folder / "out" / "scores.json").read_text())["encoders"]

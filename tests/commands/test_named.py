@@ -4,44 +4,53 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 import paraembed
 from paraembed.commands import JOBS
-from tests.jobs import ran
+from tests.jobs import ran, run_named
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments, folder, status):
-    return ran(sys.executable, "-m", "paraembed", *arguments, cwd=folder, status=status, timeout=60)
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run ``paraembed`` in a folder, which must end with a status; return what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, status=0):
+        capsys.readouterr()
+        assert run_named(*arguments) == status
+        return capsys.readouterr()
+
+    return run
 
 
 def test_every_job_of_the_checkout_has_its_name():
     assert {*JOBS} == {path.stem for path in (ROOT / "jobs").glob("*.py")} - {"bench"} | {"completion", "log", "sample"}
 
 
-def test_a_job_runs_by_its_name(tmp_path):
-    listed = run("--help", folder=tmp_path, status=0)
-    assert all(name in listed.stdout for name in JOBS)
-    _, start, docs, *_ = listed.stdout.splitlines()
+def test_a_job_runs_by_its_name(run, tmp_path):
+    listed = ran(sys.executable, "-m", "paraembed", "--help", cwd=tmp_path).stdout
+    assert all(name in listed for name in JOBS)
+    _, start, docs, *_ = listed.splitlines()
     assert start.startswith("start: paraembed sample --out")
     assert (ROOT / "docs/quickstart.md").exists()
     assert "docs/quickstart.md" in docs
-    version = run("--version", folder=tmp_path, status=0)
-    assert version.stdout == f"paraembed {paraembed.__version__}\n"
-    unknown = run("emebd", folder=tmp_path, status=2)
-    assert unknown.stdout == ""
-    assert "'emebd'; did you mean embed?" in unknown.stderr
-    assert str(tmp_path / "nothing") in run("verify", tmp_path / "nothing", folder=tmp_path, status=2).stderr
+    assert run("--version").out == f"paraembed {paraembed.__version__}\n"
+    unknown = run("emebd", status=2)
+    assert unknown.out == ""
+    assert "'emebd'; did you mean embed?" in unknown.err
+    assert str(tmp_path / "nothing") in run("verify", tmp_path / "nothing", status=2).err
 
 
-def test_messages_name_jobs_as_they_are_started(tmp_path):
+def test_messages_name_jobs_as_they_are_started(run, tmp_path):
     (tmp_path / "train.py").write_text("a text in a file of that name\n")
     embed = "--encoder", "small", "--input", "train.py", "--out", "out", "--text-column"
-    assert "--encoder FOLDER" in run("embed", "--help", folder=tmp_path, status=0).stdout
+    assert "--encoder FOLDER" in run("embed", "--help").out
     for name, said in (("embed", "paraembed train"), ("shard", "paraembed shard fetch")):
-        text = run(name, "--help", folder=tmp_path, status=0).stdout
+        text = run(name, "--help").out
         assert said in " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
         assert not re.search(r"jobs/|\b(embed|shard|train)\.py", text)
-    assert f"{tmp_path}/train.py" in run(*("embed", *embed, "nope"), folder=tmp_path, status=2).stderr
-    sample = run("sample", "--out", "s", "--lines", "200", folder=tmp_path, status=0).stderr
-    assert "next: paraembed shard --input" in sample
+    assert f"{tmp_path}/train.py" in run("embed", *embed, "nope", status=2).err
+    assert "next: paraembed shard --input" in run("sample", "--out", "s", "--lines", "200").err

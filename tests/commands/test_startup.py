@@ -6,94 +6,22 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from paraembed.commands import JOBS
+from paraembed.pairs.sample import write_sample
 from tests.jobs import answers, job_command, ran, run_job
 from tune_spaces import SPACES
 
 ARROW = {"numpy", "pyarrow"}  # 0.3 s
 SLOW = {"ray", "mlflow", "torch", "scipy", "matplotlib", "numba", "optuna"}
-FINISHED = {
-    "train": "--recipe small --epochs 1 --pairs pairs --out encoder",
-    "finetune": "--task similarity --recipe iclr2016/universal-avg --epochs 1 --data demo/suites "
-    "--pretrained encoder --out model",
-    "embed": "--encoder encoder --input demo/sentences.txt --keep text --out vectors",
-    "mine": "vectors --out mined",
-    "load": "vectors --to duckdb:vectors.duckdb",
-    "compact": "vectors",
-    "shard": "--input demo/pairs.tsv --for small --out pairs",
-}
-WRONG = [
-    "shard --input empty.txt --for small --out out",
-    "shard --input demo/pairs.tsv --for folder --out out",
-    "train --recipe nope --pairs pairs --out out",
-    "train --recipe small --encoder nope --pairs pairs --out out",
-    "train --recipe small --pairs folder --out out",
-    "train --recipe small --words folder --pairs pairs --out out",
-    "train --words empty.txt --pairs pairs --out out",
-    "train --words demo/vectors.txt.gz --batch-size 1000 --pairs pairs --out out",
-    "train --recipe small --evaluate nope --data demo/suites --pairs pairs --out out",
-    "train --recipe small --evaluate sts --data folder --pairs pairs --out out",
-    "train --recipe small --evaluate-pairs empty.txt --pairs pairs --out out",
-    "train --recipe small --epochs 2 --pairs pairs --out encoder",
-    "tune nope --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
-    "tune acl2017/avg --set nope=1 --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
-    "tune acl2017/avg --metric sts/mean --pairs folder --words demo/vectors.txt.gz --data demo/suites --out out",
-    "tune acl2017/avg --metric sts/mean --pairs pairs --words demo/vectors.txt.gz --data folder --out out",
-    "tune acl2017/avg --metric nope --pairs pairs --words demo/vectors.txt.gz --data demo/suites --out out",
-    "finetune --task similarity --recipe nope --words demo/vectors.txt.gz --data demo/suites --out out",
-    "finetune --task similarity --words demo/vectors.txt.gz --data folder --out out",
-    "finetune --task similarity --pretrained encoder --data demo/suites --out out",
-    "finetune --task similarity --recipe iclr2016/universal-avg --pretrained folder --data demo/suites --out out",
-    "finetune --task similarity --words empty.txt --data demo/suites --out out",
-    "evaluate --encoder small --suite nope --data demo/suites --out out",
-    "evaluate --encoder small --suite sts --data folder --out out",
-    "evaluate --encoder folder --suite sts --data demo/suites --out out",
-    "evaluate --encoder small --pairs empty.txt --out out",
-    "evaluate --words empty.txt --suite sts --data demo/suites --out out",
-    "weight --words empty.txt --weighting avg --out out",
-    "weight --words demo/vectors.txt.gz --weighting avg --out encoder",
-    "export --encoder folder --to onnx --out out",
-    "export --encoder encoder --to onnx --out folder",
-    "embed --encoder folder --input demo/sentences.txt --out out",
-    "embed --encoder small --input empty.txt --out out",
-    "embed --encoder small --input demo/sentences.txt --keep nope --out out",
-    "embed --encoder small --input table.csv --text-column nope --out out",
-    "teach --teacher small --texts table.csv --text-column nope --out out",
-    "teach --teacher folder --texts demo/sentences.txt --out out",
-    "teach --teacher small --texts empty.txt --out out",
-    "search folder --query cat",
-    "search vectors --query cat --encoder folder",
-    "load folder --to duckdb:out.duckdb",
-    "mine folder --out out",
-    "mine vectors --threshold 0.99 --out mined",
-    "status folder",
-    "compact folder",
-]
-"""Wrong inputs of jobs: a missing or empty file, an unknown name, a folder of something else, another output."""
-MISSING = {
-    "shard": "--input {}/pairs.txt --out {}/out",
-    "train": "--pairs {}/pairs --words {}/words.txt --out {}/out",
-    "tune": "acl2017/avg --pairs {}/pairs --words {}/words.txt --data {} --out {}/out",
-    "evaluate": "--encoder {}/encoder --suite sts --data {} --out {}/out",
-    "finetune": "--task similarity --data {}/data --words {}/words.txt --out {}/out",
-    "weight": "--words {}/words.txt --out {}/out",
-    "export": "--encoder {}/encoder --to word2vec --out {}/out",
-    "embed": "--encoder {}/encoder --input {}/text.txt --out {}/out",
-    "status": "{}/embeddings",
-    "verify": "{}/embeddings",
-    "compact": "{}/embeddings",
-    "search": "{}/embeddings --query cat",
-    "load": "{}/embeddings --to duckdb:{}/vectors.duckdb",
-    "teach": "--teacher {}/encoder --texts {}/text.txt --out {}/out",
-    "mine": "{}/embeddings --out {}/out",
-}
-MISSING_TEXTS = {
-    "embed": "--encoder small --input {}/text.txt --out {}/out",
-    "teach": "--teacher small --texts {}/text.txt --out {}/out",
-}
+CASES = json.loads(Path(__file__).with_name("startup.json").read_text())
+"""Command lines of jobs: those that have run; those with a missing or empty file, an unknown name, a folder of
+something else, another output; and those whose inputs are not there.
+"""
+FINISHED, WRONG = CASES["finished"], CASES["wrong"]
 
 
 def test_help_is_printed_without_slow_imports():
@@ -112,7 +40,7 @@ def test_help_ends_with_its_reader():
 
 
 def test_mistakes_are_answered_without_slow_imports(tmp_path):
-    missing = [f"{name} {flags}" for texts in (MISSING, MISSING_TEXTS) for name, flags in texts.items()]
+    missing = [f"{name} {flags}" for texts in ("missing", "missing texts") for name, flags in CASES[texts].items()]
     lines = [*(f"{name} --no-such-flag" for name in JOBS), *missing]
     said, errors = answers(*(line.replace("{}", str(tmp_path)) for line in lines))
     assert [(name, status, found & SLOW) for name, status, found in said] == [
@@ -123,44 +51,53 @@ def test_mistakes_are_answered_without_slow_imports(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_json_answers_wrong_flags_and_lists():
-    for line in ("--no-such-flag 1", "--part-rows many"):
-        command = *job_command("embed"), *line.split(), "--json", "--quiet"
-        outcome = json.loads(ran(*command, status=2).stdout)
-        assert (outcome["job"], outcome["status"]) == ("embed", 2)
-    listed = ran(*job_command("train"), "--list", "--json").stdout.splitlines()
-    assert json.loads(listed[-1])["status"] == 0
+@pytest.fixture
+def as_json(capsys):
+    """Run a job with ``--json``, with an expected status; return what it prints, and its last line as an object."""
+
+    def run(line, status=0):
+        name, *flags = line.split()
+        capsys.readouterr()
+        assert run_job(name, *flags, "--json") == status
+        printed = capsys.readouterr().out
+        return printed, json.loads(printed.splitlines()[-1])
+
+    return run
 
 
-def test_json_has_the_estimate_of_a_dry_run(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [("embed --no-such-flag 1 --quiet", 2), ("embed --part-rows many --quiet", 2), ("train --list", 0)],
+)
+def test_json_answers_wrong_flags_and_lists(as_json, line, status):
+    printed, outcome = as_json(line, status)
+    assert (outcome["job"], outcome["status"]) == (line.split()[0], status)
+    assert len(printed.splitlines()) == 1 or not status
+
+
+def test_json_has_the_estimate_of_a_dry_run(as_json, tmp_path):
     (tmp_path / "t.txt").write_text("a cat sat\non a mat\n" * 50)
-    texts, shared = f"{tmp_path}/t.txt", f"--out {tmp_path}/out --dry-run --json"
-    jobs = f"embed --encoder small --price-per-hour 3600 --input {texts}", f"teach --teacher small --texts {texts}"
-    done = [ran(*job_command(*job.split()), *shared.split()).stdout for job in (*jobs, "tune acl2017/avg")]
-    embed, teach, tune = (json.loads(printed.splitlines()[-1])["estimate"] for printed in done)
+    texts, shared = f"{tmp_path}/t.txt", f"--out {tmp_path}/out --dry-run"
+    printed, embed = as_json(f"embed --encoder small --price-per-hour 3600 --input {texts} {shared}")
+    teach, tune = (
+        as_json(f"{job} {shared}")[1] for job in (f"teach --teacher small --texts {texts}", "tune acl2017/avg")
+    )
+    embed, teach, tune = (one["estimate"] for one in (embed, teach, tune))
     assert (embed["rows"], embed["parts"], tune) == (100, 1, {"trials": SPACES["acl2017/avg"].size})
     assert embed["cost"] == pytest.approx(embed["seconds"])
-    assert f"{embed['bytes']:,}" in done[0]
+    assert f"{embed['bytes']:,}" in printed
     assert (teach["texts"], teach["seconds"].keys()) == (100, {"vectors", "ridge"})
     assert not (tmp_path / "out").exists()
-
-
-def test_a_missing_column_is_answered_before_the_encoder_is_loaded(tmp_path):
-    (tmp_path / "t.csv").write_text("id,body\n1,a cat\n")
-    jobs = "embed --encoder small --input", "teach --teacher small --texts"
-    said, errors = answers(*(f"{job} {tmp_path}/t.csv --text-column nope --out {tmp_path}/out" for job in jobs))
-    assert [status for _, status, _ in said] == [2, 2]
-    assert errors.count(f"{tmp_path / 't.csv'} has no column 'nope'; --text-column can be: id, body") == 2
-    assert not {"ray", "mlflow", "torch"} & said[-1][2]
-    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 def test_small_jobs_run_without_ray_and_pytorch(tmp_path):
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
     first, _ = answers(f"embed --encoder small --input {tmp_path}/t.txt --out {tmp_path}/out")
-    used, _ = answers(f"search {tmp_path}/out --query cat", f"verify {tmp_path}/out --encoder small --input {tmp_path}")
+    jobs = "status {0}", "search {0} --query cat", "verify {0} --encoder small --input {1}"
+    used, _ = answers(*(job.format(tmp_path / "out", tmp_path) for job in jobs))
     assert [(status, found & {"ray", "torch"}) for _, status, found in first] == [(0, set())]
-    assert [(status, found & {"ray", "mlflow", "torch"}) for _, status, found in used] == [(0, set())] * 2
+    assert [(status, found & {"ray", "mlflow", "torch"}) for _, status, found in used] == [(0, set())] * 3
+    assert not used[0][2] & (SLOW | {"pandas"})
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +107,7 @@ def finished(tmp_path_factory, empty_store):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(empty_store, folder / 'mlflow.db')}")
         patch.chdir(folder)
-        sizes = "--lines 300 --pairs 600 --sentences 300 --test-pairs 100"
-        ran(sys.executable, "-m", "paraembed", "sample", "--out", "demo", "--suites", *sizes.split())
+        write_sample(Path("demo"), lines=300, pairs=600, sentences=300, test_pairs=100, suites=True)
         for name in ("shard", "train", "finetune", "embed", "mine", "load"):
             assert run_job(name, *FINISHED[name].split()) == 0
         (folder / "empty.txt").touch()
@@ -195,22 +131,11 @@ def test_wrong_inputs_are_answered_without_slow_imports(finished):
         (line, 2, set()) for line in WRONG
     ]
     assert errors.count("error: ") == len(WRONG)
+    assert errors.count("table.csv has no column 'nope'; --text-column can be: id, body") == 2
     assert not (finished / "out").exists()
 
 
-def test_encoders_are_named_without_pytorch_and_imported_when_asked_for():
-    code = """
-import sys
-from paraembed import ENCODERS, RECIPES
-assert "torch" not in sys.modules
-from paraembed.encoders import Embedded, Encoder
-print(Encoder.__module__, len(ENCODERS), "torch" in sys.modules)
-"""
-    printed = ran(sys.executable, "-c", code).stdout
-    assert printed.split() == ["paraembed.encoders.base", "22", "True"]
-
-
-def test_the_package_is_imported_at_once_and_leaves_logging_alone():
+def test_the_package_is_imported_at_once_leaves_logging_alone_and_has_pytorch_when_asked_for():
     code = """
 import logging, sys, time
 before = logging.root.handlers[:], logging.root.level
@@ -219,8 +144,13 @@ import paraembed
 print(time.process_time() - started, *{name.partition(".")[0] for name in sys.modules})
 assert (logging.root.handlers, logging.root.level) == before
 assert {"load", "train", "embed", "evaluate", "search"} <= {*dir(paraembed)}
+from paraembed import ENCODERS, RECIPES
+assert "torch" not in sys.modules
+from paraembed.encoders import Embedded, Encoder
+print(Encoder.__module__, len(ENCODERS), "torch" in sys.modules)
 """
-    printed = ran(sys.executable, "-c", code).stdout
-    seconds, *imported = printed.split()
+    first, last = ran(sys.executable, "-c", code).stdout.splitlines()
+    seconds, *imported = first.split()
     assert float(seconds) < 0.1
     assert not (SLOW | ARROW | {"tyro"}) & {*imported}
+    assert last.split() == ["paraembed.encoders.base", "22", "True"]

@@ -36,14 +36,7 @@ def encoder(oov, config=None, tokenizer="ptb-v1"):
 
 
 def vector_of_pieces(token):
-    divided = {
-        "naps": [0, 1],
-        "internationalization": [5, 6, 7, 8],
-        "a": [9],
-        "(": [3],
-        ")": [4],
-        "zzzz": [2],
-    }
+    divided = {"naps": [0, 1], "internationalization": [5, 6, 7, 8], "a": [9], "(": [3], ")": [4], "zzzz": [2]}
     mean = PIECE_MATRIX[divided[token]].astype(np.float64).mean(axis=0)
     return mean / np.linalg.norm(mean) * np.linalg.norm(MATRIX[1])
 

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from paraembed.evaluation.suites import (
     read_sts,
     read_suites,
 )
-from paraembed.io.fingerprint import sha256_of
 from paraembed.papers.results import PAPERS_STS
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
 from tests.evaluation.collection import OTHERS, PUBLISHED, SEMEVAL_TRAIN, STS
@@ -232,35 +230,20 @@ def test_pairs_are_read(tmp_path, name, data):
     assert pairs.second.to_pylist() == [f"{text}!" for text in TEXTS]
 
 
-CASES = Path(__file__).parents[3] / "shared/cases"
-GLUE, RAW = "62b-stsb-glue/dev.tsv", "62c-stsb-raw/sts-dev.csv"
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs the shared cases")
-@pytest.mark.parametrize(
-    ("file", "columns"),
-    [(GLUE, "sentence1 sentence2 score"), (GLUE, "8 9 10"), (GLUE, "sentence1 9 score"), (RAW, "6 7 5")],
-)
-def test_columns_of_published_pairs(file, columns):
-    pairs = read_scored_pairs(CASES / file, columns.split())
-    assert pairs.scores.tolist() == [0.5, 1.5, 2.5, 3.5]
-    assert pairs.first[0].as_py() == "the old house is here"
-    assert pairs.second[-1].as_py() == "a fast reply came"
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs the shared cases")
-def test_quotes_of_published_pairs_are_plain():
-    pairs = read_scored_pairs(CASES / "62-sts-quotes/sts-dev.tsv")
-    assert pairs.first.to_pylist()[:2] == ['"The kettle is hot', 'He said "no']
-    assert pairs.second.to_pylist()[1] == 'Rain fell" all day'
-
-
 WIDE = 'a\tb\tc\t0001\t3.5\tthe "cat\ta dog\na\tb\tc\tnone\t1\ta hen\tthe cow\tlicense\n'
+HEADER = "index\tgenre\tfile\tyear\tscore\tsentence1\tsentence2\n"
 
 
-def test_rows_may_have_more_columns_than_the_chosen_ones(tmp_path):
-    (tmp_path / "x.tsv").write_text(WIDE)
-    pairs = read_scored_pairs(tmp_path / "x.tsv", ["7", "6", "5"])
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        (WIDE, "7 6 5"),
+        *((HEADER + WIDE, names) for names in ("sentence2 sentence1 score", "7 6 5", "sentence2 6 score")),
+    ],
+)
+def test_rows_may_have_more_columns_than_the_chosen_ones(tmp_path, text, columns):
+    (tmp_path / "x.tsv").write_text(text)
+    pairs = read_scored_pairs(tmp_path / "x.tsv", columns.split())
     assert pairs.scores.tolist() == [3.5, 1]
     assert [side.to_pylist() for side in pairs.texts] == [["a dog", "the cow"], ['the "cat', "a hen"]]
 
@@ -282,35 +265,15 @@ def test_wrong_columns_are_refused_with_the_known_ones(columns, message, tmp_pat
         read_pairs_files([tmp_path / "x.tsv"], columns.split())
 
 
-published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published sets are not there: {PUBLISHED}")
-
-SICK = 'pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\r\n6\ta "cat\tthe dog\t3.3\tNEUTRAL\r\n'
-BIGRAMS = """participant type ver s1lemma1 s1lemma2 s2lemma1 s2lemma2 rating
-participant1 verbobjects 2 knowledge use influence exercise 5
-participant2 verbobjects 2 knowledge use influence exercise 2
-participant1 compoundnouns 0 tax rate bank account 1
-participant1 adjectivenouns 0 old man young girl 3
-"""
-FILES = {
-    "sick/SICK_test_annotated.txt": SICK,
-    "pit2015/test.data": "1\tt\ta cat\tb\t3\tx\ty\n1\tt\tthe 'dog\tc\t0\tx\ty\n",
-    "pit2015/test.label": "----\t0.6000\nfalse\t0.2000\n",
-    "word/SimLex-999.txt": "word1\tword2\tPOS\tSimLex999\ta\tb\tc\td\te\tf\r\nold\tnew\tA\t1.58\t1\t2\t3\t4\t5\t6\r\n",
-    "word/ws353.txt": "love\tsex\t6.77\t\r\n".replace("\t\r", "\r"),
-    "word/ws353-sim.txt": "tiger\tcat\t7.35\n",
-    "word/ws353-rel.txt": "tiger\tzoo\t5.87\n",
-    "phrase/mitchell_lapata_2010.txt": BIGRAMS,
-    "phrase/annotated_ppdb_3k.txt": "main reason|||principal reason|||5.0\n",
-    "phrase/semeval2013_5a/en.trainSet": "sudden\tJJ\nrush\tNN\nspate\n1\nold\tJJ\ncar\tNN\nboat\n0\n",
-    "phrase/semeval2013_5a/en.testSet": "bomb\tNN\nblast\tNN\nboom\n1\n",
-    "phrase/turney2012_jair.data": "double star | binary | double | star | dual | lumen | neutralism | keratoplasty\n",
-}
+CASES = json.loads(Path(__file__).with_name("suites.json").read_text())
+"""Small files of all suites; and faulty ones: name, suite (none: scored pairs), file, bytes as Latin-1, message."""
+FAULTY = {name: case for name, *case in CASES["faulty"]}
 PAVLICK = "4.0\t[NP]\tthis video\tthe movie\t3.0,4.0,5.0\n"
 
 
 @pytest.fixture
 def data(tmp_path):
-    for name, text in FILES.items():
+    for name, text in CASES["files"].items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(text.encode())
     (tmp_path / "phrase/pavlick2015_ppdb_human.tsv.gz").write_bytes(gzip.compress(PAVLICK.encode()))
@@ -374,34 +337,10 @@ def test_thresholds_and_choices(data):
     ]
 
 
-ROW, TWO_ROWS = "1\ta\tb\n", "4.5\ta\tb\n0\tc\td\n"
-BAD = {
-    "empty file": ("", "", "", "is empty"),
-    "header only": ("", "", "score\tsentence1\tsentence2\n", "has no rows; expected 3 .score, first sentence"),
-    "binary file": ("", "", b"PAR1\x00\x00\x15\n", "is a binary file"),
-    "two columns": ("", "", TWO_ROWS + "one\ttwo\n", "line 3: 2 columns; expected 3"),
-    "empty line": ("", "", TWO_ROWS + "\n" + ROW, "line 3: an empty line"),
-    "other header": ("", "", "sentence1\tsentence2\tscore\n" + ROW, "line 1: the score is 'sentence1'"),
-    "header again": ("", "", "score\tsentence1\tsentence2\n" * 2, "line 2: the score is 'score'"),
-    "no score": ("", "", TWO_ROWS + "\ta\tb\n", "line 3: the score is '', which is not"),
-    "NaN": ("", "", "nan\ta\tb\n", "line 1: the score is 'nan', which is not a finite number"),
-    "not UTF-8": ("", "", (TWO_ROWS + "1\té\tb\n").encode("latin-1"), "line 3: not UTF-8"),
-    "columns": ("sick", "sick/SICK_test_annotated.txt", SICK + "7\ta\n", "line 3: 2 columns; expected 5"),
-    "a number": ("words", "word/ws353.txt", "a\tb\tmany\n", "the score is 'many', which is not a finite number"),
-    "infinity": ("sick", "sick/SICK_test_annotated.txt", SICK.replace("3.3", "inf"), "line 2: the score is 'inf'"),
-    "one label per line": ("pit2015", "pit2015/test.label", "true\t0.8\n", "has 2 lines, but .* has 1"),
-    "a type": ("bigrams", "phrase/mitchell_lapata_2010.txt", BIGRAMS + "p x 1 a b c d 2\n", "line 6: type 'x'"),
-    "four lines": ("semeval2013", "phrase/semeval2013_5a/en.testSet", "a\tb\nc\n", "2 lines; expected four"),
-    "a label": ("semeval2013", "phrase/semeval2013_5a/en.testSet", "a\tb\nc\td\ne\nyes\n", "line 4: the label is 'y"),
-    "another bigram": ("turney", "phrase/turney2012_jair.data", " | ".join("abcdefgh") + "\n", "line 1: the bigram is"),
-}  # fmt: skip
-"""Of a suite's file, or of a file of scored pairs."""
-
-
-@pytest.mark.parametrize(("suite", "name", "text", "message"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("suite", "name", "text", "message"), FAULTY.values(), ids=FAULTY)
 def test_a_faulty_file_is_refused_with_its_line(data, suite, name, text, message):
     path = data / (name or "set.tsv")
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=message) as error:
         read_suites([suite], data) if suite else read_scored_pairs(path)
     assert str(path.parent) in str(error.value)
@@ -429,18 +368,6 @@ def test_files_that_are_not_the_known_ones_are_noted(data, monkeypatch):
     for text, is_changed in ((original, False), (original + b"5\ta\tb\n", True)):
         copy.write_bytes(gzip.compress(text))
         assert [f"sha256: {name}.gz;" in note for note in changed_files([(f"{name}.gz", copy)])] == [True] * is_changed
-
-
-@published
-def test_the_known_files_are_those_of_the_collection():
-    stated = {}
-    for line in (PUBLISHED / "MANIFEST.md").read_text().splitlines():
-        digest = re.search(r"\b[0-9a-f]{64}\b", line)
-        if digest:
-            stated[line.split("|")[1].strip()] = digest[0]
-    assert len(KNOWN_FILES) == 40
-    for name, digest in KNOWN_FILES.items():
-        assert stated[name] == digest == sha256_of(PUBLISHED / name), name
 
 
 def test_the_counts_are_those_of_the_collection(collection):

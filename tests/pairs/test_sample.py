@@ -26,7 +26,6 @@ FEATURES_1, FEATURES_2 = json.loads(Path(__file__).with_name("ppdb_original.json
 OPTIONAL = {"TargetComplexity", "TargetFormality"}
 RELATIONS = {"Equivalence", "ForwardEntailment", "ReverseEntailment", "Independent", "OtherRelated", "Exclusion"}
 
-ORIGINAL = Path(__file__).parents[3] / "shared/data/train/ppdb/ppdb-2.0-s.original-format.100-lines.txt.gz"
 LINES = BLOCK_LINES + 3_616  # 20,000: more than one block
 
 # Words that templates and phrases share and that belong to no concept.
@@ -75,7 +74,7 @@ def test_rows(files):
 
 
 def test_equal_seeds_give_equal_bytes(tmp_path):
-    options = {"lines": 1_000, "sentences": 50, "test_pairs": 20, "pairs": 50, "ppdb_version": "2.0", "suites": True}
+    options = {"lines": 300, "sentences": 50, "test_pairs": 20, "pairs": 50, "ppdb_version": "2.0", "suites": True}
     first, same, other = (
         digests(write_sample(tmp_path / name, seed=seed, **options)) for name, seed in (("a", 3), ("b", 3), ("c", 4))
     )
@@ -101,23 +100,6 @@ def test_lines_of_2_have_the_fields_and_features_of_the_original(lines_2):
     scores = [float(fields[3].split(" ")[0].partition("=")[2]) for fields in lines_2]
     assert scores == sorted(scores, reverse=True)
     assert any("MVLSASim=NA" in fields[3] for fields in lines_2[:100])
-
-
-@pytest.mark.skipif(not ORIGINAL.exists(), reason="the 100 original lines are not beside this checkout")
-def test_the_literal_feature_list_is_that_of_the_original_lines(lines_2):
-    """The test above compares the generated lines with the same list on every machine."""
-
-    def orders(lines):
-        return {tuple(feature.partition("=")[0] for feature in fields[3].split(" ")) for fields in lines}
-
-    originals = read(ORIGINAL)
-    assert {len(fields) for fields in originals} == {6}
-    assert all(list(order) == [name for name in FEATURES_2 if name in order] for order in orders(originals))
-    assert {name for order in orders(originals) for name in order} == set(FEATURES_2)
-    assert orders(originals) & orders(lines_2)
-    number = re.compile(r"-?\d+(\.\d+)?|NA")
-    for fields in originals + lines_2[:100]:
-        assert all(number.fullmatch(feature.partition("=")[2]) for feature in fields[3].split(" "))
 
 
 def test_lines_of_1_have_five_fields_and_the_same_pairs(files, lines_2):

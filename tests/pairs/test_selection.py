@@ -156,22 +156,6 @@ def test_the_split_is_80_10_10_and_sizes_are_those_of_each_part():
     assert set(drawn[""]) < set(whole["train"])
 
 
-def test_top_takes_the_first_and_sample_draws():
-    pairs = numbered(1000)
-    assert run(FilterOptions(top=10), pairs) == {"": list(range(10))}
-    assert run(FilterOptions(top=2000, sample=3000), pairs) == {"": list(range(1000))}
-    drawn = run(FilterOptions(sample=100), pairs)[""]
-    assert np.mean(drawn) == pytest.approx(499.5, abs=4 * 1000 / (12 * 100) ** 0.5)
-    assert drawn != run(FilterOptions(sample=100, sample_seed=2), pairs)[""]
-    assert set(run(FilterOptions(sample=50), pairs)[""]) < set(drawn)
-    best = run(FilterOptions(top=200, sample=100), pairs)[""]
-    assert len(best) == 100
-    assert max(best) < 200
-    # What is drawn hangs on the pair, not on its place.
-    backwards = run(FilterOptions(sample=100), pairs[::-1])[""]
-    assert {999 - row for row in backwards} == set(drawn)
-
-
 def test_halvings_go_down_to_fewer_than_ten():
     """P16 §5.2.1: from 3,033,753 pairs to 5."""
     tables = [pa.table({"key": np.arange(3_033_753, dtype=np.uint64)})]
@@ -181,12 +165,6 @@ def test_halvings_go_down_to_fewer_than_ten():
         assert sizes[0] == ("1-of-1", 3_033_753)
         assert sizes[15] == ("1-of-32768", 92)
         assert sizes[-2:] == [("1-of-262144", 11), ("1-of-524288", 5)]
-    first = run(FilterOptions(nested_subsets="ordered"), numbered(100))
-    assert first["1-of-4"] == list(range(25))
-    drawn = run(FilterOptions(nested_subsets="random"), numbered(100))
-    assert drawn["1-of-4"] == run(FilterOptions(sample=25), numbered(100))[""]
-    assert run(FilterOptions(nested_subsets="random"), numbered(7)) == {"1-of-1": list(range(7))}
-    assert run(FilterOptions(nested_subsets="ordered"), []) == {"1-of-1": []}
 
 
 PHRASES = [  # by effective size

@@ -1,6 +1,7 @@
 """Word-vector files: what is read, what is refused, what stands for unknown words."""
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -119,30 +120,10 @@ def test_more_rows_than_a_block(tmp_path):
         read_words(written(tmp_path, [*rows[:11_900], *(["bad"] * 13), *rows[11_900:]]))
 
 
-REFUSED = {
-    "empty file": (b"", "is empty"),
-    "header only": (b"3 300\n", "has no rows"),
-    "binary file": (b"\x80\x02\x00\x00\x93NUMPY\n", "is a binary file"),
-    "no values": (b"the\ncat\n", "line 1: a word with 0 values"),
-    "short row": (b"the 1 2 3\ncat 4 5\n", "line 2: a word with 2 values; expected .* with 3 values"),
-    "long row": (b"9 3\nthe 1 2 3\ncat 4 5 6 7\n", "line 3: a word with 4 values"),
-    "as many bad rows": (b"the 1 2 3\n\ncat 4 5 6\n 1 2 3\n", "line 2: no word"),
-    "six bad rows": (b"the 1 2 3\n" * 50 + b"cat 4 5\n" * 6, "line 51: .* 6 of 56 rows"),
-    "empty word": (b"the 1 2 3\n 4 5 6\n", "line 2: no word"),
-    "two spaces": (b"the 1 2 3\ncat 4  5 6\n", "line 2: a word with 4 values; .* single spaces"),
-    "no number": (b"the 1 2 3\ncat 4 five 6\n", "line 2: the vector of 'cat' .* finite number"),
-    "empty value": (b"the 1 2 3\ncat 4  6\n", "line 2: the vector of 'cat'.* finite number"),
-    "NaN": (b"the 1 2 3\ncat 4 nan 6\n", "line 2: the vector of .* finite number"),
-    "infinity": (b"the 1 2 3\nsat 1e39 1 1\n", "line 2: the vector of 'sat' .* finite"),
-    "not UTF-8": ("the 1 2 3\nétage 4 5 6\n".encode("latin-1"), "line 2: not UTF-8"),
-    "header of more rows": (b"4 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 words, but the file has 2"),
-    "header of fewer rows": (b"1 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 1 words, but the file has 2"),
-    "header of another width": (b"2 4\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 values per word, .* have 3"),
-    "cut off, with a header": (b"2 3\nthe 1 2 3\ncat 4 5 6.2", "line 3: the file ends with the value '6.2'"),
-    "cut off within decimals": (b"the 1.25 2.50 3.75\ncat 4.00 5.00 6.2", "line 2: .* with the value '6.2'"),
-    "cut off behind the point": (b"the 1 2 3\ncat 4 5 6.", "line 2: .* with the value '6.'"),
+FAULTY = [json.loads(line) for line in Path(__file__).with_name("faulty_vectors.jsonl").read_text().splitlines()]
+"""Name, bytes as Latin-1, and what the message must contain."""
+REFUSED = {name: (text.encode("latin-1"), message) for name, text, message in FAULTY} | {
     "too long a line": (b"the 1 2 3\n" + b"x" * (65 << 20) + b" 1 2 3\n", "line 2: longer than 67,108,864 bytes;"),
-    "not UTF-8 at once": ("é 1 2 3\n".encode("latin-1"), "line 1: not UTF-8"),
 }
 
 
@@ -153,37 +134,6 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
         read_words(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
-
-
-CASES = Path(__file__).parents[3] / "shared/cases"
-PUBLISHED = {  # file → number of words, some of them, what is logged
-    "27-glove-words-with-spaces/glove.txt": (15, [". . .", "at name@domain.com"], ""),
-    "28b-glove-nel-only/glove.twitter.txt": (14, ["\u0085", "\u00a0"], ""),
-    "29-fasttext-vec/wiki.vec": (14, ["\u00a0", "new\u00a0york", "rain"], ""),
-    "29b-fasttext-header-off-by-dups/wiki.vec": (11, ["the", "bicycle"], "counts 2 more words"),
-    "30-word2vec-bin-cut-utf8/v.bin": (11, ["bicycle"], "1 of 11 rows"),
-    "30b-word2vec-text-latin1/v.txt": (11, ["bicycle"], "1 of 11 rows"),
-    "31-glove-unk-row/v.txt": (11, [UNKNOWN], "row '<unk>'"),
-    "33-glove-zip/glove.6B.zip": (11, ["the", "bicycle"], ""),
-    "34-vectors-with-tabs/v.txt": (11, ["the", "bicycle"], ""),
-    "35-vectors-crlf/v.txt": (11, ["the", "bicycle"], ""),
-    "36-numberbatch/numberbatch.txt": (11, ["/c/en/the"], ""),
-    "53-paragram-like/paragram.txt": (6, ["old", "house"], "2 of 7 rows"),
-    "53b-paragram-leading-spaces/paragram.txt": (6, ["old", "house"], ""),
-}
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs the shared cases")
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_files_as_they_are_distributed(name, caplog):
-    caplog.set_level("INFO")
-    size, known, logged = PUBLISHED[name]
-    words = read_words(CASES / name)
-    assert len(words.vocabulary) == size
-    assert set(known) <= {*words.vocabulary.to_pylist()}
-    assert words.matrix.shape == (size, 5)
-    assert logged in caplog.text
-    assert bool(caplog.text) == bool(logged)
 
 
 def test_a_cut_of_nothing_is_refused(tmp_path):

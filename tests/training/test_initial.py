@@ -228,9 +228,6 @@ def test_files_that_are_no_vectors_are_left_to_their_reader(tmp_path):
 def test_what_does_not_fit_is_said_in_numbers():
     memory = Memory(num_words=10**6, width=300, words=2**30, copies=3 * 2**30, pairs=2**29, workers=2)
     check_memory(memory, memory.needed)
-    with pytest.raises(
-        ValueError,
-        match=r"10\.2 GiB .*8\.0 GiB .*1,000,000 words",
-    ):
+    with pytest.raises(ValueError, match=r"10\.2 GiB .*8\.0 GiB .*1,000,000 words"):
         check_memory(memory, 2**33)
     assert 0 < available_memory() <= psutil.virtual_memory().total

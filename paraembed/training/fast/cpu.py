@@ -14,7 +14,7 @@ choice of negatives, whose cost is quadratic in the batch, and exchange the chos
 ways give the same bits.
 
 The shared memory has no name in the file system, so it is freed when the last worker that maps it ends, even after a
-crash. ``tests/training/test_workers.py`` checks that steps in shared memory equal those of ``training.step.Step``.
+crash. ``tests/training/fast/test_cpu.py`` checks that steps in shared memory equal those of ``training.step.Step``.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Compiled loops of a training step on the CPU, which replace dozens of PyTorch operators by a few passes.
 
-``tests/training/fast/test_cpu.py`` and ``tests/training/test_optimizers.py`` check that they equal these operators.
+``tests/training/fast/test_cpu.py`` and ``tests/training/test_step.py`` check that they equal these operators.
 
 At batch 100, most of the time of a PyTorch step is the operators' own overhead, not their arithmetic. If the loops are
 not compiled, the step uses PyTorch, which computes the same result to 1e-6.

@@ -32,15 +32,7 @@ from paraembed.encoders.foreign.sentence_transformers import (
 from paraembed.io.fingerprint import sha256_of
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
-from tests.encoders.models import (
-    MATRIX,
-    TAUGHT,
-    minilm,
-    save_onnx,
-    save_tiny,
-    save_transformer,
-    subword_tokenizer,
-)
+from tests.encoders.models import MATRIX, TAUGHT, minilm, save_onnx, save_tiny, save_transformer, subword_tokenizer
 from tests.jobs import ran
 from tests.text.pieces import RARE, SPECIAL
 from tests.text.pieces import library as uncased_tokenizer

@@ -349,17 +349,8 @@ def test_an_id_beyond_the_vectors_of_a_transformer_is_an_error(folder):
         encoder.encode("the cat")
 
 
-PANICS = {
-    "normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAP////8="},
-    "pre_tokenizer": {"type": "FixedLength", "length": 0},
-    "post_processor": {
-        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "X", "type_id": 0}}], "pair": [],
-        "special_tokens": {},
-    },
-    "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 5},
-    "model": {"type": "BPE", "continuing_subword_prefix": "##", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]},
-    "abort": {"type": "BPE", "continuing_subword_prefix": "#", "vocab": {"a": 0, "é": 1, "aé": 2}, "merges": ["a é"]},
-}  # fmt: skip
+PANICS = json.loads((HERE / "panics.json").read_text())
+"""Parts of a tokenizer.json for which the library panics or aborts."""
 
 
 @pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
@@ -384,11 +375,7 @@ GRAPHS = {  # nodes, declared shape, constants
     "no texts": (ONE, [4], {"one": FLOAT[0]}),
     "four dimensions": ([STATES, ("Unsqueeze", ["states", "axis"], OUTPUT)], None, {"axis": np.array([0])}),
     "transposed": ([STATES, ("Transpose", ["states"], OUTPUT)], None, {}),
-    "4 GB": (
-        [("Expand", ["one", "size"], OUTPUT)],
-        ["n", "h"],
-        {"one": FLOAT[:, :1], "size": np.array([1, 10**9])},
-    ),
+    "4 GB": ([("Expand", ["one", "size"], OUTPUT)], ["n", "h"], {"one": FLOAT[:, :1], "size": np.array([1, 10**9])}),
     "no numbers": ([("Gather", ["table", "input_ids"], OUTPUT)], ["n", "l", 0], {"table": MATRIX[:, :0]}),
 }
 

@@ -1,14 +1,39 @@
-"""All analyses of a small evaluation, written to a folder."""
+"""All analyses of a small evaluation, written to a folder; words, margins and curves of runs."""
 
 import csv
+from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig, ScaledAvgConfig
 from paraembed.evaluation.analyses import ANALYSES, analyse
+from paraembed.evaluation.analyses.content import CannotMakeError
+from paraembed.evaluation.analyses.margin import _draw, margin, margins, read_some_pairs
+from paraembed.evaluation.analyses.runs import (
+    TrainingRun,
+    amounts_shown,
+    choice_by_data,
+    choice_curves,
+    find_runs,
+    score_by_data,
+    score_curves,
+)
+from paraembed.evaluation.analyses.words import common_words, default_words, nearest, neighbors, norms
+from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.choose import read_choose
 from paraembed.evaluation.report import compare
+from paraembed.io.atomic import SUCCESS, write_json
+from paraembed.io.fingerprint import sha256_of
+from paraembed.pairs.shards import FORMAT
 from paraembed.settings import AnalysisOptions
+from paraembed.text.vocabulary import END, START, UNKNOWN, Words
+from paraembed.training.negatives import candidate_similarity, choose
 
 
 def test_what_can_be_made_is_written_and_the_rest_says_why(inputs, tmp_path):
@@ -47,3 +72,188 @@ def test_a_wrong_file_of_a_user_is_an_error_not_a_reason(inputs, tmp_path):
     options = AnalysisOptions(tagged=tmp_path / "tagged.tsv")
     with pytest.raises(ValueError, match="line 1: 1 columns"):
         analyse(inputs.report, inputs.candidates, inputs.suites, options, tmp_path)
+
+
+def test_neighbors_of_a_hand_example():
+    matrix = np.array([[2, 0], [0, 3], [1, 1], [0, 0], [-1, 0]], np.float32)
+    rows, cosines = nearest(np.array([[5, 0], [0, 0]], np.float32), matrix, 3)
+    assert rows[0].tolist() == [0, 2, 1]
+    assert np.allclose(cosines[0], [1, 2**-0.5, 0])
+    assert cosines[1].tolist() == [0, 0, 0]
+
+
+def test_the_unknown_and_the_boundary_words_are_no_words():
+    words = Words(pa.array([START, "cat", UNKNOWN, "dog", END]), np.arange(10, dtype=np.float32).reshape(5, 2))
+    found, matrix = common_words(Encoder(AvgConfig(), words, "space"))
+    assert found == ["cat", "dog"]
+    assert matrix.tolist() == [[2, 3], [6, 7]]
+
+
+def test_vectors_are_those_that_enter_a_text():
+    words = Words(pa.array([UNKNOWN, "cat", "dog"]), np.array([[1, 1], [3, 4], [1, 0]], np.float32))
+    encoder = Encoder(ScaledAvgConfig(), words, "space")
+    with torch.no_grad():
+        encoder.composition.scale.copy_(torch.tensor([1.0, 2.0, -3.0]))
+    assert common_words(encoder)[1].tolist() == encoder.encode(["cat", "dog"]).tolist() == [[6, 8], [-3, 0]]
+
+
+def test_default_words_are_the_papers_and_common_ones():
+    vocabulary = [f"{letter}{other}xyz" for letter in "abcdefghij" for other in "abcdefghijklmnopqrst"]
+    vocabulary[3] = "disagree"
+    words = default_words(vocabulary)
+    assert words[0] == "disagree"
+    assert len({*words}) == 10
+    assert {*words[1:]} <= {*vocabulary[100:]}
+    assert default_words(["a", "2"]) == ["2"]
+
+
+def _inputs(inputs, *asked):
+    vocabulary = pa.array(["the", "cat", "dog", "idea", UNKNOWN])
+    matrix = np.array([[0.1, 0], [3, 4], [4, 4], [-6, 8], [1, 1]], np.float32)
+    candidate = Candidate("avg", "", Encoder(AvgConfig(), Words(vocabulary, matrix), "space"))
+    return replace(inputs, candidates=(candidate,), options=AnalysisOptions(neighbors_of=asked))
+
+
+def test_words_that_a_user_asks_for_and_norms_from_both_ends(inputs):
+    (table,) = neighbors(_inputs(inputs, "Cat", "unicorn")).tables
+    assert table.rows == (("cat", "dog 0.99, the 0.60, idea 0.28"), ("unicorn", "not in the vocabulary"))
+    (table,) = norms(_inputs(inputs)).tables
+    expected = (("idea", 10.0, "the", float(np.float32(0.1))), ("dog", 32**0.5, "cat", 5.0))
+    assert [row[::2] for row in table.rows] == [row[::2] for row in expected]
+    assert np.allclose([row[1::2] for row in table.rows], [row[1::2] for row in expected])
+
+
+def test_a_vocabulary_of_one_word_has_no_ends(inputs):
+    words = Words(pa.array([UNKNOWN, "cat"]), np.ones((2, 2), np.float32))
+    candidate = Candidate("avg", "", Encoder(AvgConfig(), words, "space"))
+    with pytest.raises(CannotMakeError, match="two or more words"):
+        norms(replace(inputs, candidates=(candidate,)))
+
+
+def test_negatives_are_those_of_the_training():
+    generator = np.random.default_rng(0)
+    first, second = generator.standard_normal((2, 30, 8)).astype(np.float32)
+    texts = torch.nn.functional.normalize(torch.from_numpy(np.stack([first, second], axis=1).reshape(60, 8)))
+    chosen = choose("max", candidate_similarity(texts, texts, "both_sides"), None, 0.4)
+    negative = (texts * texts[chosen]).sum(dim=1).reshape(30, 2).sum(dim=1)
+    expected = 2 * (texts[::2] * texts[1::2]).sum(dim=1) - negative
+    assert np.allclose(margins(first, second), expected.numpy(), atol=1e-5)
+    first, second = np.array([[0, 0], [1, 0]], np.float32), np.array([[1, 0], [1, 0]], np.float32)
+    assert np.allclose(margins(first, second), [0 - 0 - 1, 2 - 1 - 1])  # a text without tokens has cosine 0
+
+
+def _pair_shards(folder, *sizes):
+    """Finished pair shards; pair i of all is ``first{i}``, ``second{i}``."""
+    folder.mkdir()
+    shards, done = [], 0
+    for number, size in enumerate(sizes):
+        path = folder / f"pairs-{number}.parquet"
+        rows = range(done, done + size)
+        pq.write_table(pa.table({"first": [f"first{i}" for i in rows], "second": [f"second{i}" for i in rows]}), path)
+        shards.append({"name": path.name, "rows": size, "sha256": sha256_of(path)})
+        done += size
+    write_json(folder / "manifest.json", {"format": FORMAT, "shards": shards})
+    write_json(folder / SUCCESS, {"manifest_sha256": sha256_of(folder / "manifest.json")})
+    return folder
+
+
+@pytest.mark.parametrize("most", [7, 12, 100])
+def test_pairs_are_drawn_from_all_shards_and_stay_pairs(tmp_path, most):
+    folder = _pair_shards(tmp_path / "pairs", 5, 0, 7)
+    first, second, total = read_some_pairs(folder, most_pairs=most)
+    numbers = [int(text.removeprefix("first")) for text in first.to_pylist()]
+    assert second.to_pylist() == [f"second{number}" for number in numbers]
+    assert (total, len(numbers), len({*numbers})) == (12, min(most, 12), min(most, 12))
+    assert numbers == np.random.default_rng(0).permutation(12)[:most].tolist()
+
+
+def test_the_mean_of_a_folder(tmp_path, inputs):
+    folder = _pair_shards(tmp_path / "pairs", 30)
+    (table,) = margin(replace(inputs, options=AnalysisOptions(margin_pairs=folder))).tables
+    # every word is unknown: all cosines are 1
+    assert [row[:2] for row in table.rows] == [("avg", 30), ("gran", 30)]
+    assert np.allclose([row[2] for row in table.rows], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("values", "ends"), [([0.5, -1], (-1, 2)), ([2.5, 4, 1], (0, 4))])
+def test_the_histogram_has_every_pair(monkeypatch, values, ends):
+    drawn = []
+    monkeypatch.setattr(
+        "paraembed.evaluation.analyses.margin.lines", lambda panels, *_, **__: drawn.extend(panels[0].series) or b""
+    )
+    _draw({"some": np.array(values), "others": np.zeros(5)})
+    assert [sum(series.values) for series in drawn] == [0, len(values), 5]
+    assert (drawn[1].places[0], drawn[1].places[-1]) == ends
+
+
+def test_what_margins_need_is_said(tmp_path, inputs):
+    with pytest.raises(CannotMakeError, match="`margin_pairs`"):
+        margin(inputs)
+    with pytest.raises(CannotMakeError, match="has 1 pair"):
+        margin(replace(inputs, options=AnalysisOptions(margin_pairs=_pair_shards(tmp_path / "pairs", 1))))
+
+
+def test_all_pairs_end_both_curves_and_each_number_of_contrast_phrases_has_one():
+    runs = [
+        TrainingRun(400, "avg", "none", 60),
+        TrainingRun(200, "avg", "random", 55),
+        TrainingRun(200, "avg", "ordered", 54),
+        TrainingRun(40, "gru", k=29, accuracy=90),
+        TrainingRun(4, "gru", k=29, accuracy=80),
+        TrainingRun(4, "gru", k=9, accuracy=70),
+    ]
+    assert score_curves(runs) == {"avg, ordered": [(200, 54), (400, 60)], "avg, random": [(200, 55), (400, 60)]}
+    assert score_curves([TrainingRun(9, "dan", "none", 1.0)]) == {"dan": [(9, 1.0)]}
+    assert [*choice_curves(runs).items()] == [("gru, k = 9", [(4, 70)]), ("gru, k = 29", [(4, 80), (40, 90)])]
+    nested_subsets = [TrainingRun(3_033_753 >> at, score=1.0) for at in range(20)]
+    assert amounts_shown(score_curves(nested_subsets)) == [3_033_753 >> at for at in range(0, 20, 3)]
+    assert amounts_shown(score_curves(nested_subsets[:3])) == [run.pairs for run in nested_subsets[:3]]
+
+
+def _save(folder, words, pairs, nested_subsets, scale):
+    encoder = Encoder(
+        AvgConfig(), Words(words.vocabulary, words.matrix * np.float32(scale) + np.float32(scale - 1)), "ptb-v1"
+    )
+    data = {} if pairs is None else {"data": {"pairs": pairs, "halvings": nested_subsets}}
+    checkpoint.save(encoder, folder, recipe={"objective": "margin"}, provenance=data, model_card="")
+
+
+def test_encoder_folders_are_scored(tmp_path, tiny_words, inputs):
+    _save(tmp_path / "runs" / "half", tiny_words, 50, "ordered", 1)
+    _save(tmp_path / "runs" / "whole", tiny_words, 100, "none", 2)
+    options = AnalysisOptions(runs=(tmp_path / "runs",))
+    runs = find_runs(replace(inputs, options=options))
+    assert [(run.pairs, run.encoder, run.order, run.k, run.accuracy) for run in runs] == [
+        (50, "avg", "ordered", None, None),
+        (100, "avg", "none", None, None),
+    ]
+    scores = {score.name: score.value for score in inputs.report.columns[0].scores}
+    assert np.isclose(runs[0].score or 0, 100 * scores["sts/mean-of-sets"])  # the same vectors as those of inputs
+    assert not np.isclose(runs[1].score or 0, runs[0].score or 0)
+    (table,) = score_by_data(replace(inputs, options=options)).tables
+    assert [row[:3] for row in table.rows] == [("avg, ordered", 50, 50.0), ("avg, ordered", 100, 100.0)]
+    assert "sts/mean-of-sets × 100 by the number" in score_by_data(replace(inputs, options=options)).text
+    baselines = tuple(replace(one, is_baseline=True) for one in inputs.candidates)
+    drawn = [
+        score_by_data(replace(inputs, options=options, candidates=some)) for some in (inputs.candidates, baselines)
+    ]
+    assert ["Dashed: the trained" in one.text for one in drawn] == [True, False]
+
+
+def test_what_curves_of_runs_need_is_said(tmp_path, tiny_words, inputs):
+    with pytest.raises(CannotMakeError, match="`runs`"):
+        score_by_data(inputs)
+    _save(tmp_path / "run", tiny_words, 50, "none", 1)
+    with pytest.raises(CannotMakeError, match="no accuracy"):
+        choice_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "run",))))
+    (tmp_path / "runs.csv").write_text("pairs,score\n5,1\n")
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
+    _save(tmp_path / "old", tiny_words, None, "none", 1)
+    with pytest.raises(ValueError, match=r"does not record .*training pairs"):
+        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="not an encoder folder and contains none"):
+        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from paraembed.compiled import COMPILED
-from paraembed.encoders.configs import GruConfig, ProjConfig, ScaledAvgConfig, SumConfig
+from paraembed.encoders.configs import ProjConfig, ScaledAvgConfig, SumConfig
 from paraembed.recipe import Recipe, SupervisedRecipe
 from paraembed.training import fast
 from paraembed.training.fast import cpu as additive
@@ -131,7 +131,6 @@ def test_a_loss_that_is_no_number_is_told(pairs):
 SHARED = {
     "avg": {},
     "proj": {"encoder": ProjConfig(), "optimizer": "sgd", "learning_rate": 0.1},
-    "gru": {"encoder": GruConfig()},
     "excluded": {"paired_negatives": "excluded"},
 }
 SHARED = {name: replace(BASE, batch_size=25, negative_pool_workers="all", **more) for name, more in SHARED.items()}
