@@ -370,7 +370,9 @@ def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tupl
         return tuple(files)
     same = in_threads(lambda pair: is_same_file(*pair), [*zip(before, files, strict=True)], LOOKERS)
     return tuple(
-        replace(file, stamp=old.stamp, sha256=old.sha256, fault=old.fault, snapshot=old.snapshot)
+        file
+        if file == old  # as ``find_inputs`` returns known files
+        else replace(file, stamp=old.stamp, sha256=old.sha256, fault=old.fault, snapshot=old.snapshot)
         if is_same
         else replace(file, sha256=file.sha256 or "another")
         for file, old, is_same in zip(files, before, same, strict=True)
@@ -563,10 +565,10 @@ def has_finished(store: Store, new: EmbeddingRun) -> bool:
     if _identity(replace(new, plan=replace(new.plan, inputs=inputs), parts=stored.parts)) != identity:
         return False
     done = DoneParts(store, digest_of(identity), generation).table()
-    stamps = {
-        name: stamp for name, stamp in stamps_of(store, stored.plan).items() if name.startswith(_prefix(generation))
-    }
-    if dict(zip(done["name"].to_pylist(), done["stamp"].to_pylist(), strict=True)) != stamps:
+    names = pc.replace_substring(done["name"], f"{DATA}/", "", max_replacements=1)
+    reported = dict(zip(names.to_pylist(), done["stamp"].to_pylist(), strict=True))
+    prefix = _prefix(generation).removeprefix(f"{DATA}/")
+    if reported != {name: stamp for name, stamp in store.stamps(f"{DATA}/").items() if name.startswith(prefix)}:
         return False
     rejecting = np.flatnonzero(numbers_of(done["n_rejected"])).tolist()
 

@@ -42,6 +42,7 @@ _NONE = pa.Table.from_batches([], _REPORT)  # ``empty_table`` would import panda
 _INPUT = pa.schema(
     [(name, pa.int64() if name == "size" else pa.string()) for name in ("path", "name", "size", "stamp", "read_as")]
 )
+_SHA256 = r'"sha256": "(?P<digest>[\w-]+)"'  # in ``read_as``
 
 
 def of_generation(name: str, generation: int) -> str:
@@ -146,11 +147,22 @@ def inputs_table(inputs: Iterable[InputFile]) -> pa.Table:
 
 def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
     """Return the inputs of a table; raise ValueError if a field is missing, unknown or of another type."""
-    if table.schema.remove_metadata() != _INPUT:
+    if table.schema.remove_metadata() != _INPUT or any(map(_has_nulls, table.columns)):
         raise ValueError(f"{INPUTS} has the columns {', '.join(table.schema.names)[:200]}")
-    parsed = cache(lambda text: json_value(text.encode(), INPUTS, dict[str, Any]))  # most inputs are read alike
-    rows = ({**parsed(row.pop("read_as")), **row} for row in table.to_pylist())
-    files = tuple(checked(InputFile, row, INPUTS) for row in rows)
+    own = dict.fromkeys(_INPUT.names[:-1], "") | {"size": 0}
+
+    @cache  # most inputs are read alike: their other fields are checked once
+    def shared(text: str) -> dict[str, Any]:
+        return vars(checked(InputFile, json_value(text.encode(), INPUTS, dict[str, Any]) | own, INPUTS))
+
+    *columns, read_as = table.columns
+    texts = pc.replace_substring_regex(read_as, _SHA256, '"sha256": ""', max_replacements=1)
+    digests = pc.struct_field(pc.extract_regex(read_as, _SHA256), "digest")  # null without
+    names, rows = _INPUT.names[:-1], zip(*map(values_of, (*columns, texts, digests)), strict=True)
+    files = tuple(
+        InputFile(**shared(text) | dict(zip(names, values, strict=True), sha256=digest or ""))
+        for *values, text, digest in rows
+    )
     for encoding, carried in {(file.encoding, file.carried) for file in files}:
         TableLimits(encoding=encoding)  # raises
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(carried))) if carried else None

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import file_digest
 from io import SEEK_END
 from pathlib import Path
@@ -91,8 +91,10 @@ class Folder:
         stamps = dict[str, str]()
         with os.scandir(path) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # another writer's temporary file
+                try:  # ``suppress`` takes as long as ``stat``
                     stamps[entry.name] = _stamp(entry.stat()) if entry.is_file() else ""
+                except FileNotFoundError:  # another writer's temporary file
+                    continue
         return stamps
 
     def size(self, name: str) -> int:
