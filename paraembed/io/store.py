@@ -84,7 +84,7 @@ class Folder:
         return _stamp(os.stat(self.path / name))  # noqa: PTH116 - a Path takes three times as long
 
     def stamps(self, folder: str) -> dict[str, str]:
-        """Return the stamps of all files in a folder, by name, and "" of folders; none if the folder is missing."""
+        """Return the stamps of all files in a folder, by path below this one, "" of folders; none if it is missing."""
         path = self.path / folder
         if not path.exists():
             return {}
@@ -92,7 +92,7 @@ class Folder:
         with os.scandir(path) as entries:
             for entry in entries:
                 try:  # ``suppress`` takes as long as ``stat``
-                    stamps[entry.name] = _stamp(entry.stat()) if entry.is_file() else ""
+                    stamps[f"{folder}{entry.name}"] = _stamp(entry.stat()) if entry.is_file() else ""
                 except FileNotFoundError:  # another writer's temporary file
                     continue
         return stamps
@@ -197,10 +197,13 @@ class Remote:
         return f"{info.size} {info.mtime_ns}"
 
     def stamps(self, folder: str) -> dict[str, str]:
-        """Return the stamps of all files in a folder, by name, and "" of folders: a request for each 1,000."""
+        """Return the stamps of all files in a folder, as a ``Folder`` does: a request for each 1,000."""
         selector = pa.fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
-        infos, is_file = self.filesystem.get_file_info(selector), pa.fs.FileType.File
-        return {info.base_name: f"{info.size} {info.mtime_ns}" if info.type == is_file else "" for info in infos}
+        infos, stamps, is_file = self.filesystem.get_file_info(selector), dict[str, str](), pa.fs.FileType.File
+        while infos:
+            info = infos.pop()  # each takes as much memory as its stamp
+            stamps[f"{folder}{info.base_name}"] = f"{info.size} {info.mtime_ns}" if info.type == is_file else ""
+        return stamps
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""

@@ -52,8 +52,9 @@ def build(
         else:
             run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
         with begun_run(store, run) as begun:
+            finished = begun.reports.names()
             for part in run.plan.parts:
-                if part.name not in begun.reports:
+                if part.name not in finished:
                     begun.add(embed_part(encoder, run.plan.sources(part), part, of_step, store))
                     embedded[part.name] = part.rows
             begun.done.write()
