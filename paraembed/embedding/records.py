@@ -238,7 +238,12 @@ class Reports:
         table = pa.concat_tables([*self._tables, table_of(self._new)])
         keys = pa.table({"length": pc.binary_length(table["name"]), "name": table["name"]})
         rows = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
-        self._tables, self._new = [table.take(rows).combine_chunks()], []
+        waiting, columns = table.columns[::-1], list[pa.ChunkedArray]()
+        self._tables, self._new = [], []
+        del table, keys
+        while waiting:  # so that only one column at a time is in memory twice
+            columns.append(waiting.pop().take(rows).combine_chunks())
+        self._tables = [pa.Table.from_arrays(columns, schema=_REPORT)]
         return self._tables[0]
 
     def sum(self, field: str) -> int:
