@@ -209,7 +209,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         tries, peak = Counter[str](), 0
         begun = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
         reports = begun.reports
-        finished = reports.names()
+        finished = {report.name for report in reports}
         todo = [part for part in run.plan.parts if part.name not in finished]
         if not (todo or replaced or added_to) and _is_committed(store, job.encoder, run, reports, workers):
             return None

@@ -27,7 +27,6 @@ _LEVELS: dict[str, tuple[Callable[..., int], ...]] = {
     "markdown": (blocks, sentences, words),
 }
 """What cuts texts, and then the pieces that are too long."""
-_LARGE_BYTES = 4  # times the largest number of tokens: blocks of more bytes are cut into sentences at once
 _STRINGS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
@@ -178,7 +177,7 @@ def _pieces(
     cuts, breaking = _cuts(first, octets, bounds[:-1], bounds[1:])
     bounds = _merged(bounds, cuts)
     if joins and later[:1] == [sentences]:  # the tokens of a large block are those of its sentences, and computed once
-        large = np.flatnonzero(np.diff(bounds) > _LARGE_BYTES * limit)
+        large = np.flatnonzero(np.diff(bounds) > 4 * limit)  # in bytes; most have too many tokens
         finer = _merged(bounds, _cuts(sentences, octets, bounds[large], bounds[large + 1])[0])
         tokens, firsts = tokens_of(finer[:-1], finer[1:]), np.searchsorted(finer, bounds)
         is_kept = np.append(np.repeat(np.diff(tokens.offsets[firsts]) > limit, np.diff(firsts)), True)

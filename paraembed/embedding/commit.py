@@ -85,7 +85,7 @@ def commit(
             report; or another run was started on the same object store, which has no locks.
     """
     check_same(store, run)
-    parts = _entries(reports.table())
+    parts = without_zeros(reports.table().select(ENTRIES_SCHEMA.names))
     _check_parts(store, run.plan, reports)
     plan, settings, home = run.plan, run.plan.settings, added_to or store
     known = {} if planned(home) in ([], [plan.generation]) else known_manifest(home)
@@ -152,11 +152,12 @@ def _write_bad_files(store: Store, home: Store, others: Sequence[int], plan: Pla
     files = [file for known in plans for file in known.inputs]
     read = {file.shown for file in files if not file.fault}
     bad = {file.shown: file.fault for file in files if file.fault and file.shown not in read}
-    lines = [json.dumps({"source": source, "reason": fault}, ensure_ascii=False) for source, fault in bad.items()]
+    lines = [
+        f"{json.dumps({'source': source, 'reason': fault}, ensure_ascii=False)}\n" for source, fault in bad.items()
+    ]
     if lines or is_there(home, BAD_FILES):
         store.make_folder(REJECTED)
-        content = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-        store.write(BAD_FILES, lambda file: file.write(content))
+        store.write(BAD_FILES, lambda file: file.write("".join(lines).encode("utf-8", "replace")))
     return len(bad)
 
 
@@ -170,7 +171,7 @@ def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport
         replace(runs[0], plan=replace(runs[0].plan, inputs=inputs, parts=(), generation=generation)),
         compacted=True,
     )
-    parts = _entries(table_of(reports))
+    parts = without_zeros(table_of(reports).select(ENTRIES_SCHEMA.names))
     pieces, entries = (of_generation(name, generation) for name in (PIECES, ENTRIES))
     files = {pieces: next_store.sha256(pieces), entries: write_arrow(next_store, entries, parts)}
     counts = {name: sum(parts[name].to_pylist()) for name in (*COUNTS, *OTHER_COUNTS)}
@@ -244,11 +245,6 @@ def _generations(known: Mapping[str, Any], own: dict[int, Any], superseded: dict
         files = {name: digest for name, digest in generation["files"].items() if not name.startswith(SUPERSEDED)}
         generation["files"] = files | (superseded if generation is ordered[-1] else {})
     return ordered
-
-
-def _entries(reports: pa.Table) -> pa.Table:
-    """Return the manifest's entries of the parts."""
-    return without_zeros(reports.select(ENTRIES_SCHEMA.names))
 
 
 def _check_parts(store: Store, plan: Plan, reports: Reports) -> None:

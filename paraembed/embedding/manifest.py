@@ -602,7 +602,7 @@ def finished_parts(
             unclear.append(part)
         else:
             kept.append(row)
-    finished = Reports(table.take(pa.array(kept, pa.int64())))
+    finished = Reports(table if kept == [*range(len(table))] else table.take(pa.array(kept, pa.int64())))
 
     def read_again(part: Part) -> tuple[PartReport | None, PartReport | None]:
         row = row_of.get(part.name)

@@ -52,7 +52,7 @@ def build(
         else:
             run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
         with begun_run(store, run) as begun:
-            finished = begun.reports.names()
+            finished = {report.name for report in begun.reports}
             for part in run.plan.parts:
                 if part.name not in finished:
                     begun.add(embed_part(encoder, run.plan.sources(part), part, of_step, store))
