@@ -190,7 +190,8 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
     new = manifest.EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings_, ()))
     run = manifest.continued_run(store, new)
     with manifest.begun_run(store, run) as begun:
-        todo = [part for part in run.plan.parts if part.name not in begun.reports]
+        finished = {report.name for report in begun.reports}
+        todo = [part for part in run.plan.parts if part.name not in finished]
         clock(5)
         if len(todo) != len(run.plan.parts) - len(run.plan.parts) // 2:
             raise ValueError(f"{len(todo):,} of {len(run.plan.parts):,} parts are left, not the second half")

@@ -5,7 +5,7 @@ output record which parts are done, so one engine finishes the run of the other.
 import json
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import BAD_FILES, REJECTED, Done, PartReport, rejected_name, shown_row
 from paraembed.embedding.plan import DATA, NoRowsError, Part, Plan, make_plan, part_name
-from paraembed.embedding.records import table_of
+from paraembed.embedding.records import Reports
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings
@@ -170,7 +170,7 @@ def _check_same_run(
     manifest.columns_to_add(home, replace(new, plan=replace(stored.plan, settings=complete)))
     present = home.stamps(f"{DATA}/")
     for part in manifest.read_manifest(home)["parts"]:
-        if part["name"].removeprefix(f"{DATA}/") not in present:
+        if part["name"] not in present:
             raise ValueError(f"{home}/{part['name']} is missing; give all inputs without `append`, or start over")
 
 
@@ -210,7 +210,8 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         tries, peak = Counter[str](), 0
         begun = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
         reports = begun.reports
-        todo = [part for part in run.plan.parts if part.name not in reports]
+        finished = {report.name for report in reports}
+        todo = [part for part in run.plan.parts if part.name not in finished]
         if not (todo or replaced or added_to) and _is_committed(store, job.encoder, run, reports, workers):
             return None
         is_here = not todo or is_local(
@@ -225,10 +226,10 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
 
         with error_kept(added_to or store), recorded(store, home) as into:
             describe(into.tracked, job.encoder, run, workers)
-            before = [Done(report, peak_memory=0) for report in reports.values()]
+            before = (Done(report, peak_memory=0) for report in reports)
             new = stack.enter_context(closing(done_now))
-            for part in _within(limits, run.plan, store, chain(before, new)):
-                if part.report.name not in reports:
+            for number, part in enumerate(_within(limits, run.plan, store, chain(before, new))):
+                if number >= len(finished):
                     begun.add(part.report)
                 peak = max(peak, part.peak_memory)
             begun.done.write()
@@ -240,7 +241,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
-                "n_cached": sum(report.n_cached for report in reports.values()),
+                "n_cached": reports.sum("n_cached"),
                 **_cosine_of_bfloat16(loaded),
             }
             if added_to:
@@ -248,9 +249,9 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             if replaced:
                 is_held = is_held or _hold(stack, replaced)  # raises if another run has begun there
                 replace_output(Path(store.place), replaced.path)
-            record(replace(into, store=home), written, reports.values(), measured)
+            record(replace(into, store=home), written, reports, measured)
     _say_losses(written, loaded.max_tokens, home, run.plan, reports)
-    added = sum(report.rows for report in reports.values()) if added_to else 0
+    added = reports.sum("rows") if added_to else 0
     return Counter({"embedded": len(todo), "added": added, "cached": _trimmed(cache, reports)})
 
 
@@ -307,9 +308,9 @@ def _say_bad_files(inputs: Sequence[InputFile], home: Store) -> None:
         say(f"{files} could not be read and were left out; the reasons are in {home}/{BAD_FILES}")
 
 
-def _trimmed(cache: Cache | None, reports: Mapping[str, PartReport]) -> int:
+def _trimmed(cache: Cache | None, reports: Reports) -> int:
     """Limit the size of the cache, and report how many texts were in it; return their number."""
-    num_cached = sum(report.n_cached for report in reports.values())
+    num_cached = reports.sum("n_cached")
     if cache is not None:
         trim(cache)
         say(f"{num_cached:,} texts took their vectors from the cache")
@@ -374,16 +375,16 @@ def _is_unrecorded(store: Store) -> bool:
     return is_there(store, manifest.MEMO) and not is_there(store, manifest.RECORDED)
 
 
-def _is_committed(store: Store, encoder: str, run: EmbeddingRun, reports: dict[str, PartReport], workers: int) -> bool:
+def _is_committed(store: Store, encoder: str, run: EmbeddingRun, reports: Reports, workers: int) -> bool:
     """Return whether an output with all parts is committed, after logging what a killed run did not."""
-    if not manifest.is_finished(store, run.plan, table_of([reports[part.name] for part in run.plan.parts])):
+    if not manifest.is_finished(store, run.plan, reports.table()):
         return False
     if _is_unrecorded(store):
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
         with recorded(store, store) as into:
             describe(into.tracked, encoder, run, workers)
-            record(into, manifest.known_manifest(store), reports.values(), {})
+            record(into, manifest.known_manifest(store), reports, {})
     _say_bad_files(run.plan.inputs, store)
     return True
 
@@ -476,9 +477,7 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
         say(f"{shown} is compressed or converted, so one process reads it for all {workers} workers")
 
 
-def _say_losses(
-    written: dict[str, Any], max_tokens: int | None, home: Store, plan: Plan, reports: dict[str, PartReport]
-) -> None:
+def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store, plan: Plan, reports: Reports) -> None:
     """Report rows that lost something, tokens out of vocabulary, and files that were left out."""
     rows = f"of {written['rows']:,} rows"
     for name, what in (
@@ -497,13 +496,13 @@ def _say_losses(
     _say_bad_files(plan.inputs, home)
 
 
-def _say_unknown(plan: Plan, reports: dict[str, PartReport]) -> None:
+def _say_unknown(plan: Plan, reports: Reports) -> None:
     """Report the tokens that are out of vocabulary, if they are more than ``_MANY_UNKNOWN`` or all tokens of a row."""
     names = "n_tokens", "n_unknown", "n_only_unknown"
-    tokens, unknown, rows = (sum(getattr(report, name) for report in reports.values()) for name in names)
+    tokens, unknown, rows = map(reports.sum, names)
     if not rows and unknown <= _MANY_UNKNOWN * tokens:
         return
-    firsts = (shown_row(plan, row) for part in plan.parts for row in reports[part.name].only_unknown)
+    firsts = (shown_row(plan, row) for report in reports for row in report.only_unknown)
     examples = "; ".join(islice(firsts, 3))
     only = f"; rows without other tokens: {rows:,} ({examples}); their vectors carry no meaning" if rows else ""
     say(
@@ -512,12 +511,12 @@ def _say_unknown(plan: Plan, reports: dict[str, PartReport]) -> None:
     )
 
 
-def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
+def _say_multi_line(plan: Plan, reports: Reports) -> None:
     """Report CSV rows with line breaks in their cells, since two stray quotes can join many lines to one valid row."""
-    num_rows = sum(report.n_multi_line for report in reports.values())
+    num_rows = reports.sum("n_multi_line")
     if not num_rows:
         return
-    longest = max((reports[part.name] for part in plan.parts), key=lambda report: report.longest_lines)
+    longest = max(reports, key=lambda report: report.longest_lines)
     begins = f"{plan.inputs[longest.longest_file].name}, line {longest.longest_first:,}"
     say(
         f"{num_rows:,} rows have line breaks inside of quoted cells; the longest has {longest.longest_lines:,} lines "

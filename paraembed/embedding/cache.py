@@ -96,8 +96,8 @@ def trim(cache: Cache) -> None:
 def _trim(store: Store, most_bytes: float) -> None:
     files, now = list[tuple[int, int, str]](), time.time_ns()  # time, size, name
     folders = [name for name, stamp in store.stamps("").items() if not stamp and re.fullmatch(_DIGEST, name)]
-    stamps = {f"{folder}/{name}": stamp for folder in folders for name, stamp in store.stamps(f"{folder}/").items()}
-    for name, stamp in stamps.items():
+    stamps = (named for folder in folders for named in store.stamps(f"{folder}/").items())
+    for name, stamp in stamps:
         if stamp and (own := _IN_FOLDER.fullmatch(name)):
             size, written = map(int, stamp.split(" ")[:2])
             if own["shard"]:

@@ -134,7 +134,7 @@ def _cut(encoder: TextEncoder, texts: pa.StringArray, settings: Settings) -> Chu
         strings = _strings(octets, starts, stops)
         return encoder.token_ids(strings if joins else pc.utf8_rtrim_whitespace(strings))
 
-    bounds, breaks, tokens = _pieces(octets, places, settings, tokens_of)
+    bounds, breaks, tokens = _pieces(octets, places, settings, tokens_of, joins)
     pieces, limits = np.searchsorted(bounds[:-1], places), np.full(len(texts), limit)
     most = len(bounds) + len(texts)
     while True:
@@ -166,18 +166,27 @@ def _cut(encoder: TextEncoder, texts: pa.StringArray, settings: Settings) -> Chu
 
 
 def _pieces(
-    octets: Octets, places: Numbers, settings: Settings, tokens_of: Callable[[Numbers, Numbers], Ragged]
+    octets: Octets, places: Numbers, settings: Settings, tokens_of: Callable[[Numbers, Numbers], Ragged], joins: bool
 ) -> tuple[Numbers, Octets, Ragged]:
     """Return the bounds of the k pieces of all texts, int64 [k + 1], which of them begin a chunk, uint8 [k], and their
     tokens. Pieces with too many tokens are cut again, at last in the middle of a word.
     """
+    limit = settings.chunk_tokens or 0
     bounds = places[np.diff(places, prepend=-1) > 0]
     first, *later = _LEVELS[settings.chunk_by]
     cuts, breaking = _cuts(first, octets, bounds[:-1], bounds[1:])
     bounds = _merged(bounds, cuts)
-    tokens = tokens_of(bounds[:-1], bounds[1:])
+    if joins and later[:1] == [sentences]:  # the tokens of a large block are those of its sentences, and computed once
+        large = np.flatnonzero(np.diff(bounds) > 4 * limit)  # in bytes; most have too many tokens
+        finer = _merged(bounds, _cuts(sentences, octets, bounds[large], bounds[large + 1])[0])
+        tokens, firsts = tokens_of(finer[:-1], finer[1:]), np.searchsorted(finer, bounds)
+        is_kept = np.append(np.repeat(np.diff(tokens.offsets[firsts]) > limit, np.diff(firsts)), True)
+        is_kept[firsts] = True  # a block that is not too long stays whole
+        bounds, tokens = finer[is_kept], Ragged(tokens.ids, tokens.offsets[is_kept])
+    else:
+        tokens = tokens_of(bounds[:-1], bounds[1:])
     while True:
-        is_long = tokens.lengths > (settings.chunk_tokens or 0)
+        is_long = tokens.lengths > limit
         long = np.flatnonzero(is_long)
         split = later.pop(0) if later else halves
         more, breaks = _cuts(split, octets, bounds[long], bounds[long + 1])
@@ -205,9 +214,12 @@ def _cuts(split: Callable[..., int], octets: Octets, starts: Numbers, stops: Num
 
 
 def _strings(octets: Octets, starts: Numbers, stops: Numbers) -> pa.LargeStringArray:
-    offsets = np.concatenate(([0], np.cumsum(stops - starts)))
-    data = np.empty(offsets[-1], np.uint8)
-    gather(octets, starts, stops, data)
+    if len(starts) and np.array_equal(starts[1:], stops[:-1]):
+        offsets, data = np.append(starts, stops[-1]), octets
+    else:
+        offsets = np.concatenate(([0], np.cumsum(stops - starts)))
+        data = np.empty(offsets[-1], np.uint8)
+        gather(octets, starts, stops, data)
     return pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(data))
 
 

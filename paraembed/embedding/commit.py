@@ -34,7 +34,6 @@ from paraembed.embedding.manifest import (
     read_entries,
     read_run,
     read_runs,
-    stamps_of,
     superseded_name,
     sweep,
     tolerance,
@@ -45,11 +44,12 @@ from paraembed.embedding.plan import Plan, settings_json
 from paraembed.embedding.records import (
     ENTRIES,
     PIECES,
-    arrow_bytes,
+    Reports,
     of_generation,
     read_arrow,
+    table_of,
     without_zeros,
-    write_bytes,
+    write_arrow,
 )
 from paraembed.embedding.settings import OnDuplicateId
 from paraembed.io.atomic import SUCCESS
@@ -69,7 +69,7 @@ def uncommit(store: Store, encoder: str) -> None:
 def commit(
     store: Store,
     run: EmbeddingRun,
-    reports: dict[str, PartReport],
+    reports: Reports,
     on_duplicate_id: OnDuplicateId = "fail",
     run_tasks: RunTasks = map,
     added_to: Store | None = None,
@@ -85,12 +85,12 @@ def commit(
             report; or another run was started on the same object store, which has no locks.
     """
     check_same(store, run)
+    parts = without_zeros(reports.table().select(ENTRIES_SCHEMA.names))
     _check_parts(store, run.plan, reports)
     plan, settings, home = run.plan, run.plan.settings, added_to or store
     known = {} if planned(home) in ([], [plan.generation]) else known_manifest(home)
     numbers = generations_of(known) if known else {}
     others = {n: read_entries(home, n, files) for n, files in numbers.items() if n != plan.generation}
-    parts = _entries(reports)
     if added_to and plan.generation <= max(others):
         raise RunFailedError(f"{home} was changed by another command meanwhile; run the same command again")
     with store.open(plan.parts[0].name) as raw:
@@ -125,7 +125,7 @@ def commit(
     else:
         # Not the inputs, whose paths and times differ between equal runs; the fingerprints have their digests.
         pieces, entries = (of_generation(name, plan.generation) for name in (PIECES, ENTRIES))
-        files = {pieces: store.sha256(pieces), entries: write_bytes(store, entries, arrow_bytes(parts))}
+        files = {pieces: store.sha256(pieces), entries: write_arrow(store, entries, parts)}
         own = {"parts": len(parts), "rows": sum(parts["rows"].to_pylist()), "files": files}
         generations = _generations(known, {plan.generation: own | {"inputs": listing_digest(plan)}}, of_ids.superseded)
         if len(generations) > 1:
@@ -133,7 +133,7 @@ def commit(
         else:
             del generations[0]["inputs"]
         manifest["generations"] = generations
-    num_repeated = sum(report.n_repeated for report in reports.values()) if added_to or not others else 0
+    num_repeated = reports.sum("n_repeated") if added_to or not others else 0
     if num_repeated := num_repeated + known.get("n_repeated", 0):
         manifest |= {"n_repeated": num_repeated}
     if num_bad := _write_bad_files(store, home, [*others], plan):
@@ -152,9 +152,12 @@ def _write_bad_files(store: Store, home: Store, others: Sequence[int], plan: Pla
     files = [file for known in plans for file in known.inputs]
     read = {file.shown for file in files if not file.fault}
     bad = {file.shown: file.fault for file in files if file.fault and file.shown not in read}
-    lines = [json.dumps({"source": source, "reason": fault}, ensure_ascii=False) for source, fault in bad.items()]
+    lines = [
+        f"{json.dumps({'source': source, 'reason': fault}, ensure_ascii=False)}\n" for source, fault in bad.items()
+    ]
     if lines or is_there(home, BAD_FILES):
-        write_bytes(store, BAD_FILES, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+        store.make_folder(REJECTED)
+        store.write(BAD_FILES, lambda file: file.write("".join(lines).encode("utf-8", "replace")))
     return len(bad)
 
 
@@ -168,9 +171,9 @@ def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport
         replace(runs[0], plan=replace(runs[0].plan, inputs=inputs, parts=(), generation=generation)),
         compacted=True,
     )
-    parts = _entries({report.name: report for report in reports})
+    parts = without_zeros(table_of(reports).select(ENTRIES_SCHEMA.names))
     pieces, entries = (of_generation(name, generation) for name in (PIECES, ENTRIES))
-    files = {pieces: next_store.sha256(pieces), entries: write_bytes(next_store, entries, arrow_bytes(parts))}
+    files = {pieces: next_store.sha256(pieces), entries: write_arrow(next_store, entries, parts)}
     counts = {name: sum(parts[name].to_pylist()) for name in (*COUNTS, *OTHER_COUNTS)}
     superseded = {"n_superseded": 0} if "n_superseded" in known else {}
     generations = [{"parts": len(parts), "rows": counts["rows"], "files": files}]
@@ -215,7 +218,7 @@ def _check_ids(
             old = pa.concat_tables([rows_before, old]).group_by(["part", "row", "chunk"]).aggregate([])
         old = old.sort_by([("part", "ascending"), ("row", "ascending")])
         name = f"{SUPERSEDED}/{max([run.plan.generation, *others]):03d}.arrow"
-        write = partial(write_bytes, home.below(NEXT) if is_added else home, name, arrow_bytes(old))
+        write = partial(write_arrow, home.below(NEXT) if is_added else home, name, old)
         num_rows = pc.sum(pc.equal(old["chunk"], 0)).as_py() or 0  # of the input
         return _OfIds({"n_duplicate_ids": 0, "n_superseded": num_rows}, {name: write()} if len(old) else {})
     duplicates, repeated = ids.count_duplicates(of_parts, rows, run_tasks)
@@ -244,16 +247,9 @@ def _generations(known: Mapping[str, Any], own: dict[int, Any], superseded: dict
     return ordered
 
 
-def _entries(reports: dict[str, PartReport]) -> pa.Table:
-    """Return the manifest's entries of the parts, in order."""
-    ordered = [reports[name] for name in sorted(reports, key=lambda name: (len(name), name))]
-    columns = [pa.array([getattr(report, field.name) for report in ordered], field.type) for field in ENTRIES_SCHEMA]
-    return without_zeros(pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA))
-
-
-def _check_parts(store: Store, plan: Plan, reports: dict[str, PartReport]) -> None:
+def _check_parts(store: Store, plan: Plan, reports: Reports) -> None:
     """Raise ValueError if a part was removed or replaced after its report was written."""
-    stamps, rejected = stamps_of(store, plan), {f"{REJECTED}/{name}" for name in store.names(f"{REJECTED}/")}
+    stamps, rejected = store.stamps(plan.folder), {f"{REJECTED}/{name}" for name in store.names(f"{REJECTED}/")}
 
     def is_wrong(report: PartReport) -> bool:
         if report.name not in stamps or (report.n_rejected and rejected_name(report.name) not in rejected):
@@ -261,7 +257,7 @@ def _check_parts(store: Store, plan: Plan, reports: dict[str, PartReport]) -> No
         # On NFS, the time of a file that another machine wrote can be that of an earlier moment.
         return stamps[report.name] != report.stamp and store.sha256(report.name) != report.sha256
 
-    wrong = sorted(report.name for report in reports.values() if is_wrong(report))
+    wrong = sorted(report.name for report in reports if is_wrong(report))
     if wrong:
         raise ValueError(
             f"{wrong[0]} in {store} was removed or changed by another process ({len(wrong)} such parts); make sure "

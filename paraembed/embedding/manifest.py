@@ -59,13 +59,16 @@ from paraembed.embedding.records import (
     INPUTS,
     PIECES,
     DoneParts,
+    Reports,
     arrow_bytes,
     inputs_of,
     inputs_table,
     of_generation,
     read_arrow,
+    reports_of,
+    values_of,
     without_zeros,
-    write_bytes,
+    write_arrow,
 )
 from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import numbers_of
@@ -370,7 +373,9 @@ def _recognized(files: Sequence[InputFile], before: Sequence[InputFile]) -> tupl
         return tuple(files)
     same = in_threads(lambda pair: is_same_file(*pair), [*zip(before, files, strict=True)], LOOKERS)
     return tuple(
-        replace(file, stamp=old.stamp, sha256=old.sha256, fault=old.fault, snapshot=old.snapshot)
+        file
+        if file == old  # as ``find_inputs`` returns known files
+        else replace(file, stamp=old.stamp, sha256=old.sha256, fault=old.fault, snapshot=old.snapshot)
         if is_same
         else replace(file, sha256=file.sha256 or "another")
         for file, old, is_same in zip(files, before, same, strict=True)
@@ -478,20 +483,20 @@ def write_plan(store: Store, run: EmbeddingRun, **more: Any) -> None:
     about |= {"settings": settings_json(run.plan.settings, 3)}
     about |= {"model": dict(run.identity)} if run.identity else {}
     pieces, inputs = (of_generation(name, run.plan.generation) for name in (PIECES, INPUTS))
-    parts = write_bytes(store, pieces, arrow_bytes(run.plan.pieces()))
-    write_bytes(store, inputs, arrow_bytes(inputs_table(run.plan.inputs), about | more | {"parts": parts}))
+    parts = write_arrow(store, pieces, run.plan.pieces())
+    write_arrow(store, inputs, inputs_table(run.plan.inputs), about | more | {"parts": parts})
 
 
 @dataclass
 class Begun:
-    """A run that holds its place: the reports of its finished parts, by name. ``add`` reports, also for later runs."""
+    """A run that holds its place: the reports of its finished parts. ``add`` reports, also for later runs."""
 
-    reports: dict[str, PartReport]
+    reports: Reports
     done: DoneParts
 
     def add(self, report: PartReport) -> None:
         """Record a part that was embedded."""
-        self.reports[report.name] = report
+        self.reports.add(report)
         self.done.add(report)
 
 
@@ -507,7 +512,7 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
                 raise ValueError(f"{store} was changed by another command meanwhile; run the same command again")
             write_plan(store, run)
         identity = check_same(store, run)
-        stamps = stamps_of(store, run.plan)
+        stamps = store.stamps(run.plan.folder)
         others = tuple(_prefix(number) for number in planned(store) if number != run.plan.generation)
         foreign = {name for name in stamps if not name.startswith(others)} - {part.name for part in run.plan.parts}
         if run.plan.format > 2 and foreign:
@@ -563,9 +568,7 @@ def has_finished(store: Store, new: EmbeddingRun) -> bool:
     if _identity(replace(new, plan=replace(new.plan, inputs=inputs), parts=stored.parts)) != identity:
         return False
     done = DoneParts(store, digest_of(identity), generation).table()
-    stamps = {
-        name: stamp for name, stamp in stamps_of(store, stored.plan).items() if name.startswith(_prefix(generation))
-    }
+    stamps = {name: stamp for name, stamp in store.stamps(f"{DATA}/").items() if name.startswith(_prefix(generation))}
     if dict(zip(done["name"].to_pylist(), done["stamp"].to_pylist(), strict=True)) != stamps:
         return False
     rejecting = np.flatnonzero(numbers_of(done["n_rejected"])).tolist()
@@ -584,36 +587,35 @@ def _prefix(generation: int) -> str:
 
 def finished_parts(
     store: Store, run: EmbeddingRun, done: DoneParts, stamps: Mapping[str, str], *, by_content: bool = False
-) -> dict[str, PartReport]:
-    """Return the reports, by part name, of the parts of this run whose files, with these ``stamps``, match them."""
-    reports = done.read()
-    finished, unclear = dict[str, PartReport](), list[Part]()
+) -> Reports:
+    """Return the reports of the parts of this run whose files, with these ``stamps``, match them."""
+    table = done.table()
+    names, known_stamps = values_of(table["name"]), values_of(table["stamp"])
+    rows, further, rejected = (numbers_of(table[name]) for name in ("rows", "n_further_chunks", "n_rejected"))
+    planned_rows, is_unclear = rows - further + rejected, (rejected > 0) | by_content
+    row_of, kept, unclear = dict(zip(names, range(len(names)), strict=True)), list[int](), list[Part]()
     for part in run.plan.parts:
         if (stamp := stamps.get(part.name)) is None:
             continue
-        report = reports.get(part.name)
-        is_known = report and not (report.n_rejected or by_content)
-        if report and is_known and (report.stamp, report.planned_rows) == (stamp, part.rows):
-            finished[part.name] = report
-        else:
+        row = row_of.get(part.name)
+        if row is None or is_unclear[row] or (known_stamps[row], planned_rows[row]) != (stamp, part.rows):
             unclear.append(part)
+        else:
+            kept.append(row)
+    finished = Reports(table if kept == [*range(len(table))] else table.take(pa.array(kept, pa.int64())))
 
-    def read_again(part: Part) -> PartReport | None:
-        return _finished(store, run, part, reports.get(part.name), stamps[part.name], by_content=by_content)
+    def read_again(part: Part) -> tuple[PartReport | None, PartReport | None]:
+        row = row_of.get(part.name)
+        before = None if row is None else next(reports_of(table.slice(row, 1)))
+        return before, _finished(store, run, part, before, stamps[part.name], by_content=by_content)
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        read = pool.map(read_again, unclear)
-        finished |= {report.name: report for report in read if report is not None}
-    for report in finished.values():
-        if report.stamp != getattr(reports.get(report.name), "stamp", None):
-            done.add(report)
+        for before, report in pool.map(read_again, unclear):
+            if report is not None:
+                finished.add(report)
+                if before is None or before.stamp != report.stamp:
+                    done.add(report)
     return finished
-
-
-def stamps_of(store: Store, plan: Plan) -> dict[str, str]:
-    """Return the stamps of the parts that are there, by name."""
-    folder = f"{DATA}/" if plan.format > 2 else ""
-    return {f"{folder}{name}": stamp for name, stamp in store.stamps(folder).items()}
 
 
 def _finished(

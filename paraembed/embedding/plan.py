@@ -119,9 +119,10 @@ class Plan:
         """Return the input of each piece of a part."""
         return tuple(self.inputs[piece.file] for piece in part.pieces)
 
-    def table(self, out: object) -> str:
-        """Return the folder of the parts in ``out``."""
-        return f"{out}/{DATA}" if self.format > 2 else str(out)
+    @property
+    def folder(self) -> str:
+        """How the names of the parts begin."""
+        return f"{DATA}/" if self.format > 2 else ""
 
     def pieces(self) -> pa.Table:
         """Return a row for each piece: ``part``, the number of its part, and the fields of ``Piece``."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from functools import cache
-from typing import Any, get_type_hints
+from functools import cache, partial
+from typing import Any, BinaryIO, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,6 @@ from paraembed.io.arrow import numbers_of
 from paraembed.io.limits import TableLimits
 from paraembed.io.store import Store, read_bytes
 from paraembed.options import checked, json_value
-from paraembed.process import without_gc
 
 INPUTS, PIECES = "_plan/inputs-000.arrow", "_plan/parts-000.arrow"
 ENTRIES = "_manifest/entries-000.arrow"
@@ -42,6 +41,7 @@ _NONE = pa.Table.from_batches([], _REPORT)  # ``empty_table`` would import panda
 _INPUT = pa.schema(
     [(name, pa.int64() if name == "size" else pa.string()) for name in ("path", "name", "size", "stamp", "read_as")]
 )
+_SHA256 = r'"sha256": "(?P<digest>[\w-]+)"'  # in ``read_as``
 
 
 def of_generation(name: str, generation: int) -> str:
@@ -51,13 +51,23 @@ def of_generation(name: str, generation: int) -> str:
 
 def arrow_bytes(table: pa.Table, about: Any = None) -> bytes:
     """Return a table as an Arrow file, with a JSON value in the metadata of its schema."""
+    with io.BytesIO() as file:
+        _put_arrow(table, about, file)
+        return file.getvalue()
+
+
+def write_arrow(store: Store, name: str, table: pa.Table, about: Any = None) -> str:
+    """Write a table atomically as ``arrow_bytes`` returns it; return the SHA-256 of the file, hexadecimal."""
+    store.make_folder(name.partition("/")[0])
+    return store.write(name, partial(_put_arrow, table, about))
+
+
+def _put_arrow(table: pa.Table, about: Any, file: BinaryIO) -> None:
     table = without_zeros(table)
     if about is not None:
         table = table.replace_schema_metadata({_ABOUT: json.dumps(about, sort_keys=True)})
-    with io.BytesIO() as file:
-        with pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table, _BATCH_ROWS)
-        return file.getvalue()
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, _BATCH_ROWS)
 
 
 def without_zeros(table: pa.Table) -> pa.Table:
@@ -71,12 +81,6 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     values: list[Any] = numbers_of(column).tolist() if is_number else column.to_pylist()
     return values
-
-
-def write_bytes(store: Store, name: str, data: bytes) -> str:
-    """Write a file atomically; return its SHA-256, hexadecimal."""
-    store.make_folder(name.partition("/")[0])
-    return store.write(name, lambda file: file.write(data))
 
 
 def read_arrow(store: Store, name: str, schema: pa.Schema | None = None) -> tuple[pa.Table, Any]:
@@ -146,11 +150,20 @@ def inputs_table(inputs: Iterable[InputFile]) -> pa.Table:
 
 def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
     """Return the inputs of a table; raise ValueError if a field is missing, unknown or of another type."""
-    if table.schema.remove_metadata() != _INPUT:
+    if table.schema.remove_metadata() != _INPUT or any(map(_has_nulls, table.columns)):
         raise ValueError(f"{INPUTS} has the columns {', '.join(table.schema.names)[:200]}")
-    parsed = cache(lambda text: json_value(text.encode(), INPUTS, dict[str, Any]))  # most inputs are read alike
-    rows = ({**parsed(row.pop("read_as")), **row} for row in table.to_pylist())
-    files = tuple(checked(InputFile, row, INPUTS) for row in rows)
+    own = dict.fromkeys(_INPUT.names[:-1], "") | {"size": 0}
+
+    # Most inputs are read alike: their other fields are checked once.
+    parsed = cache(lambda text: checked(InputFile, json_value(text.encode(), INPUTS, dict[str, Any]) | own, INPUTS))
+    *columns, read_as = table.columns
+    texts = pc.replace_substring_regex(read_as, _SHA256, '"sha256": ""', max_replacements=1)
+    digests = pc.struct_field(pc.extract_regex(read_as, _SHA256), "digest")  # null without
+    names, rows = _INPUT.names[:-1], zip(*map(values_of, (*columns, texts, digests)), strict=True)
+    files = tuple(
+        InputFile(**vars(parsed(text)) | dict(zip(names, values, strict=True), sha256=digest or ""))
+        for *values, text, digest in rows
+    )
     for encoding, carried in {(file.encoding, file.carried) for file in files}:
         TableLimits(encoding=encoding)  # raises
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(carried))) if carried else None
@@ -171,11 +184,6 @@ class DoneParts:
         self._new: list[PartReport] = []
         names = store.names(f"{DONE}/")
         self._names = [name for name in names if re.fullmatch(rf"{self._prefix}\d{{6}}\.arrow", name)] if run else []
-
-    def read(self) -> dict[str, PartReport]:
-        """Return the reports, by part name."""
-        with without_gc():
-            return {report.name: report for report in _reports_of(self.table())}
 
     def table(self) -> pa.Table:
         """Return the reports as a table, the last one of each part; a damaged file has none."""
@@ -204,8 +212,47 @@ class DoneParts:
         if self._new:
             number = 1 + int(self._names[-1][-12:-6]) if self._names else 0
             self._names.append(f"{self._prefix}{number:06d}.arrow")
-            write_bytes(self._store, f"{DONE}/{self._names[-1]}", arrow_bytes(table_of(self._new), self._run))
+            write_arrow(self._store, f"{DONE}/{self._names[-1]}", table_of(self._new), self._run)
             self._new = []
+
+
+class Reports:
+    """Reports of parts, in columns: 0.4 KB a part; objects would take 1 KB. Those given first are in order."""
+
+    def __init__(self, table: pa.Table = _NONE) -> None:
+        self._tables, self._new = [table], list[PartReport]()
+
+    def add(self, report: PartReport) -> None:
+        """Add the report of a part that has none."""
+        self._new.append(report)
+        if len(self._new) >= _REPORTS_A_FILE:
+            self._tables.append(table_of(self._new))
+            self._new = []
+
+    def table(self) -> pa.Table:
+        """Return the reports as a table, in the order of the parts."""
+        if not self._new and len(self._tables) == 1:
+            return self._tables[0]
+        table = pa.concat_tables([*self._tables, table_of(self._new)])
+        keys = pa.table({"length": pc.binary_length(table["name"]), "name": table["name"]})
+        rows = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
+        waiting, columns = table.columns[::-1], list[pa.ChunkedArray]()
+        self._tables, self._new = [], []
+        del table, keys
+        while waiting:  # so that only one column at a time is in memory twice
+            columns.append(waiting.pop().take(rows).combine_chunks())
+        self._tables = [pa.Table.from_arrays(columns, schema=_REPORT)]
+        return self._tables[0]
+
+    def sum(self, field: str) -> int:
+        """Return the sum of a count."""
+        return sum(sum(values_of(table[field])) for table in (*self._tables, table_of(self._new)))
+
+    def __iter__(self) -> Iterator[PartReport]:
+        """Yield the reports in the order of the parts."""
+        table = self.table()
+        for start in range(0, len(table), _REPORTS_A_FILE):
+            yield from reports_of(table.slice(start, _REPORTS_A_FILE))
 
 
 def table_of(reports: Sequence[PartReport]) -> pa.Table:
@@ -214,8 +261,8 @@ def table_of(reports: Sequence[PartReport]) -> pa.Table:
     return pa.table(columns, schema=_REPORT)
 
 
-def _reports_of(table: pa.Table) -> Iterator[PartReport]:
-    # By columns, which takes a fifth of the time of rows.
+def reports_of(table: pa.Table) -> Iterator[PartReport]:
+    """Yield the reports of a table; by columns, which takes a fifth of the time of rows."""
     columns = [values_of(column) for column in table.columns[:-1]]
     only_unknown = map(tuple, table.columns[-1].to_pylist())
     yield from map(PartReport, *columns, only_unknown)

@@ -24,7 +24,6 @@ from paraembed.embedding.manifest import (
     read_run,
 )
 from paraembed.embedding.part import REPORTS
-from paraembed.embedding.plan import DATA
 from paraembed.embedding.replace import staging_folder
 from paraembed.io.atomic import is_locked
 from paraembed.io.places import Place, without_credentials
@@ -86,9 +85,8 @@ def status_of(place: Place) -> OutputStatus:
             part["name"]: part["rows"]
             for part in read_manifest(store)["parts"]  # compacted: not those of the inputs
         }
-        folder = f"{DATA}/" if plan.format > 2 else ""
-        stamps = place_of.stamps(folder).items()
-        times |= {f"{folder}{name}": int(stamp.split(" ")[1]) for name, stamp in stamps if stamp}
+        stamps = place_of.stamps(plan.folder).items()
+        times |= {name: int(stamp.split(" ")[1]) for name, stamp in stamps if stamp}
     finished = sorted((times[name], rows) for name, rows in sizes.items() if name in times)
     inputs = [file for plan in plans for file in plan.inputs]
     rows, rows_done = sum(sizes.values()), sum(rows for _, rows in finished)

@@ -34,7 +34,7 @@ _WRITTEN_OUT = 8  # times the given size, if all rows of a batch were the longes
 _VALUE_BYTES = 8  # of a list's value in memory, at least: repeated values take no bytes in a file
 _INDEX_BYTES = 5  # of a value in a dictionary, at most: its index (4) and its levels
 
-_FOOTER_BYTES = 32 << 20  # of all footers in the cache; parsed, they take several times as much
+_FOOTER_BYTES = 8 << 20  # of all footers in the cache; parsed, they take ten times as much
 _LOCK = Lock()
 _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
 _footers_bytes = [0]  # in all: to add them up for each of many files takes longer than to read it

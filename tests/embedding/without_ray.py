@@ -60,7 +60,8 @@ def build(
         else:
             run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
         with begun_run(store, run) as begun:
-            todo = [part for part in run.plan.parts if part.name not in begun.reports]
+            finished = begun.reports.names()
+            todo = [part for part in run.plan.parts if part.name not in finished]
             for part, done in zip(todo, embed_here(encoder, run, todo, store, threads=threads), strict=True):
                 begun.add(done.report)
                 embedded[part.name] = part.rows
