@@ -157,7 +157,8 @@ class Models:
 
     table: str
     cells: tuple[str, ...]
-    # Of ``FINETUNINGS``, or of ``TRAININGS`` with a seed, for the cells that follow; "" for one that is not computed.
+    # Of ``FINETUNINGS``, also with a seed, or of ``TRAININGS`` with a seed, for the cells that follow; "" for one that
+    # is not computed.
     models: tuple[str, ...]
     score: str = ""  # and measure, of encoders; of fine-tuned models that of the test part
     is_cheap: bool = True
@@ -239,9 +240,9 @@ ROWS = (
     Models(_LABELED, ("features",), ("sick-features", "classes-features", "")),
     Models(_SCRATCH, ("`proj` +new",), ("sick-proj", "classes-proj", "")),
     Models(_SCRATCH, ("`dan` +new",), ("sick-dan", "classes-dan", "")),
-    Models(_SCRATCH, ("`cnn` +new",), ("", "", "sst-cnn")),
+    Models(_SCRATCH, ("`cnn` +new",), ("", "", "sst-cnn-1"), is_cheap=False),
     Models(_SCRATCH, ("`lstm` +new",), ("", "", "sst-lstm"), is_cheap=False),
-    Models("`avg` +new on STS, 16 of 20 sets", ("Pearson's r",), ("sts-avg", "sts-universal")),
+    Models("`avg` +new", ("STS, 16 of 20 sets",), ("sts-avg-1", "sts-universal-1")),
     *(
         Models("", (f"`{name}`, `{rate}`",), (f"rate-{name}-{number}-1",), _STS[-1], is_cheap=False)
         for name, rates in _RATES.items()
@@ -362,8 +363,10 @@ class Runs:
         return [100 * scores[name][measure] for name, measure in (score.split(":") for score in row.scores)]
 
     def _of_model(self, name: str, score: str) -> list[float]:
-        if name in FINETUNINGS:
-            return measured([self._test_score(name, seed) for seed in SEEDS])
+        base, _, seed = name.rpartition("-")
+        if name in FINETUNINGS or base in FINETUNINGS:
+            seeds = SEEDS if name in FINETUNINGS else (int(seed),)
+            return measured([self._test_score(name if name in FINETUNINGS else base, seed) for seed in seeds])
         arguments = f"--encoder {name} --words w2v.txt.gz --suite sts sick pit2015"
         (numbers,) = self.scores(Row("", (), arguments, name, (score,)))
         return numbers

@@ -60,7 +60,7 @@ def build(
         else:
             run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
         with begun_run(store, run) as begun:
-            finished = begun.reports.names()
+            finished = {report.name for report in begun.reports}
             todo = [part for part in run.plan.parts if part.name not in finished]
             for part, done in zip(todo, embed_here(encoder, run, todo, store, threads=threads), strict=True):
                 begun.add(done.report)
