@@ -40,6 +40,7 @@ _CLASSES = {
     "m2v": "model2vec:Model2VecEncoder",
     "onnx": "onnx:OnnxEncoder",
 }
+_GPUS = "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"  # devices of drivers; PyTorch takes 2 s to look for a GPU
 # Not the extras of paraembed: on a public index anybody could register that name.
 _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
 
@@ -92,12 +93,12 @@ def known_encoder(
     """Return what is known of an encoder with default settings, float32 among them, without opening it; None if it must
     be opened.
 
-    An ``st:`` model in a folder is compared with that of a finished output, ``stored``.
+    An ``st:`` model in a folder is compared with that of a finished output, ``stored``, unless a GPU would compute it.
     """
     kind, _, wanted = name.partition(":")
     if inference not in {DEFAULT_INFERENCE, Inference(precision="float32")}:
         return None
-    if kind == "st" and stored and Path(wanted).is_dir():
+    if kind == "st" and stored and Path(wanted).is_dir() and not any(map(os.path.exists, _GPUS)):
         from paraembed.encoders.foreign import configuration, files  # noqa: PLC0415 - takes 0.1 s
 
         before = stored()

@@ -166,7 +166,7 @@ def _reader(hint: Any, limits: Range | None = None) -> Reader:
     """Return a function that checks a value against a type hint and returns it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Annotated, NotRequired}:
-        reader = _reader(arguments[0], next((note for note in arguments[1:] if isinstance(note, Range)), None))
+        reader = _reader(*arguments)
     elif origin in {Union, UnionType}:
         reader = _union(hint, limits)
     elif origin in {list, tuple}:

@@ -5,10 +5,11 @@ output record which parts are done, so one engine finishes the run of the other.
 import json
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from paraembed.io.atomic import SUCCESS, locked
 from paraembed.io.places import Place
 from paraembed.io.resume import cannot_overwrite
 from paraembed.io.store import Folder, Store, is_there, open_store
-from paraembed.loading import known_encoder
+from paraembed.loading import known_encoder, open_encoder
 from paraembed.process import RunTasks
 from paraembed.settings import CACHE_GB, DEFAULT_GPUS, DEFAULT_INFERENCE, Engine, Gpus, Inference
 from paraembed.signals import RunFailedError
@@ -120,13 +121,18 @@ def embed(
             finish_append(home)
     files = given_inputs(inputs, home, settings, limits, identity)
     todo = [Step(files)] if overwrite else steps(home, files, settings, append=append)
-    if not todo:
-        _check_same_run(home, str(encoder), inference, files, settings)
-    is_quick = is_begun and not (overwrite or loaded) and gpus == DEFAULT_GPUS and is_there(home, SUCCESS)
     job = _Job(str(encoder), home, workers, engine, overwrite, limits, gpus, identity)
+    known = lru_cache(1)(partial(_known, job, inference))
+    if not todo:
+        of_run = known()
+        if of_run is None:
+            loaded = loaded or open_encoder(str(encoder), gpus.on(inference), fetch_encoder)
+            of_run = KnownEncoder(loaded.fingerprint, loaded.tokenizer, loaded.identity)
+        _check_same_run(home, of_run, files, settings)
+    is_quick = is_begun and not (overwrite or loaded) and gpus == DEFAULT_GPUS and is_there(home, SUCCESS)
     was_finished, counts = True, Counter[str]()
     for step in todo:
-        if is_quick and not step.is_next and _is_finished_before(job, inputs, inference, settings, step):
+        if is_quick and not step.is_next and _is_finished_before(job, inputs, known, settings, step):
             continue
         loaded, complete = prepared(
             loaded or encoder, inputs, step.files, home, settings, workers, gpus.on(inference), fetch_encoder
@@ -159,13 +165,10 @@ class _Job:
     identity: Identity
 
 
-def _check_same_run(
-    home: Store, encoder: str, inference: Inference, files: tuple[InputFile, ...], settings: Settings
-) -> None:
+def _check_same_run(home: Store, encoder: KnownEncoder, files: tuple[InputFile, ...], settings: Settings) -> None:
     """Raise ValueError if a finished output is of another encoder or other settings, or lacks a part."""
     stored = manifest.read_run(home)
-    known = known_encoder(encoder, inference, lambda: _encoder_of(stored))
-    new = stored if known is None else replace(stored, encoder=known.fingerprint, identity=known.identity)
+    new = replace(stored, encoder=encoder.fingerprint, identity=encoder.identity)
     complete = complete_settings(settings, readable(files), reads_trees=stored.plan.settings.tree_column is not None)
     manifest.columns_to_add(home, replace(new, plan=replace(stored.plan, settings=complete)))
     present = home.stamps(f"{DATA}/")
@@ -269,25 +272,35 @@ def _columns_to_add(stack: ExitStack, home: Store, run: EmbeddingRun) -> pa.Sche
 
 
 def _is_finished_before(
-    job: _Job, inputs: Sequence[str | Path], inference: Inference, settings: Settings, step: Step
+    job: _Job,
+    inputs: Sequence[str | Path],
+    known: Callable[[], KnownEncoder | None],
+    settings: Settings,
+    step: Step,
 ) -> bool:
     """Return whether the output is known to be finished without opening the encoder, which takes seconds."""
     if job.identity != "stamp" or _is_unrecorded(job.home):
         return False
-    known = known_encoder(job.encoder, inference, lambda: _encoder_of(manifest.read_run(job.home, with_parts=False)))
-    if known is None:
+    if (encoder := known()) is None:
         return False
     check_apart(inputs, step.files, job.home, part_name(0))
     complete = complete_settings(settings, readable(step.files), reads_trees=False)
     plan = Plan(step.files, complete, (), generation=step.generation)
-    if not manifest.has_finished(job.home, EmbeddingRun(known.fingerprint, known.tokenizer, plan, known.identity)):
+    run = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan, encoder.identity)
+    if not manifest.has_finished(job.home, run):
         return False
     _say_bad_files(step.files, job.home)
     return True
 
 
-def _encoder_of(run: EmbeddingRun) -> KnownEncoder:
-    return KnownEncoder(run.encoder, run.tokenizer, run.identity)
+def _known(job: _Job, inference: Inference) -> KnownEncoder | None:
+    """Return what is known of the encoder of a finished output without opening it, see ``known_encoder``."""
+
+    def stored() -> KnownEncoder:
+        run = manifest.read_run(job.home, with_parts=False)
+        return KnownEncoder(run.encoder, run.tokenizer, run.identity)
+
+    return known_encoder(job.encoder, inference, stored)
 
 
 def _clear_up(store: Store) -> None:

@@ -130,7 +130,8 @@ def shard_pairs(
         say(f"{shown(uri or out)} is already finished, {manifest['counts']['kept']:,} pairs; nothing to do")
         return manifest
 
-    if _is_recognized(out, identity_of, rejected_sample=rejected_sample):
+    keeps_labels = bool(settings.keep_labels)
+    if _is_recognized(out, identity_of, keeps_labels=keeps_labels, rejected_sample=rejected_sample):
         return finished(), True
     sources, has_labels = _read_sources(inputs, settings, limits)
     vocabulary = read_vocabulary(words, max_words) if words else None
@@ -171,13 +172,15 @@ def shard_pairs(
     return manifest, False
 
 
-def _is_recognized(out: Path, identity_of: Callable[..., dict[str, Any]], *, rejected_sample: bool) -> bool:
-    """Return whether the output is finished, without the inputs' first rows, which show whether they have labels:
-    parsing them imports numba and pandas (0.7 s).
+def _is_recognized(
+    out: Path, identity_of: Callable[..., dict[str, Any]], *, keeps_labels: bool, rejected_sample: bool
+) -> bool:
+    """Return whether the output is known to be finished without the inputs' first rows, which show whether they have
+    labels: parsing them imports numba and pandas (0.7 s).
     """
     if not (out / SUCCESS).is_file():
         return False
-    for has_labels in (False, True):
+    for has_labels in (True,) if keeps_labels else (False, True):
         identity = identity_of(has_labels=has_labels)
         if outputs.is_finished(out, identity, overwrite=True):
             outputs.unfinished_output(out, identity, rejected_sample=rejected_sample).remove_leftover()

@@ -195,7 +195,7 @@ def _leaves(flags: type) -> list[tuple[str, str, Any, str]]:
     """Return path (such as ``settings__batch_size``), name, type and description of all settings of a job."""
     hints, texts = get_type_hints(flags, include_extras=True), _descriptions(flags)
     leaves = []
-    for name in (own.name for own in fields(flags)):
+    for name in (own.name for own in fields(flags) if own.init):
         if not _name(hints[name], name):
             leaves += [(f"{name}__{path}", *leaf) for path, *leaf in _leaves(_kind(hints[name]))]
         else:
@@ -215,7 +215,7 @@ def _annotation(name: str, hint: Any, default: Any, text: str) -> Any:
 def _settings(flags: type[Flags], values: Mapping[str, Any], prefix: str = "") -> Flags:
     hints = get_type_hints(flags, include_extras=True)
     arguments = {}
-    for name in (own.name for own in fields(flags)):  # type: ignore[arg-type]
+    for name in (own.name for own in fields(flags) if own.init):  # type: ignore[arg-type]
         path, hint = f"{prefix}{name}", hints[name]
         arguments[name] = values[path] if _name(hint, name) else _settings(_kind(hint), values, f"{path}__")
     return flags(**arguments)

@@ -62,7 +62,9 @@ _START_SECONDS = 20.0  # of a sweep, besides its trials: imports, Ray, the trial
 class TrialPlacement(Placement):
     """Where and how trials run, each on one worker."""
 
-    workers: tyro.conf.Suppress[int | str] = 1
+    workers: int | str = field(default=1, init=False)
+    gpus: bool = False
+    """Train each trial on a GPU."""
 
 
 @dataclass(frozen=True)

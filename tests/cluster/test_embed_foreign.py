@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -78,11 +79,15 @@ def test_another_model_does_not_resume(corpus, tmp_path, kind, library):
 
 def test_a_finished_output_is_recognized_without_pytorch(corpus, tmp_path):
     model, out = save_tiny("st", tmp_path / "model"), tmp_path / "out"
-    build(model, corpus, SMALL, out)
-    line = f"embed --encoder {model} --input {corpus} --part-rows 40 --out {out}"
+    build(model, corpus, replace(SMALL, id_kind="file-row"), out)
+    line = f"embed --encoder {model} --input {corpus} --part-rows 40 --id-kind file-row --out {out}"
     (again,), said = answers(line)
     assert (again[1], again[2] & {"torch", "transformers"}) == (0, set())
     assert "nothing to do" in said
+    tokenizer = shutil.copytree(tmp_path / "model", tmp_path / "other") / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + " ")
+    (other,), said = answers(f"{line.replace(model, f'st:{tmp_path}/other')} --append")
+    assert (other[1], "another model.files.tokenizer.json" in said) == (2, True)
     config = tmp_path / "model" / "config_sentence_transformers.json"
     prompted = json.loads(config.read_text()) | {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
     config.write_text(json.dumps(prompted))

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shutil
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -255,6 +256,22 @@ def test_files_of_a_user_in_or_beside_the_output_survive(inputs, tmp_path):
     assert all(path.exists() for path in inputs)
 
 
+@pytest.mark.slow
+def test_commands_that_begin_at_once_give_one_output(inputs, tmp_path):
+    command = job_command("shard", "--input", *inputs, "--out", tmp_path / "out", "--rows-per-shard", 40)
+    for _ in range(3):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+        said = [process.communicate(timeout=200)[1] for process in processes]
+        assert not any("Traceback" in text for text in said), said
+        ended = [process.returncode for process in processes]
+        assert 0 in ended
+        for status, text in zip(ended, said, strict=True):
+            assert status == 0 or "error: another run is writing to" in text, text
+        assert len(contents(tmp_path / "out")) == 8
+        assert not list(tmp_path.glob(".out*"))
+
+
 def test_sources_are_put_together_in_one_pass():
     """As many reports as parts are looked at, not files times parts."""
     looked_at = Counter()
@@ -375,9 +392,13 @@ def test_labels_decide_rows_and_are_settings_of_inputs_that_have_them(tmp_path):
         shard_pairs([tmp_path / "p.tsv"], tmp_path / "p", zeros, engine="local")
     manifest, _ = shard_pairs([tmp_path / "q.tsv"], tmp_path / "q", ShardSettings(), engine="local")
     assert (manifest["counts"]["kept"], "keep_labels" in manifest["settings"]) == (3, False)
-    for name, settings, message in (("q.tsv", zeros, "have no labels"), ("r.tsv", ShardSettings(), "labels good;")):
+    for name, out, settings, message in (
+        ("q.tsv", "out", zeros, "have no labels"),
+        ("q.tsv", "q", zeros, "have no labels"),  # whose output, without labels, has no such setting
+        ("r.tsv", "out", ShardSettings(), "labels good;"),
+    ):
         with pytest.raises(ValueError, match=message):
-            shard_pairs([tmp_path / name], tmp_path / "out", settings, engine="local")
+            shard_pairs([tmp_path / name], tmp_path / out, settings, engine="local", overwrite=True)
     assert {path.name for path in tmp_path.iterdir()} == {"p", "q", "p.tsv", "q.tsv", "r.tsv"}
 
 

@@ -211,6 +211,23 @@ def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
 
 
+@pytest.mark.slow
+def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
+    settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
+    sweep = replace(flags(sample, tmp_path / "out"), settings=settings, epochs=3)
+    tune(sweep)
+    assert "4 trials of 3 epochs on 2,000 pairs, 2 at a time" in capsys.readouterr().err
+    rows = table(sweep.out)
+    assert {"finished", "stopped"} == {row["status"] for row in rows}
+    assert sorted(row["trial"] for row in rows) == [0, 1, 2, 3]
+    for lost in (0, 1, 3):  # as if the driver had died while these were under way
+        (sweep.out / "trials" / f"{lost:05}.json").unlink()
+    before = records(sweep.out)
+    tune(sweep)
+    assert table(sweep.out) == rows
+    assert before.items() <= records(sweep.out).items()
+
+
 def run(sweep, name):
     sweep.out.mkdir(exist_ok=True)
     sweep = begun(sweep, overwrite=False)

@@ -70,7 +70,7 @@ def test_the_job_prints_the_script(shell, capsys):
     assert capsys.readouterr().out.rstrip() == script(shell).rstrip()
 
 
-@pytest.mark.parametrize("name", ["embed", "train", "verify"])
+@pytest.mark.parametrize("name", ["embed", "train", "tune", "verify"])
 def test_the_flags_are_those_that_help_lists(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     listed = ran(sys.executable, "-m", "paraembed", name, "--help").stdout

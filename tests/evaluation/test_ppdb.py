@@ -103,14 +103,15 @@ def test_the_regression_is_that_of_scaled_features(lines, monkeypatch):
 @pytest.mark.parametrize("lines", ["2.0"], indirect=True)
 def test_the_parameters_are_chosen_by_cross_validation(lines, monkeypatch):
     """Ratings of which a small C cannot follow the range."""
-    monkeypatch.setitem(ppdb._GRID, "svr__gamma", [2.0**-7])
+    monkeypatch.setitem(ppdb._GRID, "svr__gamma", [2.0**-15, 2.0**-7])
     unique, file = lines
     known = dict(map(by_hand, unique))
     pairs = sorted(known)[:60]
     rated = file.with_name("rated.tsv")
     rated.write_text("".join(f"{100 * known[pair]['AGigaSim']:.5f}\t{pair[0]}\t{pair[1]}\n" for pair in pairs))
     _, regression = ppdb_candidates([file], rated, [suite_of(sorted(known)[60:90])])
-    assert "(C 128, " in regression.description
+    assert regression.description.startswith("regression (C 128, ")
+    assert "gamma 0.0078125)" in regression.description
     assert "60 pairs of rated" in regression.description
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paraembed.io.lines import Lines
+from paraembed.io.lines import Lines, read_lines
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 
 V2 = "[NNS] ||| audits ||| the auditing ||| PPDB2.0Score=4.69265 PPDB1.0Score=17.5 MVLSASim=NA ||| 0-1 ||| Equivalence"
@@ -103,15 +103,36 @@ def test_any_bytes_parse_as_plain_python_says(rows):
         assert found == oracle(row)
 
 
+ORIGINAL = Path(__file__).parents[3] / "shared/data/train/ppdb/ppdb-2.0-s.original-format.100-lines.txt.gz"
 # The first of the original lines, read by eye: every feature.
 ROW = json.loads(Path(__file__).with_name("ppdb_original.json").read_text())
+VALUES = ROW["values"]
+ORIGINAL_NAMES = [*VALUES, "ForwardEntailment"]
+
+
+def check_original_row(pairs):
+    """That the first pair has the cells of ``ROW``."""
+    for name in ("first", "second", "relation"):
+        assert getattr(pairs, name)[0].as_py() == ROW[name]
+    found = {name: pairs.extra[name][0].as_py() for name in ORIGINAL_NAMES}
+    assert found == pytest.approx({**VALUES, "ForwardEntailment": None})
 
 
 def test_a_line_with_every_feature():
-    cells = " ".join(f"{name}={'NA' if value is None else value}" for name, value in ROW["values"].items())
+    cells = " ".join(f"{name}={'NA' if value is None else value}" for name, value in VALUES.items())
     line = f"[NNS] ||| {ROW['first']} ||| {ROW['second']} ||| {cells} ||| 0-0 ||| {ROW['relation']}"
-    pairs = parse(line, features=[*ROW["values"], "ForwardEntailment"])
-    for name in ("first", "second", "relation"):
-        assert getattr(pairs, name)[0].as_py() == ROW[name]
-    found = {name: values[0].as_py() for name, values in pairs.extra.items()}
-    assert found == pytest.approx({**ROW["values"], "ForwardEntailment": None})
+    check_original_row(parse(line, features=ORIGINAL_NAMES))
+
+
+@pytest.mark.skipif(not ORIGINAL.exists(), reason="the original lines are not here")
+def test_original_lines():
+    lines = list(read_lines(ORIGINAL))
+    pairs = parse_ppdb(lines[0], ORIGINAL_NAMES, alignment=True)
+    assert len(lines) == 1
+    assert len(pairs.first) == 100
+    assert pairs.refused.null_count == 100
+    assert set(pairs.extra["alignment"].to_pylist()) == {"0-0"}
+    assert pairs.versions == {"2.0"}
+    assert pairs.score.null_count == 0
+    assert pairs.score.to_pylist() == sorted(pairs.score.to_pylist(), reverse=True)
+    check_original_row(pairs)

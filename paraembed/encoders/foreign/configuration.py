@@ -18,6 +18,8 @@ from safetensors import safe_open
 from paraembed.encoders.foreign.files import MOST_WIDTH, ModelError, ModelFiles, versions_of
 from paraembed.options import Range, json_value
 
+LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
+"""Packages whose versions decide the vectors of an ``st:`` model."""
 # all-MiniLM-L6-v2 on one core: 2048 tokens take 7 % less time than 4096, as their activations fit into the cache.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536}
 """Token budget of a batch, by device."""
@@ -283,7 +285,10 @@ def has_defaults(files: ModelFiles, identity: Mapping[str, Any]) -> bool:
         "backend": "torch",
     }
     expected |= {"batch_tokens": BATCH_TOKENS["cpu"], "trust_remote_code": False, "files": files.digests}
-    expected |= {"max_tokens": identity.get("max_tokens"), "libraries": versions_of(identity.get("libraries", ()))}
+    try:
+        expected |= {"max_tokens": identity.get("max_tokens"), "libraries": versions_of(LIBRARIES)}
+    except ModuleNotFoundError:  # opening the model names it
+        return False
     return expected == identity
 
 

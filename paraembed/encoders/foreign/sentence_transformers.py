@@ -17,7 +17,7 @@ import torch
 from paraembed.encoders.foreign import packing
 from paraembed.encoders.foreign.base import Matrix, check_ids, largest_id, ragged
 from paraembed.encoders.foreign.batches import Batch, InBatches, ModelTokens, packed, padded, special_tokens
-from paraembed.encoders.foreign.configuration import modules_of
+from paraembed.encoders.foreign.configuration import LIBRARIES, modules_of
 from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.encoders.foreign.onnx import PROVIDERS, OnnxEncoder, session_options
 from paraembed.encoders.packed import Transfer, to_device
@@ -27,7 +27,6 @@ from paraembed.process import transformers_is_quiet
 from paraembed.settings import Backend, Inference
 from paraembed.text.ragged import Ragged
 
-_LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
 _OF_BACKEND = {"torch": (), "onnx": ("optimum", "onnxruntime"), "openvino": ("optimum-intel", "openvino")}
 _SETTINGS = ("precision", "prompt", "backend", "batch_tokens", "trust_remote_code")
 _LONGEST_PROBE = 1 << 16  # tokens of a text that is truncated, to compare the features of a batch
@@ -57,7 +56,7 @@ class SentenceTransformerEncoder(InBatches):
     settings: ClassVar[frozenset[str]] = frozenset(_SETTINGS)
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
-        self.libraries = (*_LIBRARIES, *_OF_BACKEND[inference.backend])
+        self.libraries = (*LIBRARIES, *_OF_BACKEND[inference.backend])
         if inference.backend != "torch" and inference.precision != "float32":
             raise ModelError(
                 f"`precision` is {inference.precision}, but {inference.backend} computes as its graph says"
