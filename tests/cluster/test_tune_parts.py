@@ -29,7 +29,7 @@ from paraembed.cluster.tune import (
 )
 from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
-from paraembed.commands.tune import Tune, _next, _report
+from paraembed.commands.tune import TrialPlacement, Tune, _next, _report
 from paraembed.commands.tune import main as tune
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.atomic import write_json
@@ -207,9 +207,8 @@ def test_flags_that_would_be_ignored_are_refused():
         tune(Tune("smoke", **missing, settings=many))
     with pytest.raises(ValueError, match=r"--gpus-per-trial is 0\.1, .*--gpus"):
         Tune("smoke", gpus_per_trial=0.1)
-    for workers in (2, "1:2"):
-        with pytest.raises(ValueError, match=rf"--workers is {workers}, .*--concurrent"):
-            Tune("smoke", placement=Placement(workers=workers))
+    with pytest.raises(TypeError):
+        TrialPlacement(workers=2)
 
 
 def test_what_a_trial_takes(tmp_path, monkeypatch):
