@@ -2,10 +2,10 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,7 +13,16 @@ from paraembed import checkpoint
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.console import doing, duration, print_table, say
-from paraembed.distillation.stages import MANIFEST, Stages, StudentRequest, differing, of_both, opened, sums_states
+from paraembed.distillation.stages import (
+    MANIFEST,
+    Stages,
+    StudentRequest,
+    differing,
+    known_teacher,
+    of_both,
+    opened,
+    sums_states,
+)
 from paraembed.distillation.texts import (
     PAIRS,
     TEXT,
@@ -75,14 +84,14 @@ def teach(
         raise ValueError(f"`work` {work} is `out` or inside of it; choose another folder for one of them")
     if request.settings.units == "both":
         return _teach_both(request, out, work, workers, gpus, overwrite)
-    teacher, pieces, files = opened(request, gpus, fetch_encoder)
     before = _student_at(out)
+    if before and gpus == DEFAULT_GPUS and _is_known(request, work, before):
+        return _finished(out, before)
+    teacher, pieces, files = opened(request, gpus, fetch_encoder)
     with work_folder(work):
         stages = _StagesOnRay(work, request, files, teacher, pieces, workers, gpus)
         if before.get("identity") == stages.digests["student"]:
-            send_left(out)
-            say(f"{out} is already finished; nothing to do")
-            return before, True
+            return _finished(out, before)
         if before and not overwrite:
             raise other_work(out, differing(before, stages.recorded))
         checkpoint.check_replaceable(out, overwrite=overwrite)
@@ -96,6 +105,24 @@ def teach(
             run.metrics({f"seconds/{name}": value for name, value in seconds.items()})
     print_table(("stage", "time"), [(name, duration(value)) for name, value in seconds.items()])
     return record, False
+
+
+def _is_known(request: StudentRequest, work: Path, before: dict[str, Any]) -> bool:
+    """Return whether a student is known to be that of a request, without opening the teacher."""
+    if (known := known_teacher(request, work)) is None:
+        return False
+    _, pieces, files = opened(request, DEFAULT_GPUS, None, known)
+    teachers = (cast("TextEncoder", replace(known, has_states=has_states)) for has_states in (True, False))
+    return any(
+        before.get("identity") == Stages(work, request, files, teacher, pieces).digests["student"]
+        for teacher in teachers
+    )
+
+
+def _finished(out: Path, before: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    send_left(out)
+    say(f"{out} is already finished; nothing to do")
+    return before, True
 
 
 def _teach_both(

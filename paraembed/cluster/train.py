@@ -104,7 +104,8 @@ def train_model(training: Training, *, overwrite: bool = False) -> TrainingResul
     Raises:
         OSError, ValueError: an input or output cannot be used; then nothing was changed. Or the loss is not finite.
     """
-    check_output(training.uri, training.placement, training.data.job, overwrite=overwrite)
+    if training.uri is not None:
+        check_output(training.uri, training.placement, training.data.job, overwrite=overwrite)
     _fetch_work(training)
     training = training if overwrite else _as_begun(training)
     data, out, placement = training.data, training.out, training.placement
@@ -119,6 +120,7 @@ def train_model(training: Training, *, overwrite: bool = False) -> TrainingResul
             training.shared.remove()
         work.remove_leftover()
         return TrainingResult(data.table_at(out), was_finished=True)
+    check_placement(placement)
     check_own_files(out, OWN_FILES, work.job, may_be_link=True)
     data.check(placement.most)
     memory = data.memory(placement.most, gpus=placement.gpus)

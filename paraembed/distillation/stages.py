@@ -9,11 +9,11 @@ on Ray.
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,10 @@ from paraembed.distillation.texts import (
 )
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import InputFile, find_inputs
+from paraembed.embedding.manifest import read_run
 from paraembed.embedding.output import Embeddings
 from paraembed.encoders.configs import AvgConfig, Oov
+from paraembed.encoders.foreign.files import ModelFiles, model_files
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.encoders.tables import of_mean_length
 from paraembed.evaluation.report import encoder_metadata
@@ -48,8 +50,9 @@ from paraembed.io.atomic import SUCCESS, any_content, new_folder, write_json
 from paraembed.io.escape import markdown
 from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.store import open_store
 from paraembed.late import Late
-from paraembed.loading import Fetch, open_encoder
+from paraembed.loading import Fetch, known_encoder, open_encoder
 from paraembed.pairs.shards import has_ptb_tokens, read_manifest
 from paraembed.recipe import Recipe
 from paraembed.settings import DEFAULT_INFERENCE, Gpus, Inference
@@ -124,21 +127,54 @@ def of_both(request: StudentRequest) -> dict[str, StudentRequest]:
 
 
 def opened(
-    request: StudentRequest, gpus: Gpus, fetch: Fetch | None
+    request: StudentRequest, gpus: Gpus, fetch: Fetch | None, known: "KnownTeacher | None" = None
 ) -> tuple[TextEncoder, Pieces | None, tuple[InputFile, ...]]:
-    """Return the teacher, the pieces of its tokenizer if they are the units, and the files with the texts.
+    """Return the teacher, or what is ``known`` of it, the pieces of its tokenizer if they are the units, and the files
+    with the texts.
 
     Raises:
         FileNotFoundError, ValueError: an input is missing, or cannot be used together with the others.
     """
     doing("finding the texts")
     files = find_inputs(request.texts, request.reading) if request.files is None else request.files
-    doing("reading the teacher")
-    teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch)
+    if known is None:
+        doing("reading the teacher")
+        teacher: TextEncoder = open_encoder(request.teacher, gpus.on(request.inference), fetch)
+        _check(request, teacher)
+    else:
+        teacher = cast("TextEncoder", known)
     pieces = None if request.settings.units == "word" else _pieces(teacher)
-    _check(request, teacher)
     doing("hashing the texts")
     return teacher, pieces, hash_inputs(files)
+
+
+@dataclass(frozen=True)
+class KnownTeacher:
+    """What decides the students of an ``st:`` model that is not opened, see ``known_teacher``."""
+
+    fingerprint: str
+    identity: Mapping[str, Any]
+    files: ModelFiles
+    has_states: bool = True
+
+
+def known_teacher(request: StudentRequest, work: Path) -> KnownTeacher | None:
+    """Return what the vectors in ``work`` say about the teacher, without opening it, which takes 7 s; None if they are
+    of another encoder, or it must be opened.
+    """
+    if not request.teacher.startswith("st:"):
+        return None
+    for folder in work.glob("vectors-*"):
+        with suppress(OSError, ValueError):
+            if known := known_encoder(request.teacher, request.inference, partial(_teacher_of, folder)):
+                files = model_files(request.teacher.removeprefix("st:"), request.teacher, request.inference.backend)
+                return KnownTeacher(known.fingerprint, known.identity, files)
+    return None
+
+
+def _teacher_of(vectors: Path) -> checkpoint.KnownEncoder:
+    run = read_run(open_store(vectors), with_parts=False)
+    return checkpoint.KnownEncoder(run.encoder, run.tokenizer, run.identity)
 
 
 def sums_states(teacher: TextEncoder) -> "TypeGuard[SentenceTransformerEncoder]":
