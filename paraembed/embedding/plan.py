@@ -9,6 +9,7 @@ pieces can then be read separately. Large files of lines are planned in spans, a
 """
 
 import hashlib
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from paraembed.embedding.columns import check_keys, with_common_fields
 from paraembed.embedding.identity import Span, digest_of_spans, footer_digest, rows_in, spans_of
 from paraembed.embedding.inputs import LOOKERS, InputFile, check_faults, fault_in, readable
 from paraembed.embedding.settings import Settings
-from paraembed.io.arrow import numbers_of, rows_of_batches
+from paraembed.io.arrow import numbers_of, open_arrow, read_arrow, rows_of_batches
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import read_span
 from paraembed.io.parquet import check_parquet, open_parquet, over_zeros
@@ -325,7 +326,7 @@ def _joined(
 
 
 def _cuts_or_fault(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:
-    """Return the pieces of a span, or why its file cannot be read: all needed pages of Parquet are read, too."""
+    """Return the pieces of a span, or why its file cannot be read: all needed columns of tables are read, too."""
     source, _ = span
     try:
         if source.kind == "parquet":
@@ -333,6 +334,11 @@ def _cuts_or_fault(settings: Settings, span: tuple[InputFile, tuple[int, int] | 
                 columns = [name for name in _needed(settings) if name.partition(".")[0] in file.schema_arrow.names]
                 for _ in file.iter_batches(columns=columns):
                     pass
+        elif source.kind == "arrow":
+            with open_arrow(source.place) as arrow:
+                columns = [name for name in _needed(settings) if name.partition(".")[0] in arrow.schema.names]
+            for _ in read_arrow(source.place, columns, range(sys.maxsize)):
+                pass
         return _cuts(settings, span)
     except (OSError, ValueError) as error:
         return _Cuts([], "", fault_in(error))

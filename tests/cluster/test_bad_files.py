@@ -137,6 +137,21 @@ def test_parquet_with_a_damaged_page(tmp_path, tiny_encoder_folder):
     assert listed["source"] == str(files[0])
 
 
+def test_arrow_with_damaged_offsets(tmp_path, tiny_encoder_folder):
+    """Its footer and the sizes of its batches are whole."""
+    for name in ("0", "1"):
+        table = pa.table({"body": [f"the cat number {number}" for number in range(4000)]})
+        with pa.ipc.new_file(tmp_path / f"{name}.arrow", table.schema) as writer:
+            writer.write_table(table)
+    octets = bytearray((tmp_path / "1.arrow").read_bytes())
+    octets[4000:4040] = b"\xff" * 40
+    (tmp_path / "1.arrow").write_bytes(octets)
+    files, limits = [tmp_path / "0.arrow", tmp_path / "1.arrow"], Limits(max_bad_files=1)
+    done = local(tiny_encoder_folder, files, tmp_path / "out", Settings("body"), limits=limits)
+    assert (done.rows, done.bad_files) == (4000, 1)
+    assert str(files[1]) in (tmp_path / "out" / "_rejected" / "files.jsonl").read_text()
+
+
 def test_an_object_that_is_damaged(server, tiny_encoder_folder):
     server.objects |= {"corpus/a.txt.gz": WHOLE[:-20], "corpus/b.txt": b"the cat\n", "corpus/c.txt": b"\xff\xfe\0\0"}
     limits = Limits(max_bad_files=2)
