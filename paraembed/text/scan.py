@@ -102,11 +102,9 @@ def _copy(octets: Octets, pos: int, stop: int, lower: Points, kind_of: Octets, l
     filled = 0
     while pos < stop:
         point = signed(octets[pos])
-        size = 1 if point < 0x80 else 2 if point < 0xE0 else 3 if point < 0xF0 else 4
-        if pos + size > stop:
-            return -1
+        size = size_of(point)
         if size > 1:
-            point = decoded(octets, pos, size)
+            point = decoded(octets, pos, size, stop)
             if point < 0 or point >= len(lower):
                 return -1
         pos += size
@@ -125,14 +123,28 @@ def _copy(octets: Octets, pos: int, stop: int, lower: Points, kind_of: Octets, l
             filled += 1
         else:
             filled = put(point, kind, line, kinds, _split_quote(line, kinds, filled))
+    return padded(line, kinds, filled)
+
+
+@inlined
+def padded(line: Octets, kinds: Octets, filled: int) -> int:
+    """Write the padding behind a line of ``filled`` bytes; return their number."""
     for place in range(filled, filled + PADDING):
         line[place], kinds[place] = _BLANK, SPACE
     return filled
 
 
 @inlined
-def decoded(octets: Octets, pos: int, size: int) -> int:
-    """Return the code point of the multi-byte character that begins at ``pos``; -1 if it is not UTF-8."""
+def size_of(octet: int) -> int:
+    """Return the bytes of the character that begins with this one."""
+    return 1 if octet < 0x80 else 2 if octet < 0xE0 else 3 if octet < 0xF0 else 4
+
+
+@inlined
+def decoded(octets: Octets, pos: int, size: int, stop: int) -> int:
+    """Return the code point of the multi-byte character that begins at ``pos``; -1 if it is not UTF-8, or not whole."""
+    if pos + size > stop:
+        return -1
     point = signed(octets[pos]) & 0x7F >> size
     for place in range(pos + 1, pos + size):
         if octets[place] & 0xC0 != 0x80:

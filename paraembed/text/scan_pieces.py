@@ -10,7 +10,6 @@ import numpy.typing as npt
 from paraembed.compiled import compiled, inlined
 from paraembed.text.oov import GOLDEN
 from paraembed.text.scan import (
-    PADDING,
     Eights,
     Ids,
     Line,
@@ -20,11 +19,13 @@ from paraembed.text.scan import (
     Strings,
     behind_word,
     decoded,
+    padded,
     put,
     row_of,
     short_slot,
     short_word,
     signed,
+    size_of,
     slot_of_word,
 )
 from paraembed.text.wordpiece import COMBINING, DROP, EXPANDED, LETTER, MARK, MOST_CHARACTERS, SPACE, SYMBOL
@@ -40,6 +41,11 @@ _CODE_BITS = 14
 _CODE_SHIFT, _THREE_BYTES = np.uint64(64 - _CODE_BITS), np.uint64(0xFFFFFF)
 _INVALID, _UNORDERED = -1, -2
 _BLANK, _BRACKET = b" ["
+JOINED = 512
+"""Bytes of texts that are copied together, if each but the last ends with a blank. One by one, words take twice the
+time.
+"""
+_LAST = 1 << 62  # of a line buffer
 _ONE = np.uint64(1)
 
 
@@ -59,19 +65,22 @@ def scan_pieces(
     If all texts are valid, return the number of texts. ``pieces`` are the special tokens, and those that begin and that
     continue a word. A text whose accents would have to be put in order gets no ids; it is marked in ``unordered``.
     """
-    octets, places = texts
     line, kinds, line_eights, kind_eights = buffer
     specials, heads, tails = pieces
-    count = 0
-    for text in range(len(places) - 1):
-        unordered[text] = 0
-        filled = _copy(octets, places[text], places[text + 1], lookup, specials, line, kinds)
+    text, behind, count, num_texts = 0, _behind_joined(texts, 0), 0, len(texts[1]) - 1
+    while text < num_texts:
+        filled = _copy(texts, text, behind, lookup, specials, line, kinds, offsets)
+        if filled < 0 and behind > text + 1:
+            behind = text + 1
+            continue
         if filled == _INVALID:
             return text
-        if filled == _UNORDERED:
-            unordered[text], filled = 1, 0
+        unordered[text:behind] = filled == _UNORDERED
         pos = 0
         while pos < filled:
+            while pos >= offsets[text + 1]:
+                text += 1
+                offsets[text] = count
             is_short, letters, length = short_word(kind_eights[pos])
             if is_short:
                 stop = pos + length
@@ -88,8 +97,20 @@ def scan_pieces(
                 ids[count] = row_of(heads[2], short_slot(np.uint64(line[stop]), 1, heads[2]), unknown)
                 count += 1
             pos = stop + 1
-        offsets[text + 1] = count
-    return len(places) - 1
+        offsets[text + 1 : behind + 1] = count
+        text, behind = behind, _behind_joined(texts, behind)
+    return num_texts
+
+
+@inlined
+def _behind_joined(texts: Strings, text: int) -> int:
+    """Return the number of the text after the last one that is copied together with ``text``, see ``JOINED``."""
+    octets, places = texts
+    stop, num_texts = places[text] + JOINED, len(places) - 1
+    text += 1
+    while text < num_texts and places[text] < places[text + 1] <= stop and octets[places[text] - 1] == _BLANK:
+        text += 1
+    return text
 
 
 @inlined
@@ -167,45 +188,59 @@ def _too_long(line: Octets, pos: int, stop: int) -> bool:
 
 
 @compiled
-def _copy(octets: Octets, pos: int, stop: int, lookup: Lookup, specials: Strings, line: Octets, kinds: Octets) -> int:
-    """Copy a text to the line buffer; return the length of the line, ``_INVALID`` or ``_UNORDERED``."""
+def _copy(
+    texts: Strings,
+    text: int,
+    behind: int,
+    lookup: Lookup,
+    specials: Strings,
+    line: Octets,
+    kinds: Octets,
+    ends: Places,
+) -> int:
+    """Copy texts to the line buffer; return the length of the line, ``_INVALID`` or ``_UNORDERED``. Write the ends of
+    all texts but the last in the line to ``ends``.
+    """
     points, kind_of, (replacement, starts) = lookup
-    filled = combining = 0
-    while pos < stop:
-        point = signed(octets[pos])
-        if point < 0x80:
-            length = _special(octets, pos, stop, specials) if point == _BRACKET else 0
-            if length:
-                filled = _put_special(octets, pos, length, line, kinds, filled)
-                pos += length
-                combining = 0
+    octets, places = texts
+    pos, filled, combining = places[text], 0, 0
+    for number in range(text + 1, behind + 1):
+        stop = places[number]
+        while pos < stop:
+            point = signed(octets[pos])
+            if point < 0x80:
+                length = _special(octets, pos, stop, specials) if point == _BRACKET else 0
+                if length:
+                    filled = _put_special(octets, pos, length, line, kinds, filled)
+                    pos += length
+                    combining = 0
+                    continue
+                kind = kind_of[point]
+                if kind != DROP:
+                    line[filled], kinds[filled] = points[point], kind
+                    filled += 1
+                    combining = 0
+                pos += 1
                 continue
+            size = size_of(point)
+            point = decoded(octets, pos, size, stop)
+            if point < 0 or point >= len(points):
+                return _INVALID
+            pos += size
             kind = kind_of[point]
-            if kind != DROP:
-                line[filled], kinds[filled] = points[point], kind
-                filled += 1
-                combining = 0
-            pos += 1
-            continue
-        size = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
-        point = decoded(octets, pos, size) if pos + size <= stop else _NONE
-        if point < 0 or point >= len(points):
-            return _INVALID
-        pos += size
-        kind = kind_of[point]
-        if kind == EXPANDED:
-            number = points[point]
-            for place in range(starts[number], starts[number + 1]):
-                point = signed(replacement[place])
-                kind = SPACE if point == _BLANK else max(LETTER, kind_of[point])
-                filled, combining = _put_one(point, kind, line, kinds, filled, combining)
-        else:
-            filled, combining = _put_one(signed(points[point]), kind, line, kinds, filled, combining)
-        if combining < 0:
-            return _UNORDERED
-    for place in range(filled, filled + PADDING):
-        line[place], kinds[place] = _BLANK, SPACE
-    return filled
+            if kind == EXPANDED:
+                expansion = points[point]
+                for place in range(starts[expansion], starts[expansion + 1]):
+                    point = signed(replacement[place])
+                    kind = SPACE if point == _BLANK else max(LETTER, kind_of[point])
+                    filled, combining = _put_one(point, kind, line, kinds, filled, combining)
+            else:
+                filled, combining = _put_one(signed(points[point]), kind, line, kinds, filled, combining)
+            if combining < 0:
+                return _UNORDERED
+        ends[number] = filled
+    ends[behind] = _LAST
+    return padded(line, kinds, filled)
 
 
 @inlined

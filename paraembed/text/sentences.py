@@ -64,7 +64,7 @@ def _point(octets: Octets, pos: int, stop: int) -> int:
     if pos >= stop:
         return 0
     size = _size(octets[pos])
-    return signed(octets[pos]) if size == 1 else decoded(octets, pos, size)
+    return signed(octets[pos]) if size == 1 else decoded(octets, pos, size, stop)
 
 
 @inlined

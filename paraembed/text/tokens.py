@@ -32,7 +32,7 @@ from paraembed.text.scan import (
     fill_slots,
     scan,
 )
-from paraembed.text.scan_pieces import Table, lengths_of, scan_pieces
+from paraembed.text.scan_pieces import JOINED, Table, lengths_of, scan_pieces
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
 from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, Tokens, normalized, tokenize
 from paraembed.text.vocabulary import UNKNOWN, unknown_row, word_ids
@@ -105,7 +105,7 @@ class TokenIds:
         texts = normalized(texts, form)
         strings = string_bytes(pc.fill_null(texts, "") if texts.null_count else texts)
         growth = _GROWTH if self.tokenizer == WORDPIECE else 2  # "°" of two bytes becomes " ° "
-        size = growth * int(np.diff(strings[1]).max(initial=0)) + 2 * PADDING
+        size = growth * int(np.diff(strings[1]).max(initial=JOINED)) + 2 * PADDING
         octets, kinds = np.empty(size, np.uint8), np.empty(size, np.uint8)
         line = octets, kinds, _eights(octets), _eights(kinds)
         ids = np.empty(len(strings[0]), np.int32)  # a token has a byte at least

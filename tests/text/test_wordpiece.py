@@ -67,6 +67,12 @@ def test_any_text(minilm, texts):
     check(texts, *minilm)
 
 
+@given(st.lists(st.sampled_from(["", " ", "a ", "un ", "\u00e9 ", "un", "[CLS] ", "\u1b44\U0001e944 "]), max_size=40))
+def test_texts_that_end_with_blanks_are_copied_together(minilm, texts):
+    """Also across the end of what is copied together, and texts whose accents are not in order."""
+    check(texts * 12, *minilm)
+
+
 def test_accents_are_put_in_unicode_order():
     tokenizer, vocabulary = library()
     high, low, barrier = "\U0001e944", "\u1b44", "\u0e31"  # of the classes 230 and 9, and an accent of class 0
@@ -132,7 +138,7 @@ def test_nulls_slices_and_invalid_texts(compiled, monkeypatch):
     assert ids(texts).offsets.tolist() == [0, 3, 3, 3, 7]
     if compiled:
         with pytest.raises(ValueError, match="text 2 of 2 is not UTF-8"):
-            ids(pa.array([b"a", b"a\xe2\x80"]).view(pa.string()))
+            ids(pa.array([b"a ", b"a\xe2\x80"]).view(pa.string()))
 
 
 WRONG = {
