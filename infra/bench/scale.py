@@ -187,11 +187,10 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
     clock(4)
     files = find_inputs([inputs], known=manifest.known_inputs(store, DEFAULT_TABLE_LIMITS))
     manifest.check_folder(store)
-    new = manifest.EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings_, ()))
+    new = manifest.EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings_))
     run = manifest.continued_run(store, new)
     with manifest.begun_run(store, run) as begun:
-        finished = {report.name for report in begun.reports}
-        todo = [part for part in run.plan.parts if part.name not in finished]
+        todo = run.plan.parts.without(begun.reports.table()["name"])
         clock(5)
         if len(todo) != len(run.plan.parts) - len(run.plan.parts) // 2:
             raise ValueError(f"{len(todo):,} of {len(run.plan.parts):,} parts are left, not the second half")

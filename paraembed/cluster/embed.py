@@ -14,6 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from paraembed.checkpoint import KnownEncoder
@@ -37,7 +38,7 @@ from paraembed.embedding.inputs import InputFile, check_apart, check_faults, rea
 from paraembed.embedding.local import embed_here
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import BAD_FILES, REJECTED, Done, PartReport, rejected_name, shown_row
-from paraembed.embedding.plan import DATA, NoRowsError, Part, Plan, make_plan, part_name
+from paraembed.embedding.plan import DATA, NoRowsError, Parts, Plan, make_plan, part_name
 from paraembed.embedding.records import Reports
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.rows import streams_of_workers
@@ -171,7 +172,7 @@ def _check_same_run(home: Store, encoder: KnownEncoder, files: tuple[InputFile, 
     new = replace(stored, encoder=encoder.fingerprint, identity=encoder.identity)
     complete = complete_settings(settings, readable(files), reads_trees=stored.plan.settings.tree_column is not None)
     manifest.columns_to_add(home, replace(new, plan=replace(stored.plan, settings=complete)))
-    present = home.stamps(f"{DATA}/")
+    present = dict(home.stamps(f"{DATA}/"))
     for part in manifest.read_manifest(home)["parts"]:
         if part["name"] not in present:
             raise ValueError(f"{home}/{part['name']} is missing; give all inputs without `append`, or start over")
@@ -202,7 +203,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
     with ExitStack() as stack:
         doing("planning the parts")
-        plan = Plan(step.files, settings, (), generation=step.generation)
+        plan = Plan(step.files, settings, generation=step.generation)
         unplanned = EmbeddingRun(loaded.fingerprint, loaded.tokenizer, plan, loaded.identity, cache=cache)
         columns = _columns_to_add(stack, added_to, unplanned) if added_to else None
         store = added_to.below(manifest.NEXT) if added_to else store
@@ -213,8 +214,8 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         tries, peak = Counter[str](), 0
         begun = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
         reports = begun.reports
-        finished = {report.name for report in reports}
-        todo = [part for part in run.plan.parts if part.name not in finished]
+        todo = run.plan.parts.without(reports.table()["name"])
+        num_finished = len(run.plan.parts) - len(todo)
         if not (todo or replaced or added_to) and _is_committed(store, job.encoder, run, reports, workers):
             return None
         is_here = not todo or is_local(
@@ -232,7 +233,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             before = (Done(report, peak_memory=0) for report in reports)
             new = stack.enter_context(closing(done_now))
             for number, part in enumerate(_within(limits, run.plan, store, chain(before, new))):
-                if number >= len(finished):
+                if number >= num_finished:
                     begun.add(part.report)
                 peak = max(peak, part.peak_memory)
             begun.done.write()
@@ -241,7 +242,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             on_duplicate_id, run_tasks = limits.on_duplicate_id, Tasks(is_here, workers).run
             written = commit(store, run, reports, on_duplicate_id, run_tasks, added_to)
             measured = {
-                "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
+                "rows_per_second": int(todo.rows.sum()) / (time.perf_counter() - started),
                 "peak_worker_memory_bytes": peak,
                 "parts_retried": tries.total(),
                 "n_cached": reports.sum("n_cached"),
@@ -285,7 +286,7 @@ def _is_finished_before(
         return False
     check_apart(inputs, step.files, job.home, part_name(0))
     complete = complete_settings(settings, readable(step.files), reads_trees=False)
-    plan = Plan(step.files, complete, (), generation=step.generation)
+    plan = Plan(step.files, complete, generation=step.generation)
     run = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan, encoder.identity)
     if not manifest.has_finished(job.home, run):
         return False
@@ -351,7 +352,7 @@ def _in_workers(
     stack: ExitStack,
     encoder: TextEncoder,
     run: EmbeddingRun,
-    todo: list[Part],
+    todo: Parts,
     store: Store,
     workers: int,
     gpu_share: float,
@@ -474,7 +475,7 @@ def _too_many(store: Store, report: PartReport, rejected: int, rows: int, limit:
     )
 
 
-def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: TextEncoder) -> None:
+def _say_plan(plan: Plan, todo: Parts, workers: int, home: Store, encoder: TextEncoder) -> None:
     done = len(plan.parts) - len(todo)
     before = f"; {done} of them are already done" if done else ""
     by = f"workers: {min(workers, len(todo))}" if workers else "in this process"
@@ -483,8 +484,8 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store, encoder: 
     for cosine in _cosine_of_bfloat16(encoder).values():
         used = encoder.identity["precision"]
         say(f"the model computes in {used}: cosines of some vectors in bfloat16 and float32 are at least {cosine:.5f}")
-    parts = Counter(part.file for part in plan.parts)
-    streams = [number for number in parts if plan.inputs[number].is_stream and parts[number] > 1]
+    parts = np.bincount(plan.parts.files)
+    streams = [number for number in np.flatnonzero(parts > 1).tolist() if plan.inputs[number].is_stream]
     if workers and streams and not streams_of_workers(plan, todo, workers):
         shown = plan.inputs[streams[0]].shown
         say(f"{shown} is compressed or converted, so one process reads it for all {workers} workers")

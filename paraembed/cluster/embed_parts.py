@@ -5,6 +5,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Generator
 
+import numpy as np
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
@@ -14,7 +15,7 @@ from paraembed.console import duration
 from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import Done, PartWorker
-from paraembed.embedding.plan import Part
+from paraembed.embedding.plan import Parts
 from paraembed.embedding.rows import stream_parts, streams_of_workers
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.process import on_cluster
@@ -40,7 +41,7 @@ def started_workers(
 
 
 def embed_parts(
-    pool: WorkerPool, run: EmbeddingRun, todo: list[Part], out: str, tries: Counter[str]
+    pool: WorkerPool, run: EmbeddingRun, todo: Parts, out: str, tries: Counter[str]
 ) -> Generator[Done, None, None]:
     """Embed parts; yield each result when it is done, and show the progress.
 
@@ -57,7 +58,7 @@ def embed_parts(
             an hour on a local Ray. On a cluster the driver keeps waiting, since machines may join.
         ValueError, OSError: embedding a part failed; Ray wraps the error.
     """
-    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
+    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - int(todo.rows.sum()))
     parts, absence = _Parts(pool, run, todo, out), _Absence(pool.gpu_share)
     while parts.left:
         pool.start(parts.num_waiting)
@@ -99,15 +100,14 @@ def embed_parts(
 class _Parts:
     """Parts of a run: those that wait for a worker, and the workers that have the others."""
 
-    def __init__(self, pool: WorkerPool, run: EmbeddingRun, todo: list[Part], out: str) -> None:
-        self.left = {part.name for part in todo}
+    def __init__(self, pool: WorkerPool, run: EmbeddingRun, todo: Parts, out: str) -> None:
+        self.left = {*todo.names.to_pylist()}
         self.holders: dict[str, list[Worker]] = {}  # name of a part → the workers that have it
         self._pool, self._settings, self._out = pool, run.plan.settings, out
         self._plan, self._again = run.plan, deque[Task]()
         self._cache = run.cache and ray.put(run.cache)
         self._streams = streams_of_workers(run.plan, todo, pool.count)
-        others = [part for part in todo if part.file not in self._streams]
-        self._tasks = stream_parts(run.plan, others)
+        self._tasks = stream_parts(run.plan, todo[~np.isin(todo.files, [*self._streams])])
         self._spare: Worker | None = None
         self._rows, self._seconds = 0, 0.0  # of finished parts
         self._warned: dict[str, float] = {}  # name of a part → its seconds at the last warning

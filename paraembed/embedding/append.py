@@ -205,7 +205,7 @@ def _remove_compacted(home: Store, numbers: set[int]) -> None:
 def _write_done(home: Store, number: int) -> None:
     """Write the reports of a generation's parts again, with the stamps of the moved files."""
     run = manifest.check_same(home, manifest.read_run(home, number))
-    stamps = home.stamps(f"{DATA}/")
+    stamps = dict(home.stamps(f"{DATA}/"))
     reports = DoneParts(home.below(NEXT), run, number).table()
     for name in home.names(f"{DONE}/"):
         if name.startswith(f"{number:03d}-"):  # of a call that was killed

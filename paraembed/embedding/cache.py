@@ -95,8 +95,8 @@ def trim(cache: Cache) -> None:
 
 def _trim(store: Store, most_bytes: float) -> None:
     files, now = list[tuple[int, int, str]](), time.time_ns()  # time, size, name
-    folders = [name for name, stamp in store.stamps("").items() if not stamp and re.fullmatch(_DIGEST, name)]
-    stamps = (named for folder in folders for named in store.stamps(f"{folder}/").items())
+    folders = [name for name, stamp in store.stamps("") if not stamp and re.fullmatch(_DIGEST, name)]
+    stamps = (named for folder in folders for named in store.stamps(f"{folder}/"))
     for name, stamp in stamps:
         if stamp and (own := _IN_FOLDER.fullmatch(name)):
             size, written = map(int, stamp.split(" ")[:2])

@@ -40,14 +40,17 @@ from paraembed.embedding.manifest import (
     write_plan,
 )
 from paraembed.embedding.part import BAD_FILES, REJECTED, PartReport, rejected_name
-from paraembed.embedding.plan import Plan, settings_json
+from paraembed.embedding.plan import NO_PARTS, Plan, settings_json
 from paraembed.embedding.records import (
     ENTRIES,
     PIECES,
     Reports,
+    listing,
     of_generation,
     read_arrow,
+    reports_of,
     table_of,
+    values_of,
     without_zeros,
     write_arrow,
 )
@@ -107,7 +110,7 @@ def commit(
         model = {"model": {**run.identity, "same_bytes": same_bytes, "tolerance": tolerance(run.identity)}}
     manifest = {
         "format": FORMATS[plan.format],
-        **{name: sum(sum(table[name].to_pylist()) for table in tables) for name in (*COUNTS, *OTHER_COUNTS)},
+        **{name: sum(sum(values_of(table[name])) for table in tables) for name in (*COUNTS, *OTHER_COUNTS)},
         **of_ids.counts,
         "schema": columns_of(schema),
         "id_column": settings.id_field,
@@ -126,7 +129,7 @@ def commit(
         # Not the inputs, whose paths and times differ between equal runs; the fingerprints have their digests.
         pieces, entries = (of_generation(name, plan.generation) for name in (PIECES, ENTRIES))
         files = {pieces: store.sha256(pieces), entries: write_arrow(store, entries, parts)}
-        own = {"parts": len(parts), "rows": sum(parts["rows"].to_pylist()), "files": files}
+        own = {"parts": len(parts), "rows": sum(values_of(parts["rows"])), "files": files}
         generations = _generations(known, {plan.generation: own | {"inputs": listing_digest(plan)}}, of_ids.superseded)
         if len(generations) > 1:
             manifest["fingerprints"]["inputs"] = digest_of([generation["inputs"] for generation in generations])
@@ -168,13 +171,13 @@ def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport
     inputs = tuple(file for run in runs for file in run.plan.inputs)
     write_plan(
         next_store,
-        replace(runs[0], plan=replace(runs[0].plan, inputs=inputs, parts=(), generation=generation)),
+        replace(runs[0], plan=replace(runs[0].plan, inputs=inputs, parts=NO_PARTS, generation=generation)),
         compacted=True,
     )
     parts = without_zeros(table_of(reports).select(ENTRIES_SCHEMA.names))
     pieces, entries = (of_generation(name, generation) for name in (PIECES, ENTRIES))
     files = {pieces: next_store.sha256(pieces), entries: write_arrow(next_store, entries, parts)}
-    counts = {name: sum(parts[name].to_pylist()) for name in (*COUNTS, *OTHER_COUNTS)}
+    counts = {name: sum(values_of(parts[name])) for name in (*COUNTS, *OTHER_COUNTS)}
     superseded = {"n_superseded": 0} if "n_superseded" in known else {}
     generations = [{"parts": len(parts), "rows": counts["rows"], "files": files}]
     write_json(store, NEXT_MANIFEST, known | counts | superseded | {"generations": generations})
@@ -204,7 +207,7 @@ def _check_ids(
     before = {name: digest for table in others.values() for name, digest in _digests(table).items()}
     if not is_added:  # after a repair all are compared, in their order
         new, before = dict(sorted((before | new).items(), key=lambda part: (len(part[0]), part[0]))), {}
-    rows = sum(sum(table["rows"].to_pylist()) for table in ([parts] if is_added else [*others.values(), parts]))
+    rows = sum(sum(values_of(table["rows"])) for table in ([parts] if is_added else [*others.values(), parts]))
     of_parts = ids.Parts(home, settings.id_column, new, home, before, settings.has_chunks)
     if settings.stamp_column is not None:
         try:
@@ -249,15 +252,20 @@ def _generations(known: Mapping[str, Any], own: dict[int, Any], superseded: dict
 
 def _check_parts(store: Store, plan: Plan, reports: Reports) -> None:
     """Raise ValueError if a part was removed or replaced after its report was written."""
-    stamps, rejected = store.stamps(plan.folder), {f"{REJECTED}/{name}" for name in store.names(f"{REJECTED}/")}
+    table, listed = reports.table(), listing(store.stamps(plan.folder))
+    rejected = {f"{REJECTED}/{name}" for name in store.names(f"{REJECTED}/")}
+    stamps = listed["stamp"].take(pc.index_in(table["name"], value_set=listed["name"]))
+    is_same = pc.equal(stamps, table["stamp"])  # null without a file
+    is_unclear = pc.invert(pc.fill_null(pc.and_(is_same, pc.equal(table["n_rejected"], 0)), False))
 
-    def is_wrong(report: PartReport) -> bool:
-        if report.name not in stamps or (report.n_rejected and rejected_name(report.name) not in rejected):
+    def is_wrong(report: PartReport, is_same: bool | None) -> bool:
+        if is_same is None or (report.n_rejected and rejected_name(report.name) not in rejected):
             return True
         # On NFS, the time of a file that another machine wrote can be that of an earlier moment.
-        return stamps[report.name] != report.stamp and store.sha256(report.name) != report.sha256
+        return not is_same and store.sha256(report.name) != report.sha256
 
-    wrong = sorted(report.name for report in reports if is_wrong(report))
+    unclear = zip(reports_of(table.filter(is_unclear)), is_same.filter(is_unclear).to_pylist(), strict=True)
+    wrong = sorted(report.name for report, is_same in unclear if is_wrong(report, is_same))
     if wrong:
         raise ValueError(
             f"{wrong[0]} in {store} was removed or changed by another process ({len(wrong)} such parts); make sure "

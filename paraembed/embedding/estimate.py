@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,7 +21,7 @@ from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import InputFile, check_apart, find_inputs, readable
 from paraembed.embedding.manifest import check_folder, known_inputs
 from paraembed.embedding.part import embedded, layout
-from paraembed.embedding.plan import Part, Plan, make_plan, part_name
+from paraembed.embedding.plan import Part, Parts, Plan, make_plan, part_name
 from paraembed.embedding.repeated import DistinctTexts
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import DEFAULT_LIMITS, Identity, Limits, Settings, check_dim
@@ -131,7 +132,7 @@ def estimate(
 
 
 @one_thread()
-def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part], cache: Cache | None = None) -> float:
+def seconds_here(encoder: TextEncoder, plan: Plan, todo: Parts, cache: Cache | None = None) -> float:
     """Return the estimated seconds of one process for parts of a plan; 0 for few rows."""
     doing("measuring the speed of the encoder")
     rate = math.inf
@@ -146,7 +147,7 @@ def seconds_here(encoder: TextEncoder, plan: Plan, todo: Sequence[Part], cache: 
         rate = measured / (time.perf_counter() - started)
         if rate < _BATCH_ROWS / _FIRST_SECONDS:  # a transformer takes seconds for a large batch
             break
-    return sum(part.rows for part in todo) * chunks_per_row(encoder, plan) / rate
+    return int(todo.rows.sum()) * chunks_per_row(encoder, plan) / rate
 
 
 def _sample(
@@ -160,7 +161,7 @@ def _sample(
 
 def _drawn(plan: Plan) -> list[Part]:
     """Return parts spread over the plan; of a compressed file only the first."""
-    firsts = {part.file: part for part in reversed(plan.parts)}
+    firsts = {part.file: part for part in plan.parts[np.unique(plan.parts.files, return_index=True)[1]]}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
     return list(dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_stream else part for part in drawn))
 

@@ -4,6 +4,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
+from itertools import chain
 from threading import Event, Lock
 from typing import Any
 
@@ -32,7 +33,7 @@ def embed_here(
     order. Several threads feed a GPU: they encode one at a time, while others read, tokenize and write. The errors are
     those of ``embed_part``. Workers embed the parts ``of_workers`` later.
     """
-    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in [*todo, *of_workers]))
+    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in chain(todo, of_workers)))
     begun, lock, stopped = Counter[str](), NO_LOCK if threads == 1 else Lock(), Event()
 
     def embedded(task: tuple[Sequence[InputFile], Part, bytes | None]) -> tuple[Part, Done]:

@@ -63,10 +63,10 @@ from paraembed.embedding.records import (
     arrow_bytes,
     inputs_of,
     inputs_table,
+    listing,
     of_generation,
     read_arrow,
     reports_of,
-    values_of,
     without_zeros,
     write_arrow,
 )
@@ -449,7 +449,7 @@ def read_run(store: Store, generation: int | None = None, *, with_parts: bool = 
         else:
             table, value = read_arrow(store, name)
             about = _checked_run(_PlanTables, value, 3)
-            plan = Plan(inputs_of(table), checked(Settings, about["settings"], "settings"), (), generation=number)
+            plan = Plan(inputs_of(table), checked(Settings, about["settings"], "settings"), generation=number)
             if with_parts and store.sha256(pieces) != about["parts"]:
                 raise ValueError(f"{pieces} is of another plan")
             if with_parts and not about.get("compacted"):
@@ -512,16 +512,17 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
                 raise ValueError(f"{store} was changed by another command meanwhile; run the same command again")
             write_plan(store, run)
         identity = check_same(store, run)
-        stamps = store.stamps(run.plan.folder)
+        listed = listing(store.stamps(run.plan.folder))
         others = tuple(_prefix(number) for number in planned(store) if number != run.plan.generation)
-        foreign = {name for name in stamps if not name.startswith(others)} - {part.name for part in run.plan.parts}
+        unplanned = listed["name"].filter(pc.invert(pc.is_in(listed["name"], value_set=run.plan.parts.names)))
+        foreign = [name for name in unplanned.to_pylist() if not name.startswith(others)]
         if run.plan.format > 2 and foreign:
             raise foreign_work(store, min(foreign), "this run of jobs/embed.py")
         folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, DONE, REPORTS, REJECTED)
         for name in folders:  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
         done = DoneParts(store, identity if run.plan.format > 2 else "", run.plan.generation)
-        begun = Begun(finished_parts(store, run, done, stamps, by_content=by_content), done)
+        begun = Begun(finished_parts(store, run, done, listed, by_content=by_content), done)
         try:
             yield begun
         finally:
@@ -568,8 +569,10 @@ def has_finished(store: Store, new: EmbeddingRun) -> bool:
     if _identity(replace(new, plan=replace(new.plan, inputs=inputs), parts=stored.parts)) != identity:
         return False
     done = DoneParts(store, digest_of(identity), generation).table()
-    stamps = {name: stamp for name, stamp in store.stamps(f"{DATA}/").items() if name.startswith(_prefix(generation))}
-    if dict(zip(done["name"].to_pylist(), done["stamp"].to_pylist(), strict=True)) != stamps:
+    prefix = _prefix(generation)
+    listed = listing(named for named in store.stamps(f"{DATA}/") if named[0].startswith(prefix))
+    known_stamps = done["stamp"].take(pc.index_in(listed["name"], value_set=done["name"]))
+    if len(listed) != len(done) or not listed["stamp"].equals(known_stamps):
         return False
     rejecting = np.flatnonzero(numbers_of(done["n_rejected"])).tolist()
 
@@ -586,31 +589,27 @@ def _prefix(generation: int) -> str:
 
 
 def finished_parts(
-    store: Store, run: EmbeddingRun, done: DoneParts, stamps: Mapping[str, str], *, by_content: bool = False
+    store: Store, run: EmbeddingRun, done: DoneParts, listed: pa.Table, *, by_content: bool = False
 ) -> Reports:
-    """Return the reports of the parts of this run whose files, with these ``stamps``, match them."""
-    table = done.table()
-    names, known_stamps = values_of(table["name"]), values_of(table["stamp"])
+    """Return the reports of the parts of this run whose files, as they are ``listed``, match them."""
+    table, parts = done.table(), run.plan.parts
     rows, further, rejected = (numbers_of(table[name]) for name in ("rows", "n_further_chunks", "n_rejected"))
-    planned_rows, is_unclear = rows - further + rejected, (rejected > 0) | by_content
-    row_of, kept, unclear = dict(zip(names, range(len(names)), strict=True)), list[int](), list[Part]()
-    for part in run.plan.parts:
-        if (stamp := stamps.get(part.name)) is None:
-            continue
-        row = row_of.get(part.name)
-        if row is None or is_unclear[row] or (known_stamps[row], planned_rows[row]) != (stamp, part.rows):
-            unclear.append(part)
-        else:
-            kept.append(row)
-    finished = Reports(table if kept == [*range(len(table))] else table.take(pa.array(kept, pa.int64())))
+    planned_rows = np.where((rejected > 0) | by_content, -1, rows - further + rejected)  # -1: is read again
+    row = pc.index_in(parts.names, value_set=table["name"])  # null without a report
+    stamps = listed["stamp"].take(pc.index_in(parts.names, value_set=listed["name"]))  # null without a file
+    has_rows = pc.equal(pa.array(planned_rows).take(row), pa.array(parts.rows))
+    is_kept = pc.fill_null(pc.and_(pc.equal(table["stamp"].take(row), stamps), has_rows), False).to_numpy()
+    kept = row.filter(pa.array(is_kept)).to_numpy()
+    finished = Reports(table if np.array_equal(kept, np.arange(len(table))) else table.take(pa.array(kept)))
 
-    def read_again(part: Part) -> tuple[PartReport | None, PartReport | None]:
-        row = row_of.get(part.name)
-        before = None if row is None else next(reports_of(table.slice(row, 1)))
-        return before, _finished(store, run, part, before, stamps[part.name], by_content=by_content)
+    def read_again(part: Part, number: int | None, stamp: str) -> tuple[PartReport | None, PartReport | None]:
+        before = None if number is None else next(reports_of(table.slice(number, 1)))
+        return before, _finished(store, run, part, before, stamp, by_content=by_content)
 
+    is_unclear = ~is_kept & pc.is_valid(stamps).to_numpy()
+    unclear = [known.filter(pa.array(is_unclear)).to_pylist() for known in (row, stamps)]
     with ThreadPoolExecutor(_THREADS) as pool:
-        for before, report in pool.map(read_again, unclear):
+        for before, report in pool.map(read_again, parts[is_unclear], *unclear):
             if report is not None:
                 finished.add(report)
                 if before is None or before.stamp != report.stamp:
@@ -667,7 +666,8 @@ def is_finished(store: Store, plan: Plan, reports: pa.Table) -> bool:
             return False
         entries = read_entries(store, plan.generation, generations[plan.generation])
         rows = pc.index_in(entries["name"], reports["name"])
-        return bool(len(entries) == len(reports) and entries.equals(reports.select(ENTRIES_SCHEMA.names).take(rows)))
+        columns = (entries[name].equals(reports[name].take(rows)) for name in ENTRIES_SCHEMA.names)
+        return len(entries) == len(reports) and all(columns)
     except (OSError, ValueError, LookupError):
         return False
 

@@ -9,9 +9,10 @@ pieces can then be read separately. Large files of lines are planned in spans, a
 """
 
 import hashlib
+import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -19,7 +20,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from paraembed.console import doing
 from paraembed.embedding.columns import check_keys, with_common_fields
@@ -29,10 +32,11 @@ from paraembed.embedding.settings import Settings
 from paraembed.io.arrow import numbers_of, open_arrow, read_arrow, rows_of_batches
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import read_span
+from paraembed.io.lines import strings_of
 from paraembed.io.parquet import check_parquet, open_parquet, over_zeros
 from paraembed.io.tables import Records
 from paraembed.options import Count, checked
-from paraembed.process import RunTasks, in_order, num_threads, without_gc
+from paraembed.process import RunTasks, in_order, num_threads
 
 MAX_PART_BYTES = 64 << 20
 """Bytes of text after which a part ends, with the record that reaches them. The reader of a compressed file passes each
@@ -45,6 +49,7 @@ IDS = "_ids"
 LATER = frozenset({"stamp_column", "text", "chunk_tokens", "chunk_overlap", "chunk_by", "pool", "explode"})
 """Settings that outputs of earlier versions do not have."""
 _IN_GROUPS = {"parquet", "arrow"}  # formats in which several pieces may have rows of the same group
+_Numbers = npt.NDArray[np.int64]
 Cut = tuple[int, int, int, int]
 """First byte or row group of a piece, the one after its last, its number of rows, and the number of line breaks inside
 of cells before it.
@@ -100,21 +105,64 @@ class Part:
         return {name: value for name, value in fields.items() if value or name != "line_breaks"}
 
 
+_FIELDS = tuple(field.name for field in fields(Piece))
+PIECES_SCHEMA = pa.schema([(name, pa.int64()) for name in ("part", *_FIELDS)])
+"""Columns of ``Plan.pieces``."""
+
+
+class Parts(Sequence[Part]):
+    """Parts of a plan, in columns: 0.1 KB a part; objects would take 0.4 KB. A slice or a mask of them is ``Parts``.
+
+    Attributes:
+        names: names of the parts, string array [n].
+        pieces: columns of ``PIECES_SCHEMA``, also of parts that were left out, int64 [8, m].
+        rows: number of rows of each part, int64 [n].
+        files: index of the file of each part's first row, int64 [n].
+    """
+
+    def __init__(self, names: pa.StringArray, pieces: _Numbers, numbers: _Numbers | None = None) -> None:
+        """``numbers`` are those of the parts in ``pieces``, int64 [n]; None: all of them."""
+        self.names, self.pieces = names, pieces
+        self._numbers = np.arange(len(names)) if numbers is None else numbers
+        self._starts = np.append(np.flatnonzero(np.diff(pieces[0], prepend=-1)), pieces.shape[1])
+        self.rows = np.add.reduceat(pieces[4], self._starts[:-1])[self._numbers]
+        self.files = pieces[1, self._starts[self._numbers]]
+
+    def __len__(self) -> int:
+        """Return the number of parts."""
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part, or ``Parts``."""
+        kept = np.arange(len(self))[index]
+        if kept.ndim:
+            return Parts(self.names.take(pa.array(kept)), self.pieces, self._numbers[kept])
+        start, stop = self._starts[self._numbers[index] :][:2]
+        return Part(self.names[kept].as_py(), tuple(map(Piece, *self.pieces[1:, start:stop].tolist())))
+
+    def without(self, names: pa.ChunkedArray) -> "Parts":
+        """Return the parts that have other names."""
+        parts: Parts = self[~pc.is_in(self.names, value_set=names).to_numpy(zero_copy_only=False)]
+        return parts
+
+
+NO_PARTS = Parts(strings_of([]), np.zeros((len(PIECES_SCHEMA), 0), np.int64))
+
+
 @dataclass(frozen=True)
 class Plan:
     """Inputs, settings and parts, in the order of the rows."""
 
     inputs: tuple[InputFile, ...]
     settings: Settings
-    parts: tuple[Part, ...]
+    parts: Parts = NO_PARTS
     format: int = 3
     generation: int = 0  # files that were added later are a generation of their own
 
     @property
     def rows(self) -> int:
         """Number of rows of all parts."""
-        last = self.parts[-1].pieces[-1]
-        return last.row + last.rows
+        return int(self.parts.rows.sum())
 
     def sources(self, part: Part) -> tuple[InputFile, ...]:
         """Return the input of each piece of a part."""
@@ -127,15 +175,7 @@ class Plan:
 
     def pieces(self) -> pa.Table:
         """Return a row for each piece: ``part``, the number of its part, and the fields of ``Piece``."""
-        pieces = [piece for part in self.parts for piece in part.pieces]
-        columns = {name: pa.array([getattr(piece, name) for piece in pieces], pa.int64()) for name in _FIELDS}
-        numbers = np.repeat(np.arange(len(self.parts)), [len(part.pieces) for part in self.parts])
-        return pa.table({"part": pa.array(numbers, pa.int64()), **columns})
-
-
-_FIELDS = tuple(field.name for field in fields(Piece))
-PIECES_SCHEMA = pa.schema([(name, pa.int64()) for name in ("part", *_FIELDS)])
-"""Columns of ``Plan.pieces``."""
+        return pa.table([*self.parts.pieces], PIECES_SCHEMA)
 
 
 def settings_json(settings: Settings, format_number: int) -> dict[str, Any]:
@@ -175,15 +215,13 @@ def plan_from_json(value: Any) -> Plan:
     return Plan(plan.inputs, replace(plan.settings, compact=True), parts, 2)
 
 
-def parts_of(
-    pieces: pa.Table, inputs: Sequence[InputFile], format_number: int = 3, generation: int = 0
-) -> tuple[Part, ...]:
+def parts_of(pieces: pa.Table, inputs: Sequence[InputFile], format_number: int = 3, generation: int = 0) -> Parts:
     """Return the parts of a table with the schema ``PIECES_SCHEMA``. Raise ValueError if there are none, or the pieces
     are not contiguous.
     """
     if not len(pieces):
         raise ValueError("plan: it has no parts")
-    part, file, start, stop, rows, row, row_in_file, _ = columns = [numbers_of(column) for column in pieces.columns]
+    part, file, start, stop, rows, row, row_in_file, _ = columns = np.stack([*map(numbers_of, pieces.columns)])
     if sum(rows.tolist()) >= 2**63:
         raise ValueError(f"plan: its parts have {sum(rows.tolist())} rows, more than 64-bit row numbers can count")
     is_new = np.diff(file, prepend=-1) != 0
@@ -206,10 +244,7 @@ def parts_of(
     names = part_names(int(part[-1]) + 1 if is_right.all() else len(part), format_number, generation)
     if not is_right.all():
         raise ValueError(f"{names[int(np.argmin(is_right))]} does not start where the previous part ends")
-    starts = [*np.flatnonzero(np.diff(part, prepend=-1)).tolist(), len(part)]
-    with without_gc():
-        known = [Piece(*values) for values in zip(*(column.tolist() for column in columns[1:]), strict=True)]
-        return tuple(Part(name, tuple(known[a:b])) for name, (a, b) in zip(names, pairwise(starts), strict=True))
+    return Parts(strings_of(names), columns)
 
 
 def part_name(number: int, generation: int = 0) -> str:
@@ -274,55 +309,51 @@ def make_plan(
         check_keys(readable(inputs), settings, skip_bad=max_bad_files > 0)
     spans = [span for number, source in enumerate(inputs) if not source.fault for span in spans_of(number, source)]
     to_read = [(inputs[span.file], span.bytes) for span in spans]
-    cuts, digests, faults = list[list[Cut]](), defaultdict[int, list[str]](list), dict[int, str]()
+    cuts, digests, faults = list[tuple[Span, _Numbers]](), defaultdict[int, list[str]](list), dict[int, str]()
     with ThreadPoolExecutor(LOOKERS if "://" in inputs[0].path else num_threads()) as pool:
         read = in_order(run or pool.map, partial(_cuts_or_fault if max_bad_files else _cuts, settings), to_read)
         for span, of_span in zip(spans, read, strict=True):
-            cuts.append(of_span.pieces)
+            cuts.append((span, np.array(of_span.pieces, np.int64).reshape(-1, 4)))
             digests[span.file].append(of_span.digest)
             if of_span.fault:
                 faults.setdefault(span.file, of_span.fault)
             doing(f"planning: {len(cuts):,} of {len(spans):,} inputs or parts of inputs are read")
     files = [replace(file, fault=file.fault or faults.get(number, "")) for number, file in enumerate(inputs)]
     check_faults(files, max_bad_files)
-    cuts = [[] if span.file in faults else of_span for span, of_span in zip(spans, cuts, strict=True)]
-    parts = tuple(
-        Part(part_name(n, generation), pieces) for n, pieces in enumerate(_joined(inputs, settings, spans, cuts))
-    )
-    if not parts:
+    cuts = [(span, cuts_N4) for span, cuts_N4 in cuts if len(cuts_N4) and span.file not in faults]
+    if not cuts:
         raise NoRowsError(f"{readable(files)[0].shown} has no rows; there is nothing to embed")
     for number, file in enumerate(files):
         if not file.fault:
             files[number] = replace(file, sha256=file.sha256 or digest_of_spans(digests[number]))
+    pieces = _joined(inputs, settings, Counter(span.file for span in spans), cuts)
+    parts = Parts(strings_of(part_names(int(pieces[0, -1]) + 1, 3, generation)), pieces)
     return Plan(tuple(files), settings, parts, generation=generation)
 
 
 def _joined(
-    inputs: Sequence[InputFile], settings: Settings, spans: Sequence[Span], cuts: Iterable[list[Cut]]
-) -> Iterator[tuple[Piece, ...]]:
-    """Yield the pieces of each part, from the cuts of each span."""
-    num_spans = Counter(span.file for span in spans)
-    row = row_in_file = 0
-    waiting, rows_waiting, bytes_waiting = list[Piece](), 0, 0  # small files for one part
-    file = -1
-    for span, of_span in zip(spans, cuts, strict=True):
-        file, row_in_file = span.file, row_in_file if span.file == file else 0
-        is_small = num_spans[file] == 1 and len(of_span) == 1
-        for start, stop, rows, line_breaks in of_span:
-            piece = Piece(file, start, stop, rows, row, row_in_file, line_breaks)
-            row, row_in_file = row + rows, row_in_file + rows
-            size = max(stop - start, inputs[file].size)  # of the text of a stream, or the file of row groups
-            rows_waiting, bytes_waiting = rows_waiting + rows, bytes_waiting + size
-            is_full = rows_waiting > settings.part_rows or bytes_waiting > MAX_PART_BYTES
-            if waiting and (is_full or not is_small):
-                yield tuple(waiting)
-                waiting, rows_waiting, bytes_waiting = [], rows, size
-            waiting.append(piece)
-            if not is_small:
-                yield tuple(waiting)
-                waiting, rows_waiting, bytes_waiting = [], 0, 0
-    if waiting:
-        yield tuple(waiting)
+    inputs: Sequence[InputFile], settings: Settings, num_spans: Mapping[int, int], cuts: Sequence[tuple[Span, _Numbers]]
+) -> _Numbers:
+    """Return the columns of ``PIECES_SCHEMA``, int64 [8, n], from the cuts of spans, int64 [m, 4]; ``num_spans`` are
+    those of each file.
+    """
+    parts, last = list[_Numbers](), -1
+    rows_in_last = bytes_in_last = math.inf  # if it takes no more files
+    for span, cuts_N4 in cuts:
+        start, stop, rows, _ = cuts_N4[0].tolist()
+        size = max(stop - start, inputs[span.file].size)  # of the text of a stream, or the file of row groups
+        rows_in_last, bytes_in_last = rows_in_last + rows, bytes_in_last + size
+        is_small = num_spans[span.file] == 1 and len(cuts_N4) == 1
+        if not is_small or rows_in_last > settings.part_rows or bytes_in_last > MAX_PART_BYTES:
+            last += 1
+            rows_in_last, bytes_in_last = (rows, size) if is_small else (math.inf, math.inf)
+        parts.append(np.arange(last, last + len(cuts_N4)))
+        last += len(cuts_N4) - 1
+    file = np.repeat([span.file for span, _ in cuts], [len(cuts_N4) for _, cuts_N4 in cuts])
+    start_N, stop_N, rows_N, line_breaks_N = np.concatenate([cuts_N4 for _, cuts_N4 in cuts]).T
+    row_N = np.cumsum(rows_N) - rows_N
+    row_in_file_N = row_N - np.maximum.accumulate(np.where(np.diff(file, prepend=-1), row_N, 0))
+    return np.stack([np.concatenate(parts), file, start_N, stop_N, rows_N, row_N, row_in_file_N, line_breaks_N])
 
 
 def _cuts_or_fault(settings: Settings, span: tuple[InputFile, tuple[int, int] | None]) -> _Cuts:

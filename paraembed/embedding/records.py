@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import cache, partial
+from itertools import islice
 from typing import Any, BinaryIO, get_type_hints
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from paraembed.embedding.inputs import LOOKERS, InputFile
 from paraembed.embedding.part import LATER_COUNTS, PartReport
 from paraembed.io.arrow import numbers_of
 from paraembed.io.limits import TableLimits
+from paraembed.io.lines import strings_of
 from paraembed.io.store import Store, read_bytes
 from paraembed.options import checked, json_value
 
@@ -37,6 +39,7 @@ _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 _REPORT = pa.schema(
     [(name, _TYPES.get(kind, pa.list_(pa.string()))) for name, kind in get_type_hints(PartReport).items()]
 )
+_LISTING = pa.schema([("name", pa.string()), ("stamp", pa.string())])
 _NONE = pa.Table.from_batches([], _REPORT)  # ``empty_table`` would import pandas, 0.3 s
 _INPUT = pa.schema(
     [(name, pa.int64() if name == "size" else pa.string()) for name in ("path", "name", "size", "stamp", "read_as")]
@@ -74,6 +77,14 @@ def without_zeros(table: pa.Table) -> pa.Table:
     """Return a table without columns of ``LATER_COUNTS`` that are 0, as earlier versions wrote it."""
     zeros = [name for name in LATER_COUNTS if name in table.column_names and not pc.max(table[name]).as_py()]
     return table.drop_columns(zeros)
+
+
+def listing(stamps: Iterator[tuple[str, str]]) -> pa.Table:
+    """Return ``Store.stamps`` as a table of names and stamps: 0.1 KB a file."""
+    batches = list[pa.RecordBatch]()
+    while block := [*islice(stamps, _BATCH_ROWS)]:
+        batches.append(pa.RecordBatch.from_arrays([*map(strings_of, zip(*block, strict=True))], schema=_LISTING))
+    return pa.Table.from_batches(batches, _LISTING)
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from paraembed.embedding.columns import carried_fields, has_field, own_columns
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import Part, Piece, Plan
+from paraembed.embedding.plan import Part, Parts, Piece, Plan
 from paraembed.embedding.settings import CHUNK_TEXTS, Settings
 from paraembed.embedding.template import fields_of
 from paraembed.io.arrow import read_arrow, rows_of_batches
@@ -97,13 +97,14 @@ def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[tuple[Inpu
             yield from ((plan.sources(part), part, None) for part in chain(first_parts, of_file))
 
 
-def streams_of_workers(plan: Plan, todo: Iterable[Part], workers: int) -> dict[int, deque[Part]]:
+def streams_of_workers(plan: Plan, todo: Parts, workers: int) -> dict[int, deque[Part]]:
     """Return the parts of compressed or converted inputs that workers read themselves, by input: one at a time each,
     from its start. Without enough of them, this process reads one after the other, and all workers embed its parts.
     """
     streams: dict[int, deque[Part]] = {}
-    for part in todo:
-        if plan.inputs[part.file].is_stream and len(part.pieces) == 1:
+    is_stream = np.array([file.is_stream for file in plan.inputs])
+    for part in todo[is_stream[todo.files]]:
+        if len(part.pieces) == 1:
             streams.setdefault(part.file, deque()).append(part)
     return streams if _READERS * len(streams) >= workers else {}
 

@@ -81,12 +81,11 @@ def status_of(place: Place) -> OutputStatus:
     plans = [read_run(*place).plan for place in places]
     sizes, times = dict[str, int](), dict[str, int]()
     for (place_of, _), plan in zip(places, plans, strict=True):
-        sizes |= {part.name: part.rows for part in plan.parts} or {
+        sizes |= dict(zip(plan.parts.names.to_pylist(), plan.parts.rows.tolist(), strict=True)) or {
             part["name"]: part["rows"]
             for part in read_manifest(store)["parts"]  # compacted: not those of the inputs
         }
-        stamps = place_of.stamps(plan.folder).items()
-        times |= {name: int(stamp.split(" ")[1]) for name, stamp in stamps if stamp}
+        times |= {name: int(stamp.split(" ")[1]) for name, stamp in place_of.stamps(plan.folder) if stamp}
     finished = sorted((times[name], rows) for name, rows in sizes.items() if name in times)
     inputs = [file for plan in plans for file in plan.inputs]
     rows, rows_done = sum(sizes.values()), sum(rows for _, rows in finished)

@@ -16,12 +16,12 @@ from paraembed.embedding.columns import ALL, complete_settings
 from paraembed.embedding.identity import changed_inputs, is_same_file
 from paraembed.embedding.inputs import check_apart, comparable, kind_of, would_find
 from paraembed.embedding.plan import make_plan
-from paraembed.embedding.records import inputs_table
+from paraembed.embedding.records import inputs_of, inputs_table
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
 from paraembed.io.store import Folder
 from tests.embedding.test_rows import PACKED
-from tests.embedding.without_ray import build, list_inputs, read_again
+from tests.embedding.without_ray import build, list_inputs
 
 NAMES = ["a.txt", "b c.txt", "ä#%.txt", "deep/a.txt", "deep/er/z.txt"]
 
@@ -312,7 +312,7 @@ def test_inputs_of_an_object_store(bucket):
         plan = make_plan(inputs, Settings(column, part_rows=2))
         assert texts_of(inputs, column) == expected
         assert "secret" not in str(inputs_table(plan.inputs).to_pylist())
-        assert read_again(plan).inputs[0].path == inputs[0].shown
+        assert inputs_of(inputs_table(plan.inputs))[0].path == inputs[0].shown
         assert changed_inputs(inputs) == []
     inputs = list_inputs([bucket.uri("texts")])
     young = replace(inputs[0], stamp=f"{inputs[0].size} 0 {inputs[0].stamp.split()[2]}", sha256="of no file")

@@ -52,7 +52,7 @@ def build(
     embedded = {}
     for step in steps(home, files, settings, append=append):
         of_step = complete_settings(settings, step.files, encoder.reads_trees)
-        plan = Plan(step.files, of_step, (), generation=step.generation)
+        plan = Plan(step.files, of_step, generation=step.generation)
         new = EmbeddingRun(encoder.fingerprint, encoder.tokenizer, plan, encoder.identity)
         store, columns = (home.below(NEXT), columns_to_add(home, new)) if step.is_next else (home, None)
         if check_folder(store):
@@ -60,8 +60,7 @@ def build(
         else:
             run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
         with begun_run(store, run) as begun:
-            finished = {report.name for report in begun.reports}
-            todo = [part for part in run.plan.parts if part.name not in finished]
+            todo = run.plan.parts.without(begun.reports.table()["name"])
             for part, done in zip(todo, embed_here(encoder, run, todo, store, threads=threads), strict=True):
                 begun.add(done.report)
                 embedded[part.name] = part.rows
@@ -71,8 +70,9 @@ def build(
     return embedded
 
 
-def read_again(plan):
-    """A plan as a later run reads it from the tables of its inputs and pieces."""
+def assert_is_read_again(plan):
+    """A later run reads an equal plan from the tables of its inputs and pieces."""
     inputs = inputs_of(inputs_table(plan.inputs))
     with pa.ipc.open_file(arrow_bytes(plan.pieces())) as file:
-        return replace(plan, inputs=inputs, parts=parts_of(file.read_all(), inputs))
+        parts = parts_of(file.read_all(), inputs)
+    assert (inputs, [*parts]) == (plan.inputs, [*plan.parts])

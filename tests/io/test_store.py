@@ -16,7 +16,7 @@ from paraembed import checkpoint
 from paraembed.embedding.manifest import EmbeddingRun, begun_run, finished_parts
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan, part_name
-from paraembed.embedding.records import INPUTS, DoneParts
+from paraembed.embedding.records import INPUTS, DoneParts, listing
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
@@ -229,9 +229,9 @@ def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(serv
         embed_part(encoders[0], plan.inputs, plan.parts[0], SETTINGS, open_store(uri))
     with pytest.raises(ValueError, match=r"another tokenizer \(was ptb.* writing to s3://bucket/out"):
         begun_run(open_store(uri), second).__enter__()
-    stamps = {PARTS[0]: open_store(uri).stamp(PARTS[0])}
+    listed = listing(open_store(uri).stamps("data/"))
     for run, names in ((first, PARTS[:1]), (second, [])):
-        reports = finished_parts(open_store(uri), run, DoneParts(open_store(uri), "x"), stamps)
+        reports = finished_parts(open_store(uri), run, DoneParts(open_store(uri), "x"), listed)
         assert [report.name for report in reports] == names
 
 
