@@ -488,7 +488,7 @@ def _say_plan(plan: Plan, todo: Parts, workers: int, home: Store, encoder: TextE
     streams = [number for number in np.flatnonzero(parts > 1).tolist() if plan.inputs[number].is_stream]
     if workers and streams and not streams_of_workers(plan, todo, workers):
         shown = plan.inputs[streams[0]].shown
-        say(f"{shown} is compressed or converted, so one process reads it for all {workers} workers")
+        say(f"{shown} is compressed or converted, so one worker reads it for all {workers}")
 
 
 def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store, plan: Plan, reports: Reports) -> None:

@@ -4,19 +4,21 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Generator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from paraembed.cluster import metrics
-from paraembed.cluster.embed_pool import Call, Task, Worker, WorkerPool, reason_of
+from paraembed.cluster.embed_pool import READER, Call, Task, Worker, WorkerPool, reason_of
 from paraembed.console import duration
 from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import Done, PartWorker
-from paraembed.embedding.plan import Parts
-from paraembed.embedding.rows import stream_parts, streams_of_workers
+from paraembed.embedding.plan import Part, Parts
+from paraembed.embedding.rows import streams_of_workers
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.process import on_cluster
 
@@ -107,7 +109,10 @@ class _Parts:
         self._plan, self._again = run.plan, deque[Task]()
         self._cache = run.cache and ray.put(run.cache)
         self._streams = streams_of_workers(run.plan, todo, pool.count)
-        self._tasks = stream_parts(run.plan, todo[~np.isin(todo.files, [*self._streams])])
+        others = todo[~np.isin(todo.files, [*self._streams])]
+        self._others, num_parts = iter(others), Counter(others.files.tolist())
+        self._shared = {file for file, count in num_parts.items() if run.plan.inputs[file].is_stream and count > 1}
+        self._reader: Worker | None = None  # which reads the shared streams for all workers
         self._spare: Worker | None = None
         self._rows, self._seconds = 0, 0.0  # of finished parts
         self._warned: dict[str, float] = {}  # name of a part → its seconds at the last warning
@@ -132,7 +137,7 @@ class _Parts:
             return
         if self._spare not in self._pool.workers:
             self._spare = worker
-        elif self._spare is not worker:
+        elif worker not in (self._spare, self._reader):
             self._pool.end(worker)
 
     def use_spare(self) -> None:
@@ -168,7 +173,7 @@ class _Parts:
                 if call.begun is not None:
                     failed.append(name)
                 if name not in self.holders:
-                    self._again.append(call.task)
+                    self._again.append(_read_alone(call.task))
         return failed
 
     def late(self) -> list[Task]:
@@ -178,7 +183,7 @@ class _Parts:
         limits = [(worker, seconds, self._usual(task) or _FIRST_SECONDS) for seconds, worker, task in self._running()]
         workers = [worker for worker, seconds, limit in limits if seconds > max(_LATE_SECONDS, limit)]
         tasks = (call.task for worker in workers for call in worker.calls.values())
-        return [task for task in tasks if task is not None and len(self.holders[task[1].name]) == 1]
+        return [_read_alone(task) for task in tasks if task is not None and len(self.holders[task[1].name]) == 1]
 
     def warn(self) -> None:
         """Warn of the part that has been running longest, after a minute and each time that its time has doubled."""
@@ -192,7 +197,8 @@ class _Parts:
         if self._again:
             return self._again.popleft()
         if not self._streams:
-            return next(self._tasks, None)
+            following = next(self._others, None)
+            return following and self._task(following, worker)
         if worker.file not in self._streams:  # one that no other worker reads, else the one with most parts
             others = {other.file for other in self._pool.workers}
             new = (file for file in self._streams if file not in others)
@@ -200,7 +206,18 @@ class _Parts:
         part = self._streams[worker.file].popleft()
         if not self._streams[worker.file]:
             del self._streams[worker.file]
-        return self._plan.sources(part), part, None
+        return self._plan.sources(part), part, _no_text
+
+    def _task(self, part: Part, worker: Worker) -> Task:
+        """Return the task of a part; of a shared stream, its text is read by ``worker`` if no other worker does."""
+        sources = self._plan.sources(part)
+        if part.file not in self._shared:
+            return sources, part, _no_text
+        if self._reader not in self._pool.workers:
+            self._reader = worker
+        assert self._reader is not None
+        ref = self._reader.actor.read.options(concurrency_group=READER).remote(sources[0], part.pieces[0])
+        return sources, part, partial(_text_of, ref)
 
     def _usual(self, task: Task) -> float:
         """Return how many seconds a part may take, from those of the finished parts; 0 if none is."""
@@ -214,8 +231,8 @@ class _Parts:
         return sorted(running, key=lambda item: -item[0])
 
     def _give(self, worker: Worker, task: Task) -> None:
-        sources, part, data = task
-        given = self._pool.encoder, sources, part, self._settings, self._out, data, self._cache
+        sources, part, text = task
+        given = self._pool.encoder, sources, part, self._settings, self._out, text, self._cache
         ref = worker.actor.embed.remote(*given)
         self._pool.add(worker, ref, task)
         self.holders.setdefault(part.name, []).append(worker)
@@ -225,6 +242,27 @@ class _Parts:
         self.holders[name].remove(worker)
         if not self.holders[name]:
             del self.holders[name]
+
+
+def _no_text() -> None:
+    """Return None, so that a worker reads its part itself."""
+
+
+def _text_of(ref: Any) -> bytes | None:
+    """Return the text of a part from the worker that reads it; None if that worker or its machine is lost, or the file
+    is damaged.
+    """
+    try:
+        text: bytes = ray.get(ref)
+    except RayError:
+        return None
+    return text
+
+
+def _read_alone(task: Task) -> Task:
+    """Return a part for another worker, which reads its stream from the start."""
+    sources, part, _ = task
+    return sources, part, _no_text
 
 
 def _count(failed: list[str], tries: Counter[str], error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +25,10 @@ _LONGEST_PAUSE_SECONDS = 60.0  # between failed starts
 
 log = logging.getLogger(__name__)
 
-Task = tuple[tuple[InputFile, ...], Part, bytes | None]
-"""A part to embed, with its inputs, and with its text if it is one of several of a compressed one."""
+READER = "reader"
+"""Group of calls that read a compressed file for all workers."""
+Task = tuple[tuple[InputFile, ...], Part, Callable[[], bytes | None]]
+"""A part to embed, with its inputs, and what returns its text if another worker reads it."""
 
 
 @dataclass
@@ -72,7 +75,8 @@ class WorkerPool:
         on_gpu = {"num_gpus": gpu_share, "max_concurrency": self.in_flight} if gpu_share else {}
         self._next_poll = 0.0
         remote: Any = ray.remote  # its types lack this option
-        self._actor: Any = remote(concurrency_groups={_STATUS: 1})(kind).options(num_cpus=1, max_restarts=0, **on_gpu)
+        groups = {_STATUS: 1, READER: 1}
+        self._actor: Any = remote(concurrency_groups=groups)(kind).options(num_cpus=1, max_restarts=0, **on_gpu)
         num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
         # In Ray's object store, which sends it to every machine once.
         self.encoder = ray.put(encoder.packed(is_local=not on_cluster() and num_machines == 1))

@@ -28,9 +28,9 @@ from paraembed.embedding.chunks import MeanPool, cut
 from paraembed.embedding.columns import CHUNK_FIELDS, carried_fields, embeddings_schema, finish
 from paraembed.embedding.ids import file_of, hashes_name, hashes_of
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import IDS, Part, Plan, inputs_identity, settings_json
+from paraembed.embedding.plan import IDS, Part, Piece, Plan, inputs_identity, settings_json
 from paraembed.embedding.repeated import DistinctTexts
-from paraembed.embedding.rows import InputRows, read_piece
+from paraembed.embedding.rows import InputRows, read_piece, read_stream
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.encoders.protocol import (
     NO_LOCK,
@@ -422,10 +422,10 @@ class PartWorker:
         part: Part,
         settings: Settings,
         out: str,
-        data: bytes | None,
+        text: Callable[[], bytes | None],
         cache: Cache | None = None,
     ) -> Done:
-        """Embed one part; see ``embed_part``."""
+        """Embed one part; see ``embed_part``. ``text`` returns the text of a part that another worker reads."""
         self.ready(packed)
         assert self._encoder is not None
         if self._store is None or self._store.place != out:
@@ -434,11 +434,15 @@ class PartWorker:
         def count(rows: int) -> None:
             self._rows[part.name] = self._rows.get(part.name, 0) + rows
 
-        options: dict[str, Any] = {"data": data, "lock": self._lock, "on_rows": count, "cache": cache}
+        options: dict[str, Any] = {"data": text(), "lock": self._lock, "on_rows": count, "cache": cache}
         try:
             return Done(embed_part(self._encoder, sources, part, settings, self._store, **options), peak_memory())
         finally:
             self._rows.pop(part.name, None)
+
+    def read(self, source: InputFile, piece: Piece) -> bytes:
+        """Return the text of a piece of a stream; see ``read_stream``."""
+        return read_stream(source, piece)
 
     def rows_begun(self) -> int:
         """Return how many rows are encoded of parts that are not finished."""

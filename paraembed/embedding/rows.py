@@ -99,7 +99,7 @@ def stream_parts(plan: Plan, parts: Iterable[Part]) -> Iterator[tuple[tuple[Inpu
 
 def streams_of_workers(plan: Plan, todo: Parts, workers: int) -> dict[int, deque[Part]]:
     """Return the parts of compressed or converted inputs that workers read themselves, by input: one at a time each,
-    from its start. Without enough of them, this process reads one after the other, and all workers embed its parts.
+    from its start. Without enough of them, one worker reads one after the other, and all workers embed its parts.
     """
     streams: dict[int, deque[Part]] = {}
     is_stream = np.array([file.is_stream for file in plan.inputs])
@@ -125,7 +125,7 @@ class _Stream:
         return b"".join(pieces)
 
 
-def _read_stream(source: InputFile, piece: Piece) -> bytes:
+def read_stream(source: InputFile, piece: Piece) -> bytes:
     """Return the text of a piece of a stream. The next call for a later piece continues where this one stopped."""
     key = source.path, source.state
     stream = _streams.pop(key, None)
@@ -291,7 +291,7 @@ def _read_text(
 ) -> Iterator[_Block]:
     size = source.block_bytes
     if data is None and source.is_stream:
-        data = _read_stream(source, piece)
+        data = read_stream(source, piece)
     if data is None:
         pieces = read_span(source.place, (piece.start, piece.stop), size)
     else:

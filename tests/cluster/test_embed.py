@@ -76,7 +76,7 @@ def test_workers_do_not_change_a_byte_and_a_finished_run_is_left_alone(corpus, t
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
-@pytest.mark.parametrize("workers", [2, 9], ids=["read by the workers", "read by the job"])
+@pytest.mark.parametrize("workers", [2, 9], ids=["each reads one", "one reads for all"])
 def test_compressed_files_of_several_parts(tiny_encoder_folder, tmp_path, ray_cluster, workers, capsys):
     """A worker that reads a file itself continues where it stopped; parts of the end of a file go to others, too."""
     folder, settings = tmp_path / "texts", Settings(part_rows=300)
@@ -88,7 +88,27 @@ def test_compressed_files_of_several_parts(tiny_encoder_folder, tmp_path, ray_cl
     done = embed(tiny_encoder_folder, [folder], tmp_path / "out", settings, workers=workers, engine="ray")
     assert (done.rows, done.parts) == (4700, 17)
     assert digests(tmp_path / "out") == digests(tmp_path / "expected")
-    assert ("one process reads it" in capsys.readouterr().err) == (workers == 9)
+    assert ("one worker reads it" in capsys.readouterr().err) == (workers == 9)
+
+
+def test_a_worker_that_reads_for_all_is_killed(tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster, caplog):
+    """The others read the parts that it had begun from the start of the file; a further one reads for all."""
+    died, out, settings = tmp_path / "died", tmp_path / "out", Settings(part_rows=300)
+    data = "".join(f"the cat {row} sat\n" for row in range(6000)).encode()
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(data))
+    build(tiny_encoder_folder, tmp_path / "a.txt.gz", settings, tmp_path / "expected")
+
+    class Mortal(module.PartWorker):
+        def read(self, source, piece):
+            if piece.row >= 1500 and not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().read(source, piece)
+
+    monkeypatch.setattr(module, "PartWorker", Mortal)
+    embed(tiny_encoder_folder, [tmp_path / "a.txt.gz"], out, settings, workers=5, engine="ray")
+    assert died.exists()
+    assert digests(out) == digests(tmp_path / "expected")
 
 
 @pytest.mark.slow
