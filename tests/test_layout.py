@@ -77,7 +77,6 @@ def test_code_grows_only_on_purpose(folder):
 def test_the_core_names_no_flag():
     """The core names parameters, which the commands spell as flags."""
     others = {
-        "evaluation/html.py",  # names of CSS
         "io/lines.py",  # a reason in the files of rejected rows
         "tracking/place.py",  # flags of MLflow
         "tracking/runs.py",  # flags of Git
