@@ -31,15 +31,10 @@ STATES = "states.npz"
 
 @dataclass
 class SummingTeacher:
-    """Teacher that writes the sums of its token states; see ``TextEncoder``.
+    """Teacher that writes the sums of its token states; see ``TextEncoder``."""
 
-    Attributes:
-        teacher: encoder for which ``sums_states`` is true.
-        folder: existing folder for the sums, on a disk that all workers share.
-    """
-
-    teacher: SentenceTransformerEncoder
-    folder: Path
+    teacher: SentenceTransformerEncoder  # encoder for which ``sums_states`` is true
+    folder: Path  # existing folder for the sums, on a disk that all workers share
 
     tokenizer = SentenceTransformerEncoder.tokenizer
     reads_trees = False

@@ -30,30 +30,20 @@ MEANS = _SETS | {PAPERS_22: (*PAPERS_20, "sick/test", "pit2015/test")}
 
 @dataclass(frozen=True)
 class Row:
-    """One row, or column, of a published table.
+    """One row, or column, of a published table."""
 
-    Attributes:
-        paper: module of ``paraembed.papers`` with its recipes.
-        table: source in the paper, such as ``table 2``.
-        name: name in the paper.
-        values: score name of this project → value as printed, ×100.
-        measure: measure of the values: pearson, spearman or accuracy; "" for that of a task with labeled examples.
-        kind: name of the registered encoder; "" for another.
-        role: an encoder that the paper trains, a baseline, or a bound: human agreement, task winners, models trained on
-            the same task.
-        mode: mode of a model that learned from labeled examples: scratch, universal or features; "" for others.
-        caveats: score name of this project → why the values are not comparable: other pairs, or selection on the same
-            set.
-    """
-
-    paper: str
-    table: str
-    name: str
-    values: Mapping[str, float]
+    paper: str  # module of ``paraembed.papers`` with its recipes
+    table: str  # source in the paper, such as ``table 2``
+    name: str  # name in the paper
+    values: Mapping[str, float]  # score name of this project → value as printed, ×100
+    # Measure of the values: pearson, spearman or accuracy; "" for that of a task with labeled examples.
     measure: str = "pearson"
-    kind: str = ""
+    kind: str = ""  # name of the registered encoder; "" for another
+    # An encoder that the paper trains, a baseline, or a bound: human agreement, task winners, models trained on the
+    # same task.
     role: str = "encoder"
-    mode: str = ""
+    mode: str = ""  # mode of a model that learned from labeled examples: scratch, universal or features; "" for others
+    # Score name of this project → why the values are not comparable: other pairs, or selection on the same set.
     caveats: Mapping[str, str] = field(default_factory=dict)
 
     @property

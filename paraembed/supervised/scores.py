@@ -38,19 +38,12 @@ Part = Literal["dev", "test"]
 
 @dataclass(frozen=True)
 class TaskScores:
-    """Scores on one split of a task.
+    """Scores on one split of a task."""
 
-    Attributes:
-        values: measure → value: pearson and spearman for similarity, accuracy for classes.
-        intervals: measure → 95 % bootstrap interval, if intervals were requested.
-        examples: number of examples.
-        coverage: fraction of the tokens that have a word vector, 0 to 1.
-    """
-
-    values: dict[str, float]
-    examples: Count
-    coverage: float
-    intervals: dict[str, tuple[float, float]]
+    values: dict[str, float]  # measure → value: pearson and spearman for similarity, accuracy for classes
+    examples: Count  # number of examples
+    coverage: float  # fraction of the tokens that have a word vector, 0 to 1
+    intervals: dict[str, tuple[float, float]]  # measure → 95 % bootstrap interval, if intervals were requested
 
 
 def score(model: "Supervised", task: Task, part: Part, *, resamples: int = 0) -> TaskScores:

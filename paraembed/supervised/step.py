@@ -36,17 +36,11 @@ _TARGET_EPS = {"paper": 0.0, "released": 1e-6}  # added to each target distribut
 
 @dataclass(frozen=True)
 class ExampleIds:
-    """n examples of M texts each; the texts of an example are adjacent.
+    """n examples of M texts each; the texts of an example are adjacent."""
 
-    Attributes:
-        texts: n · M texts, none of them empty.
-        targets: targets for the model's ``losses``, [n, …].
-        num_dropped: number of examples that were left out, because one of their texts has no token.
-    """
-
-    texts: Ragged
-    targets: Tensor
-    num_dropped: int = 0
+    texts: Ragged  # n · M texts, none of them empty
+    targets: Tensor  # targets for the model's ``losses``, [n, …]
+    num_dropped: int = 0  # number of examples that were left out, because one of their texts has no token
 
     def __len__(self) -> int:
         return len(self.targets)

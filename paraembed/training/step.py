@@ -37,21 +37,13 @@ _WORTH_SHARING = 300
 
 @dataclass(frozen=True)
 class _Reading:
-    """Texts of a step as the encoder reads them: word vectors, and the row of each token among them.
+    """Texts of a step as the encoder reads them: word vectors, and the row of each token among them."""
 
-    Attributes:
-        rows: word vectors [R, D].
-        ids: rows of the tokens before scrambling, int32 [T].
-        texts: with BOS and EOS tokens, before scrambling.
-        read_ids: rows of the tokens after scrambling, int32 [T].
-        read: texts after scrambling.
-    """
-
-    rows: Tensor
-    ids: npt.NDArray[np.int32]
-    texts: Ragged
-    read_ids: Tensor
-    read: Ragged
+    rows: Tensor  # word vectors [R, D]
+    ids: npt.NDArray[np.int32]  # rows of the tokens before scrambling, int32 [T]
+    texts: Ragged  # with BOS and EOS tokens, before scrambling
+    read_ids: Tensor  # rows of the tokens after scrambling, int32 [T]
+    read: Ragged  # texts after scrambling
 
 
 class Step(BaseStep):
