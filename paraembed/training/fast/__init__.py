@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from paraembed.compiled import COMPILED
 from paraembed.encoders.configs import AvgConfig, EncoderConfig, SumConfig
 from paraembed.recipe import BaseRecipe, Recipe
 
@@ -38,7 +37,7 @@ def step_kind(
     if device == "cuda":
         has_new_masks = on_pairs is None or (on_pairs.objective == "margin" and on_pairs.negative_dropout == "fresh")
         return "plain" if has_new_masks else "graphs"
-    if device != "cpu" or not COMPILED:
+    if device != "cpu":
         return "plain"
     if on_pairs is None or not is_additive(config, on_pairs) or (world > 1 and not is_single):
         return "compiled"
