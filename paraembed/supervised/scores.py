@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 else:
     heads = Late("paraembed.supervised.heads")
 
+_CARD = Path(__file__).with_name("model_card.md")
 HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
 """Column names of ``score_rows``."""
 
@@ -143,35 +145,21 @@ def model_card(
         "similarity": '["a man plays a guitar"], ["a man is playing music"]',
         "entailment": '["a man plays a guitar"], ["a man is playing music"]',
     }.get(task.name)
-    usage = f"model.predict({figures})" if figures else 'model.encoder.encode(["air current", "wind"])'
-    table = "\n".join(map(markdown_row, (HEAD, ["---"] * len(HEAD), *rows)))
-    settings = "\n".join(markdown_row((key, str(value))) for key, value in settings_of(recipe, model.encoder).items())
-    notes = "".join(f"* {markdown(note)}\n" for note in task.notes)
-    sizes = ", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test"))
-    return f"""{metadata}
-# {task.name} on {task.data_set}: {model.encoder.config.name} ({markdown(name)}, {recipe.mode})
-
-A paraphrastic encoder with a supervised head, trained by paraembed ({sizes} examples). The model of the highest score
-on the dev set was kept; the test part was scored once.
-
-```python
-from paraembed.supervised.model import load
-
-model = load(".")  # this folder
-{usage}
-```
-
-`encoder/` is an encoder folder for every other job.
-
-{table}
-
-{notes}
-| recipe | |
-|---|---|
-{settings}
-
-![Loss, share of right answers and scores]({picture})
-"""
+    settings = settings_of(recipe, model.encoder).items()
+    return _CARD.read_text(encoding="utf-8").format(
+        metadata=metadata,
+        task=task.name,
+        data_set=task.data_set,
+        kind=model.encoder.config.name,
+        name=markdown(name),
+        mode=recipe.mode,
+        sizes=", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test")),
+        usage=f"model.predict({figures})" if figures else 'model.encoder.encode(["air current", "wind"])',
+        table="\n".join(map(markdown_row, (HEAD, ["---"] * len(HEAD), *rows))),
+        notes="".join(f"* {markdown(note)}\n" for note in task.notes),
+        settings="\n".join(markdown_row((key, str(value))) for key, value in settings),
+        picture=picture,
+    )
 
 
 def _right(model: "Supervised", task: Task, part: Part, outputs_NK: "Tensor") -> dict[str, Vector]:
