@@ -17,7 +17,6 @@ from paraembed.encoders.base import Weights
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from tests.encoders.oracles import vector_of
-from tests.encoders.oracles_recursive import ragged
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "cat", "", "zebra", "the zebra sat", "the " * 500, "a , ."]
 PLAIN = {"avg", "sum", "word", "scaled_avg", "irnn"}
@@ -172,18 +171,6 @@ def test_the_gradient_reaches_exactly_the_words_used(encoder):
     assert encoder.matrix.grad is not None
     assert encoder.matrix.grad.abs().sum(dim=1).nonzero().flatten().tolist() == used
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in encoder.composition.parameters())
-
-
-@pytest.mark.parametrize("num_rows", [6, 40])  # fewer and more than tokens: what is projected differs
-def test_the_gradient_is_the_difference_quotient(encoder, num_rows):
-    encoder.double()
-    texts, drawn = ragged([(0, (1, 2)), 3, ((4, 0), (1, (2, 3))), (((3, 3), 3), 3), (4, 1)]), np.random.default_rng(4)
-    ids = torch.from_numpy(texts.ids)
-    rows = torch.from_numpy(drawn.standard_normal((num_rows, 4))).requires_grad_()
-    parameters = list(encoder.composition.parameters())
-    assert torch.autograd.gradcheck(
-        lambda rows, *_: encoder.compose(rows, ids, texts), (rows, *parameters), fast_mode=True
-    )
 
 
 def test_vectors_are_the_same_with_and_without_gradient(encoder):
