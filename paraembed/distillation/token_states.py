@@ -13,15 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
-from paraembed.encoders.protocol import (
-    BATCH_SIZE,
-    NO_LOCK,
-    ComputeLock,
-    Embedded,
-    OnRows,
-    PackedEncoder,
-    no_progress,
-)
+from paraembed.encoders.protocol import BATCH_SIZE, NO_LOCK, ComputeLock, Embedded, OnRows, PackedEncoder, no_progress
 from paraembed.encoders.token_sums import StateSums, merged
 from paraembed.io.atomic import write_file
 from paraembed.text.ragged import Ragged

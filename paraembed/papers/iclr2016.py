@@ -41,11 +41,7 @@ RECIPES = {
         encoder_l2=1e-5,
     ),
     "iclr2016/rnn": replace(
-        _TRANSFER,
-        encoder=configs.RnnConfig(activation="tanh"),
-        negatives="mix",
-        word_l2=1e-6,
-        encoder_l2=1e-4,
+        _TRANSFER, encoder=configs.RnnConfig(activation="tanh"), negatives="mix", word_l2=1e-6, encoder_l2=1e-4
     ),
     "iclr2016/irnn": replace(
         _TRANSFER,

@@ -52,12 +52,7 @@ class Row:
         return f"{PAPERS[self.paper]} {self.table}: {self.name}"
 
 
-PAPERS = {
-    "tacl2015": "Wieting 2015",
-    "iclr2016": "Wieting 2016",
-    "acl2017": "Wieting 2017",
-    "pgru2017": "Zhou 2017",
-}
+PAPERS = {"tacl2015": "Wieting 2015", "iclr2016": "Wieting 2016", "acl2017": "Wieting 2017", "pgru2017": "Zhou 2017"}
 """Paper → its name in tables."""
 
 

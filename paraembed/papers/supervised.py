@@ -39,13 +39,7 @@ _SIMILARITY = SupervisedRecipe(
 _ENTAILMENT = replace(_SIMILARITY, optimizer="adagrad", learning_rate=0.05, head_width=150)
 _SENTIMENT = replace(_SIMILARITY, word_l2=1e-6, head_width=300)
 _P17 = SupervisedRecipe(
-    epochs=10,
-    batch_size=25,
-    optimizer="adam",
-    learning_rate=0.001,
-    head_width=50,
-    head_l2=1e-4,
-    word_l2=1e-5,
+    epochs=10, batch_size=25, optimizer="adam", learning_rate=0.001, head_width=50, head_l2=1e-4, word_l2=1e-5
 )
 _SCRAMBLED: dict[str, Any] = {"dropout": 0.4, "scramble": 0.5}
 _PGRU = SupervisedRecipe(

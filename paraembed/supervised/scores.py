@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 
-from paraembed.evaluation.measures import (
-    Vector,
-    best_threshold,
-    correlations,
-    first_place,
-    intervals,
-    resampled_means,
-)
+from paraembed.evaluation.measures import Vector, best_threshold, correlations, first_place, intervals, resampled_means
 from paraembed.evaluation.report import encoder_metadata, settings_of
 from paraembed.io.escape import markdown, markdown_row
 from paraembed.late import Late

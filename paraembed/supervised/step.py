@@ -118,12 +118,7 @@ class SupervisedStep(TrainingStep):
             model.encoder, recipe, world, compiled, head=[*model.head.parameters()], head_l2=recipe.head_l2
         )
 
-    def batches(
-        self,
-        pairs: ExampleIds,
-        epoch: int,
-        first_pair: int = 0,
-    ) -> Iterator[ExampleBatch]:
+    def batches(self, pairs: ExampleIds, epoch: int, first_pair: int = 0) -> Iterator[ExampleBatch]:
         """Yield this worker's batches of an epoch, whose order is f(seed, epoch) as for pairs
         (``training.pairs.epoch_batches``); ``first_pair`` examples are already finished, over all workers.
         """
@@ -162,11 +157,7 @@ class SupervisedStep(TrainingStep):
         return result
 
     def _outputs(
-        self,
-        texts: Ragged,
-        step_ids: npt.NDArray[np.int32] | None,
-        num_examples: int,
-        generator: np.random.Generator,
+        self, texts: Ragged, step_ids: npt.NDArray[np.int32] | None, num_examples: int, generator: np.random.Generator
     ) -> Tensor:
         encoder, recipe = self.model.encoder, self._read_by
         texts = encoder.with_boundaries(texts)

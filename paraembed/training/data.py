@@ -33,14 +33,7 @@ from paraembed.text import OF_PIECES
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import BestCheckpoint, Evaluation
 from paraembed.training.fast import step_kind
-from paraembed.training.initial import (
-    Coverage,
-    Memory,
-    estimate,
-    tokenizer_of_pairs,
-    untrained_encoder,
-    words_digest,
-)
+from paraembed.training.initial import Coverage, Memory, estimate, tokenizer_of_pairs, untrained_encoder, words_digest
 from paraembed.training.pairs import (
     MappedPairs,
     are_written,

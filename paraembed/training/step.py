@@ -20,13 +20,7 @@ from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.negatives import Negatives
-from paraembed.training.objectives import (
-    contrastive_terms,
-    margin_terms,
-    squared_l2_terms,
-    unit,
-    with_contrast,
-)
+from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit, with_contrast
 from paraembed.training.pairs import Batch
 from paraembed.training.regularize import dropped, scrambled_texts
 
@@ -59,11 +53,7 @@ class Step(BaseStep):
         return torch.stack([loss.detach(), (terms.detach() > 0).sum() / (batch.total * terms.shape[1])])
 
     def _terms(
-        self,
-        parts: Sequence[Ragged],
-        chosen_N: npt.NDArray[np.int64] | None,
-        step: int,
-        generator: np.random.Generator,
+        self, parts: Sequence[Ragged], chosen_N: npt.NDArray[np.int64] | None, step: int, generator: np.random.Generator
     ) -> Tensor:
         """Return the terms of the objective, [B, K]; ``parts`` also hold the texts of already chosen negatives, after
         those of the pairs.

@@ -65,7 +65,7 @@ def test_more_rows_than_a_block(tmp_path):
 FAULTY = [json.loads(line) for line in Path(__file__).with_name("faulty_vectors.jsonl").read_text().splitlines()]
 """Name, bytes as Latin-1, and what the message must contain."""
 REFUSED = {name: (text.encode("latin-1"), message) for name, text, message in FAULTY} | {
-    "too long a line": (b"the 1 2 3\n" + b"x" * (65 << 20) + b" 1 2 3\n", "line 2: longer than 67,108,864 bytes;"),
+    "too long a line": (b"the 1 2 3\n" + b"x" * (65 << 20) + b" 1 2 3\n", "line 2: longer than 67,108,864 bytes;")
 }
 
 

@@ -12,12 +12,7 @@ StepKind = Literal["plain", "compiled", "additive", "shared", "graphs"]
 
 
 def step_kind(
-    config: EncoderConfig,
-    recipe: BaseRecipe,
-    device: str,
-    world: int,
-    *,
-    dtype: "torch.dtype | None" = None,
+    config: EncoderConfig, recipe: BaseRecipe, device: str, world: int, *, dtype: "torch.dtype | None" = None
 ) -> StepKind:
     """Return the fastest kind of step for an encoder, a recipe, a device (cpu or cuda) and a type of word vectors,
     by default float32.
