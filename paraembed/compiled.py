@@ -1,5 +1,5 @@
-"""Compile loops to machine code with numba, if it is installed: when one is called first, since numba takes 0.5 s to
-import, and a finished output or a wrong input runs none; see ``paraembed.machine_code``.
+"""Compile loops to machine code with numba when one is called first, since numba takes 0.5 s to import, and a finished
+output or a wrong input runs none; see ``paraembed.machine_code``.
 """
 
 import sys
@@ -7,14 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property, update_wrapper
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import torch
-
-COMPILED = find_spec("numba") is not None
-"""Whether ``compiled`` compiles; plain Python runs these loops a hundred times slower."""
 
 _interprets = ContextVar("interprets", default=False)
 
@@ -51,7 +47,7 @@ class _Loop:
 
 def compiled(function: _Function, **options: Any) -> _Function:
     """Compile a function with numba, without the GIL; cache the machine code on disk if possible."""
-    return cast("_Function", _Loop(function, options)) if COMPILED else function
+    return cast("_Function", _Loop(function, options))
 
 
 @contextmanager
@@ -71,19 +67,16 @@ def inlined(function: _Function) -> _Function:
 
 def arithmetic(device: "torch.device") -> str:
     """Return a text that names all that decides the last bits of a training result; equal texts mean equal results."""
+    import numba  # noqa: PLC0415 - takes 0.5 s
     import torch  # noqa: PLC0415 - readers of text compile loops, too, and need no torch
+    from llvmlite.binding import get_host_cpu_name  # noqa: PLC0415 - comes with numba
 
-    processor, loops = "any", "not installed"
-    if COMPILED:
-        import numba  # noqa: PLC0415 - as above
-        from llvmlite.binding import get_host_cpu_name  # noqa: PLC0415 - comes with numba
-
-        loops, processor, settings = numba.__version__, get_host_cpu_name(), cast("Any", numba.config)
-        if settings.CPU_NAME is not None:  # NUMBA_CPU_NAME; numba still takes the features of the host
-            processor = f"{settings.CPU_NAME} on {processor}"
-        if settings.CPU_FEATURES is not None:  # NUMBA_CPU_FEATURES
-            processor = f"{processor} with features {settings.CPU_FEATURES or 'none'}"
+    processor, settings = get_host_cpu_name(), cast("Any", numba.config)
+    if settings.CPU_NAME is not None:  # NUMBA_CPU_NAME; numba still takes the features of the host
+        processor = f"{settings.CPU_NAME} on {processor}"
+    if settings.CPU_FEATURES is not None:  # NUMBA_CPU_FEATURES
+        processor = f"{processor} with features {settings.CPU_FEATURES or 'none'}"
     # torch and its BLAS choose their kernels by these; ATEN_CPU_CAPABILITY may restrict them.
     kernels = torch.backends.cpu.get_cpu_capability()
     gpu = f", GPU {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
-    return f"torch {torch.__version__}, numba {loops}, processor {processor} with {kernels}{gpu}"
+    return f"torch {torch.__version__}, numba {numba.__version__}, processor {processor} with {kernels}{gpu}"

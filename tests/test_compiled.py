@@ -8,15 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from llvmlite.binding import get_host_cpu_name
 
 import paraembed
 from paraembed.io.scan import scan
 from paraembed.late import Late
 from paraembed.machine_code import digest_of
 from tests.jobs import ran
-
-pytest.importorskip("numba")
-get_host_cpu_name = pytest.importorskip("llvmlite.binding").get_host_cpu_name
 
 
 @pytest.mark.parametrize("changed", ["compiled.py", "text/hashing.py", "text/scan.py"])

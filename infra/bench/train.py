@@ -20,7 +20,6 @@ from infra.bench.command import Add, count
 from infra.bench.generated import draw_texts, draw_words, word_chances
 from infra.bench.peers import embedding, embedding_bag, train_static_embedding
 from infra.bench.rounds import Clock, Log, Program, Programs, has, measure, ratio, report, show_table, start
-from paraembed.compiled import COMPILED
 from paraembed.console import show
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.recipe import Recipe
@@ -124,7 +123,7 @@ def run(options: Namespace, log: Log) -> dict[str, Any]:
             rounds = 1 if options.scale else options.rounds
             programs = measure(starts, rounds, log, "pairs", per_step=case.batch_size, about=about)
         _show(case, programs)
-        notes = device, f"threads a process {options.threads}", f"compiled loops {COMPILED}"
+        notes = device, f"threads a process {options.threads}"
         measured.append({"case": asdict(case), **report(options, programs, *notes)})
     return {"cases": measured}
 

@@ -16,19 +16,13 @@ _PIECE = 256  # entries of a row that one thread adds; the most frequent unit is
 
 @dataclass(frozen=True)
 class DeviceMatrix:
-    """Float64 matrix [n, m]; ``matrix @ X`` is its product with a tensor [m, k].
+    """Float64 matrix [n, m]; ``matrix @ X`` is its product with a tensor [m, k]."""
 
-    Attributes:
-        columns: int32 [entries], the column of each entry, row by row.
-        values: float64 [entries].
-        pieces: int32 [pieces + 1]; piece i has the entries from ``pieces[i]`` to ``pieces[i + 1]``, of one row.
-        rows: int32 [n + 1]; row i has the pieces from ``rows[i]`` to ``rows[i + 1]``.
-    """
-
-    columns: torch.Tensor
-    values: torch.Tensor
+    columns: torch.Tensor  # int32 [entries], the column of each entry, row by row
+    values: torch.Tensor  # float64 [entries]
+    # Int32 [pieces + 1]; piece i has the entries from ``pieces[i]`` to ``pieces[i + 1]``, of one row.
     pieces: torch.Tensor
-    rows: torch.Tensor
+    rows: torch.Tensor  # int32 [n + 1]; row i has the pieces from ``rows[i]`` to ``rows[i + 1]``
     T: "DeviceMatrix | None" = None
 
     @classmethod

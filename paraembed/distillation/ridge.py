@@ -39,48 +39,29 @@ _BIGRAM_SHARE = 0.5
 
 
 class Normal(NamedTuple):
-    """Sums over all texts for a slice of k columns.
+    """Sums over all texts for a slice of k columns."""
 
-    Attributes:
-        targets: AᵀT with T not yet centered [V, k].
-        prior: AᵀA S [V, k].
-        means: mean of T [k].
-        products: Σ A S ∘ (T - mean) [k].
-        squares: Σ (A S)² [k].
-        total: Σ (T - mean)² [k].
-    """
-
-    targets: Floats
-    prior: Floats
-    means: Floats
-    products: Floats
-    squares: Floats
-    total: Floats
+    targets: Floats  # AᵀT with T not yet centered [V, k]
+    prior: Floats  # AᵀA S [V, k]
+    means: Floats  # mean of T [k]
+    products: Floats  # Σ A S ∘ (T - mean) [k]
+    squares: Floats  # Σ (A S)² [k]
+    total: Floats  # Σ (T - mean)² [k]
 
 
 @dataclass(frozen=True)
 class Regression:
-    """Problem of a regression.
+    """Problem of a regression."""
 
-    Attributes:
-        units: folder of ``write_units`` or ``write_bigrams``.
-        vectors: output of ``jobs/embed.py`` with the teacher's vectors of the same texts.
-        prior: float32 [V, d], an .npy file.
-        l2: λ as a multiple of the mean of the diagonal of AᵀA, bigrams excepted.
-        steps: steps of conjugate gradients.
-        num_units: number of units; the rows after them are bigrams, which get half of their solution. None: there are
-            no bigrams.
-        block_rows: texts that are read at a time.
-    """
-
-    units: Path
-    vectors: Place
-    prior: Path
-    l2: float
-    steps: int
+    units: Path  # folder of ``write_units`` or ``write_bigrams``
+    vectors: Place  # output of ``jobs/embed.py`` with the teacher's vectors of the same texts
+    prior: Path  # float32 [V, d], an .npy file
+    l2: float  # λ as a multiple of the mean of the diagonal of AᵀA, bigrams excepted
+    steps: int  # steps of conjugate gradients
+    # Number of units; the rows after them are bigrams, which get half of their solution. None: there are no bigrams.
     num_units: int | None = None
     device: str | None = None
-    block_rows: int = _BLOCK_ROWS
+    block_rows: int = _BLOCK_ROWS  # texts that are read at a time
 
     def normal(self, columns: slice) -> Normal:
         """Return the sums for a slice of columns, in one pass over ids and vectors."""

@@ -87,30 +87,19 @@ _SECONDS = "_seconds.json"
 
 @dataclass(frozen=True)
 class StudentRequest:
-    """What decides a student.
+    """What decides a student."""
 
-    Attributes:
-        teacher: name of the teacher, see ``open_encoder``.
-        texts: input files, folders, globs or URIs.
-        text_columns: columns with texts; empty for .txt files.
-        leave_out: files of evaluation sets, whose texts are left out.
-        pairs: folder of pair shards on which the result of the regression is trained; None: no training.
-        recipe: recipe of this training; None: ``STUDENT``, or with bigrams ``STUDENT_WITH_BIGRAMS``.
-        inference: settings of the teacher.
-        reading: limits on reading an input file.
-        files: those of ``find_inputs``, if they are found already.
-    """
-
-    teacher: str
-    texts: Sequence[str]
-    text_columns: tuple[str, ...] = ()
-    leave_out: tuple[Path, ...] = ()
+    teacher: str  # name of the teacher, see ``open_encoder``
+    texts: Sequence[str]  # input files, folders, globs or URIs
+    text_columns: tuple[str, ...] = ()  # columns with texts; empty for .txt files
+    leave_out: tuple[Path, ...] = ()  # files of evaluation sets, whose texts are left out
+    # Folder of pair shards on which the result of the regression is trained; None: no training.
     pairs: Path | None = None
-    recipe: Recipe | None = None
+    recipe: Recipe | None = None  # recipe of this training; None: ``STUDENT``, or with bigrams ``STUDENT_WITH_BIGRAMS``
     settings: TeachSettings = DEFAULT_TEACHING
-    inference: Inference = DEFAULT_INFERENCE
-    reading: TableLimits = DEFAULT_TABLE_LIMITS
-    files: tuple[InputFile, ...] | None = None
+    inference: Inference = DEFAULT_INFERENCE  # settings of the teacher
+    reading: TableLimits = DEFAULT_TABLE_LIMITS  # limits on reading an input file
+    files: tuple[InputFile, ...] | None = None  # those of ``find_inputs``, if they are found already
 
     @property
     def training(self) -> Recipe:

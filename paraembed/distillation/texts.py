@@ -177,19 +177,12 @@ def write_pairs(shards: Path, evaluation: Hashes, folder: Path) -> dict[str, int
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of a teacher's tokenizer.
+    """Pieces of a teacher's tokenizer."""
 
-    Attributes:
-        tokenizer: ``WORDPIECE``, or a ``SubwordTokenizer``.
-        vocabulary: string array [V].
-        alone: text of each piece, which the teacher embeds.
-        ids: the teacher's id of each piece, int32 [V]; -1 for a piece without one.
-    """
-
-    tokenizer: str
-    vocabulary: pa.StringArray
-    alone: list[str]
-    ids: npt.NDArray[np.int32]
+    tokenizer: str  # ``WORDPIECE``, or a ``SubwordTokenizer``
+    vocabulary: pa.StringArray  # string array [V]
+    alone: list[str]  # text of each piece, which the teacher embeds
+    ids: npt.NDArray[np.int32]  # the teacher's id of each piece, int32 [V]; -1 for a piece without one
 
 
 def read_pieces(path: Path) -> Pieces:

@@ -13,15 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders.foreign.sentence_transformers import SentenceTransformerEncoder
-from paraembed.encoders.protocol import (
-    BATCH_SIZE,
-    NO_LOCK,
-    ComputeLock,
-    Embedded,
-    OnRows,
-    PackedEncoder,
-    no_progress,
-)
+from paraembed.encoders.protocol import BATCH_SIZE, NO_LOCK, ComputeLock, Embedded, OnRows, PackedEncoder, no_progress
 from paraembed.encoders.token_sums import StateSums, merged
 from paraembed.io.atomic import write_file
 from paraembed.text.ragged import Ragged
@@ -31,15 +23,10 @@ STATES = "states.npz"
 
 @dataclass
 class SummingTeacher:
-    """Teacher that writes the sums of its token states; see ``TextEncoder``.
+    """Teacher that writes the sums of its token states; see ``TextEncoder``."""
 
-    Attributes:
-        teacher: encoder for which ``sums_states`` is true.
-        folder: existing folder for the sums, on a disk that all workers share.
-    """
-
-    teacher: SentenceTransformerEncoder
-    folder: Path
+    teacher: SentenceTransformerEncoder  # encoder for which ``sums_states`` is true
+    folder: Path  # existing folder for the sums, on a disk that all workers share
 
     tokenizer = SentenceTransformerEncoder.tokenizer
     reads_trees = False

@@ -15,7 +15,6 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from paraembed.compiled import COMPILED
 from paraembed.encoders.added import add_words
 from paraembed.encoders.composition import draw_as_released
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
@@ -137,9 +136,7 @@ class Encoder(OwnEncoder, nn.Module):
     @property
     def _adds_words(self) -> bool:
         matrix = self.matrix
-        return (
-            COMPILED and self.config.adds is not None and (matrix.device.type, matrix.dtype) == ("cpu", torch.float32)
-        )
+        return self.config.adds is not None and (matrix.device.type, matrix.dtype) == ("cpu", torch.float32)
 
     @torch.inference_mode()
     def _write_vectors(self, texts: Ragged, vectors: Floats, types_UD: Floats) -> None:

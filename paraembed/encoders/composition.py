@@ -8,23 +8,17 @@ from torch import Tensor, nn
 
 
 class Composition(nn.Module):
-    """Composition: the part of an encoder that turns word vectors into a text vector, W_c of the papers.
+    """Composition: the part of an encoder that turns word vectors into a text vector, W_c of the papers."""
 
-    Attributes:
-        width: H, the length of a text vector.
-        reads_trees: whether ``forward`` takes ``merges_T`` (see ``Ragged``, int32 [T] on the CPU) as a fourth argument.
-        reads_words: whether ``forward`` takes ``words_T``, the tokens' rows in the vocabulary, int32 [T], as a fourth
-            argument.
-        is_recurrent: whether ``forward`` takes the keyword ``steps``, the shape of a layout that is computed on a
-            device (see ``packed``).
-        tokens_at_once: maximum tokens per call outside training, for compositions that store several vectors per token;
-            None: no limit.
-    """
-
-    width: int
+    width: int  # H, the length of a text vector
+    # Whether ``forward`` takes ``merges_T`` (see ``Ragged``, int32 [T] on the CPU) as a fourth argument.
     reads_trees: ClassVar[bool] = False
+    # Whether ``forward`` takes ``words_T``, the tokens' rows in the vocabulary, int32 [T], as a fourth argument.
     reads_words: ClassVar[bool] = False
+    # Whether ``forward`` takes the keyword ``steps``, the shape of a layout that is computed on a device (see
+    # ``packed``).
     is_recurrent: ClassVar[bool] = False
+    # Maximum tokens per call outside training, for compositions that store several vectors per token; None: no limit.
     tokens_at_once: ClassVar[int | None] = None
 
     def gates(self) -> list[int]:

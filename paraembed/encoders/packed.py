@@ -49,18 +49,13 @@ class PackedTokens:
 
 @dataclass(frozen=True)
 class Steps:
-    """Shape of a layout that is computed on a device, decided on the host from the lengths of the texts.
+    """Shape of a layout that is computed on a device, decided on the host from the lengths of the texts."""
 
-    Attributes:
-        sizes: slots of each step: as many as there are active texts, or as many as there are texts, in every step. In
-            the second form a text may be longer; only its tokens up to the last step are read.
-        ends: slot after the last slot of each step, int64 on the device.
-        num_tokens: T.
-    """
-
+    # Slots of each step: as many as there are active texts, or as many as there are texts, in every step. In the second
+    # form a text may be longer; only its tokens up to the last step are read.
     sizes: tuple[int, ...]
-    ends: Tensor
-    num_tokens: int
+    ends: Tensor  # slot after the last slot of each step, int64 on the device
+    num_tokens: int  # T
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:

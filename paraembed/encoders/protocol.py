@@ -100,8 +100,7 @@ def warn_of_unread(embedded: Embedded, max_tokens: int | None) -> None:
         )
     if embedded.num_without_tree:
         log.warning(
-            "%d of %d texts have no parse tree; right-branching trees are used",
-            *(embedded.num_without_tree, num_texts),
+            "%d of %d texts have no parse tree; right-branching trees are used", *(embedded.num_without_tree, num_texts)
         )
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.compiled import COMPILED
 from paraembed.encoders.added import add_words
 from paraembed.encoders.configs import EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice
@@ -21,7 +20,7 @@ def is_word_average(config: EncoderConfig, oov: Oov) -> bool:
     """Return whether a ``WordAverage`` computes the vectors of an encoder: with ``hashed`` and ``pieces``, PyTorch
     decides the last bit of the length of OOV tokens.
     """
-    return COMPILED and config.adds is not None and oov in {"shared", "drop"}
+    return config.adds is not None and oov in {"shared", "drop"}
 
 
 class WordAverage(OwnEncoder):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 HUB_TAGS = ("sentence-similarity", "feature-extraction", "paraembed")
 _TASK = "sentence-similarity"
 _MOST_RESULTS = 200  # of a card
+_CARD = Path(__file__).with_name("model_card.md")
 _METADATA = re.compile(r"\A---\n.*?^---\n+", re.DOTALL | re.MULTILINE)
 
 
@@ -299,47 +300,24 @@ def model_card(
     """
     options = config_to_dict(encoder.config)
     kind = options.pop("name")
-    rows = "\n".join(markdown_row((source, f"{count:,}")) for source, count in sources.items())
     rows_of_recipe = {**options, **settings_of(recipe, encoder)}.items()
-    settings = "\n".join(markdown_row((key, str(value))) for key, value in rows_of_recipe)
     table = f"\n#{scores.markdown()}" if scores else ""
-    which = f"\nO{markdown(kept[1:])}.\n" if kept else ""
     origin = {key: ", ".join(f"{field} {value}" for field, value in record.items()) for key, record in start.items()}
     origin["versions"] = ", ".join(f"{package} {number}" for package, number in versions().items())
-    origins = "\n".join(map(markdown_row, origin.items()))
     known = scores.json()["encoders"][0]["scores"] if scores else {}
-    metadata = encoder_metadata(encoder, name, scores=known, datasets=sources, license_id=license_id)
-    limits = "\n".join(_markdown_list(_limits(encoder)))
-    return f"""{metadata}
-# {kind} ({markdown(name)})
-
-A paraphrastic text encoder, trained by paraembed; last mean loss {loss:.4f}.
-{which}
-```python
-import paraembed
-
-encoder = paraembed.load(".")  # this folder
-encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  # float32 [2, {encoder.width}]
-```
-
-## How it was made
-
-| source | pairs |
-|---|---|
-{rows}
-
-| made from | |
-|---|---|
-{origins}
-
-| recipe | {kind} |
-|---|---|
-{settings}
-
-## Limits
-
-{limits}
-{table}"""
+    card = _CARD.read_text(encoding="utf-8").format(
+        metadata=encoder_metadata(encoder, name, scores=known, datasets=sources, license_id=license_id),
+        kind=kind,
+        name=markdown(name),
+        loss=loss,
+        kept=f"\nO{markdown(kept[1:])}.\n" if kept else "",
+        width=encoder.width,
+        sources="\n".join(markdown_row((source, f"{count:,}")) for source, count in sources.items()),
+        origins="\n".join(map(markdown_row, origin.items())),
+        settings="\n".join(markdown_row((key, str(value))) for key, value in rows_of_recipe),
+        limits="\n".join(_markdown_list(_limits(encoder))),
+    )
+    return card + table
 
 
 def _limits(encoder: "Encoder") -> list[str]:

@@ -203,12 +203,7 @@ def _all_columns(
 
 
 def _columns_of(
-    column: Column,
-    scores: Sequence[Score],
-    signs: Sequence[str],
-    measure: str,
-    narrow: bool,
-    without_intervals: bool,
+    column: Column, scores: Sequence[Score], signs: Sequence[str], measure: str, narrow: bool, without_intervals: bool
 ) -> list[tuple[str, list[str]]]:
     """Return heads and cells of one encoder."""
     other = {"pearson": "spearman", "spearman": "pearson"}.get(measure)

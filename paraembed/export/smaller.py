@@ -46,12 +46,7 @@ _AT_ONCE = 16_384  # texts
 
 
 def write_smaller(
-    folders: Sequence[Path],
-    out: Path,
-    settings: Smaller,
-    texts: Path | None = None,
-    *,
-    overwrite: bool = False,
+    folders: Sequence[Path], out: Path, settings: Smaller, texts: Path | None = None, *, overwrite: bool = False
 ) -> tuple[Encoder, dict[str, float]]:
     """Write an encoder folder that is made from ``avg`` or ``scaled_avg`` encoders, of which several are averaged;
     ``overwrite`` replaces an encoder at ``out``. ``max_words`` and ``dim`` are decided by

@@ -1,6 +1,6 @@
 """Generate a sample of any size: pairs in the PPDB line formats, word vectors, sentences and scored test pairs.
 
-The demo and the tests therefore need no download. ``sample_lexicon.py`` and a seed decide everything: equal arguments
+The demo and the tests therefore need no download. ``sample_lexicon.tsv`` and a seed decide everything: equal arguments
 give equal bytes (with the same version of numpy and zlib). A limitation: the sample lacks the noise and the long tail
 of a real paraphrase collection. A score on the sample shows that a method runs, not how good it is.
 

@@ -175,7 +175,7 @@ def _bigram_set(kind: BigramKind) -> TrainingSet:
 TRAINING_SETS: dict[str, TrainingSet] = {  # with the section and the number of pairs of the paper
     "iclr2016": TrainingSet(rules=(filters.BOTH_SINGLE_WORDS,)),  # P16 §4.2.1: 3,033,753
     "tacl2015/words": TrainingSet(  # P15 §5.2: 112,894
-        rules=(filters.NOT_SINGLE_WORDS, filters.DIGIT, filters.out_of_vocabulary),
+        rules=(filters.NOT_SINGLE_WORDS, filters.DIGIT, filters.out_of_vocabulary)
     ),
     "tacl2015/bigrams-jn": _bigram_set("jn"),  # P15 §6.3: 133,997
     "tacl2015/bigrams-nn": _bigram_set("nn"),  # P15 §6.3: 35,601
@@ -192,8 +192,7 @@ TRAINING_SETS: dict[str, TrainingSet] = {  # with the section and the number of 
         chunks=10,
     ),
     "pgru2017": TrainingSet(  # Z17 §2.1, §3.1: 406,170
-        rules=(filters.BOTH_SINGLE_WORDS, filters.NOT_LETTERS, filters.out_of_vocabulary),
-        is_split=True,
+        rules=(filters.BOTH_SINGLE_WORDS, filters.NOT_LETTERS, filters.out_of_vocabulary), is_split=True
     ),
     "acl2017/simpwiki": TrainingSet(keeps_equal_texts=True, keeps_duplicates=True),  # P17 §4.1.2: 167,689
     "acl2017/ppdb-matched": TrainingSet(rules=(filters.BOTH_SINGLE_WORDS,)),  # P17 §4.1.2: 1,341,188

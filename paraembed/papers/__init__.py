@@ -19,12 +19,7 @@ from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, Recipe, SupervisedRecipe, read_recipe
 from paraembed.settings import is_shipped
 
-RECIPES: dict[str, Recipe] = {
-    **tacl2015.RECIPES,
-    **iclr2016.RECIPES,
-    **acl2017.RECIPES,
-    **pgru2017.RECIPES,
-}
+RECIPES: dict[str, Recipe] = {**tacl2015.RECIPES, **iclr2016.RECIPES, **acl2017.RECIPES, **pgru2017.RECIPES}
 
 DEFAULT_RECIPE = "iclr2016/avg"
 # Rate and batches of a grid on 70,000 sentence pairs; docs/train.md has the scores.

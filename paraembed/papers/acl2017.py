@@ -9,19 +9,7 @@ code draws a fresh one (FACTS §7), which ``negative_dropout="fresh"`` repeats.
 
 from dataclasses import replace
 
-from paraembed.encoders.configs import (
-    AvgConfig,
-    BiGranConfig,
-    BiLstmAvgConfig,
-    Gran2Config,
-    Gran3Config,
-    Gran4Config,
-    Gran5Config,
-    GranConfig,
-    GranNoGateConfig,
-    LstmAvgConfig,
-    LstmConfig,
-)
+from paraembed.encoders import configs
 from paraembed.recipe import Recipe
 
 _RECURRENT = Recipe(epochs=3, batch_size=100, margin=0.4, optimizer="adam", learning_rate=0.001, l2_form="released")
@@ -29,15 +17,15 @@ _LSTM_AVG = replace(_RECURRENT, word_l2=1e-5, scramble=0.5, dropout=0.4)
 _GRAN = replace(_RECURRENT, scramble=0.5, dropout=0.4)
 
 RECIPES = {
-    "acl2017/avg": replace(_RECURRENT, encoder=AvgConfig(), epochs=7, margin=0.6),
-    "acl2017/lstm": replace(_RECURRENT, encoder=LstmConfig(), word_l2=1e-5, scramble=0.75, word_dropout=0.2),
-    "acl2017/lstm_avg": replace(_LSTM_AVG, encoder=LstmAvgConfig()),
-    "acl2017/bilstm_avg": replace(_LSTM_AVG, encoder=BiLstmAvgConfig()),
-    "acl2017/gran": replace(_GRAN, encoder=GranConfig()),
-    "acl2017/gran2": replace(_GRAN, encoder=Gran2Config()),
-    "acl2017/gran3": replace(_GRAN, encoder=Gran3Config()),
-    "acl2017/gran4": replace(_GRAN, encoder=Gran4Config()),
-    "acl2017/gran5": replace(_GRAN, encoder=Gran5Config()),
-    "acl2017/gran_nogate": replace(_GRAN, encoder=GranNoGateConfig()),
-    "acl2017/bigran": replace(_GRAN, encoder=BiGranConfig()),
+    "acl2017/avg": replace(_RECURRENT, encoder=configs.AvgConfig(), epochs=7, margin=0.6),
+    "acl2017/lstm": replace(_RECURRENT, encoder=configs.LstmConfig(), word_l2=1e-5, scramble=0.75, word_dropout=0.2),
+    "acl2017/lstm_avg": replace(_LSTM_AVG, encoder=configs.LstmAvgConfig()),
+    "acl2017/bilstm_avg": replace(_LSTM_AVG, encoder=configs.BiLstmAvgConfig()),
+    "acl2017/gran": replace(_GRAN, encoder=configs.GranConfig()),
+    "acl2017/gran2": replace(_GRAN, encoder=configs.Gran2Config()),
+    "acl2017/gran3": replace(_GRAN, encoder=configs.Gran3Config()),
+    "acl2017/gran4": replace(_GRAN, encoder=configs.Gran4Config()),
+    "acl2017/gran5": replace(_GRAN, encoder=configs.Gran5Config()),
+    "acl2017/gran_nogate": replace(_GRAN, encoder=configs.GranNoGateConfig()),
+    "acl2017/bigran": replace(_GRAN, encoder=configs.BiGranConfig()),
 }

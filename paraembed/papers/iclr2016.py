@@ -7,15 +7,7 @@ that code (FACTS §7).
 
 from dataclasses import replace
 
-from paraembed.encoders.configs import (
-    AvgConfig,
-    DanConfig,
-    IrnnConfig,
-    LstmConfig,
-    ProjConfig,
-    RnnConfig,
-    ScaledAvgConfig,
-)
+from paraembed.encoders import configs
 from paraembed.recipe import Recipe
 
 _TRANSFER = Recipe(
@@ -30,36 +22,36 @@ _TRANSFER = Recipe(
 _LSTM = replace(_TRANSFER, word_l2=1e-6, encoder_l2=1e-3)
 
 RECIPES = {
-    "iclr2016/avg": replace(_TRANSFER, encoder=AvgConfig(), learning_rate=0.005, word_l2=1e-6, clip=1.0),
+    "iclr2016/avg": replace(_TRANSFER, encoder=configs.AvgConfig(), learning_rate=0.005, word_l2=1e-6, clip=1.0),
     # On PPDB XXL. The paper searched λ_w {1e-6, 1e-7, 1e-8} and {MIX, MAX}, and does not print the best values.
-    "iclr2016/avg-xxl": replace(_TRANSFER, encoder=AvgConfig(), optimizer="adagrad", learning_rate=0.05, word_l2=1e-6),
+    "iclr2016/avg-xxl": replace(
+        _TRANSFER, encoder=configs.AvgConfig(), optimizer="adagrad", learning_rate=0.05, word_l2=1e-6
+    ),
     # §6, footnote 24: 10 epochs on XL. The paper does not print the learning rate.
-    "iclr2016/scaled-avg": replace(_TRANSFER, encoder=ScaledAvgConfig(), learning_rate=0.005, train_words=False),
-    "iclr2016/proj": replace(_TRANSFER, encoder=ProjConfig(), word_l2=1e-8, encoder_l2=1e-5),
+    "iclr2016/scaled-avg": replace(
+        _TRANSFER, encoder=configs.ScaledAvgConfig(), learning_rate=0.005, train_words=False
+    ),
+    "iclr2016/proj": replace(_TRANSFER, encoder=configs.ProjConfig(), word_l2=1e-8, encoder_l2=1e-5),
     "iclr2016/dan": replace(
         _TRANSFER,
-        encoder=DanConfig(layers=1, activation="tanh"),
+        encoder=configs.DanConfig(layers=1, activation="tanh"),
         optimizer="adagrad",
         learning_rate=0.05,
         word_l2=1e-5,
         encoder_l2=1e-5,
     ),
     "iclr2016/rnn": replace(
-        _TRANSFER,
-        encoder=RnnConfig(activation="tanh"),
-        negatives="mix",
-        word_l2=1e-6,
-        encoder_l2=1e-4,
+        _TRANSFER, encoder=configs.RnnConfig(activation="tanh"), negatives="mix", word_l2=1e-6, encoder_l2=1e-4
     ),
     "iclr2016/irnn": replace(
         _TRANSFER,
-        encoder=IrnnConfig(),
+        encoder=configs.IrnnConfig(),
         learning_rate=0.005,
         word_l2=1e-6,
         encoder_l2=10.0,
         encoder_l2_target="initial",
         clip=1.0,
     ),
-    "iclr2016/lstm": replace(_LSTM, encoder=LstmConfig(output_gate=True)),
-    "iclr2016/lstm-no-gate": replace(_LSTM, encoder=LstmConfig(output_gate=False), batch_size=50),
+    "iclr2016/lstm": replace(_LSTM, encoder=configs.LstmConfig(output_gate=True)),
+    "iclr2016/lstm-no-gate": replace(_LSTM, encoder=configs.LstmConfig(output_gate=False), batch_size=50),
 }

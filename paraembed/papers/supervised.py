@@ -14,13 +14,12 @@ within the ranges of Wieting 2016. Wieting 2015 §5.5: the CNN as printed. Zhou 
 settings of §2.5, word vectors frozen; ``tree-rnn-specific`` is its Tree-RNN without tags, with the same settings.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from paraembed.encoders.configs import CnnConfig
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
-from paraembed.papers.results import Row
+from paraembed.papers.results import RESULTS
 from paraembed.recipe import SupervisedRecipe
 
 _TRANSFER = {**tacl2015.RECIPES, **iclr2016.RECIPES, **acl2017.RECIPES, **pgru2017.RECIPES}
@@ -40,13 +39,7 @@ _SIMILARITY = SupervisedRecipe(
 _ENTAILMENT = replace(_SIMILARITY, optimizer="adagrad", learning_rate=0.05, head_width=150)
 _SENTIMENT = replace(_SIMILARITY, word_l2=1e-6, head_width=300)
 _P17 = SupervisedRecipe(
-    epochs=10,
-    batch_size=25,
-    optimizer="adam",
-    learning_rate=0.001,
-    head_width=50,
-    head_l2=1e-4,
-    word_l2=1e-5,
+    epochs=10, batch_size=25, optimizer="adam", learning_rate=0.001, head_width=50, head_l2=1e-4, word_l2=1e-5
 )
 _SCRAMBLED: dict[str, Any] = {"dropout": 0.4, "scramble": 0.5}
 _PGRU = SupervisedRecipe(
@@ -96,98 +89,6 @@ SUPERVISED_RECIPES: dict[str, SupervisedRecipe] = {
     "pgru2017/tree-rnn-specific": _of("tacl2015/recursive", _PGRU),
 }
 
-SIMILARITY, ENTAILMENT, SENTIMENT = "similarity/sick", "entailment/sick", "sentiment/sst"
-
-
-@dataclass(frozen=True)
-class SupervisedRow(Row):
-    """One row, or column, of a published table: Pearson's r or accuracy by task and data set, ``similarity/sick``.
-
-    ``mode`` is that of the model; ``measure`` is that of the values, if it is not that of the task.
-    """
-
-    measure: str = ""
-    mode: str = "scratch"
-
-
-def _row(
-    paper: str, table: str, name: str, kind: str, values: Mapping[str, float], mode: str = "scratch", measure: str = ""
-) -> SupervisedRow:
-    return SupervisedRow(paper, table, name, values, measure, kind, mode=mode)
-
-
-def _wieting_2016(table: str, name: str, kind: str, values: Sequence[float], mode: str = "scratch") -> SupervisedRow:
-    by_task = dict(zip((SIMILARITY, ENTAILMENT, SENTIMENT), values, strict=True))
-    return _row("iclr2016", table, name, kind, by_task, mode)
-
-
-def _wieting_2017(table: str, name: str, kind: str, sts: float, sick: float, mode: str = "scratch") -> SupervisedRow:
-    return _row("acl2017", table, name, kind, {"similarity/sts": sts, SIMILARITY: sick}, mode)
-
-
-def _regularized(name: str, kind: str, **values: tuple[float, float]) -> list[SupervisedRow]:
-    """Return the rows of table 5 for an encoder: regularization → values of STS and SICK."""
-    return [_wieting_2017("table 5", f"{name}, {form.replace('_', ' ')}", kind, *pair) for form, pair in values.items()]
-
-
-SUPERVISED_RESULTS = (
-    _wieting_2016("table 5", "avg", "avg", (86.40, 84.6, 83.0)),
-    _wieting_2016("table 5", "proj", "proj", (85.93, 84.0, 83.0)),
-    _wieting_2016("table 5", "DAN", "dan", (85.96, 84.5, 83.4)),
-    _wieting_2016("table 5", "RNN", "rnn", (73.13, 76.4, 86.5)),
-    _wieting_2016("table 5", "LSTM (no output gate)", "lstm", (85.45, 83.2, 86.6)),
-    _wieting_2016("table 5", "LSTM", "lstm", (83.41, 82.0, 89.2)),
-    _row("iclr2016", "table 5", "universal (avg)", "avg", {SIMILARITY: 86.84, ENTAILMENT: 85.3}, "universal"),
-    _row("iclr2016", "table 5", "universal (LSTM)", "lstm", {SENTIMENT: 86.9}, "universal"),
-    _wieting_2016("table 6", "paragram-phrase 300", "avg", (82.15, 80.2, 79.7), "features"),
-    _wieting_2016("table 6", "paragram-phrase 1200", "proj", (82.85, 80.1, 78.8), "features"),
-    _wieting_2016("table 6", "paragram-phrase 2400", "proj", (84.94, 83.1, 79.4), "features"),
-    _row("iclr2016", "table 6", "uni-skip", "", {SIMILARITY: 84.77}, "features"),
-    _row("iclr2016", "table 6", "bi-skip", "", {SIMILARITY: 84.05}, "features"),
-    *_regularized("AVG", "avg", none=(79.2, 85.2), dropout=(80.7, 84.5), word_dropout=(79.3, 81.8)),
-    *_regularized(
-        *("LSTM", "lstm"),
-        none=(68.4, 80.9),
-        dropout=(69.6, 81.3),
-        word_dropout=(68.0, 76.4),
-        scrambling=(74.2, 84.4),
-        dropout_and_scrambling=(75.0, 84.2),
-    ),
-    *_regularized(
-        *("LSTM-AVG", "lstm_avg"),
-        none=(69.0, 79.5),
-        dropout=(69.2, 79.4),
-        word_dropout=(65.6, 76.1),
-        scrambling=(76.5, 83.2),
-        dropout_and_scrambling=(76.5, 84.0),
-    ),
-    *_regularized(
-        *("GRAN", "gran"),
-        none=(79.7, 85.2),
-        dropout=(79.7, 84.6),
-        word_dropout=(77.3, 83.0),
-        scrambling=(81.4, 85.3),
-        dropout_and_scrambling=(81.6, 85.1),
-    ),
-    _wieting_2017("table 6", "GRAN-2", "gran2", 77.4, 85.1),
-    _wieting_2017("table 6", "GRAN-3", "gran3", 81.3, 85.4),
-    _wieting_2017("table 6", "GRAN-4", "gran4", 80.1, 85.5),
-    _wieting_2017("table 6", "GRAN-5", "gran5", 70.9, 83.0),
-    _wieting_2017("table 8", "AVG", "avg", 82.9, 85.6, "universal"),
-    _wieting_2017("table 8", "LSTM-AVG", "lstm_avg", 81.3, 85.2, "universal"),
-    _wieting_2017("table 8", "GRAN", "gran", 82.7, 86.0, "universal"),
-    _row("tacl2015", "table 4", "CNN, skip-gram 25", "cnn", {SENTIMENT: 77.0}),
-    _row("tacl2015", "table 4", "CNN, skip-gram 50", "cnn", {SENTIMENT: 79.6}),
-    _row("tacl2015", "table 4", "CNN, PARAGRAM 25", "cnn", {SENTIMENT: 80.9}),
-    _row("pgru2017", "table 1", "Tree-RNN", "recursive", {"semeval2013/semeval2013": 71.5}),
-    _row("pgru2017", "table 1", "Tree-RNN (5 choices)", "recursive", {"turney/turney": 40.95}, measure="accuracy of 5"),
-    _row("pgru2017", "table 1", "Tree-RNN (10 choices)", "recursive", {"turney/turney": 27.2}),
-    _row("pgru2017", "table 1", "GRU", "gru", {"semeval2013/semeval2013": 73.44}),
-    _row("pgru2017", "table 1", "GRU (5 choices)", "gru", {"turney/turney": 48.88}, measure="accuracy of 5"),
-    _row("pgru2017", "table 1", "GRU (10 choices)", "gru", {"turney/turney": 39.23}),
-)
-"""All published rows."""
-
 
 def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) -> dict[str, list[tuple[str, float]]]:
     """Return labels and values, ×100, of the published rows to compare a model with, by measure: those of its encoder
@@ -195,7 +96,7 @@ def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) 
     returned.
     """
     name = f"{task}/{data_set}"
-    of_mode = [row for row in SUPERVISED_RESULTS if name in row.values and row.mode == mode]
+    of_mode = [row for row in RESULTS if name in row.values and row.mode == mode]
     is_known = any(row.kind == kind for row in of_mode)
     rows = [row for row in of_mode if not is_known or row.kind in {kind, ""}]
     published: dict[str, list[tuple[str, float]]] = {}

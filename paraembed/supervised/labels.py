@@ -72,23 +72,16 @@ class Pretrained:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labeled examples of a task; see ``read_labels``.
+    """Labeled examples of a task; see ``read_labels``."""
 
-    Attributes:
-        recipe: recipe of the training, including what the pretrained encoder determines.
-        folder: folder of the evaluation data.
-        start: word-vector text file in the mode scratch, folder of the pretrained encoder in the other modes.
-        pretrained: the pretrained encoder, in the same folder.
-        min_coverage: fraction of the training set's tokens that must have a word vector; it does not change the result.
-        max_bad_words: fraction of bad rows of a word-vector file that are skipped; it does not change the result.
-    """
-
-    recipe: SupervisedRecipe
+    recipe: SupervisedRecipe  # recipe of the training, including what the pretrained encoder determines
     task: Task
-    folder: Path
-    start: Path
-    pretrained: Pretrained | None = None
+    folder: Path  # folder of the evaluation data
+    start: Path  # word-vector text file in the mode scratch, folder of the pretrained encoder in the other modes
+    pretrained: Pretrained | None = None  # the pretrained encoder, in the same folder
+    # Fraction of the training set's tokens that must have a word vector; it does not change the result.
     min_coverage: float = MIN_COVERAGE
+    # Fraction of bad rows of a word-vector file that are skipped; it does not change the result.
     max_bad_words: float = MAX_BAD_WORDS
 
     job: ClassVar[str] = "finetune"

@@ -2,18 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 
-from paraembed.evaluation.measures import (
-    Vector,
-    best_threshold,
-    correlations,
-    first_place,
-    intervals,
-    resampled_means,
-)
+from paraembed.evaluation.measures import Vector, best_threshold, correlations, first_place, intervals, resampled_means
 from paraembed.evaluation.report import encoder_metadata, settings_of
 from paraembed.io.escape import markdown, markdown_row
 from paraembed.late import Late
@@ -29,6 +23,7 @@ if TYPE_CHECKING:
 else:
     heads = Late("paraembed.supervised.heads")
 
+_CARD = Path(__file__).with_name("model_card.md")
 HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
 """Column names of ``score_rows``."""
 
@@ -38,19 +33,12 @@ Part = Literal["dev", "test"]
 
 @dataclass(frozen=True)
 class TaskScores:
-    """Scores on one split of a task.
+    """Scores on one split of a task."""
 
-    Attributes:
-        values: measure → value: pearson and spearman for similarity, accuracy for classes.
-        intervals: measure → 95 % bootstrap interval, if intervals were requested.
-        examples: number of examples.
-        coverage: fraction of the tokens that have a word vector, 0 to 1.
-    """
-
-    values: dict[str, float]
-    examples: Count
-    coverage: float
-    intervals: dict[str, tuple[float, float]]
+    values: dict[str, float]  # measure → value: pearson and spearman for similarity, accuracy for classes
+    examples: Count  # number of examples
+    coverage: float  # fraction of the tokens that have a word vector, 0 to 1
+    intervals: dict[str, tuple[float, float]]  # measure → 95 % bootstrap interval, if intervals were requested
 
 
 def score(model: "Supervised", task: Task, part: Part, *, resamples: int = 0) -> TaskScores:
@@ -150,35 +138,21 @@ def model_card(
         "similarity": '["a man plays a guitar"], ["a man is playing music"]',
         "entailment": '["a man plays a guitar"], ["a man is playing music"]',
     }.get(task.name)
-    usage = f"model.predict({figures})" if figures else 'model.encoder.encode(["air current", "wind"])'
-    table = "\n".join(map(markdown_row, (HEAD, ["---"] * len(HEAD), *rows)))
-    settings = "\n".join(markdown_row((key, str(value))) for key, value in settings_of(recipe, model.encoder).items())
-    notes = "".join(f"* {markdown(note)}\n" for note in task.notes)
-    sizes = ", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test"))
-    return f"""{metadata}
-# {task.name} on {task.data_set}: {model.encoder.config.name} ({markdown(name)}, {recipe.mode})
-
-A paraphrastic encoder with a supervised head, trained by paraembed ({sizes} examples). The model of the highest score
-on the dev set was kept; the test part was scored once.
-
-```python
-from paraembed.supervised.model import load
-
-model = load(".")  # this folder
-{usage}
-```
-
-`encoder/` is an encoder folder for every other job.
-
-{table}
-
-{notes}
-| recipe | |
-|---|---|
-{settings}
-
-![Loss, share of right answers and scores]({picture})
-"""
+    settings = settings_of(recipe, model.encoder).items()
+    return _CARD.read_text(encoding="utf-8").format(
+        metadata=metadata,
+        task=task.name,
+        data_set=task.data_set,
+        kind=model.encoder.config.name,
+        name=markdown(name),
+        mode=recipe.mode,
+        sizes=", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test")),
+        usage=f"model.predict({figures})" if figures else 'model.encoder.encode(["air current", "wind"])',
+        table="\n".join(map(markdown_row, (HEAD, ["---"] * len(HEAD), *rows))),
+        notes="".join(f"* {markdown(note)}\n" for note in task.notes),
+        settings="\n".join(markdown_row((key, str(value))) for key, value in settings),
+        picture=picture,
+    )
 
 
 def _right(model: "Supervised", task: Task, part: Part, outputs_NK: "Tensor") -> dict[str, Vector]:

@@ -36,17 +36,11 @@ _TARGET_EPS = {"paper": 0.0, "released": 1e-6}  # added to each target distribut
 
 @dataclass(frozen=True)
 class ExampleIds:
-    """n examples of M texts each; the texts of an example are adjacent.
+    """n examples of M texts each; the texts of an example are adjacent."""
 
-    Attributes:
-        texts: n · M texts, none of them empty.
-        targets: targets for the model's ``losses``, [n, …].
-        num_dropped: number of examples that were left out, because one of their texts has no token.
-    """
-
-    texts: Ragged
-    targets: Tensor
-    num_dropped: int = 0
+    texts: Ragged  # n · M texts, none of them empty
+    targets: Tensor  # targets for the model's ``losses``, [n, …]
+    num_dropped: int = 0  # number of examples that were left out, because one of their texts has no token
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -124,12 +118,7 @@ class SupervisedStep(TrainingStep):
             model.encoder, recipe, world, compiled, head=[*model.head.parameters()], head_l2=recipe.head_l2
         )
 
-    def batches(
-        self,
-        pairs: ExampleIds,
-        epoch: int,
-        first_pair: int = 0,
-    ) -> Iterator[ExampleBatch]:
+    def batches(self, pairs: ExampleIds, epoch: int, first_pair: int = 0) -> Iterator[ExampleBatch]:
         """Yield this worker's batches of an epoch, whose order is f(seed, epoch) as for pairs
         (``training.pairs.epoch_batches``); ``first_pair`` examples are already finished, over all workers.
         """
@@ -168,11 +157,7 @@ class SupervisedStep(TrainingStep):
         return result
 
     def _outputs(
-        self,
-        texts: Ragged,
-        step_ids: npt.NDArray[np.int32] | None,
-        num_examples: int,
-        generator: np.random.Generator,
+        self, texts: Ragged, step_ids: npt.NDArray[np.int32] | None, num_examples: int, generator: np.random.Generator
     ) -> Tensor:
         encoder, recipe = self.model.encoder, self._read_by
         texts = encoder.with_boundaries(texts)

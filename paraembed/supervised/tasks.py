@@ -22,16 +22,12 @@ SPLIT = "split.json"
 
 @dataclass(frozen=True)
 class Examples:
-    """n examples of M texts.
+    """n examples of M texts."""
 
-    Attributes:
-        texts: M string arrays [n] of raw text.
-        labels: float64 [n]: the gold score, or the number of the class; for choices 0, the right option.
-        trees: M string arrays [n] of bracketed trees for ``paraembed.text.trees``, if the data have them.
-    """
-
-    texts: tuple[pa.StringArray, ...]
+    texts: tuple[pa.StringArray, ...]  # M string arrays [n] of raw text
+    # Float64 [n]: the gold score, or the number of the class; for choices 0, the right option.
     labels: npt.NDArray[np.float64]
+    # M string arrays [n] of bracketed trees for ``paraembed.text.trees``, if the data have them.
     trees: tuple[pa.StringArray, ...] | None = None
 
     def __len__(self) -> int:
@@ -55,27 +51,20 @@ class Examples:
 
 @dataclass(frozen=True)
 class Task:
-    """Examples of a task in three splits.
-
-    Attributes:
-        train: examples to train on.
-        dev: examples to select the best checkpoint by.
-        test: examples to score once.
-        classes: names of the classes; the integer scores, lowest first, for similarity; empty for choices.
-        notes: notes for readers of the scores: missing sets, files that differ from the known ones, unpublished splits.
-        split: for a split drawn here, its examples, which are saved next to the result.
-        threshold: for semeval2013, the labeled pairs from which ``train`` is built. The similarity threshold is chosen
-            on them for dev, and on them and dev for test, whose pairs have the same form.
-    """
+    """Examples of a task in three splits."""
 
     name: TaskName
     data_set: DataSet
-    train: Examples
-    dev: Examples
-    test: Examples
+    train: Examples  # examples to train on
+    dev: Examples  # examples to select the best checkpoint by
+    test: Examples  # examples to score once
+    # Names of the classes; the integer scores, lowest first, for similarity; empty for choices.
     classes: tuple[str, ...] = ()
+    # Notes for readers of the scores: missing sets, files that differ from the known ones, unpublished splits.
     notes: tuple[str, ...] = ()
-    split: Split | None = None
+    split: Split | None = None  # for a split drawn here, its examples, which are saved next to the result
+    # For semeval2013, the labeled pairs from which ``train`` is built. The similarity threshold is chosen on them for
+    # dev, and on them and dev for test, whose pairs have the same form.
     threshold: Examples | None = None
 
     @property

@@ -57,14 +57,12 @@ class Bigrams:
         # An open hash table of at least twice as many slots; -1 is a free one.
         self._keys = np.full(1 << (2 * len(keys)).bit_length(), -1, np.int64)
         self._rows = np.zeros(len(self._keys), np.int32)
-        with np.errstate(over="ignore"):  # without numba
-            _fill(keys, rows[is_known].astype(np.int32), self._keys, self._rows)
+        _fill(keys, rows[is_known].astype(np.int32), self._keys, self._rows)
 
     def __call__(self, texts: Ragged) -> Ragged:
         """Return n texts of word ids with their bigrams; both have the ids of tokens alone, and neither has trees."""
         ids, offsets = np.empty(2 * len(texts.ids), np.int32), np.zeros(len(texts) + 1, np.int64)
-        with np.errstate(over="ignore"):
-            _add(texts.ids, texts.offsets, self._size, self._keys, self._rows, ids, offsets)
+        _add(texts.ids, texts.offsets, self._size, self._keys, self._rows, ids, offsets)
         return Ragged(ids[: offsets[-1]].copy(), offsets)
 
 

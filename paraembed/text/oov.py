@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from paraembed.compiled import compiled, inlined
 
@@ -53,17 +52,9 @@ def add_hashed(code: int, value: np.float32, vector_D: Floats) -> None:
             bits >>= _ONE
 
 
-def codes_of(tokens: pa.StringArray) -> Codes:
-    """Return the codes of tokens [n], int32."""
-    with np.errstate(over="ignore"):  # without numba
-        encoded = (np.frombuffer(token.encode(), np.uint8) for token in tokens.to_pylist())
-        return np.array([oov_code(octets, 0, len(octets)) for octets in encoded], np.int32)
-
-
 def hashed_vectors(codes: Codes, length: float, width: int) -> Floats:
     """Return the vectors [n, width] of codes [n], each of length ``length``."""
     vectors = np.zeros((len(codes), width), np.float32)
-    with np.errstate(over="ignore"):
-        for row, code in enumerate(codes.tolist()):
-            add_hashed(code, np.float32(length / width**0.5), vectors[row])
+    for row, code in enumerate(codes.tolist()):
+        add_hashed(code, np.float32(length / width**0.5), vectors[row])
     return vectors

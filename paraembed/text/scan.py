@@ -39,13 +39,7 @@ signed: Any = np.int64  # numba takes a signed and an unsigned number for a frac
 
 @compiled
 def scan(
-    texts: Strings,
-    lookup: tuple[Points, Octets],
-    buffer: Line,
-    words: Words,
-    unknown: int,
-    ids: Ids,
-    offsets: Places,
+    texts: Strings, lookup: tuple[Points, Octets], buffer: Line, words: Words, unknown: int, ids: Ids, offsets: Places
 ) -> int:
     """Write ``ids`` and ``offsets``; return the number of the first text with invalid UTF-8 or an unknown character.
 

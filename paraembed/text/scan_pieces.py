@@ -115,15 +115,7 @@ def _behind_joined(texts: Strings, text: int) -> int:
 
 @inlined
 def _divide(
-    line: Octets,
-    eights: Eights,
-    pos: int,
-    stop: int,
-    heads: Table,
-    tails: Table,
-    unknown: int,
-    ids: Ids,
-    count: int,
+    line: Octets, eights: Eights, pos: int, stop: int, heads: Table, tails: Table, unknown: int, ids: Ids, count: int
 ) -> int:
     """Write the rows of a word's longest pieces, from the left; it is OOV without them, or with too many characters."""
     if _too_long(line, pos, stop):

@@ -2,7 +2,7 @@
 
 ``text.tokenize`` defines the tokens. The loops of ``text.scan`` find the same tokens five times as fast, because they
 create no strings. The table of single characters is computed once from the regular expressions of the definition; the
-rules that combine characters into tokens are written out in the loops. Without numba, the definition itself runs.
+rules that combine characters into tokens are written out in the loops.
 """
 
 from functools import cached_property, lru_cache
@@ -12,10 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.compiled import COMPILED
 from paraembed.text import OF_PIECES, SUBWORD, WORDPIECE, check_tokenizer
 from paraembed.text.bigrams import Bigrams, has_bigrams
-from paraembed.text.oov import codes_of
 from paraembed.text.ragged import Ragged, joined, string_bytes
 from paraembed.text.scan import (
     LETTER,
@@ -35,7 +33,7 @@ from paraembed.text.scan import (
 from paraembed.text.scan_pieces import JOINED, Table, lengths_of, scan_pieces
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of
 from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, Tokens, normalized, tokenize
-from paraembed.text.vocabulary import UNKNOWN, unknown_row, word_ids
+from paraembed.text.vocabulary import UNKNOWN, unknown_row
 from paraembed.text.wordpiece import OOV, PREFIX, WordPieces, characters, specials_of
 
 _REACHES = (0x10000, 0x110000)
@@ -64,9 +62,8 @@ class TokenIds:
             self._subwords = Subwords(vocabulary, SubwordTokenizer(contents_of(tokenizer)))
         elif tokenizer == WORDPIECE:
             self._pieces = WordPieces(vocabulary)
-            if COMPILED:
-                self._of_pieces = _piece_tables(vocabulary)
-        elif COMPILED:
+            self._of_pieces = _piece_tables(vocabulary)
+        else:
             self._of_words = _word_table(vocabulary)
 
     def __call__(self, texts: pa.StringArray) -> Ragged:
@@ -90,15 +87,6 @@ class TokenIds:
         """Return the rows of the tokens alone; otherwise like a call."""
         if self.tokenizer == SUBWORD:
             return self._subwords(texts)
-        if not COMPILED:
-            if self.tokenizer == WORDPIECE:
-                return self._pieces(texts)
-            tokens = tokenize(as_strings(texts), self.tokenizer)
-            ids = word_ids(tokens.flat, self.vocabulary)
-            if self._unknown < 0:
-                is_oov = ids == unknown_row(self.vocabulary)
-                ids[is_oov] = codes_of(tokens.flat.filter(pa.array(is_oov)))
-            return Ragged(ids, tokens.offsets)
         if not pa.types.is_large_string(texts.type):
             texts = texts.cast(pa.string())
         rules, _, form = self.tokenizer.partition("+")

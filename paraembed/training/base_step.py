@@ -58,14 +58,7 @@ class BaseStep(TrainingStep):
     recipe: Recipe
 
     def __init__(
-        self,
-        encoder: Encoder,
-        recipe: Recipe,
-        pairs: Ragged,
-        rank: int = 0,
-        world: int = 1,
-        *,
-        compiled: bool = False,
+        self, encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1, *, compiled: bool = False
     ) -> None:
         """Prepare the step; ``pairs`` are all pairs of the data, for contrast phrases and false-negative filtering.
 

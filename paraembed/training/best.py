@@ -43,25 +43,19 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model is evaluated during training; the checkpoint with the highest score is kept.
+    """How a model is evaluated during training; the checkpoint with the highest score is kept."""
 
-    Attributes:
-        scorer: a ``Scorer`` or a function like it, called on rank 0; it does not change the model. NaN means no score.
-        metric: name of the score.
-        every: epochs between evaluations; the model is also evaluated at the end of the run.
-        patience: number of consecutive evaluations without a new best score that end the run; None: no early stopping.
-        decides: JSON value that the score depends on; a checkpoint with another value is rejected.
-        log_metrics: called on rank 0 with the metrics of each evaluation, and its step.
-        show: called on rank 0 with a line for each evaluation.
-    """
-
+    # A ``Scorer`` or a function like it, called on rank 0; it does not change the model. NaN means no score.
     scorer: Callable[[Any], tuple[float, dict[str, float]]]
-    metric: str = "score"
-    every: float = 1.0
+    metric: str = "score"  # name of the score
+    every: float = 1.0  # epochs between evaluations; the model is also evaluated at the end of the run
+    # Number of consecutive evaluations without a new best score that end the run; None: no early stopping.
     patience: int | None = None
+    # JSON value that the score depends on; a checkpoint with another value is rejected.
     decides: dict[str, Any] = field(default_factory=dict)
+    # Called on rank 0 with the metrics of each evaluation, and its step.
     log_metrics: Callable[[dict[str, float], int], object] = lambda *_: None
-    show: Callable[[str], object] = lambda _: None
+    show: Callable[[str], object] = lambda _: None  # called on rank 0 with a line for each evaluation
 
     def __post_init__(self) -> None:
         """Raise ValueError if a number is not allowed."""
@@ -92,18 +86,12 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class BestCheckpoint:
-    """The checkpoint that a training keeps, and why.
+    """The checkpoint that a training keeps, and why."""
 
-    Attributes:
-        metric: name of the score that selects it.
-        every: epochs between evaluations.
-        best: its step, the number of pairs (or examples) finished by then, and its score.
-        scores: the same three values of every evaluation; the score is None if it is undefined.
-    """
-
-    metric: str
-    every: float
-    best: tuple[int, int, float]
+    metric: str  # name of the score that selects it
+    every: float  # epochs between evaluations
+    best: tuple[int, int, float]  # its step, the number of pairs (or examples) finished by then, and its score
+    # The same three values of every evaluation; the score is None if it is undefined.
     scores: Sequence[tuple[int, int, float | None]]
 
     def in_words(self) -> str:

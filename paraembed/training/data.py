@@ -33,14 +33,7 @@ from paraembed.text import OF_PIECES
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import BestCheckpoint, Evaluation
 from paraembed.training.fast import step_kind
-from paraembed.training.initial import (
-    Coverage,
-    Memory,
-    estimate,
-    tokenizer_of_pairs,
-    untrained_encoder,
-    words_digest,
-)
+from paraembed.training.initial import Coverage, Memory, estimate, tokenizer_of_pairs, untrained_encoder, words_digest
 from paraembed.training.pairs import (
     MappedPairs,
     are_written,
@@ -75,33 +68,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Pairs:
-    """Paraphrase pairs that train an encoder.
+    """Paraphrase pairs that train an encoder."""
 
-    Attributes:
-        recipe: recipe of the training.
-        folder: folder of pair shards.
-        words: word-vector file, or folder of an averaging encoder, whose vectors and tokenizer are taken.
-        suites: sets to score the encoder on before, during and after training; without any, the encoder of the last
-            step is kept.
-        selection: how often to evaluate, and how to select the best checkpoint.
-        min_coverage: fraction of the pairs' tokens that must have a word vector; it does not change the result.
-        max_bad_words: fraction of bad rows of a word-vector file that are skipped; it does not change the result.
-        max_bytes: memory for the pairs; larger data are read from disk in windows of this size, a window a worker.
-        has_ptb_tokens: the texts are tokens of ``ptb-v1``, even if the shards have another tokenizer: shards made from
-            shards.
-        license_id: license of the encoder, for its model card.
-    """
-
-    recipe: Recipe
-    folder: Path
-    words: Path
+    recipe: Recipe  # recipe of the training
+    folder: Path  # folder of pair shards
+    words: Path  # word-vector file, or folder of an averaging encoder, whose vectors and tokenizer are taken
+    # Sets to score the encoder on before, during and after training; without any, the encoder of the last step is kept.
     suites: Sequence[Suite] = ()
+    # How often to evaluate, and how to select the best checkpoint.
     selection: Selection = field(default_factory=Selection)
+    # Fraction of the pairs' tokens that must have a word vector; it does not change the result.
     min_coverage: float = MIN_COVERAGE
+    # Fraction of bad rows of a word-vector file that are skipped; it does not change the result.
     max_bad_words: float = MAX_BAD_WORDS
+    # Memory for the pairs; larger data are read from disk in windows of this size, a window a worker.
     max_bytes: int = 2**62
+    # The texts are tokens of ``ptb-v1``, even if the shards have another tokenizer: shards made from shards.
     has_ptb_tokens: bool = False
-    license_id: str = ""
+    license_id: str = ""  # license of the encoder, for its model card
 
     job: ClassVar[str] = "train"
     model: ClassVar[str] = "encoder"

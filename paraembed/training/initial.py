@@ -46,22 +46,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Coverage:
-    """Coverage of the training tokens by word vectors.
+    """Coverage of the training tokens by word vectors."""
 
-    Attributes:
-        num_words: rows of the word matrix, including random vectors.
-        width: length of a word vector.
-        covered: fraction of the tokens that have a pretrained vector, 0 to 1.
-        num_random: number of words with a random vector.
-        with_vector: fraction of the tokens that have their own vector, pretrained or random, 0 to 1.
-        missing: the most frequent words without a pretrained vector, with their counts.
-    """
-
-    num_words: Count
-    width: Count
-    covered: Annotated[float, Range(0, 1)]
-    num_random: Count
+    num_words: Count  # rows of the word matrix, including random vectors
+    width: Count  # length of a word vector
+    covered: Annotated[float, Range(0, 1)]  # fraction of the tokens that have a pretrained vector, 0 to 1
+    num_random: Count  # number of words with a random vector
+    # Fraction of the tokens that have their own vector, pretrained or random, 0 to 1.
     with_vector: Annotated[float, Range(0, 1)]
+    # The most frequent words without a pretrained vector, with their counts.
     missing: tuple[tuple[str, Count], ...] = ()
 
 
@@ -319,31 +312,18 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a training needs on one machine.
+    """Bytes that a training needs on one machine."""
 
-    Attributes:
-        num_words: rows of the word matrix, estimated.
-        width: columns of the word matrix.
-        words: bytes of the word matrix and its vocabulary.
-        copies: bytes of other arrays of the matrix's size: optimizer state, initial values, gradients.
-        pairs: bytes of ids and offsets, or of their order or a window of them if they are in files.
-        workers: number of processes; each needs all of this, except for what is shared and for ``best``.
-        are_shared: whether the processes share one word matrix and its copies.
-        best: bytes of the best encoder's word matrix, which one process keeps.
-        cuts_words: whether `max_words` can reduce the number of rows.
-        mapped: bytes of the pairs' files, which the processes share in memory, read in random order.
-    """
-
-    num_words: int
-    width: int
-    words: int
-    copies: int
-    pairs: int
-    workers: int
-    are_shared: bool = False
-    best: int = 0
-    cuts_words: bool = True
-    mapped: int = 0
+    num_words: int  # rows of the word matrix, estimated
+    width: int  # columns of the word matrix
+    words: int  # bytes of the word matrix and its vocabulary
+    copies: int  # bytes of other arrays of the matrix's size: optimizer state, initial values, gradients
+    pairs: int  # bytes of ids and offsets, or of their order or a window of them if they are in files
+    workers: int  # number of processes; each needs all of this, except for what is shared and for ``best``
+    are_shared: bool = False  # whether the processes share one word matrix and its copies
+    best: int = 0  # bytes of the best encoder's word matrix, which one process keeps
+    cuts_words: bool = True  # whether `max_words` can reduce the number of rows
+    mapped: int = 0  # bytes of the pairs' files, which the processes share in memory, read in random order
 
     @property
     def needed(self) -> int:

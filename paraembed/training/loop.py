@@ -46,29 +46,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ProgressReport:
-    """Progress of a run since its last report.
+    """Progress of a run since its last report."""
 
-    Attributes:
-        epoch: number of the current epoch, from 1.
-        epochs: number of epochs.
-        step: number of the step in the run, from 1.
-        steps: number of steps in the run.
-        loss: mean loss per pair, without penalties.
-        active: fraction of the objective's terms above zero, 0 to 1.
-        pairs_per_second: pairs per second of all workers.
-        seconds_left: estimate of the remaining seconds.
-        end_of_epoch: whether this is the last report of an epoch.
-    """
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-    active: float
-    pairs_per_second: float
-    seconds_left: float
-    end_of_epoch: bool
+    epoch: int  # number of the current epoch, from 1
+    epochs: int  # number of epochs
+    step: int  # number of the step in the run, from 1
+    steps: int  # number of steps in the run
+    loss: float  # mean loss per pair, without penalties
+    active: float  # fraction of the objective's terms above zero, 0 to 1
+    pairs_per_second: float  # pairs per second of all workers
+    seconds_left: float  # estimate of the remaining seconds
+    end_of_epoch: bool  # whether this is the last report of an epoch
 
 
 class SaveRequest(IntEnum):

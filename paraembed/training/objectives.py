@@ -121,12 +121,7 @@ class ContrastPhrases:
 
 
 def with_contrast(
-    phrases: ContrastPhrases,
-    parts: Sequence[Ragged],
-    rank: int,
-    generator: np.random.Generator,
-    seed: int,
-    step: int,
+    phrases: ContrastPhrases, parts: Sequence[Ragged], rank: int, generator: np.random.Generator, seed: int, step: int
 ) -> tuple[list[Ragged], Tensor]:
     """Return the texts of each worker followed by their contrast phrases, and the indices of a worker's own, [B, k].
 

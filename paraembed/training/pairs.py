@@ -55,15 +55,12 @@ class GrowingArray:
 
 @dataclass(frozen=True)
 class MappedPairs(Ragged):
-    """2n texts in memory-mapped files.
+    """2n texts in memory-mapped files."""
 
-    Attributes:
-        window: number of pairs that are read and shuffled at a time. It decides the order of an epoch, so a resumed run
-            must use the same value.
-        block_pairs: number of adjacent pairs that a window reads at a time.
-    """
-
+    # Number of pairs that are read and shuffled at a time. It decides the order of an epoch, so a resumed run must use
+    # the same value.
     window: int = field(kw_only=True)
+    # Number of adjacent pairs that a window reads at a time.
     block_pairs: int = field(default=_BLOCK_PAIRS, kw_only=True)
 
     @classmethod
@@ -188,19 +185,12 @@ def ids_of_blocks(
 
 @dataclass(frozen=True)
 class PairFiles:
-    """Manifest of a folder with pairs as word ids.
+    """Manifest of a folder with pairs as word ids."""
 
-    Attributes:
-        format: format of the folder.
-        source: digest of what decides the ids.
-        sha256: digests of the files by name.
-        remarks: numbers of texts by remark for the user, such as the one on truncated texts.
-    """
-
-    format: str
-    source: str
-    sha256: dict[str, str]
-    remarks: dict[str, Count]
+    format: str  # format of the folder
+    source: str  # digest of what decides the ids
+    sha256: dict[str, str]  # digests of the files by name
+    remarks: dict[str, Count]  # numbers of texts by remark for the user, such as the one on truncated texts
 
 
 def write_pairs(folder: Path, blocks: Iterable[Ragged], source: str, remarks: Mapping[str, int]) -> None:
@@ -296,22 +286,14 @@ def both_sides(block: pa.Table, names: tuple[str, str] = _TEXTS) -> pa.StringArr
 
 @dataclass(frozen=True)
 class Batch:
-    """Part of a step that one worker computes.
+    """Part of a step that one worker computes."""
 
-    Attributes:
-        parts: texts of each worker's pairs, the two of a pair adjacent; empty if the last step has no pairs left for a
-            worker.
-        total: number of pairs in the step over all workers.
-        rank: number of this worker.
-        ahead: the texts of a mega-batch by worker, in the first of its batches.
-        may_pause: whether a run may be interrupted after this batch; false within a mega-batch.
-    """
-
+    # Texts of each worker's pairs, the two of a pair adjacent; empty if the last step has no pairs left for a worker.
     parts: tuple[Ragged, ...]
-    total: int
-    rank: int = 0
-    ahead: tuple[Ragged, ...] = ()
-    may_pause: bool = True
+    total: int  # number of pairs in the step over all workers
+    rank: int = 0  # number of this worker
+    ahead: tuple[Ragged, ...] = ()  # the texts of a mega-batch by worker, in the first of its batches
+    may_pause: bool = True  # whether a run may be interrupted after this batch; false within a mega-batch
 
     @property
     def texts(self) -> Ragged:

@@ -29,55 +29,35 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where and how often to save a run; every epoch also ends with a checkpoint.
+    """Where and how often to save a run; every epoch also ends with a checkpoint."""
 
-    Attributes:
-        folder: folder of the checkpoints; all workers must be able to read it.
-        seconds: seconds between checkpoints, checked when a report is due.
-        steps: steps between checkpoints; None: by time only.
-        keep: number of checkpoints to keep.
-        saved: called on rank 0 after every checkpoint.
-    """
-
-    folder: Path
-    seconds: float = 300.0
-    steps: int | None = None
-    keep: int = 2
-    saved: Callable[[], object] = lambda: None
+    folder: Path  # folder of the checkpoints; all workers must be able to read it
+    seconds: float = 300.0  # seconds between checkpoints, checked when a report is due
+    steps: int | None = None  # steps between checkpoints; None: by time only
+    keep: int = 2  # number of checkpoints to keep
+    saved: Callable[[], object] = lambda: None  # called on rank 0 after every checkpoint
 
 
 @dataclass
 class Counters:
-    """Progress of a run.
+    """Progress of a run."""
 
-    Attributes:
-        epoch: finished epochs.
-        pairs_in_epoch: finished pairs of the current epoch, over all workers.
-        step: finished steps.
-        pairs: finished pairs.
-        skipped_pairs: pairs that were alone in a batch, without a negative.
-        seconds: seconds spent in steps.
-        loss: sum of the mean losses of the steps since the last report, over all workers.
-        active: sum of the fractions of active terms of these steps.
-        unreported_steps: number of steps since the last report.
-        curve: step, finished pairs, mean loss and fraction of active terms of every report.
-        workers: first step and number of workers, for each number of workers.
-        scores: step, finished pairs and score of every evaluation; None for a score that is not defined.
-        arithmetic: first step and arithmetic, for each ``compiled.arithmetic`` that decided the last bits.
-    """
-
-    epoch: Count = 0
-    pairs_in_epoch: Count = 0
-    step: Count = 0
-    pairs: Count = 0
-    skipped_pairs: Count = 0
-    seconds: float = 0.0
-    loss: AnyFloat = 0.0
-    active: AnyFloat = 0.0
-    unreported_steps: Count = 0
+    epoch: Count = 0  # finished epochs
+    pairs_in_epoch: Count = 0  # finished pairs of the current epoch, over all workers
+    step: Count = 0  # finished steps
+    pairs: Count = 0  # finished pairs
+    skipped_pairs: Count = 0  # pairs that were alone in a batch, without a negative
+    seconds: float = 0.0  # seconds spent in steps
+    loss: AnyFloat = 0.0  # sum of the mean losses of the steps since the last report, over all workers
+    active: AnyFloat = 0.0  # sum of the fractions of active terms of these steps
+    unreported_steps: Count = 0  # number of steps since the last report
+    # Step, finished pairs, mean loss and fraction of active terms of every report.
     curve: list[tuple[Count, Count, AnyFloat, AnyFloat]] = field(default_factory=list)
+    # First step and number of workers, for each number of workers.
     workers: list[tuple[Count, Count]] = field(default_factory=list)
+    # Step, finished pairs and score of every evaluation; None for a score that is not defined.
     scores: list[tuple[Count, Count, AnyFloat | None]] = field(default_factory=list)
+    # First step and arithmetic, for each ``compiled.arithmetic`` that decided the last bits.
     arithmetic: list[tuple[Count, str]] = field(default_factory=list)
 
     @property

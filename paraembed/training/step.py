@@ -20,13 +20,7 @@ from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.negatives import Negatives
-from paraembed.training.objectives import (
-    contrastive_terms,
-    margin_terms,
-    squared_l2_terms,
-    unit,
-    with_contrast,
-)
+from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit, with_contrast
 from paraembed.training.pairs import Batch
 from paraembed.training.regularize import dropped, scrambled_texts
 
@@ -37,21 +31,13 @@ _WORTH_SHARING = 300
 
 @dataclass(frozen=True)
 class _Reading:
-    """Texts of a step as the encoder reads them: word vectors, and the row of each token among them.
+    """Texts of a step as the encoder reads them: word vectors, and the row of each token among them."""
 
-    Attributes:
-        rows: word vectors [R, D].
-        ids: rows of the tokens before scrambling, int32 [T].
-        texts: with BOS and EOS tokens, before scrambling.
-        read_ids: rows of the tokens after scrambling, int32 [T].
-        read: texts after scrambling.
-    """
-
-    rows: Tensor
-    ids: npt.NDArray[np.int32]
-    texts: Ragged
-    read_ids: Tensor
-    read: Ragged
+    rows: Tensor  # word vectors [R, D]
+    ids: npt.NDArray[np.int32]  # rows of the tokens before scrambling, int32 [T]
+    texts: Ragged  # with BOS and EOS tokens, before scrambling
+    read_ids: Tensor  # rows of the tokens after scrambling, int32 [T]
+    read: Ragged  # texts after scrambling
 
 
 class Step(BaseStep):
@@ -67,11 +53,7 @@ class Step(BaseStep):
         return torch.stack([loss.detach(), (terms.detach() > 0).sum() / (batch.total * terms.shape[1])])
 
     def _terms(
-        self,
-        parts: Sequence[Ragged],
-        chosen_N: npt.NDArray[np.int64] | None,
-        step: int,
-        generator: np.random.Generator,
+        self, parts: Sequence[Ragged], chosen_N: npt.NDArray[np.int64] | None, step: int, generator: np.random.Generator
     ) -> Tensor:
         """Return the terms of the objective, [B, K]; ``parts`` also hold the texts of already chosen negatives, after
         those of the pairs.

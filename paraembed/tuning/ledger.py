@@ -20,21 +20,13 @@ Status = Literal["finished", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Epoch:
-    """Results at the end of an epoch.
+    """Results at the end of an epoch."""
 
-    Attributes:
-        epoch: number of the epoch, from 1.
-        score: metric that is maximized, after this epoch; None if it is undefined.
-        loss: mean loss per pair or example over the last steps, without penalties.
-        metrics: all metrics of the suite's sets; for labeled examples, those of the dev set.
-        seconds: time since the trial began, including evaluation.
-    """
-
-    epoch: Count
-    score: float | None
-    loss: AnyFloat
-    metrics: dict[str, AnyFloat]
-    seconds: float
+    epoch: Count  # number of the epoch, from 1
+    score: float | None  # metric that is maximized, after this epoch; None if it is undefined
+    loss: AnyFloat  # mean loss per pair or example over the last steps, without penalties
+    metrics: dict[str, AnyFloat]  # all metrics of the suite's sets; for labeled examples, those of the dev set
+    seconds: float  # time since the trial began, including evaluation
 
 
 def counting(curve: Sequence[Epoch], keeps_best: bool) -> tuple[float, Epoch | None]:
@@ -50,32 +42,19 @@ def counting(curve: Sequence[Epoch], keeps_best: bool) -> tuple[float, Epoch | N
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """Record of a trial that has ended.
+    """Record of a trial that has ended."""
 
-    Attributes:
-        number: number of the trial, from 0.
-        choices: axis → index of its value.
-        recipe: values of ``Recipe.to_dict``.
-        share: fraction of the pairs, 0 to 1.
-        status: finished (all epochs), stopped (early), or failed.
-        reason: why it was stopped or failed.
-        curve: its epochs.
-        seconds: duration.
-        ended: end time, in seconds since 1970.
-        keeps_best: whether its score is that of its best epoch instead of its last one.
-        replicates: its score in resamples of the sets, the same for all trials; empty without a score on pairs.
-    """
-
-    number: Count
-    choices: dict[str, Count]
-    recipe: dict[str, Any]
-    share: Annotated[float, Range(0, 1)]
-    status: Status
-    reason: str
-    curve: tuple[Epoch, ...]
-    seconds: float
-    ended: float
-    keeps_best: bool = False
+    number: Count  # number of the trial, from 0
+    choices: dict[str, Count]  # axis → index of its value
+    recipe: dict[str, Any]  # values of ``Recipe.to_dict``
+    share: Annotated[float, Range(0, 1)]  # fraction of the pairs, 0 to 1
+    status: Status  # finished (all epochs), stopped (early), or failed
+    reason: str  # why it was stopped or failed
+    curve: tuple[Epoch, ...]  # its epochs
+    seconds: float  # duration
+    ended: float  # end time, in seconds since 1970
+    keeps_best: bool = False  # whether its score is that of its best epoch instead of its last one
+    # Its score in resamples of the sets, the same for all trials; empty without a score on pairs.
     replicates: tuple[AnyFloat, ...] = ()
 
     @property

@@ -22,31 +22,20 @@ _OF_THE_JOB = ("eval_every", "patience")  # of a training on labeled examples, a
 
 @dataclass(frozen=True)
 class Point:
-    """Point of a space: what one trial trains.
+    """Point of a space: what one trial trains."""
 
-    Attributes:
-        choices: axis → index of its value.
-        recipe: recipe of the trial.
-        share: fraction of the pairs, 0 to 1.
-    """
-
-    choices: dict[str, int]
-    recipe: BaseRecipe
-    share: float
+    choices: dict[str, int]  # axis → index of its value
+    recipe: BaseRecipe  # recipe of the trial
+    share: float  # fraction of the pairs, 0 to 1
 
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a space, with fields that the user fixed.
+    """The points of a space, with fields that the user fixed."""
 
-    Attributes:
-        name: name of the space.
-        space: the search space.
-        fixed: recipe fields that the user set to other values than the space, the same in every trial.
-    """
-
-    name: str
-    space: Space
+    name: str  # name of the space
+    space: Space  # the search space
+    # Recipe fields that the user set to other values than the space, the same in every trial.
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property

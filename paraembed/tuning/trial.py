@@ -41,27 +41,18 @@ _LEAST_SECONDS = 1.0  # of a trial; the first of a process takes 1.5 s, later on
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """Inputs that trials share; they are read-only.
+    """Inputs that trials share; they are read-only."""
 
-    Attributes:
-        vocabulary: string array [V].
-        matrix: float32 [V, D], the initial word vectors.
-        texts: the texts; those of a pair or an example are adjacent.
-        targets: for labeled examples, the targets of the model's ``losses`` [n, …]; None: pairs.
-        kind: for labeled examples, the kind of the model; None: pairs.
-        composition: initial values of the encoder's other parameters, by name; None: drawn with the seed.
-        tokenizer: tokenizer of the encoder, which word vectors from an encoder bring with them.
-        oov: the encoder's vectors of OOV tokens, likewise.
-    """
-
-    vocabulary: pa.StringArray
-    matrix: npt.NDArray[np.float32]
-    texts: Ragged
+    vocabulary: pa.StringArray  # string array [V]
+    matrix: npt.NDArray[np.float32]  # float32 [V, D], the initial word vectors
+    texts: Ragged  # the texts; those of a pair or an example are adjacent
+    # For labeled examples, the targets of the model's ``losses`` [n, …]; None: pairs.
     targets: npt.NDArray[Any] | None = None
-    kind: Kind | None = None
+    kind: Kind | None = None  # for labeled examples, the kind of the model; None: pairs
+    # Initial values of the encoder's other parameters, by name; None: drawn with the seed.
     composition: Mapping[str, npt.NDArray[Any]] | None = None
-    tokenizer: str = "ptb-v1"
-    oov: Oov = "shared"
+    tokenizer: str = "ptb-v1"  # tokenizer of the encoder, which word vectors from an encoder bring with them
+    oov: Oov = "shared"  # the encoder's vectors of OOV tokens, likewise
 
     @classmethod
     def of(

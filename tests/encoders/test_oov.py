@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed import checkpoint
-from paraembed.encoders import Encoder, base
+from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, LstmAvgConfig, RecursiveConfig, ScaledAvgConfig, SumConfig
 from paraembed.recipe import Recipe
 from paraembed.text import tokens
-from paraembed.text.oov import codes_of, hashed_vectors
+from paraembed.text.oov import hashed_vectors, oov_code
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.initial import initial_words
@@ -70,11 +70,8 @@ def plain_vector(token):
 
 
 @pytest.mark.parametrize("oov", ["hashed", "pieces"])
-@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("config", [AvgConfig(), SumConfig(), ScaledAvgConfig()], ids=lambda config: config.name)
-def test_each_type_has_its_own_vector(config, compiled, oov, monkeypatch):
-    for module in (tokens, base):
-        monkeypatch.setattr(module, "COMPILED", compiled and module.COMPILED)
+def test_each_type_has_its_own_vector(config, oov):
     embedded = encoder(oov, config).embed(pa.array(TEXTS))
     np.testing.assert_allclose(
         embedded.vectors, [expected(text, config.name != "sum", oov) for text in TEXTS], rtol=1e-5, atol=1e-6
@@ -95,18 +92,22 @@ def test_shared_and_dropped_tokens():
     np.testing.assert_array_equal(dropped.vectors[5], shared.vectors[5])
 
 
+def code_of(word):
+    return oov_code(np.frombuffer(word.encode(), np.uint8), 0, len(word.encode()))
+
+
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_loops_and_definition_give_the_same_codes(texts):
     ids = tokens.TokenIds(VOCABULARY, "ptb-v1", hashes_unknown=True)
     found = ids(pa.array(texts, pa.string()))
     flat = tokenize(pa.array(texts, pa.string()), "ptb-v1").flat.to_pylist()
     known = {"cat": 0, "dog": 2, ".": 3}
-    assert found.ids.tolist() == [known[word] if word in known else codes_of(pa.array([word]))[0] for word in flat]
+    assert found.ids.tolist() == [known[word] if word in known else code_of(word) for word in flat]
     assert all(row < 0 for row, word in zip(found.ids, flat, strict=True) if word not in known)
 
 
 def test_directions_are_spread():
-    vectors = hashed_vectors(codes_of(pa.array([f"word{number}" for number in range(400)])), 3.0, 384)
+    vectors = hashed_vectors(np.array([code_of(f"word{number}") for number in range(400)]), 3.0, 384)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 3, rtol=1e-5)
     cosines = vectors @ vectors.T / 9
     np.fill_diagonal(cosines, 0)

@@ -1,4 +1,4 @@
-"""Every option against the loop; of recurrent encoders gradients, memory, initial values."""
+"""Every option against the loop; memory and initial values of recurrent encoders. Gradients: ``tests/parity``."""
 
 from dataclasses import replace
 from itertools import pairwise, product
@@ -72,25 +72,6 @@ def randomized(composition):
         for parameter in composition.double().parameters():
             parameter.normal_(0, 0.5, generator=generator)
     return composition
-
-
-@pytest.mark.parametrize("offsets", [OFFSETS.tolist(), [0, 1], [0, 1, 2], [0, 4]])
-@pytest.mark.parametrize(
-    "config",
-    [
-        *(RnnConfig(), RnnConfig(activation="relu"), IrnnConfig(), GruConfig(), GruConfig(bias=True)),
-        *(BiLstmAvgConfig(output_gate=output_gate, peepholes=peepholes) for output_gate, peepholes in GATES),
-        *(LstmConfig(), Gran3Config(), Gran4Config(), BiGranConfig(combine="tanh")),
-    ],
-    ids=repr,
-)
-def test_the_gradient_is_the_difference_quotient(config, offsets):
-    composition, generator = randomized(config.build(3, torch.Generator())), torch.Generator().manual_seed(3)
-    rows = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    ids = torch.randint(0, 4, (offsets[-1],), generator=generator, dtype=torch.int32)
-    parts = rows, *composition.parameters()
-    at = torch.tensor(offsets)
-    assert torch.autograd.gradcheck(lambda rows, *_: composition(rows, ids, at), parts, fast_mode=True)
 
 
 def test_the_gradient_does_not_spoil_what_it_needs():

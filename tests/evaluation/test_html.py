@@ -105,7 +105,9 @@ def test_texts_stay_texts(made):
 
 def test_numbers_stand_at_the_right_and_means_are_bold():
     rows = [["a", "-1.5", "1,200", "7 b"], ["b†", "42.6*", "-1.2 – 3.4", "8"], ["mean", "7.8= (18.2)", "5 [4, 6]", ""]]
-    html = TEMPLATES.get_template("table").module.table(["set", "r", "pairs", "name"], rows, [False, False, True])
+    html = TEMPLATES.get_template("table.html.jinja").module.table(
+        ["set", "r", "pairs", "name"], rows, [False, False, True]
+    )
     assert html.count('class="number"') == 7
     assert html.count('class="number best"') == 1
     assert '<tr class="mean"><td>mean</td>' in html

@@ -6,24 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from paraembed.evaluation.measures import (
-    best_threshold,
-    cosine,
-    draws,
-    first_place,
-    intervals,
-    pearson,
-    resampled_correlations,
-    resampled_means,
-    spearman,
-)
+from paraembed.evaluation import measures
 
 
 def vector(*values):
     return np.array(values, np.float64)
 
 
-@pytest.mark.parametrize("correlation", [pearson, spearman])
+@pytest.mark.parametrize("correlation", [measures.pearson, measures.spearman])
 @pytest.mark.parametrize(
     ("predicted", "gold", "message"),
     [
@@ -45,9 +35,9 @@ def test_what_is_not_defined_is_said(correlation, predicted, gold, message):
 def test_cosine():
     first = np.array([[3, 4], [1, 0], [1, 1], [0, 0], [1e-30, 0]], np.float32)
     second = np.array([[6, 8], [0, 2], [-1, -1], [1, 2], [1e-30, 1e-30]], np.float32)
-    np.testing.assert_allclose(cosine(first, second), [1, 0, -1, 0, np.sqrt(0.5)], atol=1e-7)
-    assert cosine(first, first)[3] == 0
-    assert cosine(first[:0], first[:0]).shape == (0,)
+    np.testing.assert_allclose(measures.cosine(first, second), [1, 0, -1, 0, np.sqrt(0.5)], atol=1e-7)
+    assert measures.cosine(first, first)[3] == 0
+    assert measures.cosine(first[:0], first[:0]).shape == (0,)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), min_size=4, max_size=40), st.booleans())
@@ -55,8 +45,8 @@ def test_resamples_as_a_plain_loop(pairs, far_from_zero):
     predicted, gold = (np.array(side, np.float64) / 7 + 100 * far_from_zero for side in zip(*pairs, strict=True))
     if np.ptp(predicted) == 0 or np.ptp(gold) == 0:
         return
-    rs, rhos = resampled_correlations(predicted, gold, 20, "a set")
-    drawn = np.concatenate(list(draws(len(gold), 20, "a set")))
+    rs, rhos = measures.resampled_correlations(predicted, gold, 20, "a set")
+    drawn = np.concatenate(list(measures.draws(len(gold), 20, "a set")))
     assert drawn.shape == (20, len(gold))
     for at, rows in enumerate(drawn):
         one, other = predicted[rows], gold[rows]
@@ -70,24 +60,24 @@ def test_resamples_as_a_plain_loop(pairs, far_from_zero):
 
 def test_each_set_has_its_resamples_and_every_candidate_the_same():
     def first(num_pairs, name):
-        return next(draws(num_pairs, 1, name))[0].tolist()
+        return next(measures.draws(num_pairs, 1, name))[0].tolist()
 
     assert first(9, "a") == first(9, "a")
     assert first(9, "a") != first(9, "b")
-    rows = np.concatenate(list(draws(3, 1_000_000, "many")))  # in several blocks
+    rows = np.concatenate(list(measures.draws(3, 1_000_000, "many")))  # in several blocks
     assert len(rows) == 1_000_000
     assert set(np.unique(rows)) == {0, 1, 2}
 
 
 def test_shares_and_intervals():
     hits = np.repeat([1.0, 0.0], [80, 20])
-    found = resampled_means(hits, 2000, "hits")
+    found = measures.resampled_means(hits, 2000, "hits")
     assert found.mean() == pytest.approx(0.8, abs=0.005)
-    low, high = intervals({"accuracy": found})["accuracy"]
+    low, high = measures.intervals({"accuracy": found})["accuracy"]
     # The normal approximation: 0.8 ± 1.96 · √(0.8 · 0.2 / 100).
     assert (low, high) == pytest.approx((0.8 - 0.078, 0.8 + 0.078), abs=0.015)
     replicates = {"pearson": np.array([0.1, np.nan, np.nan]), "spearman": np.array([0.5, np.nan])}
-    assert intervals(replicates) == {"spearman": (0.5, 0.5)}
+    assert measures.intervals(replicates) == {"spearman": (0.5, 0.5)}
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=20))
@@ -95,27 +85,27 @@ def test_the_threshold_is_the_lowest_of_the_best(pairs):
     values, labels = (np.array(side, np.float64) for side in zip(*pairs, strict=True))
     if np.ptp(values) == 0:
         with pytest.raises(ValueError, match=r"predictions are all .*in the vocabulary"):
-            best_threshold(values, labels)
+            measures.best_threshold(values, labels)
         return
     distinct = np.unique(values)
     tried = [-np.inf, *(distinct[:-1] + distinct[1:]) / 2, np.inf]
     right = [np.mean((values >= one) == (labels > 0)) for one in tried]
-    assert best_threshold(values, labels) == tried[int(np.argmax(right))]
+    assert measures.best_threshold(values, labels) == tried[int(np.argmax(right))]
 
 
 def test_a_choice_by_hand():
     similarities = np.array(
         [[0.9, 0.1, 0.2], [0.5, 0.5, 0.1], [0.3, 0.3 + 1e-8, 0.3], [0.1, 0.2, 0.2], [0.5, 0.4, 0.5 + 1e-3]], np.float32
     )
-    won, shared = first_place(similarities)
+    won, shared = measures.first_place(similarities)
     assert won.tolist() == [True, False, False, False, False]
     np.testing.assert_allclose(shared, [1, 1 / 2, 1 / 3, 0, 0])
 
 
 def test_what_cannot_be_decided_is_an_error():
     with pytest.raises(ValueError, match=r"6 predictions are all 0\.25"):
-        first_place(np.full((2, 3), 0.25, np.float32))
+        measures.first_place(np.full((2, 3), 0.25, np.float32))
     with pytest.raises(ValueError, match="not finite"):
-        first_place(np.array([[0.1, np.nan]], np.float32))
+        measures.first_place(np.array([[0.1, np.nan]], np.float32))
     with pytest.raises(ValueError, match="not finite"):
-        best_threshold(np.array([0.1, np.inf]), np.array([0.0, 1.0]))
+        measures.best_threshold(np.array([0.1, np.inf]), np.array([0.0, 1.0]))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paraembed import checkpoint
-from paraembed.encoders import Encoder, base, config_from_dict
+from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.configs import AvgConfig
 from paraembed.encoders.tables import from_int8, principal_axes, to_int8
 from paraembed.export.concat import write_concat
@@ -86,9 +86,7 @@ def test_all_components_keep_the_products_and_fewer_those_that_numpy_keeps(optio
     assert (few.width, few.oov, few.max_tokens) == (2, encoder.oov, encoder.max_tokens)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_hashed_vectors_keep_their_length_relative_to_the_words(compiled, monkeypatch):
-    monkeypatch.setattr(base, "COMPILED", compiled and base.COMPILED)
+def test_hashed_vectors_keep_their_length_relative_to_the_words():
     encoder = encoder_of(oov="hashed")
     row = WORDS.index(UNKNOWN)
 

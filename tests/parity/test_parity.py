@@ -177,7 +177,8 @@ OF_P17 = [
     *[(name, {}) for name in ("gran", "gran2", "gran3", "gran4", "gran5", "gran_nogate")],
     *[("gran5", {"state": "last"}), ("gran_nogate", {"activation": "relu"})],
 ]
-BY_PAPER = ((OF_P15, P15_FORMS), (OF_P16, P16_FORMS), (OF_P17, P17_FORMS), ([("gru", {})], Z17_FORMS))
+OF_Z17 = [("gru", {}), ("gru", {"bias": True})]
+BY_PAPER = ((OF_P15, P15_FORMS), (OF_P16, P16_FORMS), (OF_P17, P17_FORMS), (OF_Z17, Z17_FORMS))
 CASES = [
     recipe
     for encoders, forms in BY_PAPER

@@ -1,6 +1,7 @@
 """Sentences, blocks of Markdown and words: where texts are cut, by examples and for any text."""
 
 import gzip
+import json
 import re
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -15,34 +16,8 @@ from paraembed.text.ragged import string_bytes
 from paraembed.text.sentences import blocks, halves, pack, sentences, words
 
 BROWN = Path(__file__).parents[3] / "shared/data/train/text/brown.sentences.txt.gz"  # where a machine has it
-SENTENCES = [
-    ("It rained.  ", "We stayed."),
-    ("Mr. J. R. Smith met Dr. Lee at 3.30 p.m. on Jan. 3. ", "They left."),
-    ("“So do I.” ", "“And I?” ", "“You, too!” he said. ", "She nodded..."),
-    ("The U.S. Senate met. ", "He came to the U.S. ", "The others did not."),
-    ("See Fig. 3 and p. 12, i.e. No. 5 (cf. Smith et al. 1999). ", "No. ", "Well... maybe. . . not."),
-    ("1. The first item. ", "2. The second one?! ", "(Really.) ", "*Yes!* ", "“Rostóv.” ", "End"),
-    ("A title\n\n", "A line\nthat goes on.\n \n", "Next"),
-    ("你好。", "世界！", "「是吗？」", "对。 ", "end"),
-    ("Он пришёл. ", "Мы ушли… а ты нет. ", "यह है। ", "वह था। ", "نعم؟ ", "لا."),
-]
-BLOCKS = [
-    (
-        "intro\nof two lines\n\n",
-        "# Head\n",
-        "text\n\n",
-        "- one\n  more\n",
-        "- two\n",
-        "3. three\n\n",
-        "```py\n# no heading\n\nx. Y\n```\n",
-        "after #no\n",
-        "#\n",
-        "###### six\n",
-        "####### seven\n",
-        "~~~~\n```\n~~~\n~~~~\n",
-        "end",
-    )
-]
+CUT = json.loads(Path(__file__).with_name("sentences.json").read_text())
+"""Texts in the pieces that they are cut into."""
 
 
 def pieces(split, text):
@@ -53,12 +28,12 @@ def pieces(split, text):
     return [text.encode()[a:b].decode() for a, b in pairwise(bounds)], breaks[:count].tolist()
 
 
-@pytest.mark.parametrize("expected", SENTENCES, ids=lambda expected: expected[0])
+@pytest.mark.parametrize("expected", CUT["sentences"], ids=lambda expected: expected[0])
 def test_sentences_end_where_a_reader_ends_them(expected):
     assert pieces(sentences, "".join(expected))[0] == [*expected]
 
 
-@pytest.mark.parametrize("expected", BLOCKS)
+@pytest.mark.parametrize("expected", CUT["blocks"])
 def test_markdown_is_cut_at_blocks_and_breaks_at_headings(expected):
     found, breaks = pieces(blocks, "".join(expected))
     assert found == [*expected]

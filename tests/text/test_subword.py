@@ -11,7 +11,7 @@ from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import json_bytes
-from paraembed.text import SUBWORD, WORDPIECE, tokens
+from paraembed.text import SUBWORD, WORDPIECE
 from paraembed.text.subword import Subwords, SubwordTokenizer, contents_of, vocabulary_of, without_ends
 from paraembed.text.tokens import TokenIds, tokens_of
 from paraembed.text.vocabulary import UNKNOWN, Words, load_vocabulary, save_vocabulary
@@ -225,10 +225,3 @@ def test_only_the_name_is_not_enough(tiny_words):
         Encoder(
             AvgConfig(), Words(pa.array([UNKNOWN]), np.zeros((1, 2), np.float32)), SubwordTokenizer(b""), oov="hashed"
         )
-
-
-def test_without_numba(monkeypatch):
-    encoder = encoder_of("bytes")
-    expected = encoder.encode(HARD)
-    monkeypatch.setattr(tokens, "COMPILED", False)
-    assert encoder_of("bytes").encode(HARD).tobytes() == expected.tobytes()

@@ -70,9 +70,7 @@ def test_of_equal_words_the_first_counts_as_in_the_definition():
     assert found.ids.tolist() == word_ids(tokenize(texts, "space").flat, vocabulary).tolist() == [3, 4, 4, 0, 6, 4]
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_long_offsets_of_texts_and_vocabulary(compiled, monkeypatch):
-    monkeypatch.setattr(tokens, "COMPILED", compiled and tokens.COMPILED)
+def test_long_offsets_of_texts_and_vocabulary():
     for texts in (pa.array(["no", "the cat’s", None], pa.large_string()).slice(1), pa.array(["the cat’s", None])):
         for kind in (pa.string(), pa.large_string()):
             vocabulary = pa.array(["no", "'s", "the", UNKNOWN], kind).slice(1)
@@ -80,9 +78,7 @@ def test_long_offsets_of_texts_and_vocabulary(compiled, monkeypatch):
             assert (found.ids.tolist(), found.offsets.tolist()) == ([1, 2, 0], [0, 3, 3])
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_a_slice_behind_two_gib_of_text(compiled, tmp_path, monkeypatch):
-    monkeypatch.setattr(tokens, "COMPILED", compiled and tokens.COMPILED)
+def test_a_slice_behind_two_gib_of_text(tmp_path):
     with (tmp_path / "sparse").open("wb") as file:
         file.seek(1 << 31)
         file.write(b"the cat")
@@ -99,7 +95,6 @@ def sent(strings):
     return pa.ipc.open_stream(sink.getvalue()).read_next_batch()["strings"]
 
 
-@pytest.mark.skipif(not tokens.COMPILED, reason="needs numba")
 def test_the_loops_are_compiled_once_wherever_the_texts_lie():
     texts, empty = pa.array(["a b", "", "c"]), pa.array(["", ""])
     vocabulary = pa.array(["a", UNKNOWN])

@@ -21,7 +21,6 @@ from paraembed.text.vocabulary import (
 )
 
 ROWS = ["the 1 2 3", "cat 4 5 6", "sat -0.5 1e-3 7.25"]
-MATRIX = np.array([[1, 2, 3], [4, 5, 6], [-0.5, 1e-3, 7.25]], np.float32)
 
 
 def written(folder, rows, name="vectors.txt"):
@@ -31,78 +30,21 @@ def written(folder, rows, name="vectors.txt"):
     return path
 
 
-ODD = ["The", "12", "n't", '"', "a\tb", "\u0085", "\u00a0", "été", "中", "#", "nan"]
-ODD_ROWS = [f"{word} {row}" for row, word in enumerate(ODD)]
-WORDS, MEAN = ["the", "cat", "sat"], MATRIX.mean(axis=0)
-READ = {  # rows, most words, vocabulary, matrix, what is logged
-    "plain": (ROWS, None, [*WORDS, UNKNOWN], [*MATRIX, MEAN], ""),
-    "word2vec header": (["3 3", *ROWS], None, [*WORDS, UNKNOWN], [*MATRIX, MEAN], ""),
-    "no line feed at the end": ("\n".join(ROWS).encode(), 3, [*WORDS, UNKNOWN], [*MATRIX, MEAN], "no line feed"),
-    "Windows' line ends": ([f"{row}\r" for row in ROWS], 10, [*WORDS, UNKNOWN], [*MATRIX, MEAN], ""),
-    "spaces at line ends": ([f"{row} " for row in ROWS], None, [*WORDS, UNKNOWN], [*MATRIX, MEAN], ""),
-    **{  # a last number that is whole needs no line feed
-        f"ends with {end!r}": (b"2 1\nthe 1.25\ncat " + end, 2, ["the", "cat", UNKNOWN], [[1.25], [6.5], [3.875]], "")
-        for end in (b"6.5 ", b"6.5\r", b"6.50")
-    },
-    "any word": (
-        ODD_ROWS, 99, ["the", *ODD[1:], UNKNOWN], [[n] for n in (*range(11), 5)], "",
-    ),
-    "repeated words": (
-        [*ROWS, "the 9 9 9", "cat 8 8 8"], None, [*WORDS, UNKNOWN], [*MATRIX, (MEAN * 3 + 17) / 5], "2 repeated words",
-    ),
-    "two spellings": (["May 1", "cat 2", "may 3", "CAT 6"], None, ["may", "cat", UNKNOWN], [[1], [2], [3]], ""),
-    "a row for unknown words": (
-        [ROWS[0], f"{UNKNOWN} 7 8 9", ROWS[1]], None, ["the", UNKNOWN, "cat"], [MATRIX[0], [7, 8, 9], MATRIX[1]], "",
-    ),
-    **{
-        f"{count} tabs": ([row.replace(" ", "\t", count) for row in ROWS], 3, [*WORDS, UNKNOWN], [*MATRIX, MEAN], "")
-        for count in (1, 3)
-    },
-    "a row for unknown words, by GloVe": (
-        [ROWS[0], "<unk> 7 8 9", ROWS[1], "unk 0 0 0"], None, ["the", UNKNOWN, "cat", "unk"],
-        [MATRIX[0], [7, 8, 9], MATRIX[1], [0] * 3], "tokens is that of the row '<unk>'",
-    ),
-    "two names, behind the most words": (
-        [*ROWS, "*UNKNOWN* 5 5 5", "UNK 7 8 9"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], [7, 8, 9]], "row 'UNK'",
-    ),
-    "two names, one of the papers": (
-        ["<unk> 7 8 9", f"{UNKNOWN} 5 5 5"], None, ["<unk>", UNKNOWN], [[7, 8, 9], [5] * 3], "",
-    ),
-    "behind the most words": (
-        [*ROWS, f"{UNKNOWN} 7 8 9"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], [7, 8, 9]], "",
-    ),
-    "words with spaces, and spaces before words": (
-        ["  the 1 2 3", "at a@b.com 4 5 6", ". . .\t-0.5\t1e-3\t7.25", "cat 4 5 6", "on 0 1 2", "is 2 3 4"],
-        3, ["the", "at a@b.com", ". . .", UNKNOWN], [*MATRIX, [2, 3, 4]], "",
-    ),
-    "the first word with a space": (
-        ["at a@b.com 1 2 3", *ROWS[1:]], 3, ["at a@b.com", *WORDS[1:], UNKNOWN], [*MATRIX, MEAN], "",
-    ),
-    "a header that counts two more": (
-        ["6 1", "the 1", "cat 2", "sat 3", "on 4"], 9, [*WORDS, "on", UNKNOWN], [[1], [2], [3], [4], [2.5]],
-        "counts 2 more words",
-    ),
-    "bad rows": (
-        b"caf\xe9 1 2 3\nthe 1 2 3\n 1 2 3\ncat 4 5 6\n\nsat -0.5 1e-3 7.25\non 4 nan 6\n1 2 3\n" + b"the 1 2 3\n" * 5,
-        2, ["the", "cat", UNKNOWN], MATRIX, "5 of 13 rows are not word vectors and are skipped: line 1: not UTF-8",
-    ),
-    "mean of the rows beyond the most": (
-        [*ROWS, "the 9 9 9", "on 3 3 3"], 2, ["the", "cat", UNKNOWN], [*MATRIX[:2], (MATRIX[2] + 3) / 2], "repeated",
-    ),
-}  # fmt: skip
+READ = [json.loads(line) for line in Path(__file__).with_name("vectors.jsonl").read_text().splitlines()]
+"""Files, most words, and what is read: vocabulary, matrix, and what is logged."""
 
 
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
-@pytest.mark.parametrize(("rows", "max_words", "vocabulary", "matrix", "logged"), READ.values(), ids=READ)
-def test_files(tmp_path, caplog, rows, max_words, vocabulary, matrix, logged, name):
+@pytest.mark.parametrize("case", READ, ids=lambda case: case["case"])
+def test_files(tmp_path, caplog, case, name):
     caplog.set_level("INFO")
-    words = read_words(written(tmp_path, rows, name), max_words)
-    assert words.vocabulary.to_pylist() == vocabulary
-    assert words.unknown == vocabulary.index(UNKNOWN)
+    words = read_words(written(tmp_path, case["text"].encode("utf-8", "surrogateescape"), name), case["most"])
+    assert words.vocabulary.to_pylist() == case["vocabulary"]
+    assert words.unknown == case["vocabulary"].index(UNKNOWN)
     assert words.matrix.dtype == np.float32
-    np.testing.assert_allclose(words.matrix, matrix, rtol=1e-6)
-    assert logged in caplog.text
-    assert bool(caplog.text) == bool(logged)
+    np.testing.assert_allclose(words.matrix, case["matrix"], rtol=1e-6)
+    assert case.get("logged", "") in caplog.text
+    assert bool(caplog.text) == ("logged" in case)
 
 
 def test_more_rows_than_a_block(tmp_path):
@@ -123,7 +65,7 @@ def test_more_rows_than_a_block(tmp_path):
 FAULTY = [json.loads(line) for line in Path(__file__).with_name("faulty_vectors.jsonl").read_text().splitlines()]
 """Name, bytes as Latin-1, and what the message must contain."""
 REFUSED = {name: (text.encode("latin-1"), message) for name, text, message in FAULTY} | {
-    "too long a line": (b"the 1 2 3\n" + b"x" * (65 << 20) + b" 1 2 3\n", "line 2: longer than 67,108,864 bytes;"),
+    "too long a line": (b"the 1 2 3\n" + b"x" * (65 << 20) + b" 1 2 3\n", "line 2: longer than 67,108,864 bytes;")
 }
 
 

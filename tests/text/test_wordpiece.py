@@ -120,7 +120,6 @@ def test_the_table_is_that_of_the_library(tmp_path):
             np.testing.assert_array_equal(made[name], kept[name])
 
 
-@pytest.mark.skipif(not tokens.COMPILED, reason="needs numba")
 def test_the_loops_are_compiled_once_for_all_texts():
     for vocabulary in (pa.array(["a", UNKNOWN, "##b"]), pa.array(["a", UNKNOWN])):
         for texts in (["ab", None, "c"], [], ["\u1b44\U0001e944\u1b44"]):
@@ -129,16 +128,13 @@ def test_the_loops_are_compiled_once_for_all_texts():
     assert len(scan_pieces.scan_pieces.machine_code.signatures) == 1
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_nulls_slices_and_invalid_texts(compiled, monkeypatch):
-    monkeypatch.setattr(tokens, "COMPILED", compiled and tokens.COMPILED)
+def test_nulls_slices_and_invalid_texts():
     ids = TokenIds(pa.array(["[CLS]", UNKNOWN, "un", "##do"]), WORDPIECE)
     texts = pa.array(["x", "undo [CLS]", None, "", "Ündo[UNK] un"]).slice(1)
     assert ids(texts).ids.tolist() == [2, 3, 0, 2, 3, 1, 2]
     assert ids(texts).offsets.tolist() == [0, 3, 3, 3, 7]
-    if compiled:
-        with pytest.raises(ValueError, match="text 2 of 2 is not UTF-8"):
-            ids(pa.array([b"a ", b"a\xe2\x80"]).view(pa.string()))
+    with pytest.raises(ValueError, match="text 2 of 2 is not UTF-8"):
+        ids(pa.array([b"a ", b"a\xe2\x80"]).view(pa.string()))
 
 
 WRONG = {

@@ -28,12 +28,7 @@ SCORES, PAGE = "scores.json", "report.html"
 ANALYSES: tuple[tuple[str, str, str, Callable[[AnalysisInputs], Content]], ...] = (
     ("score-by-length", "Score by length", "Wieting 2016, table 7", pairs.score_by_length),
     ("error-by-gold-score", "Error by gold score", "Wieting 2015, table 7", pairs.error_by_gold),
-    (
-        "error-by-length-and-overlap",
-        "Error by length and overlap ratio",
-        "Wieting 2015, table 9",
-        pairs.error_by_ratio,
-    ),
+    ("error-by-length-and-overlap", "Error by length and overlap ratio", "Wieting 2015, table 9", pairs.error_by_ratio),
     ("across-sets", "Encoders across the sets", "Wieting 2016, §4.3; Wieting 2017, §4.2", sets.across_sets),
     ("raters", "Agreement of the raters", "Wieting 2015, tables 1 and 2", sets.raters),
     ("unknown-words", "Score and rare or OOV words", "Wieting 2016, §5.1", sets.unknown_words),
@@ -49,11 +44,7 @@ ANALYSES: tuple[tuple[str, str, str, Callable[[AnalysisInputs], Content]], ...] 
 
 
 def analyse(
-    report: Report,
-    candidates: Sequence[Candidate],
-    suites: Sequence[Suite],
-    options: AnalysisOptions,
-    out: Path,
+    report: Report, candidates: Sequence[Candidate], suites: Sequence[Suite], options: AnalysisOptions, out: Path
 ) -> tuple[Analysis, ...]:
     """Run every analysis that the inputs allow, and write ``<analysis>.png`` and ``<table>.csv`` to the folder ``out``,
     which exists.

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from paraembed.compiled import COMPILED
 from paraembed.encoders.configs import AvgConfig, EncoderConfig, SumConfig
 from paraembed.recipe import BaseRecipe, Recipe
 
@@ -13,12 +12,7 @@ StepKind = Literal["plain", "compiled", "additive", "shared", "graphs"]
 
 
 def step_kind(
-    config: EncoderConfig,
-    recipe: BaseRecipe,
-    device: str,
-    world: int,
-    *,
-    dtype: "torch.dtype | None" = None,
+    config: EncoderConfig, recipe: BaseRecipe, device: str, world: int, *, dtype: "torch.dtype | None" = None
 ) -> StepKind:
     """Return the fastest kind of step for an encoder, a recipe, a device (cpu or cuda) and a type of word vectors,
     by default float32.
@@ -38,7 +32,7 @@ def step_kind(
     if device == "cuda":
         has_new_masks = on_pairs is None or (on_pairs.objective == "margin" and on_pairs.negative_dropout == "fresh")
         return "plain" if has_new_masks else "graphs"
-    if device != "cpu" or not COMPILED:
+    if device != "cpu":
         return "plain"
     if on_pairs is None or not is_additive(config, on_pairs) or (world > 1 and not is_single):
         return "compiled"

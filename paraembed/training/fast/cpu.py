@@ -49,14 +49,7 @@ class AdditiveStep(BaseStep):
     """Step of the kinds additive and shared; its batches have the pairs of all workers."""
 
     def __init__(
-        self,
-        encoder: Encoder,
-        recipe: Recipe,
-        pairs: Ragged,
-        rank: int = 0,
-        world: int = 1,
-        *,
-        is_shared: bool = False,
+        self, encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1, *, is_shared: bool = False
     ) -> None:
         """Prepare the step; with ``is_shared``, move the word vectors to memory that the workers share, if they can."""
         super().__init__(encoder, recipe, pairs, rank, world, compiled=True)
@@ -143,12 +136,7 @@ class AdditiveStep(BaseStep):
             self.update.move(torch.from_numpy(rows_T[first:last]), torch.from_numpy(grad_RD), bias)
 
     def _choose(
-        self,
-        negatives: Negatives,
-        vectors_NH: Tensor,
-        texts: Ragged,
-        bounds: list[int],
-        generator: np.random.Generator,
+        self, negatives: Negatives, vectors_NH: Tensor, texts: Ragged, bounds: list[int], generator: np.random.Generator
     ) -> Tensor:
         """Return the negative of each text as its row in the step, int64 [N]; each worker computes its part."""
         if len(bounds) == 2:

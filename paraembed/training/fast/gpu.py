@@ -69,24 +69,17 @@ _WARM_UP = 3  # steps of a shape before it is recorded; what libraries allocate 
 
 @dataclass(frozen=True)
 class StepInputs:
-    """Inputs of a step on the device.
+    """Inputs of a step on the device."""
 
-    Attributes:
-        tensors: tensors on the device by name: ids and offsets of this worker's batch, ``by_row`` of all workers', the
-            random draws, and ``bias``, Adam's bias correction; of S steps that run together, [S, …].
-        steps: shape of the layout of a recurrent encoder.
-        merges: trees of the texts and of the padding, int32 on the CPU; None if the encoder does not read trees.
-        total: number of pairs in the step, over all workers.
-        num_texts: number of texts in the largest part of a worker.
-        num_pairs: number of pairs of this worker.
-    """
-
+    # Tensors on the device by name: ids and offsets of this worker's batch, ``by_row`` of all workers', the random
+    # draws, and ``bias``, Adam's bias correction; of S steps that run together, [S, …].
     tensors: dict[str, Tensor]
-    steps: Steps | None
+    steps: Steps | None  # shape of the layout of a recurrent encoder
+    # Trees of the texts and of the padding, int32 on the CPU; None if the encoder does not read trees.
     merges: Tensor | None
-    total: int
-    num_texts: int
-    num_pairs: int
+    total: int  # number of pairs in the step, over all workers
+    num_texts: int  # number of texts in the largest part of a worker
+    num_pairs: int  # number of pairs of this worker
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -100,11 +93,9 @@ class Graphs:
 
     The step function is an argument of every call. If it were stored, it and this object would refer to each other and
     stay in memory until a garbage collection.
-
-    Attributes:
-        more_options: options of ``torch.cuda.graph`` that not all supported versions of torch have; for tests.
     """
 
+    # Options of ``torch.cuda.graph`` that not all supported versions of torch have; for tests.
     more_options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, device: torch.device, world: int = 1) -> None:

@@ -34,35 +34,20 @@ _MOST_SLOTS = 16_384  # of a recurrent encoder with padding: with more, kernels 
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """Texts of a step; a padding text follows each worker's part, so that operators need no special case for padding.
+    """Texts of a step; a padding text follows each worker's part, so operators need no special case for padding."""
 
-    Attributes:
-        ids: rows of the tokens of each worker's part, int64 [W, T], text after text; 0 for padding.
-        text: number of the text of each token in its part, int64 [W, T], ascending; ``num_texts`` for padding.
-        by_row: how to sum gradients over the tokens of each row, int64 [5, W·T]; see ``tokens_by_row``.
-        rank: number of this worker.
-        num_tokens: number of tokens in this worker's part, with its padding, at most T.
-        num_texts: number of texts in the largest part.
-        offsets: start of each text of this worker, start of the padding, and end of the padding, int64 [N + 2].
-        source: texts on the host, with those of the step among them.
-        numbers: numbers of each worker's texts among ``source``, N for each worker.
-        steps: shape of the layout of a recurrent encoder, with the padding as a text.
-        repeats: whether only a few different shapes of this kind occur; the same for all workers.
-        total: number of pairs in the step.
-    """
-
-    ids: Tensor
-    text: Tensor
-    by_row: Tensor
-    rank: int
-    num_tokens: int
-    num_texts: int
-    offsets: Tensor
-    source: Ragged
-    numbers: tuple[Longs, ...]
-    steps: Steps | None
-    repeats: bool
-    total: int
+    ids: Tensor  # rows of the tokens of each worker's part, int64 [W, T], text after text; 0 for padding
+    text: Tensor  # number of the text of each token in its part, int64 [W, T], ascending; ``num_texts`` for padding
+    by_row: Tensor  # how to sum gradients over the tokens of each row, int64 [5, W·T]; see ``tokens_by_row``
+    rank: int  # number of this worker
+    num_tokens: int  # number of tokens in this worker's part, with its padding, at most T
+    num_texts: int  # number of texts in the largest part
+    offsets: Tensor  # start of each text of this worker, start of the padding, and end of the padding, int64 [N + 2]
+    source: Ragged  # texts on the host, with those of the step among them
+    numbers: tuple[Longs, ...]  # numbers of each worker's texts among ``source``, N for each worker
+    steps: Steps | None  # shape of the layout of a recurrent encoder, with the padding as a text
+    repeats: bool  # whether only a few different shapes of this kind occur; the same for all workers
+    total: int  # number of pairs in the step
     # In mega-batches, within which a run must not be interrupted, steps form batches themselves.
     may_pause: ClassVar[bool] = True
 

@@ -54,12 +54,7 @@ def composed(
 
 @compiled
 def margin_gradient(
-    vectors_PD: Floats,
-    negatives_N: Longs,
-    margin: np.float32,
-    share: np.float32,
-    counted: Longs,
-    grad_PD: Floats,
+    vectors_PD: Floats, negatives_N: Longs, margin: np.float32, share: np.float32, counted: Longs, grad_PD: Floats
 ) -> tuple[float, int]:
     """Write the gradient of the margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11) by the vectors of texts to
     ``grad_PD``.

@@ -12,17 +12,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paraembed.compiled import COMPILED
 from paraembed.encoders.configs import ProjConfig, ScaledAvgConfig, SumConfig
 from paraembed.recipe import Recipe, SupervisedRecipe
-from paraembed.training import fast
 from paraembed.training.fast import cpu as additive
 from paraembed.training.fast import step_kind
 from paraembed.training.step import Step, step_for
 from tests.training.conftest import encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
 
-pytestmark = pytest.mark.skipif(not COMPILED, reason="numba is not installed")
 NAMELESS = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memory without a name on this system")
 
 BASE = Recipe(batch_size=50, learning_rate=0.01, margin=0.4)
@@ -66,8 +63,7 @@ CHANGES = [
         ),
     ],
 )
-def test_the_fastest_step_that_can_runs(changes, kinds, monkeypatch):
-    monkeypatch.setattr(fast, "COMPILED", True)
+def test_the_fastest_step_that_can_runs(changes, kinds):
     recipe = replace(Recipe(), **changes)
 
     def kind(device, world, **more):
@@ -76,12 +72,9 @@ def test_the_fastest_step_that_can_runs(changes, kinds, monkeypatch):
     assert (kind("cpu", 1), kind("cpu", 2), kind("cuda", 1)) == kinds
     assert kind("cuda", 2) == kinds[2]
     assert kind("cpu", 1, dtype=torch.float64) == kind("cuda", 1, dtype=torch.float64) == "plain"
-    monkeypatch.setattr(fast, "COMPILED", False)
-    assert kind("cpu", 1) == "plain"
 
 
-def test_a_head_trains_with_plain_steps(monkeypatch):
-    monkeypatch.setattr(fast, "COMPILED", True)
+def test_a_head_trains_with_plain_steps():
     recipe = SupervisedRecipe()
     kinds = [step_kind(recipe.encoder, recipe, device, world) for device in ("cpu", "cuda") for world in (1, 2)]
     assert kinds == ["compiled", "compiled", "plain", "plain"]
