@@ -212,8 +212,7 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         tries, peak = Counter[str](), 0
-        begun = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
-        reports = begun.reports
+        reports = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
         todo = run.plan.parts.without(reports.table()["name"])
         num_finished = len(run.plan.parts) - len(todo)
         if not (todo or replaced or added_to) and _is_committed(store, job.encoder, run, reports, workers):
@@ -234,9 +233,8 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             new = stack.enter_context(closing(done_now))
             for number, part in enumerate(_within(limits, run.plan, store, chain(before, new))):
                 if number >= num_finished:
-                    begun.add(part.report)
+                    reports.add(part.report)
                 peak = max(peak, part.peak_memory)
-            begun.done.write()
             _check_inputs(step.files, run.plan, home)
             doing("checking and committing the parts")
             on_duplicate_id, run_tasks = limits.on_duplicate_id, Tasks(is_here, workers).run
