@@ -190,7 +190,7 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
     new = manifest.EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings_))
     run = manifest.continued_run(store, new)
     with manifest.begun_run(store, run) as reports:
-        todo = run.plan.parts.without(reports.table()["name"])
+        todo = run.plan.parts.without(reports.names)
         clock(5)
         if len(todo) != len(run.plan.parts) - len(run.plan.parts) // 2:
             raise ValueError(f"{len(todo):,} of {len(run.plan.parts):,} parts are left, not the second half")

@@ -596,11 +596,9 @@ def keep_finished(
     with ThreadPoolExecutor(_THREADS) as pool:
         again = pool.map(read_again, parts[is_unclear], rows_of, stamps_of)
         for report, number in zip(again, rows_of, strict=True):
-            if report is None:
-                continue
-            if number is not None and table["stamp"][number].as_py() == report.stamp:
+            if report and number is not None and table["stamp"][number].as_py() == report.stamp:
                 kept.append(number)
-            else:
+            elif report:
                 reports.add(report)
     reports.keep(table if len(kept) == len(table) else table.take(pa.array(kept, pa.int64())))
 

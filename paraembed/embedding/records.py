@@ -235,6 +235,11 @@ class Reports:
         self._tables.append(table)
         self._new = []
 
+    @property
+    def names(self) -> pa.ChunkedArray:
+        """Names of the parts, in any order."""
+        return pa.concat_tables([*self._tables, table_of(self._new)])["name"]
+
     def table(self) -> pa.Table:
         """Write the reports, and return them as a table, in the order of the parts."""
         self.write()

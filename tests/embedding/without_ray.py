@@ -60,7 +60,7 @@ def build(
         else:
             run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
         with begun_run(store, run) as reports:
-            todo = run.plan.parts.without(reports.table()["name"])
+            todo = run.plan.parts.without(reports.names)
             for part, done in zip(todo, embed_here(encoder, run, todo, store, threads=threads), strict=True):
                 reports.add(done.report)
                 embedded[part.name] = part.rows
