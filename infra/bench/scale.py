@@ -166,7 +166,7 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
     """Do what the driver does, but embed nothing: the reports are those of parts of ``size`` bytes."""
     store, settings_, encoder = open_store(out), Settings(text_column="text"), _encoder()
 
-    def reports(parts: Sequence[Part]) -> Iterator[PartReport]:
+    def of_parts(parts: Sequence[Part]) -> Iterator[PartReport]:
         """Yield reports as they come from other processes: strings are not shared."""
         stamp = f"{size} {TIME_NS}"
         for number, part in enumerate(parts):
@@ -179,27 +179,27 @@ def drive(clock: Clock, inputs: str, out: str, size: int) -> None:
     clock(1)
     run = manifest.EmbeddingRun(encoder.fingerprint, encoder.tokenizer, make_plan(files, settings_))
     clock(2)
-    with manifest.begun_run(store, run) as begun:
+    with manifest.begun_run(store, run) as reports:
         clock(3)
-        for report in reports(run.plan.parts[: len(run.plan.parts) // 2]):
-            begun.add(report)
-    del begun, run  # of the command that is stopped here
+        for report in of_parts(run.plan.parts[: len(run.plan.parts) // 2]):
+            reports.add(report)
+    del reports, run  # of the command that is stopped here
     clock(4)
     files = find_inputs([inputs], known=manifest.known_inputs(store, DEFAULT_TABLE_LIMITS))
     manifest.check_folder(store)
     new = manifest.EmbeddingRun(encoder.fingerprint, encoder.tokenizer, Plan(files, settings_))
     run = manifest.continued_run(store, new)
-    with manifest.begun_run(store, run) as begun:
-        todo = run.plan.parts.without(begun.reports.table()["name"])
+    with manifest.begun_run(store, run) as reports:
+        todo = run.plan.parts.without(reports.names)
         clock(5)
         if len(todo) != len(run.plan.parts) - len(run.plan.parts) // 2:
             raise ValueError(f"{len(todo):,} of {len(run.plan.parts):,} parts are left, not the second half")
-        for report in reports(todo):
-            begun.add(report)
-        begun.done.write()
+        for report in of_parts(todo):
+            reports.add(report)
+        reports.write()
         clock(6)
-        commit(store, run, begun.reports)
-    del begun, run, todo, new
+        commit(store, run, reports)
+    del reports, run, todo, new
     clock(7)
     if not embed("scale", [inputs], out, settings_, loaded=encoder, engine="local").was_finished:
         raise ValueError("the output is not finished after its commit")

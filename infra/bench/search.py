@@ -78,10 +78,10 @@ def write_output(options: Namespace, rows: int, folder: Path) -> Path:
     encoder.fingerprint = "bench"
     plan = make_plan(hash_inputs(find_inputs([str(texts)])), Settings(keep=("text",)))
     embedding, store = EmbeddingRun("bench", "space", plan), Folder(out)
-    with begun_run(store, embedding) as begun:
+    with begun_run(store, embedding) as reports:
         for part in plan.parts:
-            begun.add(embed_part(encoder, plan.sources(part), part, plan.settings, store))
-        commit(store, embedding, begun.reports)
+            reports.add(embed_part(encoder, plan.sources(part), part, plan.settings, store))
+        commit(store, embedding, reports)
     return out
 
 

@@ -212,10 +212,8 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
         stack.enter_context(shown_status())  # for callers from Python
         is_held = replaced is not None and _hold(stack, replaced)
         tries, peak = Counter[str](), 0
-        begun = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
-        reports = begun.reports
-        todo = run.plan.parts.without(reports.table()["name"])
-        num_finished = len(run.plan.parts) - len(todo)
+        reports = stack.enter_context(manifest.begun_run(store, run, by_content=job.identity == "sha256"))
+        todo = run.plan.parts.without(reports.names)
         if not (todo or replaced or added_to) and _is_committed(store, job.encoder, run, reports, workers):
             return None
         is_here = not todo or is_local(
@@ -233,10 +231,9 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
             before = (Done(report, peak_memory=0) for report in reports)
             new = stack.enter_context(closing(done_now))
             for number, part in enumerate(_within(limits, run.plan, store, chain(before, new))):
-                if number >= num_finished:
-                    begun.add(part.report)
+                if number >= len(run.plan.parts) - len(todo):
+                    reports.add(part.report)
                 peak = max(peak, part.peak_memory)
-            begun.done.write()
             _check_inputs(step.files, run.plan, home)
             doing("checking and committing the parts")
             on_duplicate_id, run_tasks = limits.on_duplicate_id, Tasks(is_here, workers).run
@@ -255,8 +252,11 @@ def _embed(job: _Job, loaded: TextEncoder, settings: Settings, step: Step, cache
                 replace_output(Path(store.place), replaced.path)
             record(replace(into, store=home), written, reports, measured)
     _say_losses(written, loaded.max_tokens, home, run.plan, reports)
+    if cache is not None:
+        trim(cache)
+        say(f"{measured['n_cached']:,} texts took their vectors from the cache")
     added = reports.sum("rows") if added_to else 0
-    return Counter({"embedded": len(todo), "added": added, "cached": _trimmed(cache, reports)})
+    return Counter(embedded=len(todo), added=added, cached=int(measured["n_cached"]))
 
 
 def _cosine_of_bfloat16(encoder: TextEncoder) -> dict[str, float]:
@@ -322,15 +322,6 @@ def _say_bad_files(inputs: Sequence[InputFile], home: Store) -> None:
         say(f"{files} could not be read and were left out; the reasons are in {home}/{BAD_FILES}")
 
 
-def _trimmed(cache: Cache | None, reports: Reports) -> int:
-    """Limit the size of the cache, and report how many texts were in it; return their number."""
-    num_cached = reports.sum("n_cached")
-    if cache is not None:
-        trim(cache)
-        say(f"{num_cached:,} texts took their vectors from the cache")
-    return num_cached
-
-
 def _check_inputs(files: Sequence[InputFile], plan: Plan, home: Store) -> None:
     """Raise RunFailedError if an input changed since the start of this run."""
     planned = zip(files, plan.inputs, strict=True)
@@ -364,7 +355,8 @@ def _in_workers(
     Ray takes 5 s to start here and its workers 3 s to embed a part, so this process embeds the first part meanwhile,
     if the encoder only adds rows of a table: 0.6 s for 100,000 sentences.
     """
-    from paraembed.cluster.embed_parts import embed_parts, started_workers  # noqa: PLC0415 - with Ray, 2 s
+    from paraembed.cluster.embed_parts import embed_parts  # noqa: PLC0415 - with Ray, 2 s
+    from paraembed.cluster.embed_pool import WorkerPool  # noqa: PLC0415
     from paraembed.cluster.session import ray_session  # noqa: PLC0415
 
     is_quick = not (gpu_share or getattr(encoder, "gains_from_gpu", True) or has_ray())
@@ -372,8 +364,9 @@ def _in_workers(
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(lambda: list(embed_here(encoder, run, first, store, rest)))
         stack.enter_context(ray_session(workers))
-        pool = started_workers(encoder, workers, gpu_share, gpus.cpus_per_gpu, len(rest))
+        pool = WorkerPool(encoder, workers, gpu_share, gpus.cpus_per_gpu)
         stack.callback(pool.end_all)
+        pool.start(len(rest))
     others = embed_parts(pool, run, rest, store.place, tries)
 
     def results() -> Generator[Done, None, None]:
@@ -512,8 +505,7 @@ def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store, pl
 
 def _say_unknown(plan: Plan, reports: Reports) -> None:
     """Report the tokens that are out of vocabulary, if they are more than ``_MANY_UNKNOWN`` or all tokens of a row."""
-    names = "n_tokens", "n_unknown", "n_only_unknown"
-    tokens, unknown, rows = map(reports.sum, names)
+    tokens, unknown, rows = map(reports.sum, ("n_tokens", "n_unknown", "n_only_unknown"))
     if not rows and unknown <= _MANY_UNKNOWN * tokens:
         return
     firsts = (shown_row(plan, row) for report in reports for row in report.only_unknown)

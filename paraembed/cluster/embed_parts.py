@@ -16,10 +16,9 @@ from paraembed.cluster.embed_pool import READER, Call, Task, Worker, WorkerPool,
 from paraembed.console import duration
 from paraembed.embedding.local import EmbeddingProgress
 from paraembed.embedding.manifest import EmbeddingRun
-from paraembed.embedding.part import Done, PartWorker
+from paraembed.embedding.part import Done
 from paraembed.embedding.plan import Part, Parts
 from paraembed.embedding.rows import streams_of_workers
-from paraembed.encoders.protocol import TextEncoder
 from paraembed.process import on_cluster
 
 _TRIES = 4  # of a part whose worker fails
@@ -29,17 +28,6 @@ _WARN_SECONDS = 60  # without any worker, or without the report of a part
 _GIVE_UP_SECONDS = 1800  # without any worker, if no machine can join
 
 log = logging.getLogger(__name__)
-
-
-def started_workers(
-    encoder: TextEncoder, count: int, gpu_share: float, cpus_per_gpu: int | None, num_parts: int
-) -> WorkerPool:
-    """Start workers, ``count`` or one for each part, without waiting for them; the other arguments are those of
-    ``WorkerPool``.
-    """
-    pool = WorkerPool(PartWorker, encoder, count, gpu_share, cpus_per_gpu)
-    pool.start(num_parts)
-    return pool
 
 
 def embed_parts(

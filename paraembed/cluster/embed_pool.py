@@ -13,6 +13,7 @@ from ray.util import get_node_ip_address
 
 from paraembed.console import duration
 from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.part import PartWorker
 from paraembed.embedding.plan import Part
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.process import on_cluster
@@ -58,12 +59,9 @@ class WorkerPool:
     is lost, which takes 15 s and more; until then all calls to the actor fail.
     """
 
-    def __init__(
-        self, kind: type, encoder: TextEncoder, count: int, gpu_share: float, cpus_per_gpu: int | None
-    ) -> None:
-        """Each worker, of the class ``kind``, gets one CPU and a fraction of a GPU, if that is not 0. With a GPU, it
-        works on several parts at a time, two at least (``cpus_per_gpu``; None: four): one is encoded while others are
-        read, tokenized or written.
+    def __init__(self, encoder: TextEncoder, count: int, gpu_share: float, cpus_per_gpu: int | None) -> None:
+        """Each worker gets one CPU and a fraction of a GPU, if that is not 0. With a GPU, it works on several parts at
+        a time, two at least (``cpus_per_gpu``; None: four): one is encoded while others are read, tokenized or written.
         """
         self.count, self.gpu_share = count, gpu_share
         # Ray reserves one CPU alone: machines differ, and one with fewer CPUs would never start a worker.
@@ -75,8 +73,8 @@ class WorkerPool:
         on_gpu = {"num_gpus": gpu_share, "max_concurrency": self.in_flight} if gpu_share else {}
         self._next_poll = 0.0
         remote: Any = ray.remote  # its types lack this option
-        groups = {_STATUS: 1, READER: 1}
-        self._actor: Any = remote(concurrency_groups=groups)(kind).options(num_cpus=1, max_restarts=0, **on_gpu)
+        actor = remote(concurrency_groups={_STATUS: 1, READER: 1})(PartWorker)
+        self._actor: Any = actor.options(num_cpus=1, max_restarts=0, **on_gpu)
         num_machines = len(ray.nodes())  # type: ignore[no-untyped-call]
         # In Ray's object store, which sends it to every machine once.
         self.encoder = ray.put(encoder.packed(is_local=not on_cluster() and num_machines == 1))

@@ -17,7 +17,7 @@ from paraembed.embedding.inputs import InputFile, readable
 from paraembed.embedding.manifest import MANIFEST, NEXT, NEXT_LOCK, NEXT_MANIFEST, SUPERSEDED, planned
 from paraembed.embedding.part import REJECTED, REPORTS
 from paraembed.embedding.plan import DATA, IDS, Plan
-from paraembed.embedding.records import DONE, DoneParts, reports_of
+from paraembed.embedding.records import DONE, Reports, reports_of
 from paraembed.embedding.settings import Settings
 from paraembed.io.fingerprint import json_bytes
 from paraembed.io.store import Store, commit_manifest, is_committed, is_there, read_bytes, read_json
@@ -206,11 +206,11 @@ def _write_done(home: Store, number: int) -> None:
     """Write the reports of a generation's parts again, with the stamps of the moved files."""
     run = manifest.check_same(home, manifest.read_run(home, number))
     stamps = dict(home.stamps(f"{DATA}/"))
-    reports = DoneParts(home.below(NEXT), run, number).table()
+    reports = Reports(home.below(NEXT), run, number).read()
     for name in home.names(f"{DONE}/"):
         if name.startswith(f"{number:03d}-"):  # of a call that was killed
             home.delete(f"{DONE}/{name}")
-    done = DoneParts(home, run, number)
+    done = Reports(home, run, number)
     for report in reports_of(reports):
         done.add(replace(report, stamp=stamps[report.name]))
     done.write()

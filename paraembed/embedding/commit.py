@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -103,7 +103,8 @@ def commit(
             f"{store} has other columns than {home}: {listed([name for name, _ in columns_of(schema)])}"
         )
     tables = [*others.values(), parts]
-    of_ids = _check_ids(home, run, others, parts, known, on_duplicate_id, run_tasks, is_added=added_to is not None)
+    options: dict[str, Any] = {"is_added": added_to is not None}
+    of_ids, superseded = _check_ids(home, run, others, parts, known, on_duplicate_id, run_tasks, **options)
     model: dict[str, Any] = {}
     if run.identity:  # on a GPU, the order of a kernel's sums depends on the batch's shape and on other work there
         same_bytes = run.identity["device"] == "cpu"
@@ -111,7 +112,7 @@ def commit(
     manifest = {
         "format": FORMATS[plan.format],
         **{name: sum(sum(values_of(table[name])) for table in tables) for name in (*COUNTS, *OTHER_COUNTS)},
-        **of_ids.counts,
+        **of_ids,
         "schema": columns_of(schema),
         "id_column": settings.id_field,
         "fingerprints": {
@@ -130,7 +131,7 @@ def commit(
         pieces, entries = (of_generation(name, plan.generation) for name in (PIECES, ENTRIES))
         files = {pieces: store.sha256(pieces), entries: write_arrow(store, entries, parts)}
         own = {"parts": len(parts), "rows": sum(values_of(parts["rows"])), "files": files}
-        generations = _generations(known, {plan.generation: own | {"inputs": listing_digest(plan)}}, of_ids.superseded)
+        generations = _generations(known, {plan.generation: own | {"inputs": listing_digest(plan)}}, superseded)
         if len(generations) > 1:
             manifest["fingerprints"]["inputs"] = digest_of([generation["inputs"] for generation in generations])
         else:
@@ -183,11 +184,6 @@ def commit_compacted(store: Store, generation: int, reports: Sequence[PartReport
     write_json(store, NEXT_MANIFEST, known | counts | superseded | {"generations": generations})
 
 
-class _OfIds(NamedTuple):
-    counts: dict[str, int]  # for the manifest
-    superseded: dict[str, str]  # the SHA-256 of the file with the superseded rows, by name
-
-
 def _check_ids(
     home: Store,
     run: EmbeddingRun,
@@ -198,11 +194,13 @@ def _check_ids(
     run_tasks: RunTasks,
     *,
     is_added: bool,
-) -> _OfIds:
-    """Compare the ids of all generations, and write the rows that newer ones supersede."""
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Compare the ids of all generations, and write the rows that newer ones supersede. Return counts for the manifest,
+    and the SHA-256 of the file with the superseded rows, by name.
+    """
     settings, prefix = run.plan.settings, f"{NEXT}/" if is_added else ""
     if settings.id_column is None:
-        return _OfIds({"n_duplicate_ids": 0}, {})
+        return {"n_duplicate_ids": 0}, {}
     new = {f"{prefix}{name}": digest for name, digest in _digests(parts).items()}
     before = {name: digest for table in others.values() for name, digest in _digests(table).items()}
     if not is_added:  # after a repair all are compared, in their order
@@ -223,14 +221,14 @@ def _check_ids(
         name = f"{SUPERSEDED}/{max([run.plan.generation, *others]):03d}.arrow"
         write = partial(write_arrow, home.below(NEXT) if is_added else home, name, old)
         num_rows = pc.sum(pc.equal(old["chunk"], 0)).as_py() or 0  # of the input
-        return _OfIds({"n_duplicate_ids": 0, "n_superseded": num_rows}, {name: write()} if len(old) else {})
+        return {"n_duplicate_ids": 0, "n_superseded": num_rows}, {name: write()} if len(old) else {}
     duplicates, repeated = ids.count_duplicates(of_parts, rows, run_tasks)
     if duplicates and on_duplicate_id == "fail":
         raise RunFailedError(
             f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
             "correct the input, or resume with `on_duplicate_id` keep"
         )
-    return _OfIds({"n_duplicate_ids": duplicates + (known.get("n_duplicate_ids", 0) if is_added else 0)}, {})
+    return {"n_duplicate_ids": duplicates + (known.get("n_duplicate_ids", 0) if is_added else 0)}, {}
 
 
 def _digests(parts: pa.Table) -> dict[str, str]:

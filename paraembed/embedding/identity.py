@@ -130,17 +130,14 @@ def is_same_file(before: InputFile, now: InputFile) -> bool:
     """
     if before.size != now.size:
         return False
-    if _has_same_stamp(before, now) and now.sha256 in {"", before.sha256}:
+    is_object = now.stamp.count(" ") < _FIELDS_ON_DISK - 1
+    has_same_stamp = bool(before.stamp) and (before.stamp == now.stamp or (is_object and _is_as_old(before, now)))
+    if has_same_stamp and now.sha256 in {"", before.sha256}:
         return True
     if not before.sha256:
         return _is_as_old(before, now)
     doing(f"hashing {now.shown}")
     return before.sha256 == _digest_like(now, before.sha256)
-
-
-def _has_same_stamp(before: InputFile, now: InputFile) -> bool:
-    is_object = now.stamp.count(" ") < _FIELDS_ON_DISK - 1
-    return bool(before.stamp) and (before.stamp == now.stamp or (is_object and _is_as_old(before, now)))
 
 
 def _is_as_old(before: InputFile, now: InputFile) -> bool:

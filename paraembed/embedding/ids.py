@@ -229,9 +229,7 @@ def _repeated(parts: Parts, span: tuple[int, int]) -> tuple[Hashes, list[str]]:
 def _read_span(parts: Parts, span: tuple[int, int], part: str) -> Hashes:
     files, name = parts.files, parts.hashes_name(part)
     with files.open(name) as file:
-        header = file.read(_HEADER_BYTES)
-        if len(header) < _HEADER_BYTES:
-            raise ValueError(f"{files}/{name} is damaged; remove it and run the same command again")
+        header = file.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
         start, stop, end = np.frombuffer(header, "<u8")[[*span, -1]].tolist()
         if file.size() != _HEADER_BYTES + 8 * end:
             raise ValueError(f"{files}/{name} is damaged; remove it and run the same command again")

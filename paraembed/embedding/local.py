@@ -4,7 +4,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
-from itertools import chain
 from threading import Event, Lock
 from typing import Any
 
@@ -12,7 +11,7 @@ from paraembed.console import doing, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import EmbeddingRun
 from paraembed.embedding.part import Done, embed_part, peak_memory
-from paraembed.embedding.plan import Part
+from paraembed.embedding.plan import NO_PARTS, Part, Parts
 from paraembed.embedding.rows import stream_parts
 from paraembed.encoders.protocol import NO_LOCK, TextEncoder
 from paraembed.io.store import Store
@@ -24,16 +23,16 @@ _RATE_SECONDS = 10.0
 def embed_here(
     encoder: TextEncoder,
     run: EmbeddingRun,
-    todo: Sequence[Part],
+    todo: Parts,
     store: Store,
-    of_workers: Sequence[Part] = (),
+    of_workers: Parts = NO_PARTS,
     threads: int = 1,
 ) -> Generator[Done, None, None]:
     """Embed parts into ``store``, each on one thread, as a worker does, and show the progress; yield the results in
     order. Several threads feed a GPU: they encode one at a time, while others read, tokenize and write. The errors are
     those of ``embed_part``. Workers embed the parts ``of_workers`` later.
     """
-    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - sum(part.rows for part in chain(todo, of_workers)))
+    progress = EmbeddingProgress(run.plan.rows, run.plan.rows - int(todo.rows.sum() + of_workers.rows.sum()))
     begun, lock, stopped = Counter[str](), NO_LOCK if threads == 1 else Lock(), Event()
 
     def embedded(task: tuple[Sequence[InputFile], Part, bytes | None]) -> tuple[Part, Done]:

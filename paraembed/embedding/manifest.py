@@ -58,7 +58,6 @@ from paraembed.embedding.records import (
     ENTRIES,
     INPUTS,
     PIECES,
-    DoneParts,
     Reports,
     arrow_bytes,
     inputs_of,
@@ -487,21 +486,8 @@ def write_plan(store: Store, run: EmbeddingRun, **more: Any) -> None:
     write_arrow(store, inputs, inputs_table(run.plan.inputs), about | more | {"parts": parts})
 
 
-@dataclass
-class Begun:
-    """A run that holds its place: the reports of its finished parts. ``add`` reports, also for later runs."""
-
-    reports: Reports
-    done: DoneParts
-
-    def add(self, report: PartReport) -> None:
-        """Record a part that was embedded."""
-        self.reports.add(report)
-        self.done.add(report)
-
-
 @contextmanager
-def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> Iterator[Begun]:
+def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> Iterator[Reports]:
     """Lock a place for a run; yield the reports of the finished parts, of which all are read if ``by_content`` is set.
     Raise ValueError if another run is writing there, or was started there after ``run`` was planned.
     """
@@ -521,12 +507,12 @@ def begun_run(store: Store, run: EmbeddingRun, *, by_content: bool = False) -> I
         folders = (REPORTS, REJECTED) if run.plan.format == 2 else (DATA, DONE, REPORTS, REJECTED)
         for name in folders:  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
-        done = DoneParts(store, identity if run.plan.format > 2 else "", run.plan.generation)
-        begun = Begun(finished_parts(store, run, done, listed, by_content=by_content), done)
+        reports = Reports(store, identity if run.plan.format > 2 else "", run.plan.generation)
+        keep_finished(store, run, reports, listed, by_content=by_content)
         try:
-            yield begun
+            yield reports
         finally:
-            done.write()
+            reports.write()
 
 
 def encoder_name(store: Store) -> str:
@@ -568,7 +554,7 @@ def has_finished(store: Store, new: EmbeddingRun) -> bool:
     inputs, identity = _recognized(new.plan.inputs, stored.plan.inputs), _identity(stored)
     if _identity(replace(new, plan=replace(new.plan, inputs=inputs), parts=stored.parts)) != identity:
         return False
-    done = DoneParts(store, digest_of(identity), generation).table()
+    done = Reports(store, digest_of(identity), generation).read()
     prefix = _prefix(generation)
     listed = listing(named for named in store.stamps(f"{DATA}/") if named[0].startswith(prefix))
     known_stamps = done["stamp"].take(pc.index_in(listed["name"], value_set=done["name"]))
@@ -588,33 +574,33 @@ def _prefix(generation: int) -> str:
     return f"{DATA}/part-{generation:03d}-"
 
 
-def finished_parts(
-    store: Store, run: EmbeddingRun, done: DoneParts, listed: pa.Table, *, by_content: bool = False
-) -> Reports:
-    """Return the reports of the parts of this run whose files, as they are ``listed``, match them."""
-    table, parts = done.table(), run.plan.parts
+def keep_finished(
+    store: Store, run: EmbeddingRun, reports: Reports, listed: pa.Table, *, by_content: bool = False
+) -> None:
+    """Keep the reports of the parts of this run whose files, as they are ``listed``, match them."""
+    table, parts = reports.read(), run.plan.parts
     rows, further, rejected = (numbers_of(table[name]) for name in ("rows", "n_further_chunks", "n_rejected"))
     planned_rows = np.where((rejected > 0) | by_content, -1, rows - further + rejected)  # -1: is read again
     row = pc.index_in(parts.names, value_set=table["name"])  # null without a report
     stamps = listed["stamp"].take(pc.index_in(parts.names, value_set=listed["name"]))  # null without a file
     has_rows = pc.equal(pa.array(planned_rows).take(row), pa.array(parts.rows))
     is_kept = pc.fill_null(pc.and_(pc.equal(table["stamp"].take(row), stamps), has_rows), False).to_numpy()
-    kept = row.filter(pa.array(is_kept)).to_numpy()
-    finished = Reports(table if np.array_equal(kept, np.arange(len(table))) else table.take(pa.array(kept)))
-
-    def read_again(part: Part, number: int | None, stamp: str) -> tuple[PartReport | None, PartReport | None]:
-        before = None if number is None else next(reports_of(table.slice(number, 1)))
-        return before, _finished(store, run, part, before, stamp, by_content=by_content)
-
+    kept = row.filter(pa.array(is_kept)).to_pylist()
     is_unclear = ~is_kept & pc.is_valid(stamps).to_numpy()
-    unclear = [known.filter(pa.array(is_unclear)).to_pylist() for known in (row, stamps)]
+    rows_of, stamps_of = (known.filter(pa.array(is_unclear)).to_pylist() for known in (row, stamps))
+
+    def read_again(part: Part, number: int | None, stamp: str) -> PartReport | None:
+        before = None if number is None else next(reports_of(table.slice(number, 1)))
+        return _finished(store, run, part, before, stamp, by_content=by_content)
+
     with ThreadPoolExecutor(_THREADS) as pool:
-        for before, report in pool.map(read_again, parts[is_unclear], *unclear):
-            if report is not None:
-                finished.add(report)
-                if before is None or before.stamp != report.stamp:
-                    done.add(report)
-    return finished
+        again = pool.map(read_again, parts[is_unclear], rows_of, stamps_of)
+        for report, number in zip(again, rows_of, strict=True):
+            if report and number is not None and table["stamp"][number].as_py() == report.stamp:
+                kept.append(number)
+            elif report:
+                reports.add(report)
+    reports.keep(table if len(kept) == len(table) else table.take(pa.array(kept, pa.int64())))
 
 
 def _finished(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -284,8 +284,5 @@ def write_groups(comparison: Comparison, paths: Sequence[Path], out: Path) -> di
 
 def _write_table(table: pa.Table, out: Path) -> dict[str, Any]:
     """Write a Parquet file; return its number of rows and its SHA-256."""
-
-    def write(file: BinaryIO) -> None:
-        pq.write_table(table, file, compression="zstd", use_dictionary=False)
-
+    write = partial(pq.write_table, table, compression="zstd", use_dictionary=False)
     return {"rows": table.num_rows, "sha256": write_file(out, write)}

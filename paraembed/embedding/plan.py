@@ -134,11 +134,11 @@ class Parts(Sequence[Part]):
 
     def __getitem__(self, index: Any) -> Any:
         """Return a part, or ``Parts``."""
-        kept = np.arange(len(self))[index]
-        if kept.ndim:
-            return Parts(self.names.take(pa.array(kept)), self.pieces, self._numbers[kept])
-        start, stop = self._starts[self._numbers[index] :][:2]
-        return Part(self.names[kept].as_py(), tuple(map(Piece, *self.pieces[1:, start:stop].tolist())))
+        numbers = self._numbers[index]
+        if numbers.ndim:
+            return Parts(self.names.take(pa.array(np.arange(len(self))[index])), self.pieces, numbers)
+        start, stop = self._starts[numbers : numbers + 2]
+        return Part(self.names[index].as_py(), tuple(map(Piece, *self.pieces[1:, start:stop].tolist())))
 
     def without(self, names: pa.ChunkedArray) -> "Parts":
         """Return the parts that have other names."""

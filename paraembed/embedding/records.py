@@ -183,8 +183,9 @@ def inputs_of(table: pa.Table) -> tuple[InputFile, ...]:
     return files
 
 
-class DoneParts:
-    """Files with the reports of finished parts of a generation: ``_done/000-000000.arrow`` …, about a thousand each.
+class Reports:
+    """Reports of the finished parts of a generation, in columns: 0.4 KB a part; objects would take 1 KB. New ones are
+    written for later runs, to files ``_done/000-000000.arrow`` …, about a thousand each.
 
     ``run`` is the digest of the run; files of another run, which an object store without locks may hold, are ignored.
     An empty one is that of format 2, which has no such files.
@@ -192,12 +193,12 @@ class DoneParts:
 
     def __init__(self, store: Store, run: str, generation: int = 0) -> None:
         self._store, self._run, self._prefix = store, run, f"{generation:03d}-"
-        self._new: list[PartReport] = []
+        self._tables, self._new = [_NONE], list[PartReport]()
         names = store.names(f"{DONE}/")
         self._names = [name for name in names if re.fullmatch(rf"{self._prefix}\d{{6}}\.arrow", name)] if run else []
 
-    def table(self) -> pa.Table:
-        """Return the reports as a table, the last one of each part; a damaged file has none."""
+    def read(self) -> pa.Table:
+        """Return the reports in the files, the last one of each part; a damaged file has none."""
         with ThreadPoolExecutor(LOOKERS) as pool:
             table = pa.concat_tables([_NONE, *pool.map(self._read, self._names)])
         if pc.count_distinct(table["name"]).as_py() < len(table):
@@ -212,43 +213,43 @@ class DoneParts:
             return _NONE
         return table if run == self._run else _NONE
 
+    def keep(self, table: pa.Table) -> None:
+        """Take reports of the files as those of finished parts."""
+        self._tables.append(table)
+
     def add(self, report: PartReport) -> None:
         """Add a report, and write a file if there are enough."""
-        self._new += [report] if self._run else []
+        self._new.append(report)
         if len(self._new) >= _REPORTS_A_FILE:
             self.write()
 
     def write(self) -> None:
         """Write the reports that are in no file yet."""
-        if self._new:
+        if not self._new:
+            return
+        table = table_of(self._new)
+        if self._run:
             number = 1 + int(self._names[-1][-12:-6]) if self._names else 0
             self._names.append(f"{self._prefix}{number:06d}.arrow")
-            write_arrow(self._store, f"{DONE}/{self._names[-1]}", table_of(self._new), self._run)
-            self._new = []
+            write_arrow(self._store, f"{DONE}/{self._names[-1]}", table, self._run)
+        self._tables.append(table)
+        self._new = []
 
-
-class Reports:
-    """Reports of parts, in columns: 0.4 KB a part; objects would take 1 KB. Those given first are in order."""
-
-    def __init__(self, table: pa.Table = _NONE) -> None:
-        self._tables, self._new = [table], list[PartReport]()
-
-    def add(self, report: PartReport) -> None:
-        """Add the report of a part that has none."""
-        self._new.append(report)
-        if len(self._new) >= _REPORTS_A_FILE:
-            self._tables.append(table_of(self._new))
-            self._new = []
+    @property
+    def names(self) -> pa.ChunkedArray:
+        """Names of the parts, in any order."""
+        return pa.concat_tables([*self._tables, table_of(self._new)])["name"]
 
     def table(self) -> pa.Table:
-        """Return the reports as a table, in the order of the parts."""
-        if not self._new and len(self._tables) == 1:
+        """Write the reports, and return them as a table, in the order of the parts."""
+        self.write()
+        if len(self._tables) == 1:
             return self._tables[0]
-        table = pa.concat_tables([*self._tables, table_of(self._new)])
+        table = pa.concat_tables(self._tables)
         keys = pa.table({"length": pc.binary_length(table["name"]), "name": table["name"]})
         rows = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
         waiting, columns = table.columns[::-1], list[pa.ChunkedArray]()
-        self._tables, self._new = [], []
+        self._tables = []
         del table, keys
         while waiting:  # so that only one column at a time is in memory twice
             columns.append(waiting.pop().take(rows).combine_chunks())
@@ -257,7 +258,7 @@ class Reports:
 
     def sum(self, field: str) -> int:
         """Return the sum of a count."""
-        return sum(sum(values_of(table[field])) for table in (*self._tables, table_of(self._new)))
+        return sum(values_of(self.table()[field]))
 
     def __iter__(self) -> Iterator[PartReport]:
         """Yield the reports in the order of the parts."""

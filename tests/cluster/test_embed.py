@@ -21,6 +21,7 @@ from mlflow.tracking import MlflowClient
 from paraembed import checkpoint
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
+from paraembed.cluster import embed_pool
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands import embed as job
 from paraembed.commands.job import user_error
@@ -98,14 +99,14 @@ def test_a_worker_that_reads_for_all_is_killed(tiny_encoder_folder, tmp_path, mo
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(data))
     build(tiny_encoder_folder, tmp_path / "a.txt.gz", settings, tmp_path / "expected")
 
-    class Mortal(module.PartWorker):
+    class Mortal(embed_pool.PartWorker):
         def read(self, source, piece):
             if piece.row >= 1500 and not died.exists():
                 died.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().read(source, piece)
 
-    monkeypatch.setattr(module, "PartWorker", Mortal)
+    monkeypatch.setattr(embed_pool, "PartWorker", Mortal)
     embed(tiny_encoder_folder, [tmp_path / "a.txt.gz"], out, settings, workers=5, engine="ray")
     assert died.exists()
     assert digests(out) == digests(tmp_path / "expected")
@@ -117,7 +118,7 @@ def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_g
 ):
     died, out = tmp_path / "died", tmp_path / "out"
 
-    class Mortal(module.PartWorker):
+    class Mortal(embed_pool.PartWorker):
         def __init__(self):
             if died.exists():  # its machine is gone, and no other has a CPU
                 time.sleep(600)
@@ -132,7 +133,7 @@ def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_g
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().embed(weights, source, part, *rest)
 
-    monkeypatch.setattr(module, "PartWorker", Mortal)
+    monkeypatch.setattr(embed_pool, "PartWorker", Mortal)
     started = time.monotonic()
     embed(tiny_encoder_folder, [corpus], out, SMALL, workers=2)
     assert died.exists()
@@ -149,7 +150,7 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
     def num_hanging():
         return sum(process.name().startswith("ray::Hanging") for process in psutil.process_iter())
 
-    class Hanging(module.PartWorker):
+    class Hanging(embed_pool.PartWorker):
         def embed(self, weights, source, part, *rest):
             if part.pieces[0].row == 5000 and not hangs.exists():
                 hangs.write_text(str(os.getpid()))
@@ -162,7 +163,7 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
                 alive.write_text(str(number))
             return super().embed(weights, source, part, *rest)
 
-    monkeypatch.setattr(module, "PartWorker", Hanging)
+    monkeypatch.setattr(embed_pool, "PartWorker", Hanging)
     monkeypatch.setattr(module, "_LATE_SECONDS", 3.0)
     embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=4)
     assert digests(tmp_path / "out") == unbroken
@@ -176,14 +177,14 @@ def test_a_worker_that_hangs_is_named_and_its_parts_go_to_another(
 def test_the_only_part_goes_to_another_worker_if_its_own_hangs(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster, caplog
 ):
-    class Hanging(module.PartWorker):
+    class Hanging(embed_pool.PartWorker):
         def embed(self, *arguments):
             if not (tmp_path / "hangs").exists():
                 (tmp_path / "hangs").touch()
                 os.kill(os.getpid(), signal.SIGSTOP)
             return super().embed(*arguments)
 
-    monkeypatch.setattr(module, "PartWorker", Hanging)
+    monkeypatch.setattr(embed_pool, "PartWorker", Hanging)
     monkeypatch.setattr(module, "_LATE_SECONDS", 3.0)
     monkeypatch.setattr(module, "_FIRST_SECONDS", 3.0)
     monkeypatch.setattr(module, "_WARN_SECONDS", 1)
@@ -205,7 +206,7 @@ def fill_up():
 def test_a_machine_on_which_workers_cannot_start_is_put_aside(
     corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster, caplog, how
 ):
-    class Fragile(module.PartWorker):
+    class Fragile(embed_pool.PartWorker):
         def ready(self, packed, *rest):
             try:
                 if self._encoder is None:  # else it is called by ``embed``
@@ -220,7 +221,7 @@ def test_a_machine_on_which_workers_cannot_start_is_put_aside(
             time.sleep(0.2)
             return super().embed(weights, source, part, *rest)
 
-    monkeypatch.setattr(module, "PartWorker", Fragile)
+    monkeypatch.setattr(embed_pool, "PartWorker", Fragile)
     embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=2)
     assert digests(tmp_path / "out") == unbroken
     assert "a worker failed while it started" in caplog.text
@@ -229,7 +230,7 @@ def test_a_machine_on_which_workers_cannot_start_is_put_aside(
 def test_without_a_worker_that_starts_again_a_run_ends(corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster):
     """The first worker fails at a part, all others as they start."""
 
-    class Last(module.PartWorker):
+    class Last(embed_pool.PartWorker):
         def ready(self, packed, *rest):
             if (tmp_path / "first").exists():
                 raise OSError(28, "No space left on device")
@@ -239,7 +240,7 @@ def test_without_a_worker_that_starts_again_a_run_ends(corpus, tiny_encoder_fold
         def embed(self, *_):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(module, "PartWorker", Last)
+    monkeypatch.setattr(embed_pool, "PartWorker", Last)
     monkeypatch.setattr(module, "_GIVE_UP_SECONDS", 4)
     with pytest.raises(ChildProcessError, match="no worker for"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
@@ -291,14 +292,14 @@ def test_a_job_for_gpus_ends_where_there_is_none(corpus, tiny_encoder_folder, tm
 def test_a_part_that_kills_every_worker_is_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):
-    class Killer(module.PartWorker):
+    class Killer(embed_pool.PartWorker):
         def embed(self, weights, source, part, *rest):
             if part.pieces[0].row == 3000:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().embed(weights, source, part, *rest)
 
     assert (module._TRIES, module._WARN_SECONDS, module._GIVE_UP_SECONDS) == (4, 60, 1800)  # as the guarantees say
-    monkeypatch.setattr(module, "PartWorker", Killer)
+    monkeypatch.setattr(embed_pool, "PartWorker", Killer)
     monkeypatch.setattr(module, "_TRIES", 2)  # each starts a process
     with pytest.raises(ChildProcessError, match="2 workers failed on the part"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
@@ -314,7 +315,7 @@ def test_a_part_is_not_blamed_for_workers_that_fail_before_its_turn(
     for path in left:
         path.touch()
 
-    class Killer(module.PartWorker):
+    class Killer(embed_pool.PartWorker):
         def embed(self, weights, source, part, *rest):
             for path in left:
                 if path.name.startswith(f"{part.pieces[0].row}-") and path.exists():
@@ -322,7 +323,7 @@ def test_a_part_is_not_blamed_for_workers_that_fail_before_its_turn(
                     os.kill(os.getpid(), signal.SIGKILL)
             return super().embed(weights, source, part, *rest)
 
-    monkeypatch.setattr(module, "PartWorker", Killer)
+    monkeypatch.setattr(embed_pool, "PartWorker", Killer)
     embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
     assert not any(path.exists() for path in left)
     assert digests(tmp_path / "out") == unbroken
@@ -331,11 +332,11 @@ def test_a_part_is_not_blamed_for_workers_that_fail_before_its_turn(
 def test_workers_that_cannot_start_are_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):
-    class Broken(module.PartWorker):
+    class Broken(embed_pool.PartWorker):
         def __init__(self):
             import no_such_module  # noqa: F401, PLC0415
 
-    monkeypatch.setattr(module, "PartWorker", Broken)
+    monkeypatch.setattr(embed_pool, "PartWorker", Broken)
     with pytest.raises(ChildProcessError, match=r"fail while they start.*'no_such_module'"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
 

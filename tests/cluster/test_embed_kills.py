@@ -59,7 +59,7 @@ def start(encoder, corpus, out, *more, crashes=None):
     command = job_command("embed", "--encoder", encoder, "--input", corpus, "--out", out, *engine, *more)
     environment = dict(os.environ)
     if crashes is not None:
-        environment |= {"PYTHONPATH": str(HERE / "crash"), "CRASHES": str(crashes)}
+        environment |= {"PYTHONPATH": f"{HERE / 'crash'}{os.pathsep}{HERE.parents[1]}", "CRASHES": str(crashes)}
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=out.parent, env=environment
     )

@@ -304,10 +304,10 @@ def test_by_content_all_parts_are_read(tiny_encoder_folder, table, out):
     stamp = Folder(out).stamp(PART)
     rewrite_arrow(out / DONE, lambda rows, _: rows[1].update(stamp=stamp))
     run = read_run(Folder(out))
-    with begun_run(Folder(out), run) as begun:
-        assert len([*begun.reports]) == 3
-    with begun_run(Folder(out), run, by_content=True) as begun:
-        assert PART not in [report.name for report in begun.reports]
+    with begun_run(Folder(out), run) as reports:
+        assert len([*reports]) == 3
+    with begun_run(Folder(out), run, by_content=True) as reports:
+        assert PART not in [report.name for report in reports]
     assert "sha256" in failed(out)
     (out / PART).unlink()
     assert build(tiny_encoder_folder, table, SETTINGS, out) == {PART: 3}
@@ -412,13 +412,13 @@ def test_parts_are_looked_at_again_before_the_commit(tiny_encoder_folder, table,
     store = Folder(out)
     run = read_run(store)
     (out / "_SUCCESS").unlink()
-    with begun_run(store, run) as begun:
+    with begun_run(store, run) as reports:
         (out / "data/part-000-000001.parquet").unlink()
         with pytest.raises(ValueError, match=r"part-000-000001\.parquet in .*out was removed or changed"):
-            commit(store, run, begun.reports)
+            commit(store, run, reports)
         shutil.copy(out / "data/part-000-000002.parquet", out / "data/part-000-000001.parquet")
         with pytest.raises(ValueError, match=r"part-000-000001\.parquet in .*out was removed or changed"):
-            commit(store, run, begun.reports)
+            commit(store, run, reports)
     assert not (out / "_SUCCESS").exists()
     assert build(tiny_encoder_folder, table, SETTINGS, out) == {"data/part-000-000001.parquet": 3}
     assert not failed(out)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.embedding import repeated as module
 from paraembed.embedding.part import LATER_COUNTS, PartReport
-from paraembed.embedding.records import DoneParts, read_arrow, reports_of
+from paraembed.embedding.records import Reports, read_arrow, reports_of
 from paraembed.embedding.repeated import DistinctTexts, keys_of
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
@@ -114,12 +114,12 @@ def test_reports_have_the_later_counts_only_if_they_are_not_zero(tmp_path, count
     """As files of earlier versions have none of them."""
     store = open_store(tmp_path)
     report = PartReport("data/part-000-000000.parquet", 3, 2, 1, 0, 0, "ab", 0.5, **counts)
-    done = DoneParts(store, "run")
+    done = Reports(store, "run")
     done.add(report)
     done.write()
     table, _ = read_arrow(store, "_done/000-000000.arrow")
     assert {*table.column_names} & {*LATER_COUNTS} == counts.keys()
-    assert [*reports_of(DoneParts(store, "run").table())] == [report]
+    assert [*reports_of(Reports(store, "run").read())] == [report]
 
 
 def test_averages_keep_their_bytes(tiny_words, tmp_path):

@@ -59,13 +59,12 @@ def build(
             run = continued_run(store, new)
         else:
             run = replace(new, plan=make_plan(step.files, of_step, generation=step.generation, columns=columns))
-        with begun_run(store, run) as begun:
-            todo = run.plan.parts.without(begun.reports.table()["name"])
+        with begun_run(store, run) as reports:
+            todo = run.plan.parts.without(reports.names)
             for part, done in zip(todo, embed_here(encoder, run, todo, store, threads=threads), strict=True):
-                begun.add(done.report)
+                reports.add(done.report)
                 embedded[part.name] = part.rows
-            begun.done.write()
-            commit(store, run, begun.reports, on_duplicate_id, added_to=home if step.is_next else None)
+            commit(store, run, reports, on_duplicate_id, added_to=home if step.is_next else None)
         finish_append(home)
     return embedded
 

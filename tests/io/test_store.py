@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
-from paraembed.embedding.manifest import EmbeddingRun, begun_run, finished_parts
+from paraembed.embedding.manifest import EmbeddingRun, begun_run, keep_finished
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan, part_name
-from paraembed.embedding.records import INPUTS, DoneParts, listing
+from paraembed.embedding.records import INPUTS, Reports, listing
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
@@ -231,7 +231,8 @@ def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(serv
         begun_run(open_store(uri), second).__enter__()
     listed = listing(open_store(uri).stamps("data/"))
     for run, names in ((first, PARTS[:1]), (second, [])):
-        reports = finished_parts(open_store(uri), run, DoneParts(open_store(uri), "x"), listed)
+        reports = Reports(open_store(uri), run.tokenizer)
+        keep_finished(open_store(uri), run, reports, listed)
         assert [report.name for report in reports] == names
 
 
