@@ -46,11 +46,7 @@ _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxrun
 
 
 def open_encoder(
-    name: str,
-    inference: Inference = DEFAULT_INFERENCE,
-    fetch: Fetch | None = None,
-    *,
-    for_vectors: bool = True,
+    name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None, *, for_vectors: bool = True
 ) -> "Encoder | WordAverage | Concat | ForeignEncoder":
     """Return an encoder by its name.
 

@@ -48,10 +48,7 @@ TEXTS = {
 }
 NUMBERS = (0, -1, "3", None, 1.5, True, float("nan"))
 CALLS = {  # of each function, with arguments that are right, those that are wrong
-    "load": (
-        (),
-        {"name": (None, 3, b"e", "", "nowhere", "a\0b", "\ud800", ["e"], {}, "m2v:nowhere", "models:/x")},
-    ),
+    "load": ((), {"name": (None, 3, b"e", "", "nowhere", "a\0b", "\ud800", ["e"], {}, "m2v:nowhere", "models:/x")}),
     "load ": (("encoder",), {"inference": (None, "cuda", 3, {})}),
     "search": (("out", "a"), {"top": (0, "3", None, 1.5), "encoder": (3,), "prompt": (3,), "trust_remote_code": (1,)}),
     "search ": (("out",), {"queries": (None, 3, b"x", [1], {})}),

@@ -42,11 +42,7 @@ def _with(encoder: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Spac
 
 def _projected(width: int) -> Space:
     """Return a space for ``proj`` of a greater width, for the features of table 6."""
-    axes = {
-        "encoder_l2": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8),
-        "word_l2": _AVG.axes["word_l2"],
-        **_OPTIMIZER,
-    }
+    axes = {"encoder_l2": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8), "word_l2": _AVG.axes["word_l2"], **_OPTIMIZER}
     fixed = {"encoder.width": width, "batch_size": 100, "margin": 0.4, "negatives": "max"}
     return replace(
         _AVG, source="Wieting 2016 footnote 18, table 6", base="iclr2016/proj", axes=axes, fixed=fixed, best=()

@@ -38,11 +38,7 @@ _PARAGRAM_300 = replace(
 _BIGRAMS = Space(
     source="Wieting 2015 §6.1, table 5",
     base="tacl2015/recursive",
-    axes={
-        "word_l2": _WORD_L2,
-        "encoder_l2": (1e-1, 1e-2, 1e-3, 0.0),
-        "batch_size": (100, 250, 500, 1000, 2000),
-    },
+    axes={"word_l2": _WORD_L2, "encoder_l2": (1e-1, 1e-2, 1e-3, 0.0), "batch_size": (100, 250, 500, 1000, 2000)},
     selection=Selection(
         ("bigrams",),
         ((1, "bigrams/JN/spearman"),),

@@ -35,11 +35,7 @@ from paraembed.encoders import Embedded
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS
 from paraembed.io.store import open_store
 
-PROGRAMS = {
-    "first": "text files: to the first row",
-    "text": "text: find and plan",
-    "parts": "parts",
-}
+PROGRAMS = {"first": "text files: to the first row", "text": "text: find and plan", "parts": "parts"}
 PHASES = ("find", "plan", "begin", "report half", "resume", "report the rest", "commit", "nothing to do")
 """Steps of the driver for a number of parts; at the end of ``report half``, the run is stopped."""
 _GROUPS, _GROUP_ROWS = 100, 100_000  # of a Parquet input; a row group is a part

@@ -25,14 +25,7 @@ from paraembed.embedding.append import Step, finish_append, steps
 from paraembed.embedding.cache import Cache, open_cache, trim
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.commit import commit, uncommit
-from paraembed.embedding.estimate import (
-    given_inputs,
-    prepared,
-    seconds_here,
-    seconds_of_gpus,
-    threads_here,
-    workers_of,
-)
+from paraembed.embedding.estimate import given_inputs, prepared, seconds_here, seconds_of_gpus, threads_here, workers_of
 from paraembed.embedding.identity import changed_inputs
 from paraembed.embedding.inputs import InputFile, check_apart, check_faults, readable
 from paraembed.embedding.local import embed_here
@@ -273,11 +266,7 @@ def _columns_to_add(stack: ExitStack, home: Store, run: EmbeddingRun) -> pa.Sche
 
 
 def _is_finished_before(
-    job: _Job,
-    inputs: Sequence[str | Path],
-    known: Callable[[], KnownEncoder | None],
-    settings: Settings,
-    step: Step,
+    job: _Job, inputs: Sequence[str | Path], known: Callable[[], KnownEncoder | None], settings: Settings, step: Step
 ) -> bool:
     """Return whether the output is known to be finished without opening the encoder, which takes seconds."""
     if job.identity != "stamp" or _is_unrecorded(job.home):

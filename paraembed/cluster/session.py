@@ -25,15 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from paraembed.cluster.local_ray import RAY_FOLDER, adapted_ray, keep_logs, machine_types, private_folder
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.console import say
-from paraembed.process import (
-    RAY_SESSION,
-    environment,
-    on_cluster,
-    quiet_ray,
-    ray_is_quiet,
-    set_environment,
-    without_gc,
-)
+from paraembed.process import RAY_SESSION, environment, on_cluster, quiet_ray, ray_is_quiet, set_environment, without_gc
 from paraembed.signals import STOP_SIGNALS, stop_now
 
 _Argument = TypeVar("_Argument")

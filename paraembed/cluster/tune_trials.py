@@ -79,12 +79,7 @@ def run_trials(
             trial_name_creator=lambda trial: f"trial-{trial.trial_id}",
             trial_dirname_creator=lambda trial: f"trial-{trial.trial_id}",
         ),
-        run_config=tune.RunConfig(
-            name="tune",
-            storage_path=storage[0],
-            storage_filesystem=storage[1],
-            verbose=0,
-        ),
+        run_config=tune.RunConfig(name="tune", storage_path=storage[0], storage_filesystem=storage[1], verbose=0),
     )
     try:
         tuner.fit()

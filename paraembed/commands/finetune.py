@@ -101,13 +101,7 @@ def main(flags: Finetune) -> dict[str, Any]:
         )
         say_idle(idle_fields(labels.recipe, flags.task), changed)
         training = Training(
-            flags.recipe,
-            labels,
-            out,
-            flags.placement,
-            uri=stage.uri(out),
-            named=stage.in_uris,
-            register=flags.register,
+            flags.recipe, labels, out, flags.placement, uri=stage.uri(out), named=stage.in_uris, register=flags.register
         )
         done = train_model(training, overwrite=flags.overwrite)
         if done.table:

@@ -21,12 +21,7 @@ _RATE_SECONDS = 10.0
 
 
 def embed_here(
-    encoder: TextEncoder,
-    run: EmbeddingRun,
-    todo: Parts,
-    store: Store,
-    of_workers: Parts = NO_PARTS,
-    threads: int = 1,
+    encoder: TextEncoder, run: EmbeddingRun, todo: Parts, store: Store, of_workers: Parts = NO_PARTS, threads: int = 1
 ) -> Generator[Done, None, None]:
     """Embed parts into ``store``, each on one thread, as a worker does, and show the progress; yield the results in
     order. Several threads feed a GPU: they encode one at a time, while others read, tokenize and write. The errors are

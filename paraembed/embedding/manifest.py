@@ -31,15 +31,7 @@ import pyarrow.parquet as pq
 from paraembed.embedding.cache import Cache
 from paraembed.embedding.identity import is_same_file
 from paraembed.embedding.inputs import LOOKERS, InputFile
-from paraembed.embedding.part import (
-    FOOTER,
-    REJECTED,
-    REPORTS,
-    PartReport,
-    part_digest,
-    rejected_name,
-    report_name,
-)
+from paraembed.embedding.part import FOOTER, REJECTED, REPORTS, PartReport, part_digest, rejected_name, report_name
 from paraembed.embedding.plan import (
     DATA,
     IDS,
@@ -76,15 +68,7 @@ from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.limits import TableLimits
 from paraembed.io.places import Place
 from paraembed.io.resume import check_names, foreign_work, is_same_work
-from paraembed.io.store import (
-    Folder,
-    Remote,
-    Store,
-    is_committed,
-    is_there,
-    open_store,
-    read_json,
-)
+from paraembed.io.store import Folder, Remote, Store, is_committed, is_there, open_store, read_json
 from paraembed.options import Count, Range, checked, json_value
 from paraembed.process import in_threads
 from paraembed.settings import Backend, Pooling, Precision

@@ -181,14 +181,7 @@ def _too_long(line: Octets, pos: int, stop: int) -> bool:
 
 @compiled
 def _copy(
-    texts: Strings,
-    text: int,
-    behind: int,
-    lookup: Lookup,
-    specials: Strings,
-    line: Octets,
-    kinds: Octets,
-    ends: Places,
+    texts: Strings, text: int, behind: int, lookup: Lookup, specials: Strings, line: Octets, kinds: Octets, ends: Places
 ) -> int:
     """Copy texts to the line buffer; return the length of the line, ``_INVALID`` or ``_UNORDERED``. Write the ends of
     all texts but the last in the line to ``ends``.

@@ -79,8 +79,7 @@ def messages(stderr):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("until", "name"),
-    [*(("ready", name) for name in RAYS), *(("starting", name) for name in RAYS[1:])],
+    ("until", "name"), [*(("ready", name) for name in RAYS), *(("starting", name) for name in RAYS[1:])]
 )
 def test_a_job_whose_ray_loses_a_process(tmp_path, until, name):
     job = start(tmp_path, until)

@@ -18,14 +18,7 @@ from paraembed import checkpoint
 from paraembed.embedding.commit import commit
 from paraembed.embedding.identity import hash_inputs
 from paraembed.embedding.inputs import find_inputs
-from paraembed.embedding.manifest import (
-    EmbeddingRun,
-    begun_run,
-    check_folder,
-    continued_run,
-    known_inputs,
-    read_run,
-)
+from paraembed.embedding.manifest import EmbeddingRun, begun_run, check_folder, continued_run, known_inputs, read_run
 from paraembed.embedding.part import FOOTER
 from paraembed.embedding.plan import Plan, make_plan
 from paraembed.embedding.records import ENTRIES, INPUTS, PIECES

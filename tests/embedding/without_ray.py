@@ -11,14 +11,7 @@ from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.commit import commit
 from paraembed.embedding.inputs import find_inputs
 from paraembed.embedding.local import embed_here
-from paraembed.embedding.manifest import (
-    NEXT,
-    EmbeddingRun,
-    begun_run,
-    check_folder,
-    columns_to_add,
-    continued_run,
-)
+from paraembed.embedding.manifest import NEXT, EmbeddingRun, begun_run, check_folder, columns_to_add, continued_run
 from paraembed.embedding.plan import Plan, make_plan, parts_of
 from paraembed.embedding.records import arrow_bytes, inputs_of, inputs_table
 from paraembed.io.inflate import BLOCK_BYTES

@@ -69,10 +69,7 @@ def test_a_program_that_ends_is_named():
 
 def test_a_program_whose_package_is_not_installed_says_so_in_its_row(capsys):
     results = measure(
-        {
-            "peer": lambda: start("peer", miss, {}),
-            "here": lambda: Program("a longer name", lambda: Round(10, 2.0)),
-        },
+        {"peer": lambda: start("peer", miss, {}), "here": lambda: Program("a longer name", lambda: Round(10, 2.0))},
         1,
         lambda _: None,
         "rows",
