@@ -34,6 +34,7 @@ ONE_WORD = re.compile(
     )(?!\w)""",
     re.IGNORECASE | re.VERBOSE,
 )
+PROSE = (".py", ".md", ".jinja", "results.tsv", "sources.tsv")
 NAMES = {"at", "found", "held", "made", "one", "said", "some", "there", "told"}
 # Names on disk and in public tables: keys of files, columns, recipes and spaces of 0.1; a word of SST; Ray's own file.
 ON_DISK_NAMES = {"refused", *ON_DISK.values(), *(name.replace("_", "-") for name in ON_DISK.values())}
@@ -46,7 +47,7 @@ ALLOWED = re.compile(
 
 def files_of(place):
     path = ROOT / place
-    return [path] if path.is_file() else sorted([*path.rglob("*.py"), *path.rglob("*.md")])
+    return [path] if path.is_file() else sorted(file for suffix in PROSE for file in path.rglob(f"*{suffix}"))
 
 
 def lines_of(path):

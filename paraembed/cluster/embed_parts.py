@@ -24,7 +24,7 @@ from paraembed.process import on_cluster
 _TRIES = 4  # of a part whose worker fails
 _LATE_SECONDS, _LATE_FACTOR = 10.0, 3  # a part is late after both: these seconds, and times what its rows usually take
 _FIRST_SECONDS = 600.0  # after which a part is late if none is finished
-_WARN_SECONDS = 60  # without any worker, or without the report of a part
+_WARN_SECONDS = 60  # without any worker, the report of a part, or an answer of the worker that reads for all
 _GIVE_UP_SECONDS = 1800  # without any worker, if no machine can join
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,8 @@ def embed_parts(
     When no part is left to hand out, a worker that is free gets the oldest part that is late, for example because its
     worker hangs. The first report of a part counts, and the other worker is killed: both write the same bytes, except
     for the last bits of a GPU, which are an error at the commit. Of the workers without a part, one remains for parts
-    that fail or are late, and the others end, so that their machines can go back.
+    that fail or are late, and the one that reads a compressed file for all; the others end, so that their machines can
+    go back.
 
     ``out``, the path or URI of the output, must be accessible to every worker. ``tries`` counts, by part name, the
     workers that failed while they embedded the part.
@@ -82,6 +83,7 @@ def embed_parts(
             parts.warn()
             if not parts.num_waiting:
                 pool.start(len(parts.late()))
+        parts.drop_silent_reader()
         parts.use_spare()
         progress.begun = pool.rows_begun()
         progress.show()
@@ -132,6 +134,16 @@ class _Parts:
         """Give parts to the worker that has none, if there is one."""
         if self._spare in self._pool.workers and not self._spare.calls:
             self.hand_out(self._spare)
+
+    def drop_silent_reader(self) -> None:
+        """Kill the worker that reads for all if it does not answer, since the others wait for its texts."""
+        reader = self._reader
+        if reader and reader in self._pool.workers and reader.poll is not None:
+            seconds = time.monotonic() - reader.polled
+            if seconds > _WARN_SECONDS:
+                silent = duration(seconds)
+                log.warning("%s reads for all and has not answered for %s; another worker does", reader.place, silent)
+                self.lose(reader)
 
     def finish(self, worker: Worker, call: Call) -> bool:
         """Record that a worker finished a part, and kill others that have the same part. Return False if it was
@@ -194,13 +206,13 @@ class _Parts:
         part = self._streams[worker.file].popleft()
         if not self._streams[worker.file]:
             del self._streams[worker.file]
-        return self._plan.sources(part), part, _no_text
+        return self._plan.sources(part), part, None
 
     def _task(self, part: Part, worker: Worker) -> Task:
         """Return the task of a part; of a shared stream, its text is read by ``worker`` if no other worker does."""
         sources = self._plan.sources(part)
         if part.file not in self._shared:
-            return sources, part, _no_text
+            return sources, part, None
         if self._reader not in self._pool.workers:
             self._reader = worker
         assert self._reader is not None
@@ -232,17 +244,14 @@ class _Parts:
             del self.holders[name]
 
 
-def _no_text() -> None:
-    """Return None, so that a worker reads its part itself."""
-
-
 def _text_of(ref: Any) -> bytes | None:
     """Return the text of a part from the worker that reads it; None if that worker or its machine is lost, or the file
     is damaged.
     """
     try:
         text: bytes = ray.get(ref)
-    except RayError:
+    except RayError as error:
+        log.warning("this worker reads its part from the start of the file: %s", reason_of(error)[0])
         return None
     return text
 
@@ -250,7 +259,7 @@ def _text_of(ref: Any) -> bytes | None:
 def _read_alone(task: Task) -> Task:
     """Return a part for another worker, which reads its stream from the start."""
     sources, part, _ = task
-    return sources, part, _no_text
+    return sources, part, None
 
 
 def _count(failed: list[str], tries: Counter[str], error: Exception) -> None:

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 READER = "reader"
 """Group of calls that read a compressed file for all workers."""
-Task = tuple[tuple[InputFile, ...], Part, Callable[[], bytes | None]]
+Task = tuple[tuple[InputFile, ...], Part, Callable[[], bytes | None] | None]
 """A part to embed, with its inputs, and what returns its text if another worker reads it."""
 
 
@@ -50,6 +50,7 @@ class Worker:
     file: int = -1  # the stream that it reads
     rows: int = 0  # encoded, of parts that are not finished, at its last answer
     poll: Any = None  # call that asks for these rows
+    polled: float = 0.0  # time of this call
 
 
 class WorkerPool:
@@ -107,6 +108,7 @@ class WorkerPool:
                     worker.poll = None
                 if worker.poll is None and worker.place:
                     worker.poll = worker.actor.rows_begun.options(concurrency_group=_STATUS).remote()
+                    worker.polled = time.monotonic()
         return sum(worker.rows for worker in self.workers)
 
     def add(self, worker: Worker, ref: Any, task: Task | None) -> None:

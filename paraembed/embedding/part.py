@@ -422,7 +422,7 @@ class PartWorker:
         part: Part,
         settings: Settings,
         out: str,
-        text: Callable[[], bytes | None],
+        text: Callable[[], bytes | None] | None,
         cache: Cache | None = None,
     ) -> Done:
         """Embed one part; see ``embed_part``. ``text`` returns the text of a part that another worker reads."""
@@ -434,7 +434,7 @@ class PartWorker:
         def count(rows: int) -> None:
             self._rows[part.name] = self._rows.get(part.name, 0) + rows
 
-        options: dict[str, Any] = {"data": text(), "lock": self._lock, "on_rows": count, "cache": cache}
+        options: dict[str, Any] = {"data": text and text(), "lock": self._lock, "on_rows": count, "cache": cache}
         try:
             return Done(embed_part(self._encoder, sources, part, settings, self._store, **options), peak_memory())
         finally:

@@ -68,10 +68,11 @@ def scan_pieces(
     line, kinds, line_eights, kind_eights = buffer
     specials, heads, tails = pieces
     text, behind, count, num_texts = 0, _behind_joined(texts, 0), 0, len(texts[1]) - 1
+    alone = 0  # texts before this number are not copied together, because one of them has no ids
     while text < num_texts:
         filled = _copy(texts, text, behind, lookup, specials, line, kinds, offsets)
         if filled < 0 and behind > text + 1:
-            behind = text + 1
+            alone, behind = behind, text + 1
             continue
         if filled == _INVALID:
             return text
@@ -98,7 +99,8 @@ def scan_pieces(
                 count += 1
             pos = stop + 1
         offsets[text + 1 : behind + 1] = count
-        text, behind = behind, _behind_joined(texts, behind)
+        text = behind
+        behind = text + 1 if text < alone else _behind_joined(texts, text)
     return num_texts
 
 

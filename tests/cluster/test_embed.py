@@ -92,8 +92,10 @@ def test_compressed_files_of_several_parts(tiny_encoder_folder, tmp_path, ray_cl
     assert ("one worker reads it" in capsys.readouterr().err) == (workers == 9)
 
 
-def test_a_worker_that_reads_for_all_is_killed(tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster, caplog):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_reads_for_all_is_killed_or_hangs(tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster, how):
     """The others read the parts that it had begun from the start of the file; a further one reads for all."""
+    monkeypatch.setattr(module, "_WARN_SECONDS", 5)
     died, out, settings = tmp_path / "died", tmp_path / "out", Settings(part_rows=300)
     data = "".join(f"the cat {row} sat\n" for row in range(6000)).encode()
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(data))
@@ -103,7 +105,7 @@ def test_a_worker_that_reads_for_all_is_killed(tiny_encoder_folder, tmp_path, mo
         def read(self, source, piece):
             if piece.row >= 1500 and not died.exists():
                 died.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), how)
             return super().read(source, piece)
 
     monkeypatch.setattr(embed_pool, "PartWorker", Mortal)
