@@ -19,7 +19,6 @@ from paraembed.plots import (
     bars,
     draw_training,
     lines,
-    scatter,
 )
 
 CURVE = [(100 * at, 1000 * at, 1 / at, 1 / at) for at in range(1, 31)]
@@ -45,14 +44,6 @@ def test_the_best_score_is_ringed_where_it_is(tmp_path):
     rows, columns = _places(pixels, COLORS[1])
     assert rows.min() > 600  # the third of three curves, 900 pixels in all
     assert 0.6 < columns.mean() / pixels.shape[1] < 0.8
-
-
-def test_the_curve_is_drawn_where_its_values_are(tmp_path):
-    """A loss that falls: the thick line is high on the left and low on the right."""
-    draw_training(tmp_path / "falling.png", "", [(at, at, 10.0 - at, 0.5) for at in range(1, 10)], 9)
-    rows, columns = _places(_pixels(tmp_path / "falling.png")[:270], BLUE)
-    left, right = rows[columns < np.quantile(columns, 0.2)], rows[columns > np.quantile(columns, 0.8)]
-    assert left.mean() + 50 < right.mean()
 
 
 def _pixels(png):
@@ -88,14 +79,6 @@ def test_a_level_is_a_line_with_its_name_beside_it():
     assert ink[2] > ink[1] + 20
 
 
-def test_a_mark_is_at_its_place():
-    series = [Series("", [1, 0], [0, 1], mark=0.25), Series("", [], [], is_published=True, mark=0.75)]
-    pixels = _pixels(lines([Panel("", series)], ("", ""), steps=True))
-    rows, columns = _places(pixels, "#8a8a8a")
-    assert len(rows) > 100
-    assert np.median(columns) / pixels.shape[1] == pytest.approx(0.75, abs=0.05)
-
-
 def test_bars_of_many_encoders_go_into_rows_of_three():
     shapes = {}
     for count in (1, 3, 4):
@@ -118,15 +101,6 @@ def test_bars_of_two_encoders_stand_side_by_side_and_nan_is_a_gap():
     (rows, columns), (other_rows, other_columns) = (_places(pixels, color) for color in COLORS[:2])
     assert columns.max() < other_columns[other_columns < pixels.shape[1] / 2].min()
     assert np.ptp(other_rows) == pytest.approx(2 * np.ptp(rows), rel=0.05)
-
-
-def test_points_are_colored_by_their_shades():
-    values = np.linspace(0, 1, 11)
-    pixels = _pixels(scatter([Panel("", [Series("", values, values, shades=values)])], ("x", "y"), shade="gold"))
-    assert _pixels(scatter([Panel("", [Series("a", values, values)])], ("x", "y"))).shape == pixels.shape
-    points = pixels[:, : pixels.shape[1] * 3 // 4]  # without the scale
-    assert (points[..., 2] < points[..., 0] - 0.2).sum() > 20  # yellow at one end of the scale, blue at the other
-    assert (points[..., 2] > points[..., 0] + 0.1).sum() > 20
 
 
 def test_only_the_ties_are_marked_also_if_another_score_is_between_them():

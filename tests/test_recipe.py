@@ -114,12 +114,6 @@ def test_forms_survive_json(optimizer):
         assert SupervisedRecipe.from_dict(supervised.to_dict()) == supervised
 
 
-def test_forms_without_effect_are_known():
-    assert FORMS.keys() <= set(without_effect(replace(Recipe(optimizer="sgd"), **FORMS)))
-    gran = replace(RECIPES["acl2017/gran"], clip=1.0, **{name: FORMS[name] for name in FORMS})
-    assert set(without_effect(gran)) & FORMS.keys() == {"adagrad_form"}
-
-
 @pytest.mark.parametrize(
     ("changes", "idle"),
     [

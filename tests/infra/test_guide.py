@@ -9,12 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-import yaml
-from ray._private import ray_constants
 
 from infra import sizing
 from paraembed.cluster import metrics
-from tests.infra.test_kuberay import base
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "infra" / "README.md").read_text()
@@ -55,17 +52,6 @@ def test_the_dashboard_shows_what_is_exported():
 def names_in(expression):
     """The metrics of a PromQL expression."""
     return re.findall(r"\bray_\w+", expression)
-
-
-def test_prometheus_looks_where_ray_says():
-    config = yaml.safe_load((ROOT / "infra" / "grafana" / "prometheus.yaml").read_text())
-    listed, pods = config["scrape_configs"]
-    (file,) = listed["file_sd_configs"][0]["files"]
-    assert Path(file).name == ray_constants.PROMETHEUS_SERVICE_DISCOVERY_FILE
-    job = base()["RayJob", "paraembed-embed"]
-    ports = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"]
-    kept = {rule["regex"] for rule in pods["relabel_configs"]}
-    assert {port["name"] for port in ports} & kept
 
 
 @pytest.mark.ray

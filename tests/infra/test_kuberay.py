@@ -178,22 +178,6 @@ def assert_restricted(context):
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_heads_are_not_on_spot_machines(manifests):
-    for job in rayjobs(manifests).values():
-        (term,) = pods(job)[0]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-            "nodeSelectorTerms"
-        ]
-        refused = {rule["key"]: rule["values"] for rule in term["matchExpressions"] if rule["operator"] == "NotIn"}
-        wanted = {
-            rule["key"]: rule["values"]
-            for choice in pods(manifests["RayJob", "paraembed-embed"])[1]["affinity"]["nodeAffinity"][
-                "preferredDuringSchedulingIgnoredDuringExecution"
-            ]
-            for rule in choice["preference"]["matchExpressions"]
-        }
-        assert refused == wanted
-
-
 def test_the_network_policy_is_of_all_pods(manifests):
     policy = manifests["NetworkPolicy", "paraembed"]["spec"]
     name = {"app.kubernetes.io/name": "paraembed"}
@@ -207,12 +191,6 @@ def test_the_network_policy_is_of_all_pods(manifests):
         groups = (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
         templates = [job["spec"]["submitterPodTemplate"], *(group["template"] for group in groups)]
         assert [template["metadata"]["labels"] for template in templates] == [name] * len(templates)
-
-
-def test_the_storage_class_is_a_parameter(manifests):
-    claim = manifests["PersistentVolumeClaim", "paraembed-data"]["spec"]
-    assert claim["storageClassName"]
-    assert claim["accessModes"] == ["ReadWriteMany"]
 
 
 def test_workers_are_cpus_that_are_there(manifests):
@@ -271,11 +249,3 @@ def test_the_jobs_know_their_flags(job, manifests):
     flags_of(job)(arguments)  # ends the process where a flag is unknown
     for text in arguments:
         assert not text.startswith("/") or text.startswith("/data/"), f"{text} is in no volume"
-
-
-def test_the_runtime_environment_holds_no_secret(manifests):
-    for job in rayjobs(manifests).values():
-        environment = yaml.safe_load(job["spec"]["runtimeEnvYAML"])
-        assert environment == {"env_vars": {"OMP_NUM_THREADS": "1"}}
-        for pod in pods(job):
-            assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "paraembed", "optional": True}}]
