@@ -12,6 +12,7 @@ import ast
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from coverage import CoverageData
 from paraembed.console import show
 
 ROOT = Path(__file__).parents[1]
-TESTS = 40
+TESTS = 20
 _SECONDS = 300  # of one mutant; the tests of a mutant that loops would never end
 _SWAPPED: Mapping[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -85,8 +86,8 @@ def tests_by_line(data: CoverageData) -> tuple[dict[tuple[str, int], set[str]], 
     return reached, lines
 
 
-def is_noticed(tree: Path, mutant: Mutant, tests: Sequence[str]) -> bool:
-    """Return whether one of the tests fails, or does not end, on a mutant."""
+def noticed_by(tree: Path, mutant: Mutant, tests: Sequence[str]) -> str:
+    """Return the first of the tests that fails on a mutant, or why they do not end well; empty if all pass."""
     name, _, text = mutant
     original = (tree / name).read_text()
     (tree / name).write_text(text)
@@ -95,10 +96,11 @@ def is_noticed(tree: Path, mutant: Mutant, tests: Sequence[str]) -> bool:
     try:
         done = subprocess.run(command, cwd=tree, env=environment, timeout=_SECONDS, capture_output=True, check=False)  # noqa: S603 - our own command line
     except subprocess.TimeoutExpired:
-        return True
+        return "no end"
     finally:
         (tree / name).write_text(original)
-    return done.returncode != 0
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout.decode(), re.MULTILINE)
+    return failed[1] if failed else f"status {done.returncode}" * (done.returncode != 0)
 
 
 def main() -> None:
@@ -107,7 +109,7 @@ def main() -> None:
     parser.add_argument("--coverage", type=Path, required=True)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="JSON lines: file, line, tests and whether a mutant is noticed")
+    parser.add_argument("--out", type=Path, help="JSON lines: file, line, tests and the one that fails, of each mutant")
     parser.add_argument("folders", type=Path, nargs="+")
     args = parser.parse_args()
     data = CoverageData(str(args.coverage))
@@ -116,20 +118,20 @@ def main() -> None:
     files = sorted(file.resolve() for folder in args.folders for file in folder.rglob("*.py"))
     candidates = [mutant for file in files for mutant in mutants(file) if reached.get(mutant[:2])]
     drawn = random.Random(args.seed).sample(candidates, args.count)  # noqa: S311 - not for security
-    noticed = 0
+    num_noticed = 0
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "build", "__pycache__", "demo"))
         for number, mutant in enumerate(drawn, 1):
             tests = sorted(reached[mutant[:2]], key=lambda test: (lines[test], test))[:TESTS]
-            is_killed = is_noticed(tree, mutant, tests)
-            noticed += is_killed
-            show(f"{number} of {args.count}: {mutant[0]}:{mutant[1]} {'noticed' if is_killed else 'NOT noticed'}")
+            noticed = noticed_by(tree, mutant, tests)
+            num_noticed += bool(noticed)
+            show(f"{number} of {args.count}: {mutant[0]}:{mutant[1]} {noticed or 'is not noticed'}")
             if args.out:
                 with args.out.open("a") as out:
-                    row = {"file": mutant[0], "line": mutant[1], "tests": tests, "noticed": is_killed}
+                    row = {"file": mutant[0], "line": mutant[1], "tests": tests, "noticed": noticed}
                     out.write(json.dumps(row) + "\n")
-    show(f"{noticed} of {args.count} mutants were noticed")
+    show(f"{num_noticed} of {args.count} mutants were noticed")
 
 
 if __name__ == "__main__":
