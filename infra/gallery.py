@@ -35,8 +35,7 @@ PICTURES = {
     "training.png": "encoder/training.png",
     "score-by-length.png": "scores/score-by-length.png",
     "margin.png": "scores/margin.png",
-    "sweep-parallel.png": "sweep/parallel.png",
-    "sweep-curves.png": "sweep/curves.png",
+    "sweep-effects.png": "sweep/effects.png",
 }
 """Plot on the page → file of the run."""
 _STATUS_LINE = re.compile(r" \((?:\d+ min )?\d+ s\)$")

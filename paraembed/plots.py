@@ -21,7 +21,6 @@ from paraembed.io.atomic import write_file
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import Locator
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Colors of Okabe and Ito, which color-blind readers can distinguish."""
@@ -36,9 +35,6 @@ _BINS = 100  # of a training's thick line
 _SCORE_INCHES, _MOST_INCHES = 0.24, 14.0
 _TIE = "no significant difference from the best trial"
 _LEGEND: dict[str, Any] = {"loc": "outside lower left", "ncols": 4, "frameon": False, "fontsize": 9}
-
-EFFECTS, CURVES, PARALLEL = "effects.png", "curves.png", "parallel.png"
-"""File names that ``draw_sweep`` writes."""
 
 Vector = npt.NDArray[np.float64]
 
@@ -230,7 +226,7 @@ def draw_training(
     names, of every report; not empty. ``num_pairs`` is the number of pairs, or of what ``unit`` names, per epoch.
     ``scores`` are drawn next to the curves, ``score_curve`` as a third curve.
     """
-    from matplotlib.ticker import PercentFormatter  # noqa: PLC0415 - see the first lines
+    from matplotlib.ticker import MaxNLocator, PercentFormatter  # noqa: PLC0415 - see the first lines
 
     num_curves = 2 if score_curve is None else 3
     height = max(2.5 * num_curves, min(_MOST_INCHES, 1.6 + _SCORE_INCHES * len(scores)))
@@ -250,7 +246,7 @@ def draw_training(
         _draw_score_curve(bottom, score_curve, num_pairs)
     bottom.set_xlabel(f"epoch ({num_pairs:,} {unit}s each; {int(steps[-1]):,} steps in all)")
     if epochs[-1] > 1:
-        bottom.xaxis.set_major_locator(_whole_numbers())
+        bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     if scores:
         _draw_changes(figure.add_subplot(grid[:, 1]), scores)
     _write(path, figure)
@@ -263,32 +259,26 @@ class Trial:
     number: int
     levels: Mapping[str, int]  # parameter → index of its value
     score: float  # the score that the sweep maximizes
-    curve: Sequence[tuple[int, float]]  # epochs and scores
 
 
 @_plain_text()
-def draw_sweep(
-    folder: Path,
+def draw_effects(
+    path: Path,
     parameters: Mapping[str, Sequence[str]],
     trials: Sequence[Trial],
     best: int | None,
     metric: str,
     ties: Collection[int] = (),
 ) -> list[Path]:
-    """Plot the effect of each parameter, the scores by epoch, and parallel coordinates of all trials; return the files.
+    """Plot the effect of each parameter; return the file, or none without a trial that has a score, or a parameter.
 
     The parameters are those with several values, in order, as text. ``ties``: numbers of the trials that do not
-    differ significantly from the best one, drawn in orange. Without a trial that has a score, nothing is written.
+    differ significantly from the best one, drawn in orange. MLflow shows the curves and the parallel coordinates.
     """
-    if not trials:
+    if not (trials and parameters):
         return []
-    figures = {CURVES: _curves_figure(trials, best, metric)}
-    if parameters:
-        figures = {EFFECTS: _effects_figure(parameters, trials, best, metric, ties)} | figures
-        figures[PARALLEL] = _parallel_figure(parameters, trials, best, metric, ties)
-    for name, figure in figures.items():
-        _write(folder / name, figure)
-    return [folder / name for name in figures]
+    _write(path, _effects_figure(parameters, trials, best, metric, ties))
+    return [path]
 
 
 def _figure(width: float, height: float, title: str = "") -> "Figure":
@@ -300,12 +290,6 @@ def _figure(width: float, height: float, title: str = "") -> "Figure":
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
-
-
-def _whole_numbers() -> "Locator":
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
-
-    return MaxNLocator(integer=True)
 
 
 def _png(figure: "Figure") -> bytes:
@@ -460,72 +444,4 @@ def _effects_figure(
     for axes in panels[len(parameters) :]:
         axes.set_visible(False)
     figure.legend(*panels[0].get_legend_handles_labels(), **_LEGEND)
-    return figure
-
-
-def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> "Figure":
-    """Draw the score of every trial by epoch."""
-    figure = _figure(7.5, 4.6, f"{metric} by epoch")
-    axes = figure.subplots()
-    for trial in trials:
-        is_best = trial.number == best
-        axes.plot(
-            *zip(*trial.curve, strict=True),
-            color=_ORANGE if is_best else _SKY,
-            linewidth=2.2 if is_best else 0.9,
-            alpha=1 if is_best else 0.6,
-            marker="o" if is_best or len(trial.curve) == 1 else "",
-            markersize=4,
-            zorder=3 if is_best else 2,
-            label=f"best: trial {trial.number}" if is_best else None,
-        )
-    axes.xaxis.set_major_locator(_whole_numbers())
-    axes.set_xlabel("epoch")
-    _tidy(axes)
-    if best is not None:
-        axes.legend(frameon=False, fontsize=9)
-    return figure
-
-
-def _parallel_figure(
-    parameters: Mapping[str, Sequence[str]],
-    trials: Sequence[Trial],
-    best: int | None,
-    metric: str,
-    ties: Collection[int],
-) -> "Figure":
-    """Draw each trial as a line through its values, colored by score; the line of the best trial is thick, and its
-    ties end in a dot.
-    """
-    from matplotlib import colormaps  # noqa: PLC0415 - see the first lines
-
-    width = len(parameters)
-    figure = _figure(max(7.5, 1.6 * (width + 1)), 4.8, f"{metric}: all trials")
-    axes = figure.subplots()
-    scores = np.array([trial.score for trial in trials])
-    low, high = float(scores.min()), float(scores.max())
-    heights = (scores - low) / (high - low or 1.0)
-    for index in np.argsort(scores):
-        trial, is_best = trials[index], trials[index].number == best
-        line = [trial.levels[name] / max(1, len(values) - 1) for name, values in parameters.items()]
-        color = _ORANGE if is_best else colormaps["viridis"](heights[index])
-        axes.plot([*line, heights[index]], color=color, linewidth=2.6 if is_best else 0.8, alpha=1 if is_best else 0.5)
-    labels = [
-        (place, number / max(1, len(values) - 1), text)
-        for place, values in enumerate(parameters.values())
-        for number, text in enumerate(values)
-    ]
-    for place, height, text in [*labels, (width, 0, f"{low:.2f}"), (width, 1, f"{high:.2f}")]:
-        axes.annotate(text, (place, height), (4, 2), textcoords="offset points", fontsize=8)
-    for place in range(width + 1):
-        axes.axvline(place, color="#444444", linewidth=0.8)
-    tied = [height for trial, height in zip(trials, heights, strict=True) if trial.number in ties]
-    if tied:
-        axes.scatter([width] * len(tied), tied, s=30, color=_ORANGE, zorder=3, label=_TIE)
-        figure.legend(**_LEGEND)
-    axes.set_xticks(range(width + 1), [*parameters, "score"], fontsize=9)
-    axes.set_yticks([])
-    axes.set_ylim(-0.06, 1.1)
-    axes.set_xlim(-0.1, width + 0.45)
-    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     return figure

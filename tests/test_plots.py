@@ -15,7 +15,6 @@ from paraembed.plots import (
     Series,
     Trial,
     _effects_figure,
-    _parallel_figure,
     bars,
     draw_training,
     lines,
@@ -104,7 +103,7 @@ def test_bars_of_two_encoders_stand_side_by_side_and_nan_is_a_gap():
 
 
 def test_only_the_ties_are_marked_also_if_another_score_is_between_them():
-    trials = [Trial(number, {"margin": number}, score, []) for number, score in enumerate([90.0, 88.0, 89.0, 70.0])]
+    trials = [Trial(number, {"margin": number}, score) for number, score in enumerate([90.0, 88.0, 89.0, 70.0])]
     parameters = {"margin": ["0.1", "0.2", "0.3", "0.4"]}
     effects = _effects_figure(parameters, trials, 0, "pearson", {1})
     scores = {points.get_label(): points.get_offsets()[:, 1].tolist() for points in effects.axes[0].collections}
@@ -112,5 +111,3 @@ def test_only_the_ties_are_marked_also_if_another_score_is_between_them():
     assert [text.get_text() for text in effects.legends[0].get_texts()] == ["trial", _TIE, "best trial", "mean"]
     effects.draw_without_rendering()
     assert effects.legends[0].get_window_extent().x1 < effects.bbox.x1
-    (dots,) = _parallel_figure(parameters, trials, 0, "pearson", {1}).axes[0].collections
-    assert dots.get_offsets().tolist() == [[1, pytest.approx(0.9)]]

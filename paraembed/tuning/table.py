@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 from paraembed.aliases import on_disk
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell
-from paraembed.plots import Trial, draw_sweep
+from paraembed.plots import Trial, draw_effects
 from paraembed.tuning.ledger import Ledger, TrialRecord, p_value
 from paraembed.tuning.points import Points
 
 PARQUET, CSV, BEST, RECIPE = "results.parquet", "results.csv", "best.json", "best-recipe.json"
+EFFECTS = "effects.png"
 
 
 def results(points: Points, ledger: Ledger) -> dict[str, list[Any]]:
@@ -69,7 +70,8 @@ def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> l
     """Plot the trials that have a score, which is called ``metric``; return the paths."""
     parameters, trials = _plotted(points, ledger)
     best, ties = ledger.best(), {record.number for record in ledger.ties()}
-    return draw_sweep(folder, parameters, trials, None if best is None else best.number, f"{metric} × 100", ties)
+    number = None if best is None else best.number
+    return draw_effects(folder / EFFECTS, parameters, trials, number, f"{metric} × 100", ties)
 
 
 def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list[Trial]]:
@@ -79,12 +81,7 @@ def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list
     levels = {name: _levels([row[name] for row in shown]) for name in points.columns()}
     searched = {name: values for name, values in levels.items() if len(values) > 1}
     trials = [
-        Trial(
-            record.number,
-            {name: values.index(row[name]) for name, values in searched.items()},
-            100 * record.score,
-            [(epoch.epoch, 100 * epoch.score) for epoch in record.curve if epoch.score is not None],
-        )
+        Trial(record.number, {name: values.index(row[name]) for name, values in searched.items()}, 100 * record.score)
         for record, row in zip(scored, shown, strict=True)
     ]
     return {name: [value_text(value) for value in values] for name, values in searched.items()}, trials

@@ -99,7 +99,7 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
         assert run.info.end_time == int(1000 * record["ended"])
         assert parent.info.start_time < run.info.start_time < run.info.end_time < parent.info.end_time
     assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {
-        *("results.parquet", "results.csv", "best-recipe.json", "effects.png", "curves.png", "parallel.png", "scores")
+        *("results.parquet", "results.csv", "best-recipe.json", "effects.png", "scores")
     }
     (training,) = (run for run in children if run.info.run_name.startswith("train "))
     fingerprint = paraembed.load(swept / "encoder").fingerprint

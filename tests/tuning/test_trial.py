@@ -14,13 +14,13 @@ import pytest
 from paraembed.evaluation.selection import SuiteScorer
 from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite
 from paraembed.papers.results import PAPERS_22
-from paraembed.plots import CURVES, EFFECTS, PARALLEL
+from paraembed.plots import Trial
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.tuning.choosing import needed, read_selection, selection_by
 from paraembed.tuning.ledger import Epoch, Ledger, TrialRecord
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
+from paraembed.tuning.table import BEST, CSV, EFFECTS, PARQUET, RECIPE, _plotted, draw_results, write_results
 from paraembed.tuning.trial import TrialInputs, run_trial
 from tune_spaces import SPACES
 
@@ -137,7 +137,7 @@ def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path):
         paths += draw_results(POINTS, ledger, tmp_path / name, "pairs/test-pairs/pearson")
         written[name] = {path.name: path.read_bytes() for path in paths}
     assert written["a"] == written["b"]
-    assert {EFFECTS, CURVES, PARALLEL, PARQUET, CSV, RECIPE} <= set(written["a"])
+    assert {EFFECTS, PARQUET, CSV, RECIPE} <= set(written["a"])
     table = pq.read_table(tmp_path / "a" / PARQUET)
     searched = ["margin", "word_penalty"]
     assert table.column_names == ["trial", "status", "score", "p", "epochs", *searched, "loss", "reason", "seconds"]
@@ -198,13 +198,10 @@ def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
     assert table["epochs"].to_pylist() == [3, 3, 3]
     told = json.loads((tmp_path / BEST).read_text())
     assert (told["score"], told["metrics"]) == (0.7, {"dev/pearson": 0.7})
-    assert len(draw_results(POINTS, ledger, tmp_path, "dev/pearson")) == 3
+    assert draw_results(POINTS, ledger, tmp_path, "dev/pearson") == [tmp_path / EFFECTS]
     parameters, trials = _plotted(POINTS, ledger)
     assert parameters == {"word_l2": ["0", "1e-05"]}
-    assert [(trial.number, trial.levels, trial.score, trial.curve) for trial in trials] == [
-        (0, {"word_l2": 1}, 70, [(1, 10), (2, 70), (3, 30)]),
-        (1, {"word_l2": 0}, 60, [(1, 60), (3, 60)]),
-    ]
+    assert trials == [Trial(0, {"word_l2": 1}, 70), Trial(1, {"word_l2": 0}, 60)]
 
 
 CHOSEN_BY = {space.selection.metric: space.selection for space in SPACES.values() if space.job == "train"}
