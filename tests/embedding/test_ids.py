@@ -46,7 +46,7 @@ def write(folder, parts):
     return names
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     parts=st.lists(st.lists(st.none() | st.integers(0, 30), max_size=9), min_size=1, max_size=7),
     kind=st.sampled_from(sorted(KINDS)),

@@ -91,13 +91,6 @@ def test_a_large_file_is_planned_in_spans(lengths, span, part_rows, ending, tmp_
     assert ("-" in made.inputs[0].sha256) == (path.stat().st_size > span)
 
 
-def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
-    monkeypatch.setattr("paraembed.embedding.plan.MAX_PART_BYTES", 10)
-    (tmp_path / "t.txt").write_text("four\n" * 6)
-    made = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=100))
-    assert [one.rows for one in made.parts] == [2, 2, 2]
-
-
 def write_parquet(path, groups, first=0):
     with pq.ParquetWriter(path, pa.schema([("key", pa.string()), ("body", pa.large_string())])) as writer:
         for count in groups:
@@ -108,8 +101,11 @@ def write_parquet(path, groups, first=0):
 
 
 @EXAMPLES
-@given(groups=st.lists(st.integers(1, 9), min_size=1, max_size=8), part_rows=st.integers(1, 20))
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])
+@given(
+    kind=st.sampled_from(["parquet", "arrow", "feather"]),
+    groups=st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    part_rows=st.integers(1, 20),
+)
 def test_tables_are_cut_between_row_groups_and_inside_of_large_ones(kind, groups, part_rows, tmp_path):
     write_parquet(tmp_path / "t.parquet", groups)
     path = tmp_path / f"t.{kind}"

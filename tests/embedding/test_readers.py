@@ -24,7 +24,7 @@ BINARY = ".parquet", ".arrow", ".feather"
 PIECES = ["a", "the cat", " ", "", ",", '"', '""', "\n", "\r", "\r\n", "\t", "é", "\0", "\ufeff", "x" * 30]
 
 
-@pytest.fixture(params=[150, pytest.param(fuzz.CASES, marks=[pytest.mark.fuzz, pytest.mark.timeout(1200)])])
+@pytest.fixture(params=[100, pytest.param(fuzz.CASES, marks=[pytest.mark.fuzz, pytest.mark.timeout(1200)])])
 def cases(request, tmp_path):
     """How many cases; the scanner is compiled before any time limit."""
     (tmp_path / "warm.csv").write_text('id\n"a"\n')

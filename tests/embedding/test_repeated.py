@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 
 from paraembed import checkpoint
 from paraembed.embedding import repeated as module
-from paraembed.embedding.part import LATER_COUNTS, PartReport
-from paraembed.embedding.records import Reports, read_arrow, reports_of
 from paraembed.embedding.repeated import DistinctTexts, keys_of
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, LstmConfig
 from paraembed.encoders.protocol import NO_LOCK, Embedded, NotFiniteError, no_progress
-from paraembed.io.store import open_store
 from tests.embedding.without_ray import build
 
 WIDTH = 3
@@ -71,29 +68,21 @@ def test_rows_are_those_of_an_encoder_alone(batches, has_trees, remembered):
         assert len(encoder.encoded) == len(set(encoder.encoded))
 
 
-def test_keys_of_other_pairs_differ():
+def test_keys_of_other_pairs_differ_and_an_error_names_the_row():
     pairs = [("a", "b"), ("a:b", ""), ("a", ":b"), ("", "a:b"), ("1:a", "b"), (None, "b"), ("a", None)]
     keys = keys_of(pa.array([text for text, _ in pairs]), pa.array([tree for _, tree in pairs]))
     assert len(set(keys.to_pylist())) == len(pairs)
-
-
-def test_an_error_names_the_row():
-    distinct = DistinctTexts(Counting())
     with pytest.raises(NotFiniteError) as raised:
-        distinct.embed(pa.array(["a", "a", "b", "nan", "nan"]), None, NO_LOCK, no_progress)
+        DistinctTexts(Counting()).embed(pa.array(["a", "a", "b", "nan", "nan"]), None, NO_LOCK, no_progress)
     assert raised.value.text == 3
 
 
-def folder_of(config, words, path, max_tokens=None):
-    checkpoint.save(
-        Encoder(config, words, "space", max_tokens=max_tokens), path, recipe={}, provenance={}, model_card=""
-    )
-    return path
-
-
-def test_an_output_counts_repeated_texts_and_truncated_rows(tiny_words, tmp_path):
-    """Of ``lstm``, whose output without repeated texts keeps its bytes; within a part, across its files."""
-    encoder = folder_of(LstmConfig(), tiny_words, tmp_path / "lstm", max_tokens=2)
+@pytest.mark.parametrize(("config", "counts"), [(LstmConfig(), (4, 4, 8)), (AvgConfig(), (None, 4, 8))])
+def test_an_output_counts_repeated_texts_and_truncated_rows(tiny_words, tmp_path, config, counts):
+    """An average encodes every text, and its output keeps its bytes."""
+    encoder = tmp_path / "encoder"
+    words = Encoder(config, tiny_words, "space", max_tokens=2)
+    checkpoint.save(words, encoder, recipe={}, provenance={}, model_card="")
     texts = ["the cat sat", "a dog", "the cat sat", "", "a dog ran", "the cat sat", "", "a dog"]
     (tmp_path / "t.txt").write_text("".join(f"{text}\n" for text in texts))
     out = tmp_path / "out"
@@ -103,29 +92,7 @@ def test_an_output_counts_repeated_texts_and_truncated_rows(tiny_words, tmp_path
     vectors = table["embedding"].to_pylist()
     assert vectors[0] == vectors[2] == vectors[5] != vectors[4]
     written = json.loads(pq.read_metadata(part).metadata[b"paraembed"])
-    assert (written["n_repeated"], written["n_cut"], written["rows"]) == (4, 4, 8)
-    assert json.loads((out / "_manifest.json").read_text())["n_repeated"] == 4
+    assert (written.get("n_repeated"), written["n_cut"], written["rows"]) == counts
+    assert json.loads((out / "_manifest.json").read_text()).get("n_repeated") == counts[0]
     assert all(check.ok for check in verify(out, encoder, [str(tmp_path)]))
     assert table["n_tokens"].to_pylist() == [len(text.split()) for text in texts]
-
-
-@pytest.mark.parametrize("counts", [{}, {"n_cached": 1}, {"n_further_chunks": 2, "n_repeated": 1}])
-def test_reports_have_the_later_counts_only_if_they_are_not_zero(tmp_path, counts):
-    """As files of earlier versions have none of them."""
-    store = open_store(tmp_path)
-    report = PartReport("data/part-000-000000.parquet", 3, 2, 1, 0, 0, "ab", 0.5, **counts)
-    done = Reports(store, "run")
-    done.add(report)
-    done.write()
-    table, _ = read_arrow(store, "_done/000-000000.arrow")
-    assert {*table.column_names} & {*LATER_COUNTS} == counts.keys()
-    assert [*reports_of(Reports(store, "run").read())] == [report]
-
-
-def test_averages_keep_their_bytes(tiny_words, tmp_path):
-    encoder = folder_of(AvgConfig(), tiny_words, tmp_path / "avg")
-    (tmp_path / "t.txt").write_text("the cat sat\n" * 3)
-    build(encoder, tmp_path / "t.txt", Settings(), tmp_path / "out")
-    (part,) = (tmp_path / "out" / "data").iterdir()
-    assert b"n_repeated" not in pq.read_metadata(part).metadata[b"paraembed"]
-    assert "n_repeated" not in (tmp_path / "out" / "_manifest.json").read_text()

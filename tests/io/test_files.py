@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.io.atomic import any_content, locked, new_folder, replace_folder, work_folder, write_file, write_json
-from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
+from paraembed.io.fingerprint import differences, read_json, sha256_of
 from paraembed.io.inflate import cut_at_lines, is_compressed, read_blocks, read_span
 from paraembed.io.places import open_regular, require_file
 from tests.fuzz import mutated, run
@@ -34,31 +34,11 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_only_a_file_is_a_file(tmp_path):
-    (tmp_path / "file").touch()
-    require_file(tmp_path / "file")
-    (tmp_path / "dangling").symlink_to(tmp_path / "none")
-    for name, error, message in (
-        (".", IsADirectoryError, "is a folder; expected a file"),
-        ("none", FileNotFoundError, "none does not exist; check the path"),
-        ("dangling", FileNotFoundError, "dangling does not exist"),
-    ):
-        with pytest.raises(error, match=message):
-            require_file(tmp_path / name)
-
-
 def broken(data, at):
     return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
 
 
 ZIPPED = gzip.compress(TEXT, mtime=0)
-
-
-def test_digests(tmp_path):
-    (tmp_path / "file").write_bytes(TEXT)
-    assert sha256_of(tmp_path / "file") == hashlib.sha256(TEXT).hexdigest()
-    assert digest_of({"a": 1, "b": [2.5, None]}) == digest_of({"b": [2.5, None], "a": 1})
-    assert len({digest_of(value) for value in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, [], None)}) == 6
 
 
 def test_a_written_file_has_its_content_and_no_leftovers(tmp_path):
@@ -69,26 +49,24 @@ def test_a_written_file_has_its_content_and_no_leftovers(tmp_path):
         assert names(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_what_fails_leaves_what_was_there(tmp_path, error):
+def test_what_fails_leaves_what_was_there(tmp_path):
     def write(file):
         file.write(b"half")
-        raise error
+        raise KeyboardInterrupt
 
     def fill(path):
         with new_folder(path, any_content) as new:
             (new / "half").touch()
-            raise error
+            raise KeyboardInterrupt
 
     (tmp_path / "there").write_bytes(b"old")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "old").touch()
-    for name in ("there", "new"):
-        with pytest.raises(error):
-            write_file(tmp_path / name, write)
-    for name in ("folder", "new"):
-        with pytest.raises(error):
-            fill(tmp_path / name)
+    for content in ("first", "old"):
+        with new_folder(tmp_path / "folder", any_content) as new:
+            (new / content).touch()
+    for fails, names_of in ((lambda path: write_file(path, write), ("there", "new")), (fill, ("folder", "new"))):
+        for name in names_of:
+            with pytest.raises(KeyboardInterrupt):
+                fails(tmp_path / name)
     assert names(tmp_path) == ["folder", "there"]
     assert (tmp_path / "there").read_bytes() == b"old"
     assert names(tmp_path / "folder") == ["old"]
@@ -123,16 +101,6 @@ def test_files_and_folders_have_the_modes_of_the_umask(tmp_path):
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o750
-
-
-def test_a_folder_appears_when_the_block_ends_well(tmp_path):
-    path = tmp_path / "deep" / "folder"
-    for content in ("first", "second"):
-        with new_folder(path, any_content) as new:
-            (new / content).write_text(content)
-            assert not (path / content).exists()
-        assert names(path) == [content]
-        assert names(path.parent) == ["folder"]
 
 
 @pytest.mark.parametrize("other", ["folder", "file", "link"])
@@ -265,17 +233,7 @@ def test_what_is_compressed_is_told_by_its_bytes(tmp_path, caplog, data, expecte
     "data",
     [TEXT, ZIPPED[:-5], ZIPPED[:30], broken(ZIPPED, 20), broken(ZIPPED, -6)]
     + [ZIPPED + end for end in (ZIPPED[:12], broken(ZIPPED, 20), b"\x1f", ZIPPED[:-1])],
-    ids=[
-        "text",
-        "trailer",
-        "data",
-        "changed",
-        "checksum",
-        "second header",
-        "second changed",
-        "second byte",
-        "second trailer",
-    ],
+    ids=range(9),
 )
 def test_a_broken_gzip_file_is_named(tmp_path, data):
     (tmp_path / "text.gz").write_bytes(data)
@@ -354,7 +312,7 @@ while time.time() < until:
 def test_processes_that_begin_at_once_work_one_at_a_time(tmp_path):
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", HOLD, tmp_path / ".out.partial", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-c", HOLD, tmp_path / ".out.partial", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         for _ in range(3)
     ]

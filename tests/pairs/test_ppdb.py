@@ -110,20 +110,6 @@ VALUES = ROW["values"]
 ORIGINAL_NAMES = [*VALUES, "ForwardEntailment"]
 
 
-def check_original_row(pairs):
-    """That the first pair has the cells of ``ROW``."""
-    for name in ("first", "second", "relation"):
-        assert getattr(pairs, name)[0].as_py() == ROW[name]
-    found = {name: pairs.extra[name][0].as_py() for name in ORIGINAL_NAMES}
-    assert found == pytest.approx({**VALUES, "ForwardEntailment": None})
-
-
-def test_a_line_with_every_feature():
-    cells = " ".join(f"{name}={'NA' if value is None else value}" for name, value in VALUES.items())
-    line = f"[NNS] ||| {ROW['first']} ||| {ROW['second']} ||| {cells} ||| 0-0 ||| {ROW['relation']}"
-    check_original_row(parse(line, features=ORIGINAL_NAMES))
-
-
 @pytest.mark.skipif(not ORIGINAL.exists(), reason="the original lines are not here")
 def test_original_lines():
     lines = list(read_lines(ORIGINAL))
@@ -135,4 +121,7 @@ def test_original_lines():
     assert pairs.versions == {"2.0"}
     assert pairs.score.null_count == 0
     assert pairs.score.to_pylist() == sorted(pairs.score.to_pylist(), reverse=True)
-    check_original_row(pairs)
+    for name in ("first", "second", "relation"):
+        assert getattr(pairs, name)[0].as_py() == ROW[name]
+    found = {name: pairs.extra[name][0].as_py() for name in ORIGINAL_NAMES}
+    assert found == pytest.approx({**VALUES, "ForwardEntailment": None})

@@ -247,28 +247,6 @@ def test_buckets_of_several_partitions(tmp_path, partitions):
     assert not (tmp_path / "spill").exists()
 
 
-@pytest.mark.parametrize("partitions", [100, 10_000])
-def test_batches_are_as_many_as_the_rows_ask_for(tmp_path, partitions):
-    """Not row groups times partitions: of 300,000 rows and 1,000 partitions that would be 75,000."""
-    with (tmp_path / "x").open("wb") as file, duplicates.partition_writer(file, partitions) as write:
-        for seed in range(75):
-            write(pairs(4000, seed))
-    with pa.ipc.open_file(tmp_path / "x") as reader:
-        assert reader.num_record_batches <= 2 * 64
-    assert duplicates.num_buckets(partitions) == 64
-
-
-def test_the_footer_of_a_parsed_file_is_read_once(tmp_path):
-    words = [chr(97 + row % 26) * (1 + row // 26) for row in range(400)]
-    parsed, reports = make(tmp_path, [[*zip(words, reversed(words), strict=True)]], rows_per_group=5)
-    plans = shards.plan_shards(reports, [np.ones(reports[0].parsed, bool)], 10)
-    shards._footer.cache_clear()
-    for plan in plans:
-        shards.write_shard(plan, parsed, {0: np.ones(reports[0].parsed, bool)}, tmp_path, tmp_path / f"{plan.name}.x")
-    assert len(plans) == 40
-    assert shards._footer.cache_info().misses == 1
-
-
 TEXT = st.lists(st.sampled_from(["a", "bc", "é", "3"]), min_size=1, max_size=12).map(" ".join)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paraembed.text import TOKENIZERS, tokens
+from paraembed.text import TOKENIZERS
 from paraembed.text import scan as token_scan
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
@@ -58,11 +58,6 @@ def test_characters_of_all_of_unicode(tokenizer):
     check(pa.array([f"{one}'s {one}{one} a{one}'d'{one}1{one}.{one}. #{one}" for one in characters]), tokenizer)
 
 
-def test_words_that_differ_in_one_place():
-    words = [f"{'x' * before}{letter}{'x' * behind}" for before in range(20) for behind in range(20) for letter in "yz"]
-    check(pa.array([" ".join(words)]), "ptb-v1", unknown=5)
-
-
 def test_of_equal_words_the_first_counts_as_in_the_definition():
     vocabulary = pa.array(["x", "two words", "", "a", UNKNOWN, "a", "sixteen-letters-", "x"])
     texts = pa.array(["a two words x sixteen-letters- b"])
@@ -106,15 +101,6 @@ def test_the_loops_are_compiled_once_wherever_the_texts_lie():
             for some in (texts, empty, sent(texts), sent(empty), read, empty.slice(2), texts.cast(pa.large_string())):
                 assert found(some).ids.tolist() == [0, 1, 1][: 3 if len(some) == 3 else 0]
     assert len(token_scan.scan.machine_code.signatures) == len(token_scan.fill_slots.machine_code.signatures) == 1
-
-
-def test_long_words_that_differ_in_the_middle_are_spread():
-    words = [f"document-{number:06}-revision" for number in range(20_000)]
-    check(pa.array([" ".join(words[::-1])]), "space", unknown=7)
-    _, _, slots = tokens._word_table(pa.array(words))
-    free = np.flatnonzero(slots[:, 1] == 0)
-    looked_at = np.diff(free, append=free[0] + len(slots))  # for a word; at random at most 30 where half are free
-    assert looked_at.max() < 100
 
 
 def test_what_is_refused():

@@ -245,14 +245,3 @@ def test_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("PARAEMBED_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_cache() == tmp_path / ".cache" / "paraembed"
-
-
-def test_the_table():
-    assert len(SOURCES) <= 20
-    assert len({source.file for source in SOURCES.values()}) == len({source.url for source in SOURCES.values()})
-    assert all(source.file.endswith(".gz" if source.kind == "ppdb" else ".zip") for source in SOURCES.values())
-    assert {source.url.split(":")[0] for source in SOURCES.values()} <= {"http", "https"}
-    assert all(len(source.sha256 or "0" * 64) == 64 for source in SOURCES.values())
-    assert find_source("ppdb-1.0-xl-phrasal").url == (
-        "http://www.cis.upenn.edu/~ccb/ppdb/release-1.0/ppdb-1.0-xl-phrasal.gz"
-    )
