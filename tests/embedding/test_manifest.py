@@ -17,7 +17,8 @@ import pytest
 from paraembed import checkpoint
 from paraembed.embedding.commit import commit
 from paraembed.embedding.identity import hash_inputs
-from paraembed.embedding.manifest import EmbeddingRun, begun_run, check_folder, continued_run, read_run
+from paraembed.embedding.inputs import find_inputs
+from paraembed.embedding.manifest import EmbeddingRun, begun_run, check_folder, continued_run, known_inputs, read_run
 from paraembed.embedding.part import FOOTER
 from paraembed.embedding.plan import Plan
 from paraembed.embedding.records import ENTRIES, INPUTS, PIECES
@@ -27,6 +28,7 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS
 from paraembed.io.store import Folder
 from tests.embedding.arrow_files import change_plan, parts_of, sign
 from tests.embedding.arrow_files import rewrite as rewrite_arrow
@@ -70,8 +72,13 @@ def test_a_finished_folder_verifies_and_reads_as_one_table(out):
     kind = ds.dataset(out / "data").schema.field("embedding").type
     assert kind == pa.list_(pa.field("element", pa.float32(), nullable=False), 4)
     assert duckdb.sql(f"select count(*) from '{out}/data/*.parquet'").fetchall() == [(7,)]
-    with pytest.raises(FileNotFoundError, match="give the folder that contains it"):
-        verify(out / "data")
+    for place, error, message in (
+        (out / "data", FileNotFoundError, "give the folder that contains it"),
+        (out / "missing", FileNotFoundError, "does not exist"),
+        (out / "_SUCCESS", NotADirectoryError, "is a file"),
+    ):
+        with pytest.raises(error, match=message):
+            verify(place)
 
 
 def put(table, name, values):
@@ -184,15 +191,6 @@ def test_a_manifest_that_is_wrong_is_found(out, change, checks):
     assert failed(out) == set(checks.split())
 
 
-def test_verify_wants_a_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        verify(tmp_path / "missing")
-    with pytest.raises(NotADirectoryError, match="is a file"):
-        verify(tmp_path / "file")
-    assert {check.name for check in verify(tmp_path) if not check.ok} == {"_SUCCESS", "manifest"}
-
-
 def damage(path):
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
@@ -301,6 +299,18 @@ def test_texts_and_inputs_with_a_digest_may_have_another_time(tiny_encoder_folde
             build(tiny_encoder_folder, path, settings, out, hashed=hashed)
         path.write_bytes(data)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_inputs_of_a_plan_are_not_opened_again(tiny_encoder_folder, table, out, monkeypatch):
+    known = known_inputs(Folder(out), DEFAULT_TABLE_LIMITS)
+    assert known_inputs(Folder(out), replace(DEFAULT_TABLE_LIMITS, max_field_lines=7)) == {}
+    monkeypatch.setattr("paraembed.embedding.inputs.open_place", None)
+    assert find_inputs([table], known=known) == tuple(known.values()) == read_run(Folder(out)).plan.inputs
+    with pytest.raises(TypeError):
+        find_inputs([table])
+    os.utime(table)
+    with pytest.raises(TypeError):
+        find_inputs([table], known=known)
 
 
 def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, out):
@@ -416,6 +426,8 @@ def test_a_count_of_ids_is_checked(tiny_encoder_folder, tmp_path):
     assert not (folder / "_manifest.json").exists()
     assert build(tiny_encoder_folder, path, settings, folder, "keep") == {}
     assert pq.read_table(folder)["key"].to_pylist() == ["a", "b", None, "a", "a", "../../c", None]
+    footer = pq.read_metadata(folder / "data/part-000-000000.parquet").metadata[FOOTER.encode()]
+    assert json.loads(footer)["null_id"] == "0:3"
     assert not failed(folder)
     for change in ({"n_duplicate_ids": 1}, {"n_null_ids": 1}):
         sign(folder, lambda values, change=change: values.update(change))

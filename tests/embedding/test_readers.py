@@ -33,7 +33,9 @@ def cases(request, tmp_path):
 
 
 def read(path, limits, settings, block, part_rows):
-    """Every row, its number first, every rejected row, and the lines of CSV rows, as the parts of a plan give them."""
+    """Every row, its number first, every rejected row, and the lines of CSV rows or the number of texts that are not
+    UTF-8, as the parts of a plan give them.
+    """
     inputs = list_inputs([path], limits, block_bytes=block)
     columns = inputs[0].columns
     chosen = settings or Settings(*columns[:1], keep=columns[1:])
@@ -51,7 +53,7 @@ def read(path, limits, settings, block, part_rows):
             carried = [_numbers(array).to_pylist() for array in some.carried]
             rows += zip(some.row_numbers.tolist(), some.texts.to_pylist(), *carried[1:], strict=True)
             rejected += some.rejected
-            lines += some.lines[:, 1].tolist()
+            lines += some.lines[:, 1].tolist() or [1] * some.num_replaced
     return rows, rejected, lines
 
 
@@ -260,11 +262,12 @@ def test_text(tmp_path, cases):
     def case(draw):
         data = "".join(draw.choices([*PIECES, "\n", "\n"], k=draw.randrange(40))).encode()
         data = fuzz.mutated(data, draw) if draw.random() < 0.6 else data
-        found, rejected, _ = read_both(pack(data, "t.txt", draw, tmp_path), draw, TableLimits(), Settings())
+        found, rejected, replaced = read_both(pack(data, "t.txt", draw, tmp_path), draw, TableLimits(), Settings())
         end = b"\r" if b"\r" in data and b"\n" not in data else b"\n"
         lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(end).split(end)
         assert [row[1] for row in found] == [line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines]
         assert not rejected
+        assert len(replaced) == sum(line.decode("utf-8", "ignore").encode() != line for line in lines)
         return "read"
 
     ends = fuzz.run(case, cases)

@@ -4,7 +4,6 @@ import bz2
 import errno
 import fcntl
 import gzip
-import hashlib
 import io
 import os
 import re
@@ -39,14 +38,6 @@ def broken(data, at):
 
 
 ZIPPED = gzip.compress(TEXT, mtime=0)
-
-
-def test_a_written_file_has_its_content_and_no_leftovers(tmp_path):
-    path = tmp_path / "file"
-    for content in (b"first", b"second, longer", b""):
-        assert write_file(path, lambda file, data=content: file.write(data)) == hashlib.sha256(content).hexdigest()
-        assert path.read_bytes() == content
-        assert names(tmp_path) == ["file"]
 
 
 def test_what_fails_leaves_what_was_there(tmp_path):

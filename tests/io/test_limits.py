@@ -98,29 +98,6 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form, tmp_path):
                 plan_and_read(path, TableLimits(max_line_bytes=150), column)
 
 
-@pytest.mark.parametrize("form", ["tsv", "csv"])
-@pytest.mark.parametrize(
-    ("mark", "end", "last"), [("", "\n", False), ("\ufeff", "\r\n", True), ("\ufeff", "\r", False)]
-)
-def test_neither_line_end_nor_byte_order_mark_counts(form, mark, end, last, tmp_path):
-    path, cell = tmp_path / f"p.{form}", {"tsv": "\t", "csv": ","}[form]
-    for size in (20, 21):
-        rows = [f"{'a' * 18}{cell}b", f"{'a' * (size - 2)}{cell}b"]
-        path.write_text(mark + end.join(rows) + end * last, newline="")
-        if size == 20:
-            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18, 7)
-            if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
-                assert reasons(path, form, 7, max_line_bytes=20) == [None, None]
-            continue
-        with pytest.raises(ValueError, match=rf"p.{form}, line 2: .*`max_line_bytes`, 20 bytes"):
-            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18, 7)
-        if form == "csv":
-            with pytest.raises(ValueError, match=r"p\.csv, line 2: .*`max_line_bytes`, 20 bytes"):
-                reasons(path, form, 7, max_line_bytes=20)
-        elif end != "\r":
-            assert reasons(path, form, 7, max_line_bytes=20) == [None, TOO_LONG]
-
-
 def test_limits_that_cannot_be_are_said():
     for wrong, message in (
         ({"max_line_bytes": 0}, "`max_line_bytes` is 0; allowed: 1 to"),

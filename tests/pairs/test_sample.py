@@ -15,7 +15,7 @@ import paraembed
 from paraembed.commands import sample
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.suites import KNOWN_FILES, SUITES, read_suites
+from paraembed.evaluation.suites import SUITES, read_suites
 from paraembed.pairs.sample import BLOCK_LINES, write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
 from paraembed.supervised.readers import DATA_SETS, read_task
@@ -173,33 +173,10 @@ def test_what_is_refused_takes_one_line_and_changes_nothing(command, tmp_path, c
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
 
 
-def test_a_sample_is_replaced_and_the_command_names_the_next_step(command, tmp_path, capsys):
-    given = "--out", tmp_path, *FEW, "--ppdb-version", "2.0"
-    assert command(*given, "--quiet") == 0
-    assert capsys.readouterr() == ("", "")
-    assert command(*given, "--json") == 0
-    out, printed = capsys.readouterr()
-    assert "next: paraembed shard" in printed
-    last = json.loads(out.splitlines()[-1])
-    assert (last["written"], last["lines"], last["sentences"]) == ([str(tmp_path)], 20, 0)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "ppdb-2.0-format.gz", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt"
-    }  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def suites(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
     return write_sample(folder, lines=20, sentences=0, test_pairs=0, ppdb_version="2.0", suites=True).suites
-
-
-def test_generated_suites_have_the_files_of_the_published_ones_and_say_what_they_are(suites):
-    files = {path.relative_to(suites).as_posix() for path in suites.rglob("*") if path.is_file()}
-    sts = {f"sts/{year}/generated.tsv" for year in range(2012, 2017)}
-    assert files == {name for name in KNOWN_FILES if not name.startswith("sts/")} | sts | {"GENERATED.md"}
-    page = (Path(__file__).parents[2] / "docs/evaluate.md").read_text()
-    assert not [name for name in files - sts - {"GENERATED.md"} if Path(name).name not in page]
-    assert "not the published data sets" in (suites / "GENERATED.md").read_text()
 
 
 def test_generated_suites_are_read_and_their_scores_follow_the_meaning(suites):
