@@ -248,7 +248,7 @@ def test_the_command_without_append_repairs_any_generation(grown, tiny_encoder_f
         build(tiny_encoder_folder, inputs[1:], BY_STAMP, grown, append=True)
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_at_any_moment_is_finished_by_the_same_command(tiny_encoder_folder, tmp_path, step):
     """Of an append, and of a compaction after it; in a process that can fork."""
     script = "from tests.embedding.killed_append import main; main(*__import__('sys').argv[1:])"

@@ -33,15 +33,6 @@ def texts_of(the_plan):
     return [[text for block in blocks for text in block.texts.to_pylist()] for blocks in blocks_of_parts]
 
 
-def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
-    for name, count in (("a.txt", 5), ("b.txt", 3)):
-        (tmp_path / name).write_text("x\n" * count)
-    made = make_plan(list_inputs([tmp_path / "a.txt", tmp_path / "b.txt"]), Settings(part_rows=2))
-    parts = [(piece.file, piece.row, piece.row_in_file, piece.rows) for one in made.parts for piece in one.pieces]
-    assert parts == [(0, 0, 0, 2), (0, 2, 2, 2), (0, 4, 4, 1), (1, 5, 0, 2), (1, 7, 2, 1)]
-    assert [one.name for one in made.parts] == [f"data/part-000-00000{number}.parquet" for number in range(5)]
-
-
 def test_small_files_share_a_part(tmp_path, monkeypatch):
     """Whole files, while they have no more rows and bytes than a part; ids are those of their file."""
     monkeypatch.setattr("paraembed.embedding.plan.MAX_PART_BYTES", 40)

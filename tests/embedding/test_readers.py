@@ -318,10 +318,11 @@ def test_parquet_and_arrow(tmp_path, cases):
                 data[at] ^= draw.randint(1, 255)
             path.write_bytes(data if draw.random() < 0.5 else fuzz.mutated(path.read_bytes(), draw))
         keep = tuple(draw.sample([*others], draw.randrange(len(others) + 1)))
-        found, *_ = read_both(path, draw, TableLimits(), Settings("body", keep=keep))
+        found, _, replaced = read_both(path, draw, TableLimits(), Settings("body", keep=keep))
         body = table["body"].cast(pa.large_binary()).to_pylist()
         expected = [text if text is None else text.decode("utf-8", "replace") for text in body]
         assert damaged or [row[1] for row in found] == expected
+        assert damaged or keep or len(replaced) == sum(text is not None and b"\xff" in text for text in body)
         return "damaged" if damaged else "read"
 
     ends = fuzz.run(case, cases)

@@ -94,45 +94,24 @@ def test_files_and_folders_have_the_modes_of_the_umask(tmp_path):
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o750
 
 
-@pytest.mark.parametrize("other", ["folder", "file", "link"])
-def test_what_another_program_wrote_meanwhile_is_not_replaced(tmp_path, other):
-    path = tmp_path / "out"
+def filled_folder(path):
+    path.mkdir()
+    (path / "theirs").touch()
 
-    def fill():
+
+@pytest.mark.parametrize("other", [filled_folder, Path.touch, lambda path: path.symlink_to("theirs"), os.mkfifo])
+def test_what_another_program_wrote_meanwhile_is_not_replaced(tmp_path, other):
+    def fill(path):
         with new_folder(path) as new:
             (new / "ours").touch()
-            if other == "folder":
-                path.mkdir()
-                (path / "theirs").touch()
-            elif other == "file":
-                path.touch()
-            else:
-                path.symlink_to("theirs")
+            other(path)
 
-    with pytest.raises(FileExistsError, match="out already exists"):
-        fill()
-    assert names(tmp_path) == ["out"]
-    assert not (path / "ours").exists()
-    with pytest.raises(FileExistsError, match="out already exists"):
-        fill()
-
-
-@pytest.mark.parametrize("kind", ["new", "replaced", "FIFO"])
-def test_a_file_is_looked_at_again_when_it_is_complete(tmp_path, kind):
-    path = tmp_path / "file"
-
-    def write(file):
-        file.write(b"ours")
-        os.mkfifo(path) if kind == "FIFO" else path.write_text("theirs")
-
-    if kind == "replaced":  # as every file that may be replaced
-        write_file(path, write)
-        assert path.read_text() == "ours"
-        return
-    with pytest.raises((ValueError, FileExistsError)):
-        write_file(path, write, overwrite=False)
-    assert names(tmp_path) == ["file"]
-    assert kind == "FIFO" or path.read_text() == "theirs"
+    for name, work in (("a", fill), ("b", lambda path: write_file(path, lambda _: other(path), overwrite=False))):
+        with pytest.raises((ValueError, FileExistsError, IsADirectoryError)):
+            work(tmp_path / name)
+        assert names(tmp_path) == ["a"] + ["b"] * (name == "b")
+        assert not (tmp_path / name / "ours").exists()
+    assert other != Path.touch or write_file(tmp_path / "c", lambda _: other(tmp_path / "c"))  # as it may be replaced
 
 
 @pytest.mark.parametrize(

@@ -109,15 +109,6 @@ def test_the_dialect_of_csv_is_suggested_and_refused_for_other_files(tmp_path):
         rows_of(tmp_path / "p.parquet", limits=ReadLimits(encoding="latin-1"))
 
 
-def test_rows_of_a_word_list_have_their_line_and_their_rank(tmp_path):
-    (tmp_path / "words.txt").write_bytes(b"fawn crawl\nset  put\tlay place \n\nalone\n\xff x\nhero h\xc3\xa9ros\n")
-    report = parse.parse_source(tmp_path / "words.txt", "w", ShardSettings(format="words"), tmp_path / "w.parquet")
-    assert [(one["line"], one["reason"]) for one in report.sample] == [
-        (3, "empty line"), (4, "too few fields"), (5, "invalid UTF-8"),
-    ]  # fmt: skip
-    assert pq.read_table(tmp_path / "w.parquet")["rank"].to_pylist() == [0, 1, 2, 3, 7]
-
-
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_aligned_files(tmp_path, block):
     one, other = tmp_path / "normal.aligned", tmp_path / "simple.aligned.gz"
@@ -156,18 +147,6 @@ def test_compression_by_the_first_bytes_and_addresses(tmp_path, server, zip_):
             rows_of(path)
 
 
-def test_places_that_lead_nowhere(tmp_path, server):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for place, message in (
-        ("ftp://x/y", "is not a supported URI"),
-        ("file:///none/x.tsv", "does not exist"),
-        (server.uri("nothing.gz"), "does not exist; check the path"),
-        (tmp_path / "loop", "loop does not exist"),
-    ):
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
-            rows_of(place)
-
-
 def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path):
     cells = pa.array([b"a", b"\xff\xfe", b"b", None], pa.binary())
     as_strings = pa.Array.from_buffers(pa.string(), 4, cells.buffers())
@@ -179,18 +158,6 @@ def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path):
     report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet")
     assert report.refused == {"invalid UTF-8": 1, "too few fields": 1}
     assert [row["text"] for row in report.sample] == ["��\ty", "\tw"]
-
-
-def test_of_many_columns_some_are_named(tmp_path):
-    names = [f"column{number}" for number in range(5000)]
-    pq.write_table(pa.table({name: ["x"] for name in names}), tmp_path / "p")
-    (tmp_path / "p.jsonl").write_text(json.dumps(dict.fromkeys(names, "x")))
-    (tmp_path / "p.tsv").write_text("\t".join(["source", *["id"] * 5000]) + "\n")
-    (tmp_path / "q.tsv").write_text("\t".join(names) + "\nx" + "\t1" * 4999)
-    for name in ("p", "p.jsonl", "p.tsv", "q.tsv"):
-        with pytest.raises(ValueError, match=r" and [45],99\d more") as raised:
-            rows_of(tmp_path / name)
-        assert len(str(raised.value)) < 800
 
 
 TRAIN = Path(__file__).parents[3] / "shared" / "data" / "train"

@@ -1,7 +1,6 @@
 import gzip
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from paraembed.pairs.schema import PAIRS
 from paraembed.pairs.selection import read_columns, write_columns
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
-from paraembed.pairs.source_parts import SourcePart, batch_parts, load_report, save_report
+from paraembed.pairs.source_parts import load_report, save_report
 from paraembed.text.hashing import pair_keys
 from paraembed.text.tokenize import tokenize
 from tests.jobs import digests
@@ -186,18 +185,6 @@ def test_files_and_report_do_not_depend_on_threads_and_joined_blocks(tmp_path, m
     assert len({row["reason"] for row in expected[0].sample}) > (2 if form == "ppdb.gz" else 0)
     monkeypatch.setattr(formats, "_pieces", lambda blocks, _: ([block] for block in blocks))
     assert parsed("as-read", 1) == expected
-
-
-def test_small_parts_share_a_task_and_large_ones_have_threads():
-    spans = ("a", None), ("b", (0, 9)), ("b", (9, 10))
-    parts = [SourcePart(Path("x"), name, span, Path("p")) for name, span in spans]
-    assert batch_parts(parts, {"a": 90, "b": 10}, 8) == [([0], 8), ([1], 1), ([2], 1)]
-    assert batch_parts(parts, {"a": 90, "b": 10}, 2) == [([0], 2), ([1, 2], 1)]
-    assert batch_parts(parts[:1] * 4, {"a": 90}, 2) == [([number], 1) for number in range(4)]
-    assert batch_parts(parts[:1] * 1000, {"a": 90}, 2) == [
-        ([*range(start, start + 125)], 1) for start in range(0, 1000, 125)
-    ]
-    assert batch_parts(parts[:1] * 3, {"a": 8 << 20}, 1) == [([number], 1) for number in range(3)]
 
 
 CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "a\tb", "\x1c", "\x7f", "a\xa0b"])
