@@ -117,21 +117,6 @@ def test_any_dtype_length_and_number_of_dimensions(encoder, words, tmp_path, dty
         assert [hit["row"] for hit in rows[:4]] == [2, 3, 4, 11]  # w4 and its double, in input order
 
 
-@pytest.mark.parametrize("ids", [list("dbca"), [10, 3, 9, -1]], ids=["strings", "integers"])
-def test_ties_are_in_the_order_of_ids_of_the_input(encoder, tmp_path, ids):
-    """The two smallest ids of the nearest rows are in the last parts."""
-    pq.write_table(pa.table({"key": ids, "text": ["w1", "w2", "w1", "w1"]}), tmp_path / "t.parquet")
-    build(encoder, tmp_path / "t.parquet", Settings("text", "key", part_rows=1), tmp_path / "out")
-    embeddings = Embeddings(tmp_path / "out")
-    queries = embed_queries(query_encoder(embeddings, str(encoder)), ["w1", "w2"], embeddings)
-    table = table_of(embeddings, queries, search(embeddings, queries.vectors, 2))
-    assert table["key"].to_pylist() == [ids[3], ids[2], ids[1], ids[3]]
-    (tmp_path / "t.csv").write_text("key,text\na,b,c\n")  # rejected
-    build(encoder, tmp_path / "t.csv", Settings("text", "key"), tmp_path / "empty")
-    empty = Embeddings(tmp_path / "empty")
-    assert (empty.rows, len(search(empty, queries.vectors, 2).row)) == (0, 0)
-
-
 def test_ids_of_the_input_and_columns_whose_names_are_taken(encoder, tmp_path):
     columns = {"key": ["a", "b"], "text": ["w1", "w2"], "rank": [8, 9], "output_rank": [6, 7], "query": ["x", "y"]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")

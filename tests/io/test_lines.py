@@ -91,16 +91,3 @@ def test_lines_of_a_text_that_is_read_at_once(tmp_path):
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(ValueError, match=r"queries\.txt, line 2: not UTF-8"):
         read_text(path)
-
-
-def test_cut_gzip_names_the_last_whole_line(tmp_path):
-    data = b"".join(b"line %d %d\n" % (number, number * 7919 % 1000) for number in range(20_000))
-    whole = gzip.compress(data)
-    path = tmp_path / "cut.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    blocks = []
-    with pytest.raises(ValueError, match=r"gzip file .* last complete line: \d+") as caught:
-        blocks.extend(read_lines(path, block_bytes=1000))  # keeps what came before the error
-    seen = sum(map(len, blocks))
-    assert seen > 1000
-    assert str(caught.value).endswith(f"last complete line: {seen}")

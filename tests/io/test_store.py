@@ -80,18 +80,6 @@ def test_hashes_of_ids_are_computed_if_they_are_missing(tiny_encoder_folder, tmp
     assert all(check.ok for check in verify(out))
 
 
-def test_a_large_file_goes_in_pieces_and_is_there_when_the_last_one_is(server):
-    store, seen = open_store(server.uri("out")), []
-    server.hook = lambda moment, _: seen.append((moment.split()[0], "out/big" in server.objects))
-    store.write("big", lambda file: file.write(b"x" * BIG))
-    assert server.objects["out/big"] == b"x" * BIG
-    assert [moment for moment in seen if moment[0] != "HEAD"] == [
-        *[("PART", False)] * 3,
-        ("COMPLETE", False),
-        ("COMPLETE", True),
-    ]
-
-
 @pytest.mark.parametrize("how", ["break", "refused part", "refused end"])
 def test_no_half_of_a_file_appears_if_its_writing_fails(server, how):
     """pyarrow's own ``with`` would commit what was written until an error."""

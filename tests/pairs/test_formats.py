@@ -221,12 +221,3 @@ def test_an_unknown_label_is_an_error(tmp_path, text, message):
     (tmp_path / "p.tsv").write_text(text)
     with pytest.raises(ValueError, match=f"{message} .*`keep_labels`"):
         report_of(tmp_path / "p.tsv")
-
-
-def test_parquet(tmp_path):
-    """Labels of any type; and shards without labels, read again."""
-    texts = {"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"]}
-    for column, counts in (([1, 0, None], ({"1": 1}, {"label 0": 1, "no label": 1})), ([None] * 3, ({}, {}))):
-        pq.write_table(pa.table({**texts, "label": pa.array(column, pa.int64())}), tmp_path / "p")
-        report = report_of(tmp_path / "p")
-        assert (report.labels, report.refused) == counts
