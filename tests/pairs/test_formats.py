@@ -1,19 +1,14 @@
 """Formats of pair files beyond PPDB: rows, headers, compression, addresses, and which labels are kept."""
 
-import csv
 import gzip
-import io
 import json
 import random
 import re
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import ReadLimits
@@ -38,9 +33,6 @@ def rows_of(source, more=(), **options):
     return rows
 
 
-TEXTS = st.text(st.sampled_from("ab\u00e9\u00fc \\\";,|'"), min_size=1, max_size=9).filter(
-    lambda text: text.strip("\\") == text.strip()
-)
 COLUMNS = ("score", "relation", "first_tree", "second_tree")
 FILES = [json.loads(line) for line in Path(__file__).with_name("files.jsonl").read_text().splitlines()]
 
@@ -60,35 +52,6 @@ def test_files_of_pairs(tmp_path, case):
     else:
         found = rows_of(path, COLUMNS, **options)
         assert [list(row[: len(case["rows"][0])]) for row in found] == case["rows"]
-
-
-@pytest.mark.parametrize(
-    ("encoding", "dialect"),
-    [
-        ("cp1252", {"csv_delimiter": ";"}),
-        ("utf-16", {"csv_delimiter": "\\t", "csv_escape": "\\"}),
-        ("utf8", {"csv_escape": "\\", "csv_skip_blanks": True}),
-    ],
-)
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1), st.sampled_from([40, 1 << 20]))
-def test_csv_of_every_dialect_has_the_pairs_of_plain_csv(encoding, dialect, pairs, block_bytes):
-    limits = ReadLimits(encoding=encoding, **dialect)
-    with TemporaryDirectory() as folder:
-        plain, other = Path(folder, "plain.csv"), Path(folder, "other.csv.gz")
-        for path, options in (
-            (plain, {}),
-            (other, {"delimiter": limits.delimiter or ",", "escapechar": limits.csv_escape or None}),
-        ):
-            text = io.StringIO(newline="")
-            options |= {"quoting": csv.QUOTE_ALL, "doublequote": not options.get("escapechar")}
-            csv.writer(text, **options).writerows([("source", "target"), *pairs])
-            if limits.csv_skip_blanks and path == other:
-                text = io.StringIO(re.sub('(?m)^"', '  "', text.getvalue()))
-            octets = text.getvalue().encode("utf-8" if path == plain else encoding)
-            path.write_bytes(octets if path == plain else gzip.compress(octets))
-        expected = rows_of(plain)
-        assert rows_of(other, limits=limits, block_bytes=block_bytes) == expected
-        assert [row[1:] for row in expected] == pairs
 
 
 def test_the_dialect_of_csv_is_suggested_and_refused_for_other_files(tmp_path):

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import logging
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -12,13 +11,13 @@ import numpy as np
 import pytest
 
 import paraembed
-from paraembed.commands import sample
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import SUITES, read_suites
 from paraembed.pairs.sample import BLOCK_LINES, write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
 from paraembed.supervised.readers import DATA_SETS, read_task
+from tests.jobs import run_named
 
 # Of 2.0 copied from ppdb-2.0-s.original-format.100-lines.txt.gz. Each line there has one of the two entailment
 # features, and may lack the two that OPTIONAL names. Of 1.0 as lines of ppdb-1.0-s-all, which is not here, have them.
@@ -139,18 +138,6 @@ def test_no_test_combination_occurs_in_training(files, lines_2, test_rows):
     assert not seen & held_out
 
 
-@pytest.fixture
-def command(monkeypatch):
-    """Run ``paraembed sample`` with a command line; a job sets the handlers of the process."""
-    monkeypatch.setattr(logging.getLogger(), "handlers", logging.getLogger().handlers[:])
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["paraembed sample", *map(str, arguments)])
-        return sample.command()
-
-    return run
-
-
 FEW = ("--lines", "20", "--sentences", "0", "--test-pairs", "0")
 
 
@@ -164,9 +151,9 @@ FEW = ("--lines", "20", "--sentences", "0", "--test-pairs", "0")
         ("thesis.tex", FEW, "is a file; give the path of a folder"),
     ],
 )
-def test_what_is_refused_takes_one_line_and_changes_nothing(command, tmp_path, capsys, out, flags, told):
+def test_what_is_refused_takes_one_line_and_changes_nothing(tmp_path, capsys, out, flags, told):
     (tmp_path / "thesis.tex").write_text("mine")
-    assert command("--out", tmp_path / out, *flags, "--quiet") != 0
+    assert run_named("sample", "--out", tmp_path / out, *flags, "--quiet") != 0
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
