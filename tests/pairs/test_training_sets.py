@@ -68,6 +68,7 @@ def example_of(name):
 def test_a_training_set_takes_these_lines(name):
     lines, table = example_of(name)
     assert 20 <= len(lines) <= 40
+    table = pa.concat_tables([table[:1], table]).combine_chunks()[1:]  # whose offsets do not begin at 0
     for (*_, what), (first, second, reason) in zip(lines, outcomes(name, table), strict=True):
         kept = f"{first} = {second}" if "bigrams" in name else "kept"
         assert what.rstrip(" 3456") == (kept if reason == "kept" else reason)
